@@ -1,0 +1,52 @@
+# `make demo` and `make test` set up everything they need in .venv; nothing else has to be installed but Python.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One stamp a set of extras, so that `make demo` does not wait for what only tests need.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench schemas clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(VENV)/python: 
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "No venv module: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/run: $(VENV)/python pyproject.toml
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable . && touch $@
+
+$(VENV)/test: $(VENV)/run
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]' && touch $@
+
+$(VENV)/lint: $(VENV)/test
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lint]' && touch $@
+
+$(VENV)/bench: $(VENV)/test
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]' && touch $@
+
+demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline (ACTIONS=file for your own)
+	@$(BIN)/feedctl demo $(if $(ACTIONS),--actions $(ACTIONS))
+
+test: $(VENV)/test ## run the tests
+	@$(BIN)/pytest
+
+lint: $(VENV)/lint ## style, types and import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/lint ## rewrite what the formatter and safe fixes can
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format --quiet .
+
+schemas: $(VENV)/run ## write schemas/ anew from the code
+	@$(BIN)/python -m workers.schemas
+
+bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)
+	@$(BIN)/python -m bench $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) .feed build .pytest_cache .mypy_cache .ruff_cache .hypothesis

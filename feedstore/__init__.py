@@ -1,0 +1,1 @@
+"""A following-feed backend: the library that a web tier imports."""
