@@ -1,0 +1,130 @@
+"""The four actions: as somebody asks for them, and as the follow store recorded them.
+
+An action that is asked for has no time of its own but a pin's: the follow store stamps it when it commits. What was
+recorded carries the store's `committed_ms`, from which ages are counted (rule 8).
+"""
+
+import msgspec
+
+from feedstore.domain.values import (
+    Edge,
+    Followee,
+    InvalidValueError,
+    Pin,
+    check_edge,
+    check_id,
+    check_ms,
+    refuse_self_follow,
+)
+
+MAX_SKEW_MS = 120_000
+"""How far ahead of the store's clock a pin may be dated: further ahead, it would sit on top of every feed."""
+
+
+class Follow(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
+    follower: int
+    followee: Followee
+
+    def __post_init__(self) -> None:
+        check_id("follower", self.follower)
+        refuse_self_follow(self.follower, self.followee)
+
+
+class Unfollow(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
+    follower: int
+    followee: Followee
+
+    def __post_init__(self) -> None:
+        check_id("follower", self.follower)
+        refuse_self_follow(self.follower, self.followee)
+
+
+class SavePin(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
+    pin: Pin
+
+
+class DeletePin(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"):
+    pin: int
+
+    def __post_init__(self) -> None:
+        check_id("pin", self.pin)
+
+
+Action = Follow | Unfollow | SavePin | DeletePin
+
+
+def refuse_future_pin(pin: Pin, now_ms: int) -> None:
+    """Raises InvalidValueError where a pin is dated more than MAX_SKEW_MS ahead of the clock at the door."""
+    if pin.created_ms > now_ms + MAX_SKEW_MS:
+        raise InvalidValueError(
+            "created_ms", pin.created_ms, f"a time at most two minutes ahead of the store's clock ({now_ms})"
+        )
+
+
+class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
+    """`follower` follows `followee` since `ts`, the follower's clock."""
+
+    follower: int
+    followee: Followee
+    ts: int
+    committed_ms: int
+
+    def __post_init__(self) -> None:
+        check_edge(self.follower, self.followee, self.ts)
+        check_ms("committed_ms", self.committed_ms)
+
+    def edge(self) -> Edge:
+        return Edge(self.follower, self.followee, self.ts, active=True)
+
+
+class Unfollowed(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
+    """`follower` no longer follows `followee` since `ts`, the follower's clock."""
+
+    follower: int
+    followee: Followee
+    ts: int
+    committed_ms: int
+
+    def __post_init__(self) -> None:
+        check_edge(self.follower, self.followee, self.ts)
+        check_ms("committed_ms", self.committed_ms)
+
+    def edge(self) -> Edge:
+        return Edge(self.follower, self.followee, self.ts, active=False)
+
+
+class PinSaved(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
+    """A pin was saved; `committed_ms` is its `saved_at`, from which windows are counted (rule 6)."""
+
+    pin: Pin
+    committed_ms: int
+
+    def __post_init__(self) -> None:
+        check_ms("committed_ms", self.committed_ms)
+
+
+class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"):
+    """A pin was deleted; `committed_ms` is the time of the deletion, by the store's clock (rule 7)."""
+
+    pin: Pin
+    committed_ms: int
+
+    def __post_init__(self) -> None:
+        check_ms("committed_ms", self.committed_ms)
+
+
+class RefillAsked(msgspec.Struct, frozen=True, tag_field="type", tag="refill"):
+    """The row of `user` wants its newest pins written again: in one cluster, or (`cluster` is None) in all."""
+
+    user: int
+    cluster: str | None
+    committed_ms: int
+
+    def __post_init__(self) -> None:
+        check_id("user", self.user)
+        check_ms("committed_ms", self.committed_ms)
+        if self.cluster == "":
+            raise InvalidValueError("cluster", self.cluster, "a cluster's name, or null for all")
+
+
+RecordedAction = Followed | Unfollowed | PinSaved | PinDeleted | RefillAsked
