@@ -1,0 +1,31 @@
+"""The storage port: HBase's cell model, cut down to what a feed needs. Adapters live beside it."""
+
+from feedstore.widecolumn.port import (
+    MAX_LIMIT,
+    Cell,
+    Cluster,
+    DeleteColumns,
+    Mutation,
+    Put,
+    RefusedError,
+    StoreError,
+    Sweep,
+    Table,
+    UnavailableError,
+    WideColumnStore,
+)
+
+__all__ = [
+    "MAX_LIMIT",
+    "Cell",
+    "Cluster",
+    "DeleteColumns",
+    "Mutation",
+    "Put",
+    "RefusedError",
+    "StoreError",
+    "Sweep",
+    "Table",
+    "UnavailableError",
+    "WideColumnStore",
+]

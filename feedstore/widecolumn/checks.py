@@ -1,0 +1,55 @@
+"""What every adapter refuses, before it writes anything.
+
+Checks run over whole sequences in C (`{*map(len, ...)}`): they stand on the path of every cell that is written.
+"""
+
+from collections.abc import Sequence
+
+from feedstore.widecolumn.port import MAX_LIMIT, Mutation, RefusedError, Table
+
+MAX_TIMESTAMP = 2**63 - 1
+
+
+def check_batch(table: Table, batch: Sequence[Mutation]) -> None:
+    """Raises RefusedError unless the table can hold every cell of the batch."""
+    for rows, columns in batch:
+        if not rows or not columns:
+            continue
+        keys, timestamps = zip(*rows, strict=True)
+        _check_lengths(table, "row", keys, table.row_bytes)
+        _check_lengths(table, "column", columns, table.column_bytes)
+        if {*map(type, timestamps)} != {int} or min(timestamps) < 1 or max(timestamps) > MAX_TIMESTAMP:
+            bad = next(each for each in timestamps if type(each) is not int or not 1 <= each <= MAX_TIMESTAMP)
+            raise RefusedError(f"{table.name}: timestamp: expected ms from 1 to 2^63-1, got {bad!r}")
+
+
+def check_row(table: Table, row: bytes) -> None:
+    if type(row) is not bytes or len(row) != table.row_bytes:
+        _refuse(table, "row", row, table.row_bytes)
+
+
+def check_read(table: Table, row: bytes, after: bytes | None, limit: int) -> None:
+    check_row(table, row)
+    if after is not None and (type(after) is not bytes or len(after) != table.column_bytes):
+        _refuse(table, "after", after, table.column_bytes)
+    if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
+        raise RefusedError(f"{table.name}: limit: expected 1 to {MAX_LIMIT}, got {limit!r}")
+
+
+def check_range(table: Table, start: bytes, stop: bytes | None) -> None:
+    """The ends of a scan may be of any length: they compare with row keys as bytes do."""
+    for field, value in (("start", start), ("stop", stop)):
+        if type(value) is not bytes and not (field == "stop" and value is None):
+            raise RefusedError(f"{table.name}: {field}: expected bytes, got {value!r}")
+
+
+def _check_lengths(table: Table, field: str, values: Sequence[bytes], length: int) -> None:
+    if {*map(type, values)} != {bytes} or {*map(len, values)} != {length}:
+        _refuse(table, field, next(v for v in values if type(v) is not bytes or len(v) != length), length)
+
+
+def _refuse(table: Table, field: str, value: object, length: int) -> None:
+    shown = repr(value)
+    raise RefusedError(
+        f"{table.name}: {field}: expected {length} bytes, got {shown if len(shown) <= 80 else shown[:77] + '...'}"
+    )

@@ -1,0 +1,96 @@
+"""Stretches of a row in which nothing is visible, so that a reader can step over them with one seek.
+
+An unfollow may put a thousand markers on top of a row. Until a sweep drops them, the first page would walk over every
+marker and everything they mask. The runs live in memory only: they are found by reading a row, at most a few thousand
+rows have one, and to forget one costs time, never an answer.
+
+Every method is called under the lock that its store writes under, `get` excepted: a run stays true until a put lands
+in it, and a put narrows the run before it is written. A reader that finds the same object after it has read knows
+that nothing landed meanwhile.
+"""
+
+from collections.abc import Sequence
+
+Run = tuple[bytes, bytes]
+"""[begin, end): no key at or after `begin` and before `end` belongs to a visible column."""
+
+ROWS_MAX = 4_096
+
+
+class DeadRuns:
+    """The known dead runs of a table.
+
+    column_end: where the column ends in a key.
+    past_row: what sorts behind every key of a row when it is appended to the row.
+    past_column: what sorts behind every version of a column when it is appended to row and column.
+    keys_min: the shortest run worth knowing.
+    """
+
+    def __init__(self, column_end: int, past_row: bytes, past_column: bytes, keys_min: int) -> None:
+        self._column_end = column_end
+        self._past_row = past_row
+        self._past_column = past_column
+        self._keys_min = keys_min
+        self._rows: dict[bytes, tuple[Run, ...]] = {}
+
+    def get(self, row: bytes) -> tuple[Run, ...] | None:
+        """The runs of a row in key order; empty: it was looked at and has none; None: nobody looked."""
+        return self._rows.get(row)
+
+    def learn(self, row: bytes, keys: Sequence[bytes], marker: int, *, whole: bool) -> None:
+        """Takes the runs from the first keys of a row (`whole`: from all of them)."""
+        runs = []
+        begin, count, column = row, 0, b""
+        for key in keys:
+            prefix = key[: self._column_end]
+            if prefix == column or key[-1] == marker:
+                count += 1
+            else:
+                if count >= self._keys_min:
+                    runs.append((begin, prefix))
+                begin, count = prefix + self._past_column, 0
+            column = prefix
+        if count >= self._keys_min:
+            runs.append((begin, row + self._past_row if whole else column))
+        self._rows.pop(row, None)
+        self._rows[row] = tuple(runs)
+        if len(self._rows) > ROWS_MAX:
+            del self._rows[next(iter(self._rows))]
+
+    def put(self, rows: Sequence[tuple[bytes, int]], columns: Sequence[bytes]) -> None:
+        """Puts are about to be written: what lies before the last of them in a run is forgotten. New pins arrive on
+        top of a row, so the rest of the run stays.
+        """
+        if not self._rows:
+            return
+        for row, _ in rows:
+            if runs := self._rows.get(row):
+                self._rows[row] = tuple(
+                    run for run in (self._narrowed(run, row, columns) for run in runs) if run[0] < run[1]
+                )
+
+    def mark(self, rows: Sequence[tuple[bytes, int]]) -> None:
+        """A few markers are about to be written: they end no run, but may make one where there was none."""
+        if not self._rows:
+            return
+        for row, _ in rows:
+            if self._rows.get(row) == ():
+                del self._rows[row]
+
+    def clear(self) -> None:
+        self._rows.clear()
+
+    def _narrowed(self, run: Run, row: bytes, columns: Sequence[bytes]) -> Run:
+        begin, end = run
+        inside = max((key for column in columns if begin <= (key := row + column) < end), default=None)
+        return run if inside is None else (inside + self._past_column, end)
+
+
+def step_over(runs: Sequence[Run], position: bytes) -> bytes:
+    """Where to go on reading from `position`."""
+    for begin, end in runs:
+        if position < begin:
+            break
+        if position < end:
+            return end
+    return position

@@ -1,0 +1,67 @@
+"""A cluster that is opened when it is first used, and again until that succeeds."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from feedstore.widecolumn.port import Cell, Cluster, Mutation, Sweep, UnavailableError, WideColumnStore
+
+
+class LateCluster:
+    """A cluster that may not be there yet: each call opens it, or raises the UnavailableError that opening raised.
+
+    So a reader fails over, and a writer waits, just as where a cluster that was there goes away. Thread-safe.
+    """
+
+    def __init__(self, opener: Callable[[], Cluster]) -> None:
+        self._opener = opener
+        self._lock = threading.Lock()
+        self._cluster: Cluster | None = None
+        self._closed = False
+
+    def table(self, name: str) -> WideColumnStore:
+        return _LateTable(self, name)
+
+    def opened(self) -> Cluster:
+        """The cluster itself. Raises UnavailableError."""
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the cluster is closed")
+            if self._cluster is None:
+                self._cluster = self._opener()
+            return self._cluster
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._cluster is not None:
+                self._cluster.close()
+
+
+class _LateTable:
+    def __init__(self, cluster: LateCluster, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._table: WideColumnStore | None = None
+
+    def _opened(self) -> WideColumnStore:
+        if self._table is None:
+            self._table = self._cluster.opened().table(self._name)
+        return self._table
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        self._opened().apply(batch)
+
+    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+        return self._opened().read(row, after, limit)
+
+    def cells(self, row: bytes) -> list[Cell]:
+        return self._opened().cells(row)
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
+        return self._opened().scan(start, stop)
+
+    def sweep(self, now_ms: int) -> Sweep:
+        return self._opened().sweep(now_ms)
+
+    def close(self) -> None:
+        """Nothing to do here: a cluster is closed as a whole."""

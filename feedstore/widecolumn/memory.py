@@ -1,0 +1,72 @@
+"""The model: a table in memory, written for reading. Every other adapter must agree with it."""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
+from feedstore.widecolumn.port import Cell, DeleteColumns, Mutation, Sweep, Table, UnavailableError
+from feedstore.widecolumn.resolution import Version, garbage, visible
+
+
+class MemoryStore:
+    """A table as a set of versions per row. Nothing is ever overwritten, so order and repetition cannot matter."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._rows: dict[bytes, set[Version]] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        check_batch(self._table, batch)
+        with self._lock:
+            self._check_open()
+            for mutation in batch:
+                is_marker = isinstance(mutation, DeleteColumns)
+                for row, timestamp in mutation.rows if mutation.columns else ():
+                    versions = self._rows.setdefault(row, set())
+                    versions.update(Version(column, timestamp, is_marker) for column in mutation.columns)
+
+    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+        check_read(self._table, row, after, limit)
+        columns = [cell.column for cell in self.cells(row)]
+        first = 0 if after is None else bisect_right(columns, after)
+        return columns[first : first + limit]
+
+    def cells(self, row: bytes) -> list[Cell]:
+        check_row(self._table, row)
+        with self._lock:
+            self._check_open()
+            return visible(self._rows.get(row, ()))
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
+        check_range(self._table, start, stop)
+        with self._lock:
+            self._check_open()
+            rows = sorted(row for row in self._rows if start <= row and (stop is None or row < stop))
+        return ((row, columns) for row in rows if (columns := [cell.column for cell in self.cells(row)]))
+
+    def sweep(self, now_ms: int) -> Sweep:
+        with self._lock:
+            self._check_open()
+            done = Sweep(rows=len(self._rows))
+            for row, versions in list(self._rows.items()):
+                drop = garbage(versions, self._table.keep, now_ms, self._table.purge_window_ms)
+                versions.difference_update(*drop)
+                done = Sweep(
+                    rows=done.rows,
+                    trimmed=done.trimmed + len(drop.trimmed),
+                    masked=done.masked + len(drop.masked),
+                    markers=done.markers + len(drop.markers),
+                )
+                if not versions:
+                    del self._rows[row]
+            return done
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError(f"{self._table.name}: the store is closed")

@@ -1,0 +1,170 @@
+"""The port: `(row, column, timestamp)`, blind writes that commute, and reads of what is visible.
+
+The model is HBase's, without values (everything is in the key) and with one kind of marker, DeleteColumn. What an
+adapter must promise stands in the docstrings of `WideColumnStore`; `tests/widecolumn` runs it against every adapter.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+MAX_LIMIT = 10_000
+"""The most columns that one `read` may ask for."""
+
+
+class StoreError(Exception):
+    """A store did not do what it was asked to. Subclasses say what the caller should do."""
+
+
+class UnavailableError(StoreError):
+    """Not now: repeat the whole call later, with the same timestamps; a reader asks another replica at once."""
+
+
+class RefusedError(StoreError):
+    """Never: the same call will be refused again (a row or column that the store cannot hold). Do not retry."""
+
+
+class Put(NamedTuple):
+    """Writes one cell for every pair of a row and a column, at the row's timestamp.
+
+    The cross product is what fanout is: one pin into a thousand rows, or a thousand pins into one.
+
+    rows: (row key, timestamp in ms). columns: qualifiers.
+    """
+
+    rows: Sequence[tuple[bytes, int]]
+    columns: Sequence[bytes]
+
+
+class DeleteColumns(NamedTuple):
+    """Places one marker for every pair of a row and a column: it masks every version at or below the row's
+    timestamp.
+    """
+
+    rows: Sequence[tuple[bytes, int]]
+    columns: Sequence[bytes]
+
+
+Mutation = Put | DeleteColumns
+
+
+class Cell(NamedTuple):
+    """The visible version of a column."""
+
+    column: bytes
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a table holds and what it may forget.
+
+    name: names it within its cluster.
+    row_bytes, column_bytes: the one length of its row keys and of its columns, 1..64 each.
+    keep: how many visible columns of a row a trim leaves, the first ones in column order; None leaves all.
+    purge_window_ms: a marker may be dropped once its timestamp is more than this far in the past (HBase's
+        `hbase.hstore.time.to.purge.deletes`).
+    """
+
+    name: str
+    row_bytes: int
+    column_bytes: int
+    keep: int | None
+    purge_window_ms: int
+
+    def __post_init__(self) -> None:
+        for field in ("row_bytes", "column_bytes"):
+            if not 1 <= getattr(self, field) <= 64:
+                raise ValueError(f"{field}: expected 1 to 64, got {getattr(self, field)}")
+        if self.keep is not None and self.keep < 1:
+            raise ValueError(f"keep: expected at least 1, got {self.keep}")
+        if self.purge_window_ms < 0:
+            raise ValueError(f"purge_window_ms: expected at least 0, got {self.purge_window_ms}")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep did, in numbers: rows seen, then cells dropped by reason."""
+
+    rows: int = 0
+    trimmed: int = 0
+    masked: int = 0
+    markers: int = 0
+
+
+class WideColumnStore(Protocol):
+    """One table of one cluster. Thread-safe: any number of threads may call any method at once.
+
+    Row keys and columns have the lengths that `Table` gives and sort as unsigned bytes; timestamps are ms, 1..2^63-1.
+    Anything else raises RefusedError, before anything was written.
+
+    What is visible: the version of a column is its put with the largest timestamp, if that is *strictly larger* than
+    every marker's on that column. At the same timestamp the marker wins.
+    """
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        """Writes a batch; durable when it returns.
+
+        Idempotent and commutative: the visible state depends on the set of mutations that were ever applied, not on
+        their order or number, as long as no marker was dropped between them (Table.purge_window_ms). One mutation
+        is atomic within each of its rows; a batch is not atomic.
+
+        Raises:
+            UnavailableError: an unknown subset was applied; try the whole batch again with the same timestamps.
+            RefusedError: the batch holds something that this store can never take; nothing was applied.
+        """
+        ...
+
+    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+        """The visible columns of a row that sort strictly after `after` (None: from the first), in order, at most
+        `limit`.
+
+        One round trip, and its cost does not depend on how much of the row lies before `after`. A row that was never
+        written is an empty row. `limit` is 1..MAX_LIMIT, else RefusedError.
+
+        Raises:
+            UnavailableError: ask another replica.
+        """
+        ...
+
+    def cells(self, row: bytes) -> list[Cell]:
+        """Every visible cell of a row with its timestamp, in column order. For small rows (bookkeeping) and for
+        tests.
+        """
+        ...
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Streams rows with `start` <= key < `stop` (None: to the end) in key order, each with its visible columns in
+        order.
+
+        Rows with nothing visible are left out. Memory does not depend on the number of rows. Each row is as it was at
+        some moment during the scan; different rows may show different moments.
+
+        Raises:
+            UnavailableError: at any step; begin again after the last row that arrived.
+        """
+        ...
+
+    def sweep(self, now_ms: int) -> Sweep:
+        """Trims every row to the first `Table.keep` visible columns, drops masked versions and expired markers.
+
+        No visible column among the first `keep` of its row is lost, whatever is applied meanwhile; a marker that is
+        not expired stays. HBase does this inside its compactions, where this call is a request to compact.
+        """
+        ...
+
+    def close(self) -> None:
+        """Releases files and connections. Closing twice is fine; any other call after it raises UnavailableError."""
+        ...
+
+
+class Cluster(Protocol):
+    """One independent cluster: its tables, by name. Thread-safe."""
+
+    def table(self, name: str) -> WideColumnStore:
+        """One of the tables that the cluster was opened with."""
+        ...
+
+    def close(self) -> None:
+        """Closes every table and releases what they share."""
+        ...

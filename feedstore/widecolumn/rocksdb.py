@@ -1,0 +1,445 @@
+"""Embedded adapter: a cluster is a directory with one RocksDB in it, a table is a column family.
+
+Key layout
+----------
+`row | column | 2^63-1 - timestamp (8 bytes big-endian) | kind (0 marker, 1 put)`, empty value. A column's versions
+stand newest first, and a marker before a put of the same timestamp; so *the first key of a column decides* whether it
+is visible, and a reader passes over the rest. The widths of each table stand in the default column family.
+
+Settings (in `rocksdb_files`), and why. Measured on 2 cores that other work shared (load 4-6), feeds of 1,000 entries
+----------------------------------------------------------------------------------------------------------------------
+- One synced `WriteBatch` per `apply`: an apply costs one wait for the disk, and 2.2 us of CPU a cell for one pin into
+  1,000 rows (the memtable takes half of it), about 1 us for 1,000 pins into one row.
+- Reads take keys with `keys(from_key=)` and `islice`: a page of 25 costs 6 us there and 10 us in all; 12 us p50 over
+  random rows of a swept table of 1 M entries, 27 us before (several sorted runs).
+- LZ4 throughout, 16 KiB blocks: 15-22 bytes an entry after a sweep. ZSTD at the bottom gave 11-14, and random pages
+  at 35 us instead of 19: a page that is not cached unpacks a block.
+- Universal compaction, because levels rewrite more: over 20 M entries 79 s of CPU against 92 s, and no stretch of a
+  million below 185k cells/s wall against 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02 of the rate.
+  It wants up to twice the space while it merges everything.
+- 16 MiB memtables, at most 3, one 16 MiB block cache per cluster: two clusters in one process peak at about 70 MB. No
+  bloom filters: every page seeks, and a feed has entries in every sorted run.
+- At most 32 MiB of log, so that opening replays less than a second of it.
+
+Scans stream 2.7-3.3 M cells/s: a row whose keys are all puts of different columns is cut in C. A sweep compacts at its
+end without excluding the background's own merges: writers beside one of 5 M entries waited 12 ms p50 where they wait 10
+without it, 167 ms at most.
+"""
+
+import shutil
+import struct
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import Literal, Self
+
+from rocksdict import ColumnFamily, Rdict, Snapshot, WriteBatch
+
+from feedstore.widecolumn import rocksdb_files
+from feedstore.widecolumn.checks import MAX_TIMESTAMP, check_batch, check_range, check_read, check_row
+from feedstore.widecolumn.dead_runs import DeadRuns, step_over
+from feedstore.widecolumn.port import Cell, DeleteColumns, Mutation, RefusedError, Sweep, Table, UnavailableError
+from feedstore.widecolumn.resolution import Garbage, Version, garbage
+from feedstore.widecolumn.rocksdb_beside import Follower
+from feedstore.widecolumn.rocksdb_files import DURABLE, UNSYNCED, Files
+
+Access = Literal["owner", "beside"]
+
+_MARKER, _PUT = 0, 1
+_TAIL = struct.Struct(">QB")
+_PAST_COLUMN = b"\x80"
+"""Sorts behind the tail of every version: reversed timestamps begin with a byte below it."""
+
+_CHUNK_KEYS = 16_384
+"""How many keys a scan of everything holds: about 1.5 MB."""
+_RANGE_CHUNK_KEYS = 1_024
+"""How many keys a scan of a range holds: hundreds of them are read side by side."""
+_FIRST_CHUNK_KEYS = 64
+_SLOW_CHUNK_KEYS_MAX = 4_096
+_LEARN_KEYS_MAX = 20_000
+"""How far into a row dead runs are looked for (about 5 ms under the write lock)."""
+_LEARN_ROWS_MAX = 8
+"""Beyond so many rows in one mutation, readers find the runs when they meet them."""
+
+
+class RocksCluster:
+    """The tables of one directory, for one owner and any number of readers beside it.
+
+    Build it with `open`. Thread-safe.
+    """
+
+    def __init__(self, path: Path, tables: Sequence[Table], access: Access, dead_run_keys_min: int) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        """Held by every write, and by every read of a cluster that is beside its owner."""
+        self._tables = tuple(tables)
+        self._open_stores = {table.name for table in tables}
+        self._failure: str | None = None
+        self._files: Files | None = None
+        self._follower = Follower(path, self._tables) if access == "beside" else None
+        try:
+            self._files = self._open_files()
+        except Exception:
+            self.close()
+            raise
+        self._stores = {table.name: RocksStore(self, table, dead_run_keys_min) for table in tables}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        tables: Sequence[Table],
+        access: Access = "owner",
+        *,
+        dead_run_keys_min: int = 64,
+    ) -> Self:
+        """Opens a cluster directory; an owner creates what is missing.
+
+        access: "owner" reads and writes, one at a time; "beside" only reads, and sees what the owner has written when
+            a read or a scan begins.
+        dead_run_keys_min: how many keys in a row's stretch without anything visible make it worth remembering.
+
+        Raises:
+            UnavailableError: owned by another process, missing (beside), damaged, not writable, no space.
+            RefusedError: a table was created with other widths.
+        """
+        if len({table.name for table in tables}) != len(tables):
+            raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
+        return cls(Path(path), tables, access, dead_run_keys_min)
+
+    @property
+    def is_beside(self) -> bool:
+        return self._follower is not None
+
+    def table(self, name: str) -> "RocksStore":
+        """Raises KeyError for a table that the cluster was not opened with."""
+        return self._stores[name]
+
+    def close(self) -> None:
+        """Waits for a write that is under way; reads that are under way finish. Closing twice is fine."""
+        with self.lock:
+            self._open_stores.clear()
+            self._close_files()
+
+    def close_store(self, name: str) -> None:
+        """The last store to close releases the files."""
+        with self.lock:
+            self._open_stores.discard(name)
+        if not self._open_stores:
+            self.close()
+
+    def files(self, name: str) -> Files:
+        """What a call of one store works on."""
+        files = self._files
+        if name not in self._open_stores:
+            raise UnavailableError(f"{self.path}: {name} is closed")
+        if files is None:
+            raise UnavailableError(f"{self.path}: not open: {self._failure or 'its files could not be read'}")
+        return files
+
+    def refreshed(self, name: str) -> Files:
+        """The same with all that the owner has written by now. Beside: under the lock."""
+        if self._follower is not None and name in self._open_stores:
+            self._files = None
+            self._files = self._follower.catch_up()
+        return self.files(name)
+
+    def writable(self, name: str) -> Files:
+        """The same for a write. After a failed write RocksDB takes no other until it is opened anew."""
+        if self.is_beside:
+            raise RefusedError(f"{self.path}: opened beside its owner, for reading only")
+        if self._failure is not None:
+            with self.lock:
+                self._reopen()
+        return self.files(name)
+
+    def write(self, files: Files, batch: WriteBatch, *, durable: bool) -> None:
+        """Under the lock."""
+        if files is not self._files:
+            raise UnavailableError(f"{self.path}: closed or opened anew while a write was prepared")
+        try:
+            rocksdb_files.write(self.path, files, batch, DURABLE if durable else UNSYNCED)
+        except UnavailableError as error:
+            self._failure = str(error)
+            raise
+
+    def _open_files(self) -> Files:
+        if self._follower is not None:
+            return self._follower.catch_up()
+        return rocksdb_files.open_owner(self.path, self._tables)
+
+    def _reopen(self) -> None:
+        """While the disk is full, the old files go on serving reads."""
+        if self._failure is None or not self._open_stores:
+            return
+        if self._files is not None and shutil.disk_usage(self.path).free < rocksdb_files.REOPEN_FREE_BYTES:
+            raise UnavailableError(self._failure)
+        self._close_files()
+        self._files = self._open_files()
+        self._failure = None
+
+    def _close_files(self) -> None:
+        files, self._files = self._files, None
+        if self._follower is not None:
+            self._follower.close()
+        elif files is not None:
+            files.close()
+
+
+class RocksStore:
+    """One table of a cluster: a `WideColumnStore`."""
+
+    def __init__(self, cluster: RocksCluster, table: Table, dead_run_keys_min: int) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._row_end = table.row_bytes
+        self._column_end = table.row_bytes + table.column_bytes
+        self._past_row = b"\xff" * (table.column_bytes + 1)
+        self._dead_run_keys_min = dead_run_keys_min
+        self._dead_runs = DeadRuns(self._column_end, self._past_row, _PAST_COLUMN, dead_run_keys_min)
+        self._reading: AbstractContextManager[object] = cluster.lock if cluster.is_beside else nullcontext()
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        check_batch(self._table, batch)
+        files = self._cluster.writable(self._table.name)
+        encoded = _encode(batch, files.handles[self._table.name])
+        with self._cluster.lock:
+            for mutation in batch:
+                if isinstance(mutation, DeleteColumns):
+                    self._dead_runs.mark(mutation.rows)
+                else:
+                    self._dead_runs.put(mutation.rows, mutation.columns)
+            if len(encoded):
+                self._cluster.write(files, encoded, durable=True)
+            for mutation in batch:
+                if isinstance(mutation, DeleteColumns) and len(mutation.columns) >= self._dead_run_keys_min:
+                    for row, _ in mutation.rows[:_LEARN_ROWS_MAX]:
+                        self._learn(files, row)
+
+    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+        check_read(self._table, row, after, limit)
+        position = row if after is None else row + after + _PAST_COLUMN
+        with self._reading:
+            files = self._cluster.refreshed(self._table.name)
+            family = files.families[self._table.name]
+            runs = self._dead_runs.get(row)
+            start = step_over(runs, position) if runs else position
+            if not runs or start != position:
+                keys = self._take(family, start, limit)
+                columns = self._plain(row, keys)
+                # Most pages end here: each key is the put of another column, there are enough of them or the row
+                # ends, and no put has landed in a stretch that was stepped over.
+                if (
+                    columns is not None
+                    and (len(columns) == limit or len(keys) < limit or not keys[-1].startswith(row))
+                    and self._dead_runs.get(row) is runs
+                ):
+                    return columns
+            return self._read_resolving(files, row, position, limit)
+
+    def cells(self, row: bytes) -> list[Cell]:
+        check_row(self._table, row)
+        with self._reading:
+            family = self._cluster.refreshed(self._table.name).families[self._table.name]
+            keys = self._whole_row(family, row, _SLOW_CHUNK_KEYS_MAX)
+        return [Cell(v.column, v.timestamp) for v in map(self._decode, self._deciding(keys)) if not v.is_marker]
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
+        check_range(self._table, start, stop)
+        with self._reading:
+            self._cluster.refreshed(self._table.name)
+        return self._scan(start, stop)
+
+    def sweep(self, now_ms: int) -> Sweep:
+        self._cluster.writable(self._table.name)
+        rows = trimmed = masked = markers = 0
+        for row, keys in self._rows(b""):
+            rows += 1
+            columns = self._plain(row, keys)
+            if columns is not None and (self._table.keep is None or len(columns) <= self._table.keep):
+                continue
+            drop = self._garbage(keys, now_ms)
+            if any(drop):
+                drop = self._sweep_row(row, keys, drop, now_ms)
+                trimmed += len(drop.trimmed)
+                masked += len(drop.masked)
+                markers += len(drop.markers)
+        self._compact()
+        return Sweep(rows, trimmed, masked, markers)
+
+    def close(self) -> None:
+        self._cluster.close_store(self._table.name)
+
+    def _read_resolving(self, files: Files, row: bytes, position: bytes, limit: int) -> list[bytes]:
+        """The way of a page that meets markers or older versions, on one view of the row."""
+        family = files.families[self._table.name]
+        runs = self._dead_runs.get(row)
+        view = self._view(family)
+        try:
+            if self._dead_runs.get(row) is not runs:  # a put has narrowed them: they may be ahead of the view
+                runs = None
+            columns: list[bytes] = []
+            chunk, walked = limit, 0
+            while len(columns) < limit:
+                stepped = step_over(runs or (), position)
+                if stepped != position:
+                    position, chunk = stepped, limit
+                keys = self._take(view, position, chunk)
+                in_row = self._within(row, keys)
+                columns += [self._column(key) for key in self._deciding(in_row) if key[-1] == _PUT]
+                walked += len(in_row)
+                if len(in_row) < chunk:
+                    break
+                position = keys[-1][: self._column_end] + _PAST_COLUMN
+                chunk = min(2 * chunk, _SLOW_CHUNK_KEYS_MAX)
+        finally:
+            del view
+        if runs is None and walked - len(columns) >= self._dead_run_keys_min:
+            self._learn_if_idle(files, row)
+        return columns[:limit]
+
+    def _scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, list[bytes]]]:
+        for row, keys in self._rows(start, stop):
+            columns = self._plain(row, keys)
+            if columns is None:
+                columns = [self._column(key) for key in self._deciding(keys) if key[-1] == _PUT]
+            if columns:
+                yield row, columns
+
+    def _rows(self, start: bytes, stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Every row from `start` to before `stop` with all its keys. Nothing native stays open between two steps.
+
+        Many ranges may be read side by side, so what a bounded one holds is little, and less at its start.
+        """
+        position = start if len(start) <= self._row_end else start[: self._row_end] + self._past_row
+        most = _CHUNK_KEYS if stop is None else _RANGE_CHUNK_KEYS
+        usual = count = min(most, _FIRST_CHUNK_KEYS)
+        while True:
+            with self._reading:
+                family = self._cluster.files(self._table.name).families[self._table.name]
+                keys = self._take(family, position, count)
+            end = len(keys)
+            if end == count:  # the last row may go on
+                position = keys[-1][: self._row_end]
+                end = bisect_left(keys, position)
+                if end == 0:
+                    count *= 2
+                    continue
+            first = 0
+            while first < end:
+                row = keys[first][: self._row_end]
+                if stop is not None and row >= stop:
+                    return
+                following = bisect_left(keys, row + self._past_row, first, end)
+                yield row, keys[first:following]
+                first = following
+            if len(keys) < count:
+                return
+            usual = count = min(most, 4 * usual)
+
+    def _sweep_row(self, row: bytes, seen: list[bytes], drop: Garbage, now_ms: int) -> Garbage:
+        """Looks again under the lock: meanwhile a put may have come back under the very key that was to go."""
+        with self._cluster.lock:
+            files = self._cluster.files(self._table.name)
+            keys = self._whole_row(files.families[self._table.name], row, len(seen) + 64)
+            if keys != seen:
+                drop = self._garbage(keys, now_ms)
+            batch = WriteBatch(raw_mode=True)
+            batch.set_default_column_family(files.handles[self._table.name])
+            for version in chain(*drop):
+                batch.delete(row + version.column + _tail(version.timestamp, is_marker=version.is_marker))
+            if len(batch):
+                self._cluster.write(files, batch, durable=False)
+        return drop
+
+    def _compact(self) -> None:
+        files = self._cluster.files(self._table.name)
+        rocksdb_files.compact(self._cluster.path, files.families[self._table.name])
+        with self._cluster.lock:
+            self._dead_runs.clear()
+
+    def _learn_if_idle(self, files: Files, row: bytes) -> None:
+        """A reader must not wait for writers: if one is busy, the next reader tries."""
+        if not self._cluster.is_beside and self._cluster.lock.acquire(blocking=False):
+            try:
+                self._learn(files, row)
+            finally:
+                self._cluster.lock.release()
+
+    def _learn(self, files: Files, row: bytes) -> None:
+        keys = self._take(files.families[self._table.name], row, _LEARN_KEYS_MAX)
+        in_row = self._within(row, keys)
+        self._dead_runs.learn(row, in_row, _MARKER, whole=len(in_row) < _LEARN_KEYS_MAX)
+
+    def _view(self, family: Rdict) -> Rdict | Snapshot:
+        """What does not change between two seeks. Beside its owner a cluster changes only when it catches up, which
+        takes the lock that a read holds.
+        """
+        return family if self._cluster.is_beside else rocksdb_files.snapshot(self._cluster.path, family)
+
+    def _take(self, view: Rdict | Snapshot, position: bytes, count: int) -> list[bytes]:
+        return rocksdb_files.take(self._cluster.path, view, position, count)
+
+    def _whole_row(self, family: Rdict, row: bytes, expected: int) -> list[bytes]:
+        """Every key of the row, in one look: with a larger `count` until the row ends before it."""
+        count = expected
+        while len(keys := self._within(row, self._take(family, row, count))) == count:
+            count *= 4
+        return keys
+
+    def _within(self, row: bytes, keys: list[bytes]) -> list[bytes]:
+        if not keys or keys[-1].startswith(row):
+            return keys
+        return keys[: bisect_left(keys, row + self._past_row)]
+
+    def _plain(self, row: bytes, keys: list[bytes]) -> list[bytes] | None:
+        """The columns of the row's keys if each is the put of a column of its own."""
+        keys = self._within(row, keys)
+        if _MARKER in b"".join(keys)[self._column_end + 8 :: self._column_end + 9]:
+            return None
+        first, past = self._row_end, self._column_end
+        columns = [key[first:past] for key in keys]
+        return columns if len(set(columns)) == len(columns) else None
+
+    def _deciding(self, keys: list[bytes]) -> list[bytes]:
+        """The first key of each column."""
+        first, past = self._row_end, self._column_end
+        deciding = {key[first:past]: key for key in reversed(keys)}
+        return [*reversed(deciding.values())]
+
+    def _column(self, key: bytes) -> bytes:
+        return key[self._row_end : self._column_end]
+
+    def _decode(self, key: bytes) -> Version:
+        reversed_timestamp, kind = _TAIL.unpack_from(key, self._column_end)
+        return Version(self._column(key), MAX_TIMESTAMP - reversed_timestamp, kind == _MARKER)
+
+    def _garbage(self, keys: list[bytes], now_ms: int) -> Garbage:
+        return garbage([*map(self._decode, keys)], self._table.keep, now_ms, self._table.purge_window_ms)
+
+
+def _tail(timestamp: int, *, is_marker: bool) -> bytes:
+    return _TAIL.pack(MAX_TIMESTAMP - timestamp, _MARKER if is_marker else _PUT)
+
+
+def _encode(batch: Sequence[Mutation], handle: ColumnFamily) -> WriteBatch:
+    """The hot path of every write: 0.3 us a cell, most of it inside `put`."""
+    encoded = WriteBatch(raw_mode=True)
+    encoded.set_default_column_family(handle)
+    put, pack, empty = encoded.put, _TAIL.pack, b""
+    for mutation in batch:
+        columns = mutation.columns
+        kind = _MARKER if isinstance(mutation, DeleteColumns) else _PUT
+        if len(columns) == 1:
+            column = columns[0]
+            for row, timestamp in mutation.rows:
+                put(row + column + pack(MAX_TIMESTAMP - timestamp, kind), empty)
+            continue
+        for row, timestamp in mutation.rows:
+            tail = pack(MAX_TIMESTAMP - timestamp, kind)
+            for column in columns:
+                put(row + column + tail, empty)
+    return encoded

@@ -1,0 +1,241 @@
+"""Opening one RocksDB, its settings, and turning its errors into the port's.
+
+rocksdict raises bare `Exception` for everything and ends an iteration *silently* when a block cannot be read; both are
+dealt with here, so that nothing else has to know.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import cast
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    CompactOptions,
+    DBCompactionStyle,
+    DBCompressionType,
+    Options,
+    Rdict,
+    Snapshot,
+    UniversalCompactOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from feedstore.widecolumn.port import RefusedError, Table, UnavailableError
+
+MIB = 1 << 20
+
+CACHE_BYTES = 16 * MIB
+MEMTABLE_BYTES = 16 * MIB
+
+DURABLE = WriteOptions()
+DURABLE.sync = True
+DURABLE.memtable_insert_hint_per_batch = True
+REOPEN_FREE_BYTES = 4 * MIB
+"""With less space than this, opening anew after a full disk is not tried."""
+UNSYNCED = WriteOptions()
+"""For what may be lost by a crash and is found again: the deletions of a sweep."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """An open RocksDB.
+
+    The directory stays locked while any native object lives, and the frames of an exception that somebody keeps would
+    hold some: so `close` closes what can be closed and drops the rest, and snapshots, iterators and batches are
+    dropped by whoever makes them, whatever happens.
+    """
+
+    db: Rdict
+    families: dict[str, Rdict]
+    handles: dict[str, ColumnFamily]
+
+    def close(self) -> None:
+        self.handles.clear()
+        for each in (*self.families.values(), self.db):
+            while True:
+                try:
+                    each.close()
+                except RuntimeError:  # "Already borrowed": another thread compacts
+                    time.sleep(0.01)
+                except Exception:  # noqa: BLE001  # after a failed write; what was acknowledged is in the log
+                    break
+                else:
+                    break
+
+
+def open_owner(path: Path, tables: Iterable[Table]) -> Files:
+    """Opens for reading and writing; creates what is missing."""
+    try:
+        _refuse_damage(path)
+        names = [table.name for table in tables]
+        stored = Rdict.list_cf(str(path)) if _exists(path) else []
+        cache = Cache(CACHE_BYTES)
+        families = {name: _table_options(cache) for name in {*stored, *names} - {"default"}}
+        db = Rdict(str(path), _database_options(), families, AccessType.read_write())
+        _check_widths(path, db, tables, create=True)
+        return _files(db, names)
+    except Exception as error:
+        raise unavailable(path, error) from error
+
+
+def open_beside(path: Path, tables: Iterable[Table], log_directory: Path) -> Files:
+    """Opens for reading beside an owner, in this or in another process."""
+    try:
+        _refuse_damage(path)
+        names = [table.name for table in tables]
+        _refuse_missing(path, names)
+        options = _database_options()
+        options.set_max_open_files(-1)  # else the owner may delete a file between two reads of it
+        cache = Cache(CACHE_BYTES)
+        families = {name: _table_options(cache) for name in names}
+        db = Rdict(str(path), options, families, AccessType.secondary(str(log_directory)))
+        _check_widths(path, db, tables, create=False)
+        return _files(db, names)
+    except Exception as error:
+        raise unavailable(path, error) from error
+
+
+def take(path: Path, view: Rdict | Snapshot, position: bytes, count: int) -> list[bytes]:
+    """The first `count` keys at or after `position`, fewer only where the table ends."""
+    try:
+        keys = cast("list[bytes]", list(islice(view.keys(from_key=position), count)))
+        while len(keys) < count:
+            following = keys[-1] + b"\0" if keys else position
+            if _is_end(view, following):
+                break
+            keys += cast("list[bytes]", list(islice(view.keys(from_key=following), count - len(keys))))
+    except Exception as error:
+        raise unavailable(path, error) from error
+    return keys
+
+
+def _is_end(view: Rdict | Snapshot, position: bytes) -> bool:
+    """Raises if what stands there cannot be read."""
+    iterator = view.iter()
+    try:
+        iterator.seek(position)
+        if iterator.valid():
+            return False
+        iterator.status()
+        return True
+    finally:
+        del iterator
+
+
+def write(path: Path, files: Files, batch: WriteBatch, options: WriteOptions) -> None:
+    try:
+        files.db.write(batch, options)
+    except Exception as error:
+        batch.set_default_column_family(None)
+        raise unavailable(path, error) from error
+
+
+def snapshot(path: Path, family: Rdict) -> Snapshot:
+    try:
+        return family.snapshot()
+    except Exception as error:
+        raise unavailable(path, error) from error
+
+
+def compact(path: Path, family: Rdict) -> None:
+    """Rewrites what a sweep has dropped."""
+    options = CompactOptions()
+    options.set_exclusive_manual_compaction(v=False)
+    try:
+        family.compact_range(None, None, options)
+    except Exception as error:
+        raise unavailable(path, error) from error
+
+
+def catch_up(path: Path, files: Files) -> None:
+    """Shows what the owner has written since; only for files that were opened beside it."""
+    try:
+        files.db.try_catch_up_with_primary()
+    except Exception as error:
+        raise unavailable(path, error) from error
+
+
+def unavailable(path: Path, error: Exception) -> Exception:
+    """What to raise for an error of rocksdict; errors of the port pass."""
+    if isinstance(error, (UnavailableError, RefusedError)):
+        return error
+    text = str(error)
+    if "LOCK" in text and ("lock hold by" in text or "While lock file" in text):
+        return UnavailableError(f"{path}: another process or cluster object owns this directory ({text})")
+    return UnavailableError(f"{path}: {text}")
+
+
+def _exists(path: Path) -> bool:
+    return (path / "CURRENT").exists()
+
+
+def _refuse_damage(path: Path) -> None:
+    """RocksDB would start an empty database over the files of one whose CURRENT is gone."""
+    if path.is_dir() and not _exists(path) and any(path.glob("MANIFEST-*")):
+        raise UnavailableError(f"{path}: damaged: there are database files, but CURRENT is missing")
+
+
+def _refuse_missing(path: Path, names: Iterable[str]) -> None:
+    if not _exists(path):  # rocksdict would create the directory
+        raise UnavailableError(f"{path}: there is no cluster in this directory")
+    if missing := set(names) - set(Rdict.list_cf(str(path))):
+        raise UnavailableError(f"{path}: the owner of this cluster has not created {', '.join(sorted(missing))}")
+
+
+def _check_widths(path: Path, db: Rdict, tables: Iterable[Table], *, create: bool) -> None:
+    """Keys are cut by position: a table that is opened with other widths would be misread."""
+    for table in tables:
+        widths = bytes((table.row_bytes, table.column_bytes))
+        stored = db.get(table.name.encode())
+        if stored is None and create:
+            db.put(table.name.encode(), widths, DURABLE)
+        elif stored is not None and stored != widths:
+            raise RefusedError(
+                f"{path}: table {table.name} holds rows of {stored[0]} bytes and columns of {stored[1]}, "
+                f"not {table.row_bytes} and {table.column_bytes}"
+            )
+
+
+def _files(db: Rdict, names: Iterable[str]) -> Files:
+    return Files(
+        db=db,
+        families={name: db.get_column_family(name) for name in names},
+        handles={name: db.get_column_family_handle(name) for name in names},
+    )
+
+
+def _database_options() -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(create_if_missing=True)
+    options.create_missing_column_families(create_missing_cfs=True)
+    options.set_max_background_jobs(2)
+    options.set_max_total_wal_size(32 * MIB)
+    options.set_max_open_files(256)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(MIB)
+    options.set_bytes_per_sync(MIB)
+    return options
+
+
+def _table_options(cache: Cache) -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_size(16 * 1024)
+    blocks.set_block_cache(cache)
+    blocks.set_format_version(5)
+    merging = UniversalCompactOptions()
+    merging.size_ratio = 10
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(blocks)
+    options.set_write_buffer_size(MEMTABLE_BYTES)
+    options.set_max_write_buffer_number(3)
+    options.set_compaction_style(DBCompactionStyle.universal())
+    options.set_universal_compaction_options(merging)
+    options.set_compression_type(DBCompressionType.lz4())
+    return options

@@ -1,0 +1,511 @@
+"""What is particular to the embedded adapter: one owner, readers beside it, and disks that fail."""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from rocksdict import WriteBatch, WriteOptions
+from widecolumn_adapters import TABLE
+
+from feedstore.widecolumn import (
+    Cell,
+    DeleteColumns,
+    Put,
+    RefusedError,
+    Sweep,
+    Table,
+    UnavailableError,
+    rocksdb,
+    rocksdb_files,
+)
+from feedstore.widecolumn.rocksdb import RocksCluster, RocksStore
+
+ROW = b"r1"
+OTHER_TABLE = Table("other", 1, 1, keep=None, purge_window_ms=0)
+
+
+def column(number: int) -> bytes:
+    return number.to_bytes(3, "big")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cluster"
+
+
+@pytest.fixture
+def owner(path: Path) -> Iterator[RocksCluster]:
+    cluster = RocksCluster.open(path, [TABLE, OTHER_TABLE])
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def store(owner: RocksCluster) -> RocksStore:
+    return owner.table(TABLE.name)
+
+
+# ---- tables
+
+
+def test_tables_do_not_mix(owner: RocksCluster, store: RocksStore):
+    owner.table("other").apply([Put([(b"o", 1)], [b"c"])])
+    assert list(store.scan()) == []
+    assert list(owner.table("other").scan()) == [(b"o", [b"c"])]
+
+
+def test_a_table_is_not_lost_when_it_is_left_out_once(path: Path):
+    for tables in ([TABLE, OTHER_TABLE], [TABLE], [OTHER_TABLE]):
+        cluster = RocksCluster.open(path, tables)
+        if OTHER_TABLE in tables:
+            cluster.table("other").apply([Put([(b"o", 1)], [b"c"])])
+            assert cluster.table("other").read(b"o", None, 1) == [b"c"]
+        cluster.close()
+
+
+def test_other_widths_are_refused(path: Path):
+    RocksCluster.open(path, [TABLE]).close()
+    with pytest.raises(RefusedError, match="rows of 2 bytes and columns of 3, not 9 and 16"):
+        RocksCluster.open(path, [Table(TABLE.name, 9, 16, None, 0)])
+
+
+def test_a_name_is_used_once(path: Path):
+    with pytest.raises(ValueError, match="different names"):
+        RocksCluster.open(path, [TABLE, TABLE])
+
+
+def test_a_cluster_closes_all_its_stores(owner: RocksCluster, store: RocksStore):
+    owner.close()
+    owner.close()
+    for each in (store, owner.table("other")):
+        with pytest.raises(UnavailableError, match="closed"):
+            each.sweep(1)
+
+
+def test_one_store_closes_alone(owner: RocksCluster, store: RocksStore):
+    store.close()
+    owner.table("other").apply([Put([(b"o", 1)], [b"c"])])
+    with pytest.raises(UnavailableError, match="feed is closed"):
+        store.read(ROW, None, 1)
+
+
+# ---- one owner, any number of readers
+
+
+def test_a_second_owner_is_turned_away(owner: RocksCluster, path: Path):
+    with pytest.raises(UnavailableError, match="owns this directory"):
+        RocksCluster.open(path, [TABLE])
+
+
+def test_a_second_owner_in_another_process_is_turned_away(owner: RocksCluster, path: Path):
+    code = f"""
+from feedstore.widecolumn import Table, UnavailableError
+from feedstore.widecolumn.rocksdb import RocksCluster
+try:
+    RocksCluster.open({str(path)!r}, [Table("feed", 2, 3, None, 0)])
+except UnavailableError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "owns this directory" in said
+
+
+def test_the_lock_goes_with_close_whatever_errors_are_kept(path: Path):
+    kept = []
+    for _ in range(3):
+        cluster = RocksCluster.open(path, [TABLE])
+        cluster.table("feed").apply([Put([(ROW, 1)], [column(1)])])
+        scan = cluster.table("feed").scan()
+        next(scan)
+        cluster.close()
+        with pytest.raises(UnavailableError) as caught:
+            cluster.table("feed").read(ROW, None, 1)
+        kept.append((caught, scan))
+
+
+def test_a_reader_beside_sees_each_write(owner: RocksCluster, store: RocksStore, path: Path):
+    beside = RocksCluster.open(path, [TABLE], access="beside")
+    reader = beside.table(TABLE.name)
+    for number in range(5):
+        store.apply(
+            [Put([(ROW, 5)], [column(number)]), DeleteColumns([(ROW, 5)], [column(number - 1)] if number else [])]
+        )
+        assert reader.read(ROW, None, 10) == [column(number)]
+        assert reader.cells(ROW) == [Cell(column(number), 5)]
+        assert list(reader.scan()) == [(ROW, [column(number)])]
+    store.sweep(10**9)
+    assert reader.read(ROW, None, 10) == [column(4)]
+    beside.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        reader.read(ROW, None, 1)
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_reader_beside_does_not_show_again_what_a_sweep_dropped(path: Path, reopens: bool):
+    """It had read the puts from the log; their deletions were flushed and compacted away before it looked again."""
+    owner = RocksCluster.open(path, [TABLE])
+    columns = [column(number) for number in range(5)]
+    owner.table("feed").apply([Put([(ROW, 5)], columns)])
+    beside = RocksCluster.open(path, [TABLE], access="beside")
+    assert beside.table("feed").read(ROW, None, 10) == columns
+    owner.table("feed").apply([DeleteColumns([(ROW, 5)], columns[:1])])
+    if reopens:
+        owner.close()
+        owner = RocksCluster.open(path, [TABLE])
+    owner.table("feed").sweep(10_000)
+    assert beside.table("feed").read(ROW, None, 10) == columns[1:4]
+    assert list(beside.table("feed").scan()) == [(ROW, columns[1:4])]
+    beside.close()
+    owner.close()
+
+
+def test_a_reader_beside_writes_nothing(store: RocksStore, path: Path):
+    beside = RocksCluster.open(path, [TABLE], access="beside")
+    for call in (
+        lambda: beside.table("feed").apply([Put([(ROW, 1)], [column(1)])]),
+        lambda: beside.table("feed").sweep(1),
+    ):
+        with pytest.raises(RefusedError, match="for reading only"):
+            call()
+    beside.close()
+
+
+def test_readers_beside_leave_no_files(
+    owner: RocksCluster, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(logs))
+    beside = RocksCluster.open(path, [TABLE], access="beside")
+    assert list(logs.iterdir())
+    beside.close()
+    with pytest.raises(UnavailableError):
+        RocksCluster.open(tmp_path / "nothing", [TABLE], access="beside")
+    assert list(logs.iterdir()) == []
+
+
+def test_a_reader_beside_nothing_is_told_so(path: Path):
+    with pytest.raises(UnavailableError, match="no cluster in this directory"):
+        RocksCluster.open(path, [TABLE], access="beside")
+    assert not path.exists()
+
+
+def test_a_reader_beside_is_told_of_a_missing_table(path: Path):
+    owner = RocksCluster.open(path, [TABLE])
+    with pytest.raises(UnavailableError, match="has not created other"):
+        RocksCluster.open(path, [TABLE, OTHER_TABLE], access="beside")
+    owner.close()
+
+
+# ---- a put between a sweep's look and its decision
+
+
+def test_a_sweep_decides_on_what_stands_when_it_deletes(store: RocksStore, monkeypatch: pytest.MonkeyPatch):
+    """The look finds d beyond `keep`; then a is deleted and d refilled, under the very key that was to go."""
+    a, b, c, d = (column(number) for number in range(4))
+    store.apply([Put([(ROW, 5)], [a, b, c, d])])
+    decide = store._sweep_row
+
+    def after_a_refill(*args: object) -> object:
+        store.apply([DeleteColumns([(ROW, 6)], [a]), Put([(ROW, 5)], [d])])
+        return decide(*args)
+
+    monkeypatch.setattr(store, "_sweep_row", after_a_refill)
+    assert store.sweep(6) == Sweep(rows=1, trimmed=0, masked=1, markers=0)
+    assert store.read(ROW, None, 10) == [b, c, d]
+
+
+# ---- dead runs
+
+
+@pytest.fixture
+def long_row(store: RocksStore) -> list[bytes]:
+    """1,000 columns on top of 100 others, all of the 1,000 deleted."""
+    columns = [column(number) for number in range(1_000, 2_100)]
+    store.apply([Put([(ROW, 5)], columns), DeleteColumns([(ROW, 6)], columns[:1_000])])
+    return columns[1_000:]
+
+
+def keys_walked(store: RocksStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    walked: list[int] = []
+    take = store._take
+
+    def counting(*args: object) -> list[bytes]:
+        keys = take(*args)
+        walked.append(len(keys))
+        return keys
+
+    monkeypatch.setattr(store, "_take", counting)
+    return walked
+
+
+def test_a_page_steps_over_a_dead_run(store: RocksStore, long_row: list[bytes], monkeypatch: pytest.MonkeyPatch):
+    walked = keys_walked(store, monkeypatch)
+    assert store.read(ROW, None, 25) == long_row[:25]
+    assert walked == [25]
+
+
+def test_new_pins_on_top_keep_the_dead_run(store: RocksStore, long_row: list[bytes], monkeypatch: pytest.MonkeyPatch):
+    new = [column(number) for number in (998, 999)]
+    store.apply([Put([(ROW, 7)], new[::-1])])
+    walked = keys_walked(store, monkeypatch)
+    assert store.read(ROW, None, 25) == [*new, *long_row[:23]]
+    assert sum(walked) <= 3 * 25
+
+
+@pytest.mark.parametrize("number", [1_000, 1_500, 1_999])
+def test_a_put_inside_a_dead_run_is_seen(store: RocksStore, long_row: list[bytes], number: int):
+    store.apply([Put([(ROW, 7)], [column(number)])])
+    assert store.read(ROW, None, 25) == [column(number), *long_row[:24]]
+
+
+def test_a_put_that_lands_while_a_page_is_read_is_not_halved(
+    store: RocksStore, long_row: list[bytes], monkeypatch: pytest.MonkeyPatch
+):
+    """A mutation is atomic in its row: a reader that stepped over one column must not show the other."""
+    inside, behind = column(1_500), column(3_000)
+    put = Put([(ROW, 7)], [inside, behind])
+    step_over = rocksdb.step_over
+    once = iter([put])
+
+    def while_stepping(*args: object) -> bytes:
+        position = step_over(*args)
+        for each in once:
+            store.apply([each])
+        return position
+
+    monkeypatch.setattr(rocksdb, "step_over", while_stepping)
+    page = store.read(ROW, None, 200)
+    assert (inside in page) == (behind in page)
+
+
+def test_a_put_that_lands_before_a_resolving_page_is_not_halved(
+    store: RocksStore, long_row: list[bytes], monkeypatch: pytest.MonkeyPatch
+):
+    """The same for a page that begins above the dead run, where the put lands just before the page takes its view."""
+    on_top, inside, behind = column(999), column(1_500), column(3_000)
+    store.apply([Put([(ROW, 7)], [on_top])])
+    view = store._view
+
+    def after_a_put(*args: object) -> object:
+        store.apply([Put([(ROW, 7)], [inside, behind])])
+        return view(*args)
+
+    monkeypatch.setattr(store, "_view", after_a_put)
+    assert store.read(ROW, None, 200) == [on_top, inside, *long_row, behind]
+
+
+def test_markers_that_came_one_by_one_are_found_by_a_reader(store: RocksStore, monkeypatch: pytest.MonkeyPatch):
+    columns = [column(number) for number in range(200)]
+    store.apply([Put([(ROW, 5)], columns), DeleteColumns([(ROW, 6)], columns[1:160:2])])
+    store.read(ROW, None, 100)
+    assert store._dead_runs.get(ROW) == ()
+    for each in columns[:160:2]:
+        store.apply([DeleteColumns([(ROW, 6)], [each])])
+    store.read(ROW, None, 25)
+    walked = keys_walked(store, monkeypatch)
+    assert store.read(ROW, None, 25) == columns[160:185]
+    assert walked == [25]
+
+
+def test_a_reader_finds_the_dead_run_after_a_restart(path: Path, monkeypatch: pytest.MonkeyPatch):
+    columns = [column(number) for number in range(1_100)]
+    cluster = RocksCluster.open(path, [TABLE])
+    cluster.table("feed").apply([Put([(ROW, 5)], columns), DeleteColumns([(ROW, 6)], columns[:1_000])])
+    cluster.close()
+    cluster = RocksCluster.open(path, [TABLE])
+    store = cluster.table("feed")
+    assert store.read(ROW, None, 25) == columns[1_000:1_025]
+    walked = keys_walked(store, monkeypatch)
+    assert store.read(ROW, None, 25) == columns[1_000:1_025]
+    assert walked == [25]
+    cluster.close()
+
+
+def test_known_dead_runs_are_bounded(store: RocksStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("feedstore.widecolumn.dead_runs.ROWS_MAX", 2)
+    columns = [column(number) for number in range(100)]
+    rows = [b"d%d" % number for number in range(5)]
+    for row in rows:
+        store.apply([Put([(row, 5)], columns), DeleteColumns([(row, 6)], columns)])
+    assert [row for row in rows if store._dead_runs.get(row)] == rows[-2:]
+
+
+# ---- disks that fail
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield mount
+    subprocess.run(["umount", mount], check=True)
+
+
+def fill(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(65_536))
+        except OSError:
+            pass
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_heals(small_disk: Path):
+    cluster = RocksCluster.open(small_disk / "a", [TABLE])
+    store = cluster.table("feed")
+    store.apply([Put([(ROW, 5)], [column(1)])])
+    ballast = small_disk / "ballast"
+    fill(ballast)
+    errors = []
+    for number in range(2, 10_000):
+        try:
+            store.apply([Put([(ROW, 5)], [column(number)])])
+        except UnavailableError as error:
+            errors.append(error)
+            break
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="No space left on device") as caught:
+            store.apply([Put([(ROW, 5)], [column(number)])])
+        errors.append(caught.value)
+    assert all(str(small_disk / "a") in str(error) for error in errors)
+    seen = store.read(ROW, None, 10_000)
+    assert seen == [column(n) for n in range(1, number)]
+    ballast.unlink()
+    store.apply([Put([(ROW, 5)], [column(number)])])
+    cluster.close()
+    cluster = RocksCluster.open(small_disk / "a", [TABLE])
+    assert cluster.table("feed").read(ROW, None, 10_000) == [*seen, column(number)]
+    cluster.close()
+
+
+def test_a_read_only_disk_is_named(small_disk: Path):
+    RocksCluster.open(small_disk / "a", [TABLE]).close()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(UnavailableError, match=rf"{small_disk}/a: .*Read-only file system"):
+        RocksCluster.open(small_disk / "a", [TABLE])
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UnavailableError, match=f"^{path}: "):
+            RocksCluster.open(path, [TABLE])
+
+
+@pytest.mark.parametrize("access", ["owner", "beside"])
+def test_files_without_their_head_are_not_started_over(path: Path, access: rocksdb.Access):
+    RocksCluster.open(path, [TABLE]).close()
+    (path / "CURRENT").unlink()
+    with pytest.raises(UnavailableError, match="damaged"):
+        RocksCluster.open(path, [TABLE], access=access)
+
+
+def test_a_damaged_manifest_is_named(path: Path):
+    RocksCluster.open(path, [TABLE]).close()
+    for manifest in path.glob("MANIFEST-*"):
+        manifest.write_bytes(b"not a manifest")
+    with pytest.raises(UnavailableError, match=f"^{path}: Corruption"):
+        RocksCluster.open(path, [TABLE])
+
+
+def test_an_unreadable_block_is_an_error_and_not_the_end(path: Path):
+    """An iteration of rocksdict ends silently where a block cannot be read; a feed must not end there."""
+    cluster = RocksCluster.open(path, [TABLE])
+    rows = [(number.to_bytes(2, "big"), 5) for number in range(20_000)]
+    cluster.table("feed").apply([Put(rows, [column(1)])])
+    cluster.table("feed").sweep(6)
+    cluster.close()
+    table_file = max(path.glob("*.sst"), key=lambda each: each.stat().st_size)
+    with table_file.open("r+b") as file:
+        file.seek(table_file.stat().st_size // 2)
+        file.write(os.urandom(64))
+    cluster = RocksCluster.open(path, [TABLE])
+    store = cluster.table("feed")
+    assert store.read(rows[0][0], None, 10) == [column(1)]
+    with pytest.raises(UnavailableError, match="Corruption"):
+        list(store.scan())
+    with pytest.raises(UnavailableError, match="Corruption"):
+        store.sweep(7)
+    unread = 0
+    for row, _ in rows:
+        try:
+            assert store.read(row, None, 10) == [column(1)]
+        except UnavailableError:
+            unread += 1
+    assert 0 < unread < 2_000
+    cluster.close()
+
+
+# ---- durability
+
+
+def test_every_write_waits_for_the_disk(store: RocksStore, monkeypatch: pytest.MonkeyPatch):
+    """A kill leaves what the system has not yet written; a power cut does not, and no test here can cut it."""
+    synced: list[bool] = []
+    write = rocksdb_files.write
+
+    def noting(path: Path, files: rocksdb_files.Files, batch: WriteBatch, options: WriteOptions) -> None:
+        synced.append(options.sync)
+        write(path, files, batch, options)
+
+    monkeypatch.setattr(rocksdb_files, "write", noting)
+    store.apply([Put([(ROW, 5)], [column(1)])])
+    store.apply([DeleteColumns([(ROW, 5)], [column(1)])])
+    assert synced == [True, True]
+
+
+def write_until_killed(path: Path, connection: multiprocessing.connection.Connection) -> None:
+    store = RocksCluster.open(path, [TABLE]).table("feed")
+    for number in count():
+        store.apply([Put([(ROW, 5), (b"r2", 5)], [column(number)])])
+        connection.send(number)
+
+
+def test_what_was_acknowledged_survives_kill_9(path: Path):
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=write_until_killed, args=(path, sending))
+    child.start()
+    sending.close()
+    acknowledged = -1
+    while acknowledged < 200:
+        acknowledged = receiving.recv()
+    os.kill(child.pid, signal.SIGKILL)
+    try:
+        while True:
+            acknowledged = receiving.recv()
+    except EOFError:
+        pass
+    child.join()
+    cluster = RocksCluster.open(path, [TABLE])
+    for row in (ROW, b"r2"):
+        written = cluster.table("feed").read(row, None, 10_000)
+        assert written[: acknowledged + 1] == [column(number) for number in range(acknowledged + 1)]
+        assert len(written) <= acknowledged + 2
+    cluster.close()
+
+
+def test_a_torn_tail_of_the_log_loses_only_what_was_not_acknowledged(path: Path):
+    cluster = RocksCluster.open(path, [TABLE])
+    for number in range(10):
+        cluster.table("feed").apply([Put([(ROW, 5)], [column(number)])])
+    crashed = path.with_name("crashed")
+    shutil.copytree(path, crashed)  # as the disk would look after a crash now
+    cluster.close()
+    log = max(crashed.glob("*.log"))
+    os.truncate(log, log.stat().st_size - 3)
+    cluster = RocksCluster.open(crashed, [TABLE])
+    assert cluster.table("feed").read(ROW, None, 100) == [column(number) for number in range(9)]
+    cluster.close()

@@ -1,0 +1,114 @@
+"""Random operations drive every adapter side by side: whatever happens, they show the same."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from widecolumn_adapters import ADAPTERS, open_rocks
+
+from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, WideColumnStore, rocksdb
+from feedstore.widecolumn.rocksdb import RocksCluster
+
+MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""What is durable is asked elsewhere; here a sync would only cost time."""
+
+ROWS = [b"\x00", b"m", b"\xff"]
+COLUMNS = [b"\x00\x00", b"\x00\xff", *[b"c%d" % digit for digit in range(8)], b"\xff\x00", b"\xff\xff"]
+TIMES = st.integers(1, 8)
+
+
+@st.composite
+def mutations(draw: st.DrawFn) -> Mutation:
+    rows = draw(st.lists(st.tuples(st.sampled_from(ROWS), TIMES), max_size=3))
+    first = draw(st.integers(0, len(COLUMNS) - 1))
+    run = COLUMNS[first : first + draw(st.integers(0, len(COLUMNS)))]  # neighbours: they make dead runs
+    columns = draw(st.just(run) | st.lists(st.sampled_from(COLUMNS), max_size=4))
+    return draw(st.sampled_from([Put, DeleteColumns]))(rows, columns)
+
+
+class Agreement(RuleBasedStateMachine):
+    """The first store is the model; each adapter follows, RocksDB also as its readers beside it see it."""
+
+    @initialize(keep=st.none() | st.integers(1, 4), keys_min=st.integers(1, 4), chunk=st.integers(1, 8))
+    def open_everything(self, keep: int | None, keys_min: int, chunk: int) -> None:
+        self.table = Table("agreement", 1, 2, keep=keep, purge_window_ms=3)
+        self.directory = Path(tempfile.mkdtemp(prefix="feedstore-agreement-", dir=MEMORY_DISK))
+        self.small_chunks = mock.patch.multiple(
+            rocksdb, _CHUNK_KEYS=chunk, _SLOW_CHUNK_KEYS_MAX=chunk, _LEARN_KEYS_MAX=chunk * 6
+        )
+        self.small_chunks.start()
+        self.openers: dict[str, Callable[[], WideColumnStore]] = {
+            name: lambda name=name, each=each: each.open(self.directory / name, self.table)
+            for name, each in ADAPTERS.items()
+            if name != "rocksdb"
+        }
+        self.openers["rocksdb"] = lambda: open_rocks(self.directory / "rocksdb", self.table, keys_min)
+        (self.directory / "rocksdb").mkdir()
+        self.stores = {name: opener() for name, opener in self.openers.items()}
+        self.stores["beside"] = RocksCluster.open(
+            self.directory / "rocksdb" / "cluster", [self.table], access="beside"
+        ).table(self.table.name)
+
+    @rule(batch=st.lists(mutations(), max_size=4))
+    def apply(self, batch: list[Mutation]) -> None:
+        for name in self.openers:
+            self.stores[name].apply(batch)
+
+    @rule(row=st.sampled_from(ROWS), after=st.none() | st.sampled_from(COLUMNS), limit=st.integers(1, 14))
+    def read(self, row: bytes, after: bytes | None, limit: int) -> None:
+        self.same(lambda store: store.read(row, after, limit), beside=True)
+
+    @rule(row=st.sampled_from(ROWS), limit=st.integers(1, 5))
+    def walk(self, row: bytes, limit: int) -> None:
+        def pages(store: WideColumnStore) -> list[list[bytes]]:
+            walked = [store.read(row, None, limit)]
+            while walked[-1]:
+                walked.append(store.read(row, walked[-1][-1], limit))
+            return walked
+
+        self.same(pages)
+
+    @rule(start=st.binary(max_size=2), stop=st.none() | st.binary(max_size=2))
+    def scan(self, start: bytes, stop: bytes | None) -> None:
+        self.same(lambda store: list(store.scan(start, stop)), beside=True)
+
+    @rule(now_ms=st.integers(1, 14))
+    def sweep(self, now_ms: int) -> None:
+        swept = {self.stores[name].sweep(now_ms) for name in self.openers}
+        assert len(swept) == 1, swept
+
+    @rule()
+    def reopen(self) -> None:
+        for name, opener in self.openers.items():
+            if ADAPTERS[name].is_durable:
+                self.stores[name].close()
+                self.stores[name] = opener()
+
+    @invariant()
+    def agree(self) -> None:
+        if hasattr(self, "stores"):
+            for row in ROWS:
+                self.same(lambda store, row=row: (store.cells(row), store.read(row, None, 3)))
+
+    def same(self, ask: Callable[[WideColumnStore], object], *, beside: bool = False) -> None:
+        """A reader beside the owner catches up in ms, so it is asked less often."""
+        expected = ask(self.stores["memory"])
+        for name, store in self.stores.items():
+            if beside or name != "beside":
+                assert ask(store) == expected, name
+
+    def teardown(self) -> None:
+        if hasattr(self, "stores"):
+            self.small_chunks.stop()
+            for store in self.stores.values():
+                store.close()
+            shutil.rmtree(self.directory)
+
+
+TestAgreement = Agreement.TestCase
+TestAgreement.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
