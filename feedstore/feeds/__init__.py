@@ -1,0 +1,30 @@
+"""The following feed on the storage port: cell layout, mutations, pages and cursors, replicas."""
+
+from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor
+from feedstore.feeds.export import feeds_ascending
+from feedstore.feeds.layout import columns, entries_of, feed_table, row_key, user_of
+from feedstore.feeds.limits import MAX_CHUNK, Limits
+from feedstore.feeds.progress import Progress, Watermark, progress_table
+from feedstore.feeds.reader import MAX_PAGE, FeedReader, Page, Replica
+
+__all__ = [
+    "MAX_CHUNK",
+    "MAX_PAGE",
+    "Cursor",
+    "FeedReader",
+    "Limits",
+    "MalformedCursorError",
+    "Page",
+    "Progress",
+    "Replica",
+    "Watermark",
+    "columns",
+    "decode_cursor",
+    "encode_cursor",
+    "entries_of",
+    "feed_table",
+    "feeds_ascending",
+    "progress_table",
+    "row_key",
+    "user_of",
+]

@@ -1,0 +1,138 @@
+"""Rule 10: the watermark never claims what has not landed, and moves when nothing happens."""
+
+import itertools
+
+import pytest
+
+from feedstore.feeds import Progress, Watermark, progress_table
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.memory import MemoryStore
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(progress_table(purge_window_ms=1_000_000))
+
+
+@pytest.fixture
+def progress(store: MemoryStore) -> Progress:
+    return Progress(store)
+
+
+def advance(progress: Progress, ms: int, partition: int = 0, partitions: int = 1, source: int = 0, sources: int = 1):
+    progress.advance(ms, partition=partition, partitions=partitions, source=source, sources=sources)
+
+
+def test_rule_10_nothing_is_claimed_before_the_first_tick(progress: Progress):
+    assert progress.watermark() is None
+
+
+def test_rule_10_the_watermark_is_the_tick_that_came_through(progress: Progress):
+    advance(progress, 1_000)
+    assert progress.watermark() == 1_000
+    advance(progress, 2_000)
+    assert progress.watermark() == 2_000
+
+
+def test_rule_10_a_tick_that_comes_late_does_not_turn_the_watermark_back(progress: Progress):
+    advance(progress, 2_000)
+    advance(progress, 1_000)
+    assert progress.watermark() == 2_000
+
+
+def test_rule_10_the_watermark_waits_for_every_partition_and_every_source(progress: Progress):
+    places = list(itertools.product(range(3), range(2)))
+    for partition, source in places[:-1]:
+        advance(progress, 1_000 + partition, partition, 3, source, 2)
+        assert progress.watermark() is None
+    partition, source = places[-1]
+    advance(progress, 5_000, partition, 3, source, 2)
+    assert progress.watermark() == 1_000
+
+
+def test_rule_10_where_partitions_were_added_the_new_ones_count(progress: Progress):
+    advance(progress, 1_000, 0, 1)
+    advance(progress, 9_000, 0, 2)
+    assert progress.watermark() is None
+    advance(progress, 8_000, 1, 2)
+    assert progress.watermark() == 8_000
+
+
+def test_rule_10_a_hold_keeps_the_watermark_back_until_what_was_put_off_has_landed(progress: Progress):
+    progress.hold([(1_500, 3_000)])
+    advance(progress, 1_000)
+    assert progress.watermark() == 1_000
+    advance(progress, 3_000)
+    assert progress.watermark() == 1_500
+    advance(progress, 3_001)
+    assert progress.watermark() == 3_001
+
+
+def test_rule_10_the_earliest_of_several_holds_counts(progress: Progress):
+    progress.hold([(1_500, 3_000), (1_200, 4_000), (4_500, 9_000)])
+    advance(progress, 2_000)
+    assert progress.watermark() == 1_200
+    advance(progress, 5_000)
+    assert progress.watermark() == 4_500
+    advance(progress, 9_001)
+    assert progress.watermark() == 9_001
+
+
+def test_rule_10_what_was_put_off_twice_is_held_until_the_second_time(progress: Progress):
+    progress.hold([(1_500, 3_000)])
+    progress.hold([(3_000, 6_000), (2_500, 8_000)])
+    for settled_ms in (2_000, 3_001, 6_001, 8_000):
+        advance(progress, settled_ms)
+        assert progress.watermark() == 1_500
+    advance(progress, 8_001)
+    assert progress.watermark() == 8_001
+
+
+def test_a_purge_is_finished_by_the_last_of_its_parts_whatever_their_order(progress: Progress):
+    for number, order in enumerate(itertools.permutations(range(1, 4)), 1):
+        landed = [progress.part_landed(5, 100 + number, part, 3) for part in order]
+        assert landed == [False, False, True]
+    assert progress.part_landed(5, 101, 2, 3)  # delivered again: what follows is idempotent
+
+
+def test_parts_of_another_follower_or_of_another_cut_do_not_count(progress: Progress):
+    assert not progress.part_landed(5, 100, 1, 2)
+    assert not progress.part_landed(6, 100, 2, 2)
+    assert not progress.part_landed(5, 101, 2, 2)
+    assert not progress.part_landed(5, 100, 2, 3)
+    assert progress.part_landed(5, 100, 2, 2)
+
+
+def test_parts_are_forgotten_once_they_are_old(progress: Progress, store: MemoryStore):
+    progress.part_landed(5, 100, 1, 2)
+    progress.part_landed(5, 200, 1, 2)
+    progress.forget_parts(before_ms=200)
+    assert [len(columns) for _, columns in store.scan()] == [1]
+
+
+def test_rule_10_readers_ask_once_a_second_and_never_for_each_page(store: MemoryStore):
+    class Counting(Progress):
+        asked = 0
+
+        def watermark(self) -> int | None:
+            self.asked += 1
+            return super().watermark()
+
+    progress = Counting(store)
+    now = 10_000
+    mark = Watermark(progress, lambda: now)
+    advance(progress, 9_000)
+    assert [mark.behind_ms() for _ in range(100)] == [1_000] * 100
+    assert progress.asked == 1
+    now = 10_999
+    assert mark.behind_ms() == 1_999
+    assert progress.asked == 1
+    now = 11_000
+    assert mark.behind_ms() == 2_000
+    assert progress.asked == 2
+
+
+def test_a_closed_cluster_has_no_watermark(store: MemoryStore):
+    store.close()
+    with pytest.raises(UnavailableError):
+        Progress(store).watermark()
