@@ -1,0 +1,284 @@
+"""The follow store's port: the source of truth that every feed is derived from.
+
+Each record lives on the shard of the id that it is looked up by, and an action's transaction touches one shard: its
+own record and its outbox row. What other shards need to know (the follower index of a followee, the pin indexes of an
+owner and of a board) is written later by the handlers, through the `index_*` methods.
+
+Every call that takes many keys costs at most one round trip for each shard involved (and for each page). Reads are
+fresh snapshots on the primary: what was committed before the call is seen (rule 4). `tests/follows` runs this
+contract against every adapter, with one shard and with three.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from feedstore.domain import Action, Edge, Followee, Pin, PinDeleted, PinSaved, RecordedAction
+
+MAX_PAGE = 1_000
+"""The most rows that one page holds."""
+
+
+class FollowStoreError(Exception):
+    """The follow store did not do what it was asked to. Subclasses say what the caller should do."""
+
+
+class FollowStoreUnavailableError(FollowStoreError):
+    """Not now: repeat the whole call later. An action whose recording raised this may have been committed or not;
+    with an idempotency key the repetition does nothing twice.
+    """
+
+
+class ActionRefusedError(FollowStoreError):
+    """Never: this action contradicts what is stored. `reason` is a stable word, the message is for people.
+
+    Reasons: `board_of_another_owner`, `pin_differs`, `pin_deleted`, `pin_unknown`, `pin_in_the_future`, `key_reused`.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Request(NamedTuple):
+    """An action that somebody asks for. With a `key` (1..128 printable characters, unique to the request), asking again
+    does nothing twice and gives the first answer, a refusal too, for as long as the purge window.
+    """
+
+    action: Action
+    key: str | None = None
+
+
+class OutboxRow(NamedTuple):
+    """An action that was recorded and is not relayed yet. (shard, id) names it."""
+
+    shard: int
+    id: int
+    action: RecordedAction
+
+
+class Follower(NamedTuple):
+    """A line of a followee's follower index. `active` is False for a tombstone."""
+
+    followee: Followee
+    follower: int
+    ts: int
+    active: bool
+
+
+class PinState(NamedTuple):
+    """A pin with the store's times: of its commit (or latest re-dating), and of its deletion (None while it
+    lives).
+    """
+
+    pin: Pin
+    saved_ms: int
+    deleted_ms: int | None
+
+
+class Following(NamedTuple):
+    """A user with what they follow now (active edges only)."""
+
+    user: int
+    edges: list[Edge]
+
+
+class Counts(NamedTuple):
+    """How many records stand in the store, over all shards. `pins` are all of them, `pins_deleted` those of them that
+    are deleted.
+    """
+
+    edges_active: int
+    edges_tombstoned: int
+    boards: int
+    pins: int
+    pins_deleted: int
+    outbox_unrelayed: int
+
+
+class FollowStore(Protocol):
+    """All shards together. Thread-safe. Times are ms by the store's own clock."""
+
+    def now(self) -> int:
+        """The store's time: with several shards, the earliest of their clocks."""
+        ...
+
+    # Recording
+    # ------------------------------------------------------------------------------------------------------------
+
+    def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
+        """Records actions, each with its outbox row in one transaction: both or neither; durable when this returns
+        (rule 11).
+
+        The answers stand in the order of the requests. A refusal is an answer, not an exception: it does not stop the
+        others. Requests on one shard may share a transaction, and take effect in the order given.
+
+        Times are stamped inside the transaction. Follows and unfollows get `max(now, last + 1)` of their follower's
+        clock, on whatever edge (rule 2), also where the edge already stands so. A pin that is saved again with the
+        same values, or deleted again, is answered with what was recorded first and gets no new outbox row. A pin on
+        somebody else's board, with other values than before, after its deletion, or dated more than
+        `domain.MAX_SKEW_MS` ahead is refused; so is the deletion of an unknown pin. A board belongs to the owner of
+        the first pin that claimed it, and its record stands before that pin commits; a pin that is refused after its
+        claim (as one that differs is) leaves the board to its owner.
+
+        Raises:
+            FollowStoreUnavailableError: some were recorded, others not.
+            InvalidValueError: a key that cannot be; nothing was recorded.
+        """
+        ...
+
+    def redate(self, action: RecordedAction) -> RecordedAction | None:
+        """Gives an action that waited too long a new time and a new outbox row, in one transaction (rule 8).
+
+        An edge gets a new tick of its follower's clock if `action` is still the latest on it; a pin a new saved_ms, a
+        deletion a new deleted_ms, if they still stand as `action` says; a refill is asked for again unless the same was
+        asked for later. None, and nothing is written, where a newer action has taken its place.
+        """
+        ...
+
+    def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
+        """Records a RefillAsked for each user, as an outbox row like any action; returns the latest commit time.
+
+        Users for whom the same was asked less than `not_again_within_ms` ago are left out (0 leaves out nobody). With
+        nobody left, the time returned is the store's now.
+        """
+        ...
+
+    # The outbox
+    # -----------------------------------------------------------------------------------------------------------
+
+    def unrelayed(self, limit: int) -> list[OutboxRow]:
+        """Up to `limit` outbox rows that were not marked relayed, oldest first within a shard. Shards take turns:
+        none starves.
+        """
+        ...
+
+    def mark_relayed(self, rows: Sequence[OutboxRow]) -> None:
+        """Marks rows as published. Marking twice is fine."""
+        ...
+
+    def settled_ms(self) -> int:
+        """A store time T such that every action committed before T has been marked relayed, and no commit stamped
+        before T can appear any more: what a tick may carry (rule 10). The minimum over the shards.
+        """
+        ...
+
+    # Index writes: the first step of every handler
+    # --------------------------------------------------------------------------
+
+    def index_edges(self, edges: Sequence[Edge]) -> None:
+        """Upserts each edge into its followee's follower index, unless what stands there is newer. Tombstones stay as
+        rows.
+        """
+        ...
+
+    def index_pins(self, pins: Sequence[PinSaved]) -> None:
+        """Upserts each pin into the indexes of its owner and its board; the latest saved_ms wins, a deletion stays
+        marked.
+        """
+        ...
+
+    def index_deletions(self, deletions: Sequence[PinDeleted]) -> None:
+        """Marks each pin deleted in the indexes of its owner and its board, whether it stands there yet or not."""
+        ...
+
+    # Reads of the handlers
+    # --------------------------------------------------------------------------------------------------
+
+    def followers(
+        self, followees: Sequence[Followee], after: tuple[Followee, int] | None, limit: int, *, tombstones: bool
+    ) -> list[Follower]:
+        """A page of the follower indexes of several followees, in the order (followee, follower), after a given
+        place.
+
+        By key set, never by offset. Without `tombstones`, only active ones. Fewer than `limit` (1..MAX_PAGE) means
+        the end. `followees` are at most MAX_PAGE, all different.
+        """
+        ...
+
+    def edges(self, keys: Sequence[tuple[int, Followee]]) -> dict[tuple[int, Followee], Edge]:
+        """What stands on the followers' own shards for these (follower, followee) pairs: the source of truth."""
+        ...
+
+    def following(self, follower: int, changed_since_ms: int | None = None) -> list[Edge]:
+        """The active edges of a follower; with `changed_since_ms` also the tombstones that committed at or after that
+        time.
+        """
+        ...
+
+    def changed_edges(self, follower: int, since_ms: int) -> list[Edge]:
+        """The edges of a follower, active or not, whose latest action committed at or after a time."""
+        ...
+
+    def newest_pins(
+        self, followees: Sequence[Followee], limit: int, saved_before_ms: int | None = None
+    ) -> dict[Followee, list[PinState]]:
+        """For each followee the newest `limit` pins by (created_ms descending, pin ascending) that the index knows
+        and has not marked deleted; with `saved_before_ms` only those saved before that time.
+        """
+        ...
+
+    def newest_pins_merged(self, followees: Sequence[Followee], limit: int) -> list[PinState]:
+        """The newest `limit` distinct pins of all these followees together, in feed order; not those marked deleted.
+
+        For thousands of followees its cost is near that of the rows it returns, not followees x limit. It takes a few
+        rounds: the first few pins of each followee, then more of those that may still have one among the newest.
+        """
+        ...
+
+    def pins_saved_since(
+        self, followee: Followee, since_ms: int, after: tuple[int, int] | None, limit: int
+    ) -> list[PinState]:
+        """A page of a followee's pins with saved_ms >= `since_ms`, in the order (saved_ms, pin), after a given place.
+        Not those marked deleted. Fewer than `limit` (1..MAX_PAGE) means the end.
+        """
+        ...
+
+    def pins(self, pin_ids: Sequence[int]) -> dict[int, PinState]:
+        """The records of pins, deleted ones included, from the pins' own shards: the source of truth. Unknown ids are
+        left out.
+        """
+        ...
+
+    def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
+        """When each of these pins was deleted, from the pins' own records; those that live, or are unknown, are left
+        out.
+        """
+        ...
+
+    def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
+        """The owner of each board that has a record."""
+        ...
+
+    # Verify, operate
+    # --------------------------------------------------------------------------------------------------------
+
+    def following_page(self, after_user: int, limit: int) -> list[Following]:
+        """Up to `limit` (1..MAX_PAGE) users with at least one edge (tombstones count), ids larger than `after_user`,
+        ascending.
+        """
+        ...
+
+    def expire(self, purge_window_ms: int, limit: int) -> int:
+        """Drops what nothing can need any more: index tombstones (of edges, by their timestamp, and of pins), relayed
+        outbox rows, idempotency keys and the times of refills that are more than the window old; at most `limit` rows
+        a call. Returns how many went. Edges' and deleted pins' own records stay.
+        """
+        ...
+
+    def counts(self) -> Counts: ...
+
+    def close(self) -> None: ...
+
+
+Covering = Mapping[Followee, int]
+"""What a follower follows now: the active edges' timestamps by followee."""
+
+
+def covering_ts(pin: Pin, covering: Covering) -> int | None:
+    """The timestamp under which a follower gets a pin: that of the later of the edges that cover it (rule 3), None if
+    none does.
+    """
+    by_owner, by_board = (covering.get(followee) for followee in pin.followees())
+    if by_owner is None or by_board is None:
+        return by_owner if by_board is None else by_board
+    return max(by_owner, by_board)

@@ -1,0 +1,304 @@
+"""What recording an action changes: the rules of the follow store, as pure functions from rows to rows."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from feedstore.domain import (
+    MAX_SKEW_MS,
+    Action,
+    DeletePin,
+    Follow,
+    Followed,
+    Pin,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
+    RefillAsked,
+    SavePin,
+    Unfollow,
+    Unfollowed,
+)
+from feedstore.follows.port import ActionRefusedError
+from feedstore.follows.shard import KIND_CODES, Changes, PinRow, Standing, Wanted
+
+Answer = RecordedAction | ActionRefusedError
+
+
+class _Refused(msgspec.Struct, frozen=True, tag_field="type", tag="refused"):
+    """How a refusal is kept under its key."""
+
+    reason: str
+    message: str
+
+
+_encoder: Final = msgspec.json.Encoder()
+_recorded: Final[msgspec.json.Decoder[RecordedAction]] = msgspec.json.Decoder(RecordedAction)
+_answers: Final[msgspec.json.Decoder[RecordedAction | _Refused]] = msgspec.json.Decoder(RecordedAction | _Refused)
+
+
+class Item(NamedTuple):
+    """A request on its way into a shard.
+
+    position: where its answer stands.
+    fingerprint: that of the action, where there is a key.
+    refusal: the answer, where other shards have decided it already; it is only kept under the key.
+    """
+
+    position: int
+    action: Action
+    key: str | None = None
+    fingerprint: bytes = b""
+    refusal: ActionRefusedError | None = None
+
+
+def fingerprint(action: Action) -> bytes:
+    """Two requests with one key must be for the same action; this is how they are told apart."""
+    return hashlib.blake2b(_encoder.encode(action), digest_size=16).digest()
+
+
+def decode_action(body: bytes) -> RecordedAction:
+    """Raises msgspec.MsgspecError or InvalidValueError where `body` is no recorded action."""
+    return _recorded.decode(body)
+
+
+def decode_answer(answer: bytes) -> Answer:
+    """Raises msgspec.MsgspecError or InvalidValueError where `answer` is none."""
+    decoded = _answers.decode(answer)
+    return ActionRefusedError(decoded.reason, decoded.message) if isinstance(decoded, _Refused) else decoded
+
+
+def _encode_answer(answer: Answer) -> bytes:
+    if isinstance(answer, ActionRefusedError):
+        return _encoder.encode(_Refused(answer.reason, str(answer)))
+    return _encoder.encode(answer)
+
+
+def key_reused(key: str) -> ActionRefusedError:
+    return ActionRefusedError("key_reused", f"the key {key!r} was used for another action")
+
+
+def foreign_board(pin: Pin, owner: int) -> ActionRefusedError:
+    return ActionRefusedError(
+        "board_of_another_owner", f"board {pin.board} belongs to user {owner}: user {pin.owner} cannot save on it"
+    )
+
+
+def refused_as_future(pin: Pin, now_ms: int) -> ActionRefusedError | None:
+    """A pin dated too far ahead would sit on top of every feed (rule 8)."""
+    if pin.created_ms <= now_ms + MAX_SKEW_MS:
+        return None
+    return ActionRefusedError(
+        "pin_in_the_future",
+        f"pin {pin.pin} is dated {pin.created_ms - now_ms} ms ahead, at most {MAX_SKEW_MS} is let in",
+    )
+
+
+# Recording
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def wanted_by(items: Sequence[Item], *, boards: bool) -> Wanted:
+    clocks: set[int] = set()
+    pins: set[int] = set()
+    boards_of_pins: set[int] = set()
+    keys: set[str] = set()
+    for _, action, key, _, _ in items:
+        kind = type(action)
+        if kind is Follow or kind is Unfollow:
+            clocks.add(action.follower)  # type: ignore[union-attr]
+        elif type(action) is SavePin:
+            pins.add(action.pin.pin)
+            boards_of_pins.add(action.pin.board)
+        elif type(action) is DeletePin:
+            pins.add(action.pin)
+        if key is not None:
+            keys.add(key)
+    return Wanted(clocks=list(clocks), boards=list(boards_of_pins) if boards else (), pins=list(pins), keys=list(keys))
+
+
+def record(
+    items: Sequence[Item], now_ms: int, standing: Standing, *, boards_here: bool
+) -> tuple[Changes, list[Answer]]:
+    """The changes and the answers of a batch on one shard, the items taking effect in their order.
+
+    boards_here: all boards stand on this shard, and are claimed in this transaction; else their owners were settled.
+    """
+    changes = Changes.none()
+    answers: list[Answer] = []
+    for item in items:
+        _, action, key, asked, refusal = item
+        stands = None if key is None else standing.keys.get(key)
+        answer: Answer
+        if stands is not None and stands[0] != asked:
+            answer = key_reused(key or "")
+        elif stands is not None and stands[1] is not None:
+            answer = decode_answer(stands[1])
+        else:
+            answer = refusal or _record_one(action, now_ms, standing, changes, boards_here=boards_here)
+            if key is not None:
+                standing.keys[key] = changes.keys[key] = (asked, _encode_answer(answer))
+        answers.append(answer)
+    return changes, answers
+
+
+def _record_one(action: Action, now_ms: int, standing: Standing, changes: Changes, *, boards_here: bool) -> Answer:
+    if type(action) is Follow or type(action) is Unfollow:
+        return _record_edge(action, now_ms, standing, changes)
+    if type(action) is SavePin:
+        refusal = refused_as_future(action.pin, now_ms)
+        if refusal is None and boards_here:
+            refusal = _claim_board(action.pin, standing, changes)
+        return refusal or _save(action.pin, now_ms, standing, changes)
+    assert type(action) is DeletePin
+    return _delete(action.pin, now_ms, standing, changes)
+
+
+def _record_edge(action: Follow | Unfollow, now_ms: int, standing: Standing, changes: Changes) -> Followed | Unfollowed:
+    follower, followee = action.follower, action.followee
+    # One clock per follower, over all edges (rule 2), also where the edge already stands so.
+    ts = max(now_ms, standing.clocks.get(follower, 0) + 1)
+    standing.clocks[follower] = changes.clocks[follower] = ts
+    recorded: Followed | Unfollowed
+    if type(action) is Follow:
+        recorded, active = Followed(follower, followee, ts, now_ms), 1
+    else:
+        recorded, active = Unfollowed(follower, followee, ts, now_ms), 0
+    kind = KIND_CODES[followee.kind]
+    changes.edges[follower, kind, followee.id] = (follower, kind, followee.id, ts, active, now_ms)
+    changes.outbox.append(_encoder.encode(recorded))
+    return recorded
+
+
+def _claim_board(pin: Pin, standing: Standing, changes: Changes) -> ActionRefusedError | None:
+    owner = standing.boards.get(pin.board)
+    if owner is None:
+        standing.boards[pin.board] = changes.boards[pin.board] = pin.owner
+    return None if owner is None or owner == pin.owner else foreign_board(pin, owner)
+
+
+def _save(pin: Pin, now_ms: int, standing: Standing, changes: Changes) -> Answer:
+    stands = standing.pins.get(pin.pin)
+    if stands is None:
+        return _save_at(pin, now_ms, standing, changes)
+    _, owner, board, created_ms, saved_ms, deleted_ms = stands
+    if (pin.owner, pin.board, pin.created_ms) != (owner, board, created_ms):
+        return ActionRefusedError(
+            "pin_differs",
+            f"pin {pin.pin} stands with owner {owner}, board {board} and time {created_ms}: these never change",
+        )
+    if deleted_ms is not None:
+        return ActionRefusedError("pin_deleted", f"pin {pin.pin} was deleted and stays so")
+    return PinSaved(pin, saved_ms)
+
+
+def _save_at(pin: Pin, now_ms: int, standing: Standing, changes: Changes) -> PinSaved:
+    recorded = PinSaved(pin, now_ms)
+    row = (pin.pin, pin.owner, pin.board, pin.created_ms, now_ms, None)
+    standing.pins[pin.pin] = changes.pins[pin.pin] = row
+    changes.outbox.append(_encoder.encode(recorded))
+    return recorded
+
+
+def _delete(pin: int, now_ms: int, standing: Standing, changes: Changes) -> Answer:
+    stands = standing.pins.get(pin)
+    if stands is None:
+        return ActionRefusedError("pin_unknown", f"pin {pin} was never saved")
+    if stands[5] is not None:
+        return PinDeleted(_pin(stands), stands[5])
+    return _delete_at(stands, now_ms, standing, changes)
+
+
+def _delete_at(stands: PinRow, now_ms: int, standing: Standing, changes: Changes) -> PinDeleted:
+    recorded = PinDeleted(_pin(stands), now_ms)
+    standing.pins[stands[0]] = changes.pins[stands[0]] = (*stands[:5], now_ms)
+    changes.outbox.append(_encoder.encode(recorded))
+    return recorded
+
+
+def _pin(row: PinRow) -> Pin:
+    return Pin(row[0], row[1], row[2], row[3])
+
+
+# Claims: what stands on other shards before an action commits
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Claims(NamedTuple):
+    """Boards for their owners and keys for their actions' fingerprints, on one shard; the first that asks gets it."""
+
+    boards: dict[int, int]
+    keys: dict[str, bytes]
+
+
+def claim(claims: Claims, standing: Standing) -> tuple[Changes, Claims]:
+    """Takes what is free. Returns whose each board and each key is now."""
+    changes = Changes.none()
+    for board, owner in claims.boards.items():
+        if board not in standing.boards:
+            standing.boards[board] = changes.boards[board] = owner
+    for key, wanted in claims.keys.items():
+        if key not in standing.keys:
+            standing.keys[key] = changes.keys[key] = (wanted, None)
+    return changes, Claims(standing.boards, {key: row[0] for key, row in standing.keys.items()})
+
+
+# Giving an action a new time (rule 8), and asking for refills
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def wanted_to_redate(action: RecordedAction) -> Wanted:
+    match action:
+        case Followed(follower, followee) | Unfollowed(follower, followee):
+            return Wanted(clocks=[follower], edges=[(follower, KIND_CODES[followee.kind], followee.id)])
+        case PinSaved(pin) | PinDeleted(pin):
+            return Wanted(pins=[pin.pin])
+        case RefillAsked(user, cluster):
+            return Wanted(refills=[(user, cluster or "")])
+
+
+def redate(action: RecordedAction, now_ms: int, standing: Standing) -> tuple[Changes, RecordedAction | None]:
+    """The action with a new time, or None and no changes where it is not the latest word any more."""
+    changes = Changes.none()
+    again: RecordedAction | None = None
+    match action:
+        case Followed(follower, followee, ts) | Unfollowed(follower, followee, ts):
+            active = type(action) is Followed
+            edge = standing.edges.get((follower, KIND_CODES[followee.kind], followee.id))
+            if edge is not None and edge[3:5] == (ts, active):
+                asked = Follow(follower, followee) if active else Unfollow(follower, followee)
+                again = _record_edge(asked, now_ms, standing, changes)
+        case PinSaved(pin, committed_ms):
+            row = (pin.pin, pin.owner, pin.board, pin.created_ms)
+            if standing.pins.get(pin.pin) == (*row, committed_ms, None):
+                again = _save_at(pin, now_ms, standing, changes)
+        case PinDeleted(pin, committed_ms):
+            stands = standing.pins.get(pin.pin)
+            if stands is not None and stands[5] == committed_ms and _pin(stands) == pin:
+                again = _delete_at(stands, now_ms, standing, changes)
+        case RefillAsked(user, cluster, committed_ms):
+            # Its record may have expired. One that was asked later takes its place.
+            if standing.refills.get((user, cluster or ""), committed_ms) <= committed_ms:
+                again = _ask(user, cluster, now_ms, changes)
+    return changes, again
+
+
+def ask_refills(
+    users: Sequence[int], cluster: str | None, not_again_within_ms: int, now_ms: int, standing: Standing
+) -> tuple[Changes, int | None]:
+    """The changes, and the time where anything was asked."""
+    changes = Changes.none()
+    for user in users:
+        asked_ms = standing.refills.get((user, cluster or ""))
+        if asked_ms is None or now_ms - asked_ms >= not_again_within_ms:
+            _ask(user, cluster, now_ms, changes)
+    return changes, now_ms if changes.outbox else None
+
+
+def _ask(user: int, cluster: str | None, now_ms: int, changes: Changes) -> RefillAsked:
+    recorded = RefillAsked(user, cluster, now_ms)
+    changes.refills[user, cluster or ""] = now_ms
+    changes.outbox.append(_encoder.encode(recorded))
+    return recorded

@@ -1,0 +1,188 @@
+"""One shard of the follow store, as the router sees it: plain rows, whole batches, no rules.
+
+The rules stand in `recording` and `sharded` and are the same for every database. A shard only keeps rows, and promises
+what needs the database: that a transaction is one, that a read is fresh, and what `settled_ms` says. Each method costs
+one round trip, or a fixed number of them, however many keys it is given. Every failure of the database raises
+FollowStoreUnavailableError.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from feedstore.domain import FolloweeKind
+from feedstore.follows.port import Counts
+
+KIND_CODES: Final[dict[FolloweeKind, int]] = {"board": 0, "user": 1}
+"""How rows say what kind a followee is. The codes sort as followees do."""
+
+KINDS: Final[tuple[FolloweeKind, FolloweeKind]] = ("board", "user")
+"""The kind of each code."""
+
+Place = tuple[int, int]
+"""(kind, followee)."""
+
+EdgeKey = tuple[int, int, int]
+"""(follower, kind, followee)."""
+
+EdgeRow = tuple[int, int, int, int, int, int]
+"""(follower, kind, followee, ts, active, committed_ms)."""
+
+FollowerRow = tuple[int, int, int, int, int]
+"""(kind, followee, follower, ts, active)."""
+
+PinRow = tuple[int, int, int, int, int, int | None]
+"""(pin, owner, board, created_ms, saved_ms, deleted_ms)."""
+
+PinIndexRow = tuple[int, int, int, int, int, int, int, int | None]
+"""(kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)."""
+
+KeyRow = tuple[bytes, bytes | None]
+"""(fingerprint of the action, its encoded answer): without an answer, the key is only claimed."""
+
+
+class NewestFrom(NamedTuple):
+    """A place in a followee's pins, in feed order: after this pin."""
+
+    kind: int
+    followee: int
+    created_ms: int
+    pin: int
+
+
+class Wanted(NamedTuple):
+    """The keys of what a transaction, or a look, reads."""
+
+    clocks: Sequence[int] = ()
+    edges: Sequence[EdgeKey] = ()
+    boards: Sequence[int] = ()
+    pins: Sequence[int] = ()
+    keys: Sequence[str] = ()
+    refills: Sequence[tuple[int, str]] = ()
+
+
+class Standing(NamedTuple):
+    """What stands under the keys that were wanted; what has no record is left out."""
+
+    clocks: dict[int, int]
+    edges: dict[EdgeKey, EdgeRow]
+    boards: dict[int, int]
+    pins: dict[int, PinRow]
+    keys: dict[str, KeyRow]
+    refills: dict[tuple[int, str], int]
+
+
+class Changes(NamedTuple):
+    """What a transaction writes: each record replaces what stands under its key. `outbox` holds encoded actions in
+    their order.
+    """
+
+    clocks: dict[int, int]
+    edges: dict[EdgeKey, EdgeRow]
+    boards: dict[int, int]
+    pins: dict[int, PinRow]
+    keys: dict[str, KeyRow]
+    refills: dict[tuple[int, str], int]
+    outbox: list[bytes]
+
+    @classmethod
+    def none(cls) -> "Changes":
+        return cls({}, {}, {}, {}, {}, {}, [])
+
+
+Result = TypeVar("Result")
+
+Decide = Callable[[int, Standing], tuple[Changes, Result]]
+"""From the transaction's time and what stands to what shall stand. It may run again where a transaction is repeated,
+and it owns the Standing that it is given.
+"""
+
+
+class Shard(Protocol):
+    """Thread-safe."""
+
+    def now_ms(self) -> int:
+        """This shard's clock. Times that it stamped never lie ahead of it for longer than a transaction lasts."""
+        ...
+
+    def look(self, wanted: Wanted) -> tuple[int, Standing]:
+        """The shard's time and what stands, without locks."""
+        ...
+
+    def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
+        """Reads what is wanted under locks, decides, and writes the changes: one transaction, durable when this
+        returns.
+
+        The time that `decide` gets is stamped under the locks: of two transactions that want a key in common, the
+        later never gets an earlier time. With no changes, nothing is written.
+        """
+        ...
+
+    def settled_ms(self) -> int:
+        """The largest T such that all outbox rows stamped before T are marked, and no commit before T can appear."""
+        ...
+
+    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
+        """(id, encoded action) of the oldest unmarked outbox rows, ascending."""
+        ...
+
+    def mark_relayed(self, ids: Sequence[int]) -> None: ...
+
+    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
+        """Upserts; a row with a later ts wins."""
+        ...
+
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+        """Upserts; the larger saved_ms and the larger deleted_ms win, each for itself."""
+        ...
+
+    def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
+        """The first `limit` rows in the order of `places`, ascending by follower within each, those after the
+        follower that the place names: (follower, kind, followee).
+        """
+        ...
+
+    def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
+        """In any order."""
+        ...
+
+    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
+        """The active edges of a follower and, with a time, the tombstones that committed at or after it."""
+        ...
+
+    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]: ...
+
+    def newest_pins(
+        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
+    ) -> list[list[PinRow]]:
+        """For each place the next `limit` pins in feed order that are not marked deleted, were saved before a time
+        and created at or after one.
+        """
+        ...
+
+    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
+        """Those not marked deleted, ascending by (saved_ms, pin)."""
+        ...
+
+    def pins(self, pins: Sequence[int]) -> list[PinRow]:
+        """In any order."""
+        ...
+
+    def deletions(self, pins: Sequence[int]) -> dict[int, int]:
+        """deleted_ms by pin, of those that have one."""
+        ...
+
+    def board_owners(self, boards: Sequence[int]) -> dict[int, int]: ...
+
+    def users(self, after_user: int, limit: int) -> list[int]:
+        """Users with at least one edge, ascending."""
+        ...
+
+    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
+        """The active edges of all users in a range, both ends included, ascending by edge key."""
+        ...
+
+    def expire(self, purge_window_ms: int, limit: int) -> int: ...
+
+    def counts(self) -> Counts: ...
+
+    def close(self) -> None: ...

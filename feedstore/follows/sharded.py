@@ -1,0 +1,544 @@
+"""The follow store over shards: routing by id, merging of pages, and the steps that cross shards."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, wait
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from typing import Final, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from feedstore.domain import (
+    MAX_ID,
+    Action,
+    DeletePin,
+    Edge,
+    Follow,
+    Followed,
+    Followee,
+    InvalidValueError,
+    Pin,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
+    RefillAsked,
+    SavePin,
+    Unfollow,
+    Unfollowed,
+)
+from feedstore.follows import recording
+from feedstore.follows.port import (
+    MAX_PAGE,
+    Counts,
+    Follower,
+    Following,
+    FollowStoreUnavailableError,
+    OutboxRow,
+    PinState,
+    Request,
+)
+from feedstore.follows.recording import Answer, Claims, Item
+from feedstore.follows.shard import (
+    KIND_CODES,
+    KINDS,
+    EdgeKey,
+    EdgeRow,
+    FollowerRow,
+    NewestFrom,
+    PinIndexRow,
+    PinRow,
+    Shard,
+    Wanted,
+)
+
+MAX_KEY = 128
+"""The most characters of an idempotency key."""
+
+_MIX_1: Final = 0xBF58476D1CE4E5B9
+_MIX_2: Final = 0x94D049BB133111EB
+_64_BITS: Final = 2**64 - 1
+
+_Work = TypeVar("_Work")
+_Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
+_Row = TypeVar("_Row", FollowerRow, int)
+
+
+def mix(value: int) -> int:
+    """The finaliser of SplitMix64: ids that are strided, or carry a shard of their own, still spread evenly. Records
+    stand where this says: it never changes.
+    """
+    value = ((value ^ (value >> 30)) * _MIX_1) & _64_BITS
+    value = ((value ^ (value >> 27)) * _MIX_2) & _64_BITS
+    return value ^ (value >> 31)
+
+
+class ShardedFollowStore:
+    """Implements `FollowStore` (which see). The number and the order of the shards are part of the data.
+
+    executor: where calls to several shards run beside each other; without one they run in turn.
+    """
+
+    def __init__(self, shards: Sequence[Shard], executor: Executor | None = None) -> None:
+        if not shards:
+            raise InvalidValueError("shards", shards, "at least one shard")
+        self._shards = list(shards)
+        self._executor = executor
+        self._turns = itertools.count()
+
+    def now(self) -> int:
+        return min(shard.now_ms() for shard in self._shards)
+
+    # Recording
+    # ------------------------------------------------------------------------------------------------------------
+
+    def record(self, requests: Sequence[Request]) -> list[Answer]:
+        if len(self._shards) == 1:
+            return _record(self._shards[0], [_item(*each) for each in enumerate(requests)], boards_here=True)
+        routed: list[tuple[int, Item]] = []
+        entangled: list[tuple[int, Item]] = []
+        for position, request in enumerate(requests):
+            action, key = request
+            settled_here = key is None and type(action) is not SavePin
+            (routed if settled_here else entangled).append((self._home(action), _item(position, request)))
+        answers: dict[int, Answer] = {}
+        if entangled:
+            routed += self._settle_elsewhere(entangled, answers)
+            routed.sort(key=lambda each: each[1][0])
+        batches: dict[int, list[Item]] = defaultdict(list)
+        for home, item in routed:
+            batches[home].append(item)
+        for home, recorded in self._on_each(batches, _record).items():
+            for item, answer in zip(batches[home], recorded, strict=True):
+                answers[item[0]] = answer
+        return [answers[position] for position in range(len(requests))]
+
+    def _settle_elsewhere(
+        self, routed: Sequence[tuple[int, Item]], answers: dict[int, Answer]
+    ) -> list[tuple[int, Item]]:
+        """What other shards have a say in, before the actions' own transactions: whose each board is, and what each
+        key was used for. Returns what is left to record; the rest is answered.
+
+        Boards and keys that are free are claimed, and the claims commit here: of two that ask, one gets it.
+        """
+        stands = self._look_elsewhere(routed)
+        claims: dict[int, Claims] = defaultdict(lambda: Claims({}, {}))
+        left: list[tuple[int, Item]] = []
+        for home, item in routed:
+            action, key = item.action, item.key
+            if key is not None:
+                answer = stands.answer(item)
+                if answer is not None:
+                    answers[item.position] = answer
+                    continue
+                stands.fingerprints[key] = item.fingerprint
+                where = self._shard_of_key(key)
+                if where != home:
+                    claims[where].keys[key] = item.fingerprint
+            if type(action) is SavePin:
+                pin = action.pin
+                refusal = recording.refused_as_future(pin, stands.now_ms)
+                if refusal is not None:
+                    left.append((home, item._replace(refusal=refusal)))
+                    continue
+                if pin.board not in stands.owners:
+                    claims[self._shard_of(pin.board)].boards.setdefault(pin.board, pin.owner)
+            left.append((home, item))
+        for claimed in self._on_each(claims, _claim).values():
+            stands.owners.update(claimed.boards)
+            stands.fingerprints.update(claimed.keys)
+        return list(_decided(left, stands, answers))
+
+    def _look_elsewhere(self, routed: Sequence[tuple[int, Item]]) -> "_Elsewhere":
+        looks: dict[int, tuple[set[int], set[str]]] = defaultdict(lambda: (set(), set()))
+        for home, (_, action, key, _, _) in routed:
+            if isinstance(action, SavePin):
+                looks[self._shard_of(action.pin.board)][0].add(action.pin.board)
+            if key is not None:
+                looks[home][1].add(key)
+                looks[self._shard_of_key(key)][1].add(key)
+        wanted = {number: Wanted(boards=list(boards), keys=list(keys)) for number, (boards, keys) in looks.items()}
+        elsewhere = _Elsewhere()
+        for now_ms, standing in self._on_each(wanted, lambda shard, mine: shard.look(mine)).values():
+            elsewhere.now_ms = min(elsewhere.now_ms, now_ms)
+            elsewhere.owners.update(standing.boards)
+            for key, (fingerprint, answer) in standing.keys.items():
+                elsewhere.fingerprints[key] = fingerprint
+                if answer is not None:
+                    elsewhere.answers[key] = answer
+        return elsewhere
+
+    def redate(self, action: RecordedAction) -> RecordedAction | None:
+        return self._shards[self._home(action)].transact(
+            recording.wanted_to_redate(action), lambda now_ms, standing: recording.redate(action, now_ms, standing)
+        )
+
+    def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
+        def ask(shard: Shard, asked: list[int]) -> int | None:
+            return shard.transact(
+                Wanted(refills=[(user, cluster or "") for user in asked]),
+                lambda now_ms, standing: recording.ask_refills(asked, cluster, not_again_within_ms, now_ms, standing),
+            )
+
+        asked = self._on_each(self._by_shard(dict.fromkeys(users), lambda user: user), ask)
+        return max((time for time in asked.values() if time is not None), default=None) or self.now()
+
+    # The outbox
+    # -----------------------------------------------------------------------------------------------------------
+
+    def unrelayed(self, limit: int) -> list[OutboxRow]:
+        every = dict.fromkeys(self._in_turns(), limit)
+        found = self._on_each(every, lambda shard, mine: shard.unrelayed(mine))
+        queues = [[(number, *row) for row in found[number]] for number in every]
+        taking_turns = (row for rows in itertools.zip_longest(*queues) for row in rows if row is not None)
+        return [
+            OutboxRow(shard, row_id, _decode(recording.decode_action, body, f"outbox row {row_id} of shard {shard}"))
+            for shard, row_id, body in itertools.islice(taking_turns, limit)
+        ]
+
+    def mark_relayed(self, rows: Sequence[OutboxRow]) -> None:
+        marks: dict[int, list[int]] = defaultdict(list)
+        for shard, row_id, _ in rows:
+            marks[shard].append(row_id)
+        self._on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
+
+    def settled_ms(self) -> int:
+        return min(self._on_all(lambda shard: shard.settled_ms()))
+
+    # Index writes
+    # -----------------------------------------------------------------------------------------------------------
+
+    def index_edges(self, edges: Sequence[Edge]) -> None:
+        rows: dict[int, list[FollowerRow]] = defaultdict(list)
+        for edge in edges:
+            followee = edge.followee
+            row = (KIND_CODES[followee.kind], followee.id, edge.follower, edge.ts, int(edge.active))
+            rows[self._shard_of(followee.id)].append(row)
+        self._on_each(rows, lambda shard, mine: shard.index_edges(mine))
+
+    def index_pins(self, pins: Sequence[PinSaved]) -> None:
+        self._index((saved.pin, saved.committed_ms, None) for saved in pins)
+
+    def index_deletions(self, deletions: Sequence[PinDeleted]) -> None:
+        self._index((deleted.pin, 0, deleted.committed_ms) for deleted in deletions)
+
+    def _index(self, pins: Iterable[tuple[Pin, int, int | None]]) -> None:
+        rows: dict[int, list[PinIndexRow]] = defaultdict(list)
+        for pin, saved_ms, deleted_ms in pins:
+            tail = (pin.created_ms, pin.pin, pin.owner, pin.board, saved_ms, deleted_ms)
+            rows[self._shard_of(pin.owner)].append((_USER, pin.owner, *tail))
+            rows[self._shard_of(pin.board)].append((_BOARD, pin.board, *tail))
+        self._on_each(rows, lambda shard, mine: shard.index_pins(mine))
+
+    # Reads of the handlers
+    # -----------------------------------------------------------------------------------------------------------
+
+    def followers(
+        self, followees: Sequence[Followee], after: tuple[Followee, int] | None, limit: int, *, tombstones: bool
+    ) -> list[Follower]:
+        _check_page(limit)
+        named = {(KIND_CODES[followee.kind], followee.id): followee for followee in followees}
+        if len(followees) > MAX_PAGE or len(named) < len(followees):
+            raise InvalidValueError("followees", len(followees), f"at most {MAX_PAGE} followees, all different")
+        first = ((-1, 0), 0) if after is None else ((KIND_CODES[after[0].kind], after[0].id), after[1])
+        places: dict[int, list[EdgeKey]] = defaultdict(list)
+        for place in sorted(named):
+            if place >= first[0]:
+                places[self._shard_of(place[1])].append((first[1] if place == first[0] else 0, *place))
+        pages = self._on_each(places, lambda shard, mine: shard.followers(mine, limit, tombstones=tombstones))
+        return [
+            Follower(named[kind, followee], follower, ts, bool(active))
+            for kind, followee, follower, ts, active in _merged(pages.values(), limit)
+        ]
+
+    def edges(self, keys: Sequence[tuple[int, Followee]]) -> dict[tuple[int, Followee], Edge]:
+        asked = {(follower, KIND_CODES[followee.kind], followee.id): followee for follower, followee in keys}
+        found = self._on_each(self._by_shard(asked, itemgetter(0)), lambda shard, mine: shard.edges(mine))
+        edges: dict[tuple[int, Followee], Edge] = {}
+        for follower, kind, followee_id, ts, active, _ in itertools.chain.from_iterable(found.values()):
+            followee = asked[follower, kind, followee_id]
+            edges[follower, followee] = Edge(follower, followee, ts, bool(active))
+        return edges
+
+    def following(self, follower: int, changed_since_ms: int | None = None) -> list[Edge]:
+        shard = self._shards[self._shard_of(follower)]
+        return [_edge(row) for row in shard.active_edges(follower, or_changed_since_ms=changed_since_ms)]
+
+    def changed_edges(self, follower: int, since_ms: int) -> list[Edge]:
+        return [_edge(row) for row in self._shards[self._shard_of(follower)].changed_edges(follower, since_ms)]
+
+    def newest_pins(
+        self, followees: Sequence[Followee], limit: int, saved_before_ms: int | None = None
+    ) -> dict[Followee, list[PinState]]:
+        _check_limit(limit)
+        named = {_from_newest(followee): followee for followee in followees}
+        rows = self._newest(named, limit, saved_before_ms=saved_before_ms)
+        return {named[place]: [_pin_state(row) for row in rows[place]] for place in named}
+
+    def newest_pins_merged(self, followees: Sequence[Followee], limit: int) -> list[PinState]:
+        _check_limit(limit)
+        places = list({_from_newest(followee) for followee in followees})
+        # A few of each at first, then more of those that may still have one among the newest.
+        chunk = min(limit, max(_FIRST_CHUNK, 2 * limit // max(1, len(places))))
+        newest: list[tuple[int, int, PinRow]] = []
+        created_from_ms = 0
+        while places:
+            found = self._newest(places, chunk, created_from_ms=created_from_ms)
+            pins = {row[0]: (-row[3], row[0], row) for rows in found.values() for row in rows}
+            pins.update((pin, entry) for entry in newest if (pin := entry[1]) not in pins)
+            newest = sorted(pins.values(), key=_FEED_ORDER)[:limit]
+            last = newest[-1][:2] if len(newest) == limit else (0, 0)
+            created_from_ms = -last[0]
+            places = [
+                place._replace(created_ms=rows[-1][3], pin=rows[-1][0])
+                for place, rows in found.items()
+                if len(rows) == chunk and (-rows[-1][3], rows[-1][0]) < last
+            ]
+            chunk = min(limit, 4 * chunk)
+        return [_pin_state(row) for _, _, row in newest]
+
+    def _newest(
+        self, places: Iterable[NewestFrom], limit: int, *, saved_before_ms: int | None = None, created_from_ms: int = 0
+    ) -> dict[NewestFrom, list[PinRow]]:
+        def read(shard: Shard, mine: list[NewestFrom]) -> list[list[PinRow]]:
+            return shard.newest_pins(
+                mine,
+                limit,
+                saved_before_ms=MAX_ID if saved_before_ms is None else saved_before_ms,
+                created_from_ms=created_from_ms,
+            )
+
+        by_shard = self._by_shard(places, itemgetter(1))
+        found = self._on_each(by_shard, read)
+        return {
+            place: rows for number, mine in by_shard.items() for place, rows in zip(mine, found[number], strict=True)
+        }
+
+    def pins_saved_since(
+        self, followee: Followee, since_ms: int, after: tuple[int, int] | None, limit: int
+    ) -> list[PinState]:
+        _check_page(limit)
+        place = (KIND_CODES[followee.kind], followee.id)
+        rows = self._shards[self._shard_of(followee.id)].pins_saved_since(place, since_ms, after, limit)
+        return [_pin_state(row) for row in rows]
+
+    def pins(self, pin_ids: Sequence[int]) -> dict[int, PinState]:
+        found = self._on_each(
+            self._by_shard(dict.fromkeys(pin_ids), lambda pin: pin), lambda shard, mine: shard.pins(mine)
+        )
+        return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found.values())}
+
+    def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
+        by_shard = self._by_shard(dict.fromkeys(pin_ids), lambda pin: pin)
+        found = self._on_each(by_shard, lambda shard, mine: shard.deletions(mine))
+        return {pin: deleted_ms for deletions in found.values() for pin, deleted_ms in deletions.items()}
+
+    def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
+        found = self._on_each(
+            self._by_shard(dict.fromkeys(boards), lambda board: board), lambda shard, mine: shard.board_owners(mine)
+        )
+        return {board: owner for owners in found.values() for board, owner in owners.items()}
+
+    # Verify, operate
+    # -----------------------------------------------------------------------------------------------------------
+
+    def following_page(self, after_user: int, limit: int) -> list[Following]:
+        _check_page(limit)
+        users = _merged(self._on_all(lambda shard: shard.users(after_user, limit)), limit)
+        if not users:
+            return []
+        edges: dict[int, list[Edge]] = {user: [] for user in users}
+        rows = self._on_all(lambda shard: shard.active_edges_of_users(users[0], users[-1]))
+        for row in itertools.chain.from_iterable(rows):
+            # Somebody may have followed for the first time just now: they come with a later walk.
+            if row[0] in edges:
+                edges[row[0]].append(_edge(row))
+        return [Following(user, of_user) for user, of_user in edges.items()]
+
+    def expire(self, purge_window_ms: int, limit: int) -> int:
+        gone = 0
+        for number in self._in_turns():
+            if gone < limit:
+                gone += self._shards[number].expire(purge_window_ms, limit - gone)
+        return gone
+
+    def counts(self) -> Counts:
+        return Counts(*map(sum, zip(*self._on_all(lambda shard: shard.counts()), strict=True)))
+
+    def close(self) -> None:
+        for shard in self._shards:
+            shard.close()
+
+    # Routing
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _shard_of(self, any_id: int) -> int:
+        return 0 if len(self._shards) == 1 else mix(any_id) % len(self._shards)
+
+    def _shard_of_key(self, key: str) -> int:
+        return self._shard_of(crc32(key.encode()))
+
+    def _home(self, action: Action | RecordedAction) -> int:
+        """The shard of an action's own record."""
+        if len(self._shards) == 1:
+            return 0
+        return self._shard_of(_HOME_ID[type(action)](action))
+
+    def _by_shard(self, values: Iterable[_Value], id_of: Callable[[_Value], int]) -> dict[int, list[_Value]]:
+        if len(self._shards) == 1:
+            mine = list(values)
+            return {0: mine} if mine else {}
+        grouped: dict[int, list[_Value]] = defaultdict(list)
+        for value in values:
+            grouped[self._shard_of(id_of(value))].append(value)
+        return grouped
+
+    def _on_each(self, work: Mapping[int, _Work], call: Callable[[Shard, _Work], _Result]) -> dict[int, _Result]:
+        """Calls each shard that has work. Where one fails, the others have been called or not."""
+        if self._executor is None or len(work) < 2:
+            return {number: call(self._shards[number], mine) for number, mine in work.items()}
+        calls = {number: self._executor.submit(call, self._shards[number], mine) for number, mine in work.items()}
+        wait(calls.values())
+        return {number: called.result() for number, called in calls.items()}
+
+    def _on_all(self, call: Callable[[Shard], _Result]) -> list[_Result]:
+        every = dict.fromkeys(range(len(self._shards)))
+        return list(self._on_each(every, lambda shard, _: call(shard)).values())
+
+    def _in_turns(self) -> list[int]:
+        """All shards, beginning with another one at each call."""
+        first = next(self._turns) % len(self._shards)
+        return [*range(first, len(self._shards)), *range(first)]
+
+
+class _Elsewhere:
+    """What stands on other shards than an action's own, as far as a batch asks for it."""
+
+    def __init__(self) -> None:
+        self.now_ms = MAX_ID
+        self.owners: dict[int, int] = {}
+        self.fingerprints: dict[str, bytes] = {}
+        self.answers: dict[str, bytes] = {}
+
+    def answer(self, item: Item) -> Answer | None:
+        """The first answer under the item's key, a refusal where the key is another action's, or None."""
+        key = item.key
+        assert key is not None
+        if self.fingerprints.get(key, item.fingerprint) != item.fingerprint:
+            return recording.key_reused(key)
+        answer = self.answers.get(key)
+        return None if answer is None else _decode(recording.decode_answer, answer, f"the answer under {key!r}")
+
+
+def _decided(
+    routed: Iterable[tuple[int, Item]], stands: _Elsewhere, answers: dict[int, Answer]
+) -> Iterator[tuple[int, Item]]:
+    """Once the claims stand: the items that are still to be recorded. Refusals go on only where a key must keep
+    them.
+    """
+    for home, item in routed:
+        action, key = item.action, item.key
+        if key is not None and stands.fingerprints[key] != item.fingerprint:
+            answers[item.position] = recording.key_reused(key)
+            continue
+        refusal = item.refusal
+        if refusal is None and isinstance(action, SavePin):
+            owner = stands.owners[action.pin.board]
+            if owner != action.pin.owner:
+                refusal = recording.foreign_board(action.pin, owner)
+        if refusal is None:
+            yield home, item
+        elif key is None:
+            answers[item.position] = refusal
+        else:
+            yield home, item._replace(refusal=refusal)
+
+
+def _item(position: int, request: Request) -> Item:
+    action, key = request
+    if key is None:
+        return Item(position, action)
+    if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
+        raise InvalidValueError("key", key, f"1 to {MAX_KEY} printable characters")
+    return Item(position, action, key, recording.fingerprint(action))
+
+
+def _record(shard: Shard, items: Sequence[Item], *, boards_here: bool = False) -> list[Answer]:
+    return shard.transact(
+        recording.wanted_by(items, boards=boards_here),
+        lambda now_ms, standing: recording.record(items, now_ms, standing, boards_here=boards_here),
+    )
+
+
+def _claim(shard: Shard, claims: Claims) -> Claims:
+    return shard.transact(
+        Wanted(boards=list(claims.boards), keys=list(claims.keys)),
+        lambda _, standing: recording.claim(claims, standing),
+    )
+
+
+# Rows and values
+# --------------------------------------------------------------------------------------------------------------------
+
+_USER: Final = KIND_CODES["user"]
+_BOARD: Final = KIND_CODES["board"]
+_HOME_ID: Final[dict[type, Callable[[object], int]]] = {
+    Follow: attrgetter("follower"),
+    Unfollow: attrgetter("follower"),
+    SavePin: attrgetter("pin.pin"),
+    DeletePin: attrgetter("pin"),
+    Followed: attrgetter("follower"),
+    Unfollowed: attrgetter("follower"),
+    PinSaved: attrgetter("pin.pin"),
+    PinDeleted: attrgetter("pin.pin"),
+    RefillAsked: attrgetter("user"),
+}
+"""The id that an action's own record is looked up by."""
+
+_FIRST_CHUNK: Final = 3
+_FEED_ORDER: Final = itemgetter(0, 1)
+
+
+@lru_cache(maxsize=8_192)
+def _followee(kind: int, followee: int) -> Followee:
+    return Followee(KINDS[kind], followee)
+
+
+def _edge(row: EdgeRow) -> Edge:
+    follower, kind, followee, ts, active, _ = row
+    return Edge(follower, _followee(kind, followee), ts, bool(active))
+
+
+def _pin_state(row: PinRow) -> PinState:
+    pin, owner, board, created_ms, saved_ms, deleted_ms = row
+    return PinState(Pin(pin, owner, board, created_ms), saved_ms, deleted_ms)
+
+
+def _from_newest(followee: Followee) -> NewestFrom:
+    return NewestFrom(KIND_CODES[followee.kind], followee.id, MAX_ID, 0)
+
+
+def _merged(pages: Iterable[Sequence[_Row]], limit: int) -> Sequence[_Row]:
+    """The first rows of sorted pages."""
+    lists = list(pages)
+    return lists[0] if len(lists) == 1 else sorted(itertools.chain.from_iterable(lists))[:limit]
+
+
+def _decode(decode: Callable[[bytes], _Result], body: bytes, what: str) -> _Result:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, InvalidValueError) as error:
+        raise FollowStoreUnavailableError(f"{what} cannot be read by this program: {error}") from error
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise InvalidValueError("limit", limit, "at least 1")
+
+
+def _check_page(limit: int) -> None:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE} rows")

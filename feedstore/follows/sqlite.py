@@ -1,0 +1,460 @@
+"""The follow store in SQLite: one file for each shard, or memory.
+
+    sqlite.create([Path("data/follows.db")])
+    store = sqlite.open_store([Path("data/follows.db")], clock)
+
+A shard is chosen by a hash of an id: the number and the order of a store's files never change.
+"""
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from feedstore.follows.port import Counts, FollowStore, FollowStoreUnavailableError
+from feedstore.follows.shard import (
+    Changes,
+    Decide,
+    EdgeKey,
+    EdgeRow,
+    FollowerRow,
+    KeyRow,
+    NewestFrom,
+    PinIndexRow,
+    PinRow,
+    Place,
+    Result,
+    Standing,
+    Wanted,
+)
+from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.sqlite_files import (
+    READER_CACHE_KIB,
+    Database,
+    FileDatabase,
+    MemoryDatabase,
+    connect,
+    migrate,
+    migrations,
+    version_of,
+)
+
+Clock = Callable[[], int]
+"""The time in ms since 1970. It may jump, and differ between processes: what a shard stamps never goes back."""
+
+Where = Path | Literal[":memory:"]
+
+
+def create(paths: Sequence[Path]) -> None:
+    """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing.
+
+    Raises:
+        FollowStoreUnavailableError: a file is something else, another shard, newer than this program, or cannot be
+            written.
+    """
+    for shard, path in enumerate(paths):
+        migrate(path, _Identity(path, shard, len(paths)).claim)
+
+
+def open_store(paths: Sequence[Where], clock: Clock) -> FollowStore:
+    """Opens a store that was created. In memory it is made here: one database for each `":memory:"`.
+
+    Raises:
+        FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
+    """
+    shards: list[SQLiteShard] = []
+    try:
+        for number, where in enumerate(paths):
+            shards.append(_open_shard(where, number, len(paths), clock))
+    except BaseException:
+        for shard in shards:
+            shard.close()
+        raise
+    return ShardedFollowStore(shards)
+
+
+def _open_shard(where: Where, number: int, count: int, clock: Clock) -> "SQLiteShard":
+    if where == ":memory:":
+        memory = MemoryDatabase()
+        with memory.writing() as connection:
+            _Identity(Path(where), number, count).claim(connection)
+        return SQLiteShard(memory, clock, 0)
+    path = Path(where)
+    if not path.is_file():
+        raise FollowStoreUnavailableError(f"{path}: no such file: create the store first")
+    try:
+        with closing(connect(path, READER_CACHE_KIB)) as connection:
+            stands, latest = version_of(connection), migrations()[-1][0]
+            if stands != latest:
+                raise FollowStoreUnavailableError(
+                    f"{path}: its tables have version {stands}, this program needs {latest}: migrate it"
+                )
+            _Identity(path, number, count).check(connection)
+            latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
+    except (sqlite3.Error, OSError) as error:
+        raise FollowStoreUnavailableError(f"{path}: {error}") from error
+    return SQLiteShard(FileDatabase(path), clock, latest_ms)
+
+
+class _Identity:
+    """Which shard of how many a database is. A store that opened them in another order would find nothing."""
+
+    def __init__(self, path: Path, shard: int, shards: int) -> None:
+        self._path = path
+        self._mine = (shard, shards)
+
+    def claim(self, connection: sqlite3.Connection) -> None:
+        connection.execute(
+            "INSERT INTO shard_state (only, shard, shards, latest_ms, next_outbox_id) VALUES (1, ?, ?, 0, 1)"
+            " ON CONFLICT (only) DO NOTHING",
+            self._mine,
+        )
+        self.check(connection)
+
+    def check(self, connection: sqlite3.Connection) -> None:
+        stands = connection.execute("SELECT shard, shards FROM shard_state").fetchone()
+        if stands != self._mine:
+            raise FollowStoreUnavailableError(
+                f"{self._path}: it is {_shard_name(stands)}, and was opened as {_shard_name(self._mine)}"
+            )
+
+
+def _shard_name(shard: tuple[int, int] | None) -> str:
+    return "no shard" if shard is None else f"shard {shard[0]} of {shard[1]}"
+
+
+# Statements that take many keys
+# --------------------------------------------------------------------------------------------------------------------
+# Binding is faster than json_each. The sizes are few, so that the texts stay the same and stay prepared.
+
+_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@cache
+def _values(template: str, width: int, size: int) -> str:
+    row = f"({', '.join('?' * width)})" if width > 1 else "?"
+    return template.format(", ".join([row] * size))
+
+
+def _select_many(
+    connection: sqlite3.Connection, template: str, width: int, keys: Sequence[Any]
+) -> Iterator[Sequence[Any]]:
+    """The rows of a statement whose `{}` stands for the keys, chunk by chunk; the last one is filled up with nulls,
+    which match nothing.
+    """
+    for start in range(0, len(keys), _SIZES[-1]):
+        chunk = keys[start : start + _SIZES[-1]]
+        size = next(size for size in _SIZES if size >= len(chunk))
+        bound = list(itertools.chain.from_iterable(chunk)) if width > 1 else list(chunk)
+        bound.extend([None] * (size * width - len(bound)))
+        yield from connection.execute(_values(template, width, size), bound).fetchall()
+
+
+_EDGES: Final = (
+    "WITH wanted (follower, kind, followee) AS (VALUES {})"
+    " SELECT e.follower, e.kind, e.followee, e.ts, e.active, e.committed_ms FROM wanted AS w CROSS JOIN edges AS e"
+    " ON e.follower = w.follower AND e.kind = w.kind AND e.followee = w.followee"
+)
+_PINS: Final = "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pins WHERE pin IN ({})"
+_DELETIONS: Final = "SELECT pin, deleted_ms FROM pins WHERE pin IN ({}) AND deleted_ms IS NOT NULL"
+_CLOCKS: Final = "SELECT follower, last_ts FROM clocks WHERE follower IN ({})"
+_BOARDS: Final = "SELECT board, owner FROM boards WHERE board IN ({})"
+_KEYS: Final = "SELECT key, fingerprint, answer FROM keys WHERE key IN ({})"
+_REFILLS: Final = (
+    "WITH wanted (user, cluster) AS (VALUES {}) SELECT r.user, r.cluster, r.asked_ms FROM wanted AS w"
+    " CROSS JOIN refills AS r ON r.user = w.user AND r.cluster = w.cluster"
+)
+
+
+def _standing(connection: sqlite3.Connection, wanted: Wanted) -> Standing:
+    keys: dict[str, KeyRow] = {
+        key: (fingerprint, answer) for key, fingerprint, answer in _select_many(connection, _KEYS, 1, wanted.keys)
+    }
+    return Standing(
+        clocks=_pairs(connection, _CLOCKS, wanted.clocks),
+        edges={row[:3]: row for row in _edges(connection, wanted.edges)},
+        boards=_pairs(connection, _BOARDS, wanted.boards),
+        pins={row[0]: row for row in _pins(connection, wanted.pins)},
+        keys=keys,
+        refills={
+            (user, cluster): asked_ms
+            for user, cluster, asked_ms in _select_many(connection, _REFILLS, 2, wanted.refills)
+        },
+    )
+
+
+def _pairs(connection: sqlite3.Connection, template: str, keys: Sequence[int]) -> dict[int, int]:
+    return dict(_select_many(connection, template, 1, keys))  # type: ignore[arg-type]  # rows of two columns
+
+
+def _edges(connection: sqlite3.Connection, keys: Sequence[EdgeKey]) -> Iterator[EdgeRow]:
+    return _select_many(connection, _EDGES, 3, keys)  # type: ignore[return-value]  # the columns of an EdgeRow
+
+
+def _pins(connection: sqlite3.Connection, pins: Sequence[int]) -> Iterator[PinRow]:
+    return _select_many(connection, _PINS, 1, pins)  # type: ignore[return-value]  # the columns of a PinRow
+
+
+# Writes
+# --------------------------------------------------------------------------------------------------------------------
+
+_PUT_CLOCK: Final = (
+    "INSERT INTO clocks (follower, last_ts) VALUES (?, ?)"
+    " ON CONFLICT (follower) DO UPDATE SET last_ts = excluded.last_ts"
+)
+_PUT_EDGE: Final = (
+    "INSERT INTO edges (follower, kind, followee, ts, active, committed_ms) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (follower, kind, followee)"
+    " DO UPDATE SET ts = excluded.ts, active = excluded.active, committed_ms = excluded.committed_ms"
+)
+_PUT_BOARD: Final = "INSERT INTO boards (board, owner) VALUES (?, ?)"
+_PUT_PIN: Final = (
+    "INSERT INTO pins (pin, owner, board, created_ms, saved_ms, deleted_ms) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (pin) DO UPDATE SET saved_ms = excluded.saved_ms, deleted_ms = excluded.deleted_ms"
+)
+_PUT_KEY: Final = (
+    "INSERT INTO keys (key, fingerprint, answer, committed_ms) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (key) DO UPDATE SET answer = excluded.answer"
+)
+_PUT_REFILL: Final = (
+    "INSERT INTO refills (user, cluster, asked_ms) VALUES (?, ?, ?)"
+    " ON CONFLICT (user, cluster) DO UPDATE SET asked_ms = excluded.asked_ms"
+)
+_PUT_OUTBOX: Final = "INSERT INTO outbox (id, committed_ms, body) VALUES (?, ?, ?)"
+_PUT_UNRELAYED: Final = "INSERT INTO outbox_unrelayed (id) SELECT id FROM outbox WHERE id >= ?"
+_PUT_FOLLOWER: Final = (
+    "INSERT INTO followers (kind, followee, follower, ts, active) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (kind, followee, follower) DO UPDATE SET ts = excluded.ts, active = excluded.active"
+    " WHERE excluded.ts > ts"
+)
+_PUT_PIN_INDEX: Final = (
+    "INSERT INTO pin_index (kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, followee, created_ms, pin) DO UPDATE SET"
+    " saved_ms = max(saved_ms, excluded.saved_ms),"
+    " deleted_ms = nullif(max(coalesce(deleted_ms, 0), coalesce(excluded.deleted_ms, 0)), 0)"
+    " WHERE excluded.saved_ms > saved_ms OR coalesce(excluded.deleted_ms, 0) > coalesce(deleted_ms, 0)"
+)
+
+
+def _write(connection: sqlite3.Connection, changes: Changes, now_ms: int, first_outbox_id: int) -> None:
+    put = connection.executemany
+    if changes.clocks:
+        put(_PUT_CLOCK, changes.clocks.items())
+        put(_PUT_EDGE, changes.edges.values())
+    if changes.boards:
+        put(_PUT_BOARD, changes.boards.items())
+    if changes.pins:
+        put(_PUT_PIN, changes.pins.values())
+    if changes.keys:
+        put(_PUT_KEY, [(key, *row, now_ms) for key, row in changes.keys.items()])
+    if changes.refills:
+        put(_PUT_REFILL, [(*asked, asked_ms) for asked, asked_ms in changes.refills.items()])
+    if changes.outbox:
+        put(_PUT_OUTBOX, zip(itertools.count(first_outbox_id), itertools.repeat(now_ms), changes.outbox, strict=False))
+        connection.execute(_PUT_UNRELAYED, (first_outbox_id,))
+    connection.execute(
+        "UPDATE shard_state SET latest_ms = ?, next_outbox_id = ?", (now_ms, first_outbox_id + len(changes.outbox))
+    )
+
+
+# Reads
+# --------------------------------------------------------------------------------------------------------------------
+
+_FOLLOWERS: Final = (
+    "SELECT kind, followee, follower, ts, active FROM followers WHERE kind = ? AND followee = ? AND follower > ?"
+)
+_ALL_FOLLOWERS_PAGE: Final = f"{_FOLLOWERS} ORDER BY follower LIMIT ?"
+_ACTIVE_FOLLOWERS_PAGE: Final = f"{_FOLLOWERS} AND active = 1 ORDER BY follower LIMIT ?"
+_INDEXED: Final = "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pin_index"
+_NEWEST: Final = (
+    f"{_INDEXED} WHERE kind = ? AND followee = ? AND created_ms BETWEEN ? AND ? AND (created_ms < ? OR pin > ?)"
+    " AND saved_ms < ? AND deleted_ms IS NULL ORDER BY created_ms DESC, pin LIMIT ?"
+)
+_SAVED_SINCE: Final = (
+    f"{_INDEXED} INDEXED BY pin_index_saved WHERE kind = ? AND followee = ? AND saved_ms >= ?"
+    " AND (saved_ms > ? OR pin > ?) AND deleted_ms IS NULL ORDER BY saved_ms, pin LIMIT ?"
+)
+_EDGE: Final = "SELECT follower, kind, followee, ts, active, committed_ms FROM edges"
+_ACTIVE_EDGES: Final = f"{_EDGE} WHERE follower = ? AND active = 1 ORDER BY kind, followee"
+_ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
+_CHANGED_EDGES: Final = f"{_EDGE} WHERE follower = ? AND committed_ms >= ? ORDER BY kind, followee"
+_EDGES_OF_USERS: Final = f"{_EDGE} WHERE follower BETWEEN ? AND ? AND active = 1 ORDER BY follower, kind, followee"
+
+_EXPIRE_FOLLOWERS: Final = (
+    "DELETE FROM followers WHERE (kind, followee, follower) IN"
+    " (SELECT kind, followee, follower FROM followers WHERE active = 0 AND ts < ? ORDER BY ts LIMIT ?)"
+)
+_EXPIRE_PIN_INDEX: Final = (
+    "DELETE FROM pin_index WHERE (kind, followee, created_ms, pin) IN"
+    " (SELECT kind, followee, created_ms, pin FROM pin_index WHERE deleted_ms < ? ORDER BY deleted_ms LIMIT ?)"
+)
+# Outbox ids ascend as commit times do: what is old stands first.
+_EXPIRE_OUTBOX: Final = (
+    "DELETE FROM outbox WHERE committed_ms < ? AND id IN"
+    " (SELECT id FROM outbox WHERE id NOT IN (SELECT id FROM outbox_unrelayed) ORDER BY id LIMIT ?)"
+)
+_EXPIRE_KEYS: Final = (
+    "DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE committed_ms < ? ORDER BY committed_ms LIMIT ?)"
+)
+_EXPIRE_REFILLS: Final = (
+    "DELETE FROM refills WHERE (user, cluster) IN"
+    " (SELECT user, cluster FROM refills WHERE asked_ms < ? ORDER BY asked_ms LIMIT ?)"
+)
+_EXPIRE: Final = (_EXPIRE_FOLLOWERS, _EXPIRE_PIN_INDEX, _EXPIRE_OUTBOX, _EXPIRE_KEYS, _EXPIRE_REFILLS)
+_COUNTS: Final = """
+    SELECT
+        (SELECT count(*) FROM edges WHERE active = 1),
+        (SELECT count(*) FROM edges WHERE active = 0),
+        (SELECT count(*) FROM boards),
+        (SELECT count(*) FROM pins),
+        (SELECT count(*) FROM pins WHERE deleted_ms IS NOT NULL),
+        (SELECT count(*) FROM outbox_unrelayed)
+"""
+
+
+class SQLiteShard:
+    """A Shard in a SQLite database."""
+
+    def __init__(self, database: Database, clock: Clock, latest_ms: int) -> None:
+        self._database = database
+        self._clock = clock
+        self._latest_ms = latest_ms
+
+    def now_ms(self) -> int:
+        return max(self._clock(), self._latest_ms)
+
+    def look(self, wanted: Wanted) -> tuple[int, Standing]:
+        with self._database.reading() as connection:
+            return self.now_ms(), _standing(connection, wanted)
+
+    def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
+        with self._database.writing() as connection:
+            now_ms, next_outbox_id = self._stamp(connection)
+            changes, result = decide(now_ms, _standing(connection, wanted))
+            if any(changes):
+                _write(connection, changes, now_ms, next_outbox_id)
+        return result
+
+    def settled_ms(self) -> int:
+        # Under the write lock nobody else is between a stamp and its commit. The time is kept: whoever writes next,
+        # by whatever clock, stamps nothing before it.
+        with self._database.writing() as connection:
+            now_ms, next_outbox_id = self._stamp(connection)
+            _write(connection, Changes.none(), now_ms, next_outbox_id)
+            oldest = connection.execute(
+                "SELECT committed_ms FROM outbox WHERE id = (SELECT min(id) FROM outbox_unrelayed)"
+            ).fetchone()
+        return now_ms if oldest is None else min(now_ms, oldest[0])
+
+    def _stamp(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """The transaction's time, never before one that was stamped already, and the next outbox id."""
+        latest_ms, next_outbox_id = connection.execute("SELECT latest_ms, next_outbox_id FROM shard_state").fetchone()
+        self._latest_ms = now_ms = max(self._clock(), latest_ms, self._latest_ms)
+        return now_ms, next_outbox_id
+
+    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
+        with self._database.reading() as connection:
+            return connection.execute(
+                "SELECT o.id, o.body FROM outbox_unrelayed AS u CROSS JOIN outbox AS o ON o.id = u.id"
+                " ORDER BY u.id LIMIT ?",
+                (limit,),
+            ).fetchall()
+
+    def mark_relayed(self, ids: Sequence[int]) -> None:
+        with self._database.writing() as connection:
+            connection.executemany("DELETE FROM outbox_unrelayed WHERE id = ?", [(each,) for each in ids])
+
+    # In the order of the index, neighbours are written together.
+
+    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
+        ordered = sorted(rows)
+        with self._database.writing() as connection:
+            connection.executemany(_PUT_FOLLOWER, ordered)
+
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+        ordered = sorted(rows, key=itemgetter(0, 1, 2, 3))
+        with self._database.writing() as connection:
+            connection.executemany(_PUT_PIN_INDEX, ordered)
+
+    def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
+        page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE
+        rows: list[FollowerRow] = []
+        with self._database.reading() as connection:
+            for follower, kind, followee in places:
+                rows += connection.execute(page, (kind, followee, follower, limit - len(rows))).fetchall()
+                if len(rows) == limit:
+                    break
+        return rows
+
+    def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
+        with self._database.reading() as connection:
+            return list(_edges(connection, keys))
+
+    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
+        if or_changed_since_ms is None:
+            return self._all(_ACTIVE_EDGES, (follower,))
+        return self._all(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))
+
+    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
+        return self._all(_CHANGED_EDGES, (follower, since_ms))
+
+    def newest_pins(
+        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
+    ) -> list[list[PinRow]]:
+        with self._database.reading() as connection:
+            execute = connection.cursor().execute
+            return [
+                execute(
+                    _NEWEST, (kind, followee, created_from_ms, created, created, pin, saved_before_ms, limit)
+                ).fetchall()
+                for kind, followee, created, pin in places
+            ]
+
+    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
+        after_saved_ms, after_pin = after or (0, 0)
+        since_ms = max(since_ms, after_saved_ms)
+        return self._all(_SAVED_SINCE, (*place, since_ms, after_saved_ms, after_pin, limit))
+
+    def pins(self, pins: Sequence[int]) -> list[PinRow]:
+        with self._database.reading() as connection:
+            return list(_pins(connection, pins))
+
+    def deletions(self, pins: Sequence[int]) -> dict[int, int]:
+        with self._database.reading() as connection:
+            return _pairs(connection, _DELETIONS, pins)
+
+    def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
+        with self._database.reading() as connection:
+            return _pairs(connection, _BOARDS, boards)
+
+    def users(self, after_user: int, limit: int) -> list[int]:
+        # Whoever has an edge has a clock.
+        rows = self._all(
+            "SELECT follower FROM clocks WHERE follower > ? ORDER BY follower LIMIT ?", (after_user, limit)
+        )
+        return [user for (user,) in rows]
+
+    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
+        return self._all(_EDGES_OF_USERS, (first_user, last_user))
+
+    def _all(self, statement: str, bound: tuple[int, ...]) -> list[Any]:
+        with self._database.reading() as connection:
+            return connection.execute(statement, bound).fetchall()
+
+    def expire(self, purge_window_ms: int, limit: int) -> int:
+        gone = 0
+        with self._database.writing() as connection:
+            before_ms = self._stamp(connection)[0] - purge_window_ms
+            for statement in _EXPIRE:
+                gone += connection.execute(statement, (before_ms, limit - gone)).rowcount
+        return gone
+
+    def counts(self) -> Counts:
+        return Counts(*self._all(_COUNTS, ())[0])
+
+    def close(self) -> None:
+        self._database.close()

@@ -1,0 +1,43 @@
+"""The adapters that the contract runs against: each with one shard and with three."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from follow_places import ADAPTERS, FakeClock, Place
+
+from feedstore.follows.port import FollowStore
+
+
+def _places(names: list[str]) -> list[object]:
+    return [pytest.param((name, shards), id=f"{name}-{shards}") for name in names for shards in (1, 3)]
+
+
+def _place(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
+    name, shards = request.param
+    make, shared = ADAPTERS[name]
+    place = Place(shards, shared, make(folder, shards))
+    yield place
+    for store in place.opened:
+        store.close()
+
+
+@pytest.fixture(params=_places(list(ADAPTERS)))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    yield from _place(request, tmp_path)
+
+
+@pytest.fixture(params=_places([name for name, (_, shared) in ADAPTERS.items() if shared]))
+def shared_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A place that several stores can open at once."""
+    yield from _place(request, tmp_path)
+
+
+@pytest.fixture
+def clock(place: Place) -> FakeClock:
+    return place.clock
+
+
+@pytest.fixture
+def store(place: Place) -> FollowStore:
+    return place.open()

@@ -1,0 +1,65 @@
+"""Where follow stores are made for the tests: one adapter, and one number of shards, each."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from feedstore.follows import sqlite
+from feedstore.follows.port import FollowStore
+
+NOW = 1_700_000_000_000
+
+
+@dataclass
+class FakeClock:
+    """The store's clock, moved by the test. It stands still unless it is told otherwise."""
+
+    ms: int = NOW
+
+    def __call__(self) -> int:
+        return self.ms
+
+    def advance(self, ms: int) -> None:
+        self.ms += ms
+
+
+@dataclass
+class Place:
+    """Where a store's data is. `open` opens it: again and again, where others can see it too."""
+
+    shards: int
+    shared: bool
+    opener: Callable[[Callable[[], int]], FollowStore]
+    clock: FakeClock = field(default_factory=FakeClock)
+    opened: list[FollowStore] = field(default_factory=list)
+
+    def open(self, clock: Callable[[], int] | None = None) -> FollowStore:
+        store = self.opener(clock or self.clock)
+        self.opened.append(store)
+        return store
+
+
+def _memory(_: Path, shards: int) -> Callable[[Callable[[], int]], FollowStore]:
+    return lambda clock: sqlite.open_store([":memory:"] * shards, clock)
+
+
+@cache
+def _created_files(shards: int) -> list[bytes]:
+    """Creating a file takes many times as long as copying one."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / str(number) for number in range(shards)]
+        sqlite.create(paths)
+        return [path.read_bytes() for path in paths]
+
+
+def _files(folder: Path, shards: int) -> Callable[[Callable[[], int]], FollowStore]:
+    paths = [folder / f"follows-{number}.db" for number in range(shards)]
+    for path, image in zip(paths, _created_files(shards), strict=True):
+        path.write_bytes(image)
+    return lambda clock: sqlite.open_store(paths, clock)
+
+
+ADAPTERS = {"memory": (_memory, False), "sqlite": (_files, True)}
+"""Another adapter joins here: how a store is made in a fresh place, and whether it can be opened twice."""

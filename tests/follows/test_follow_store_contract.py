@@ -1,0 +1,809 @@
+"""What the port promises, on every adapter, with one shard and with three."""
+
+import threading
+
+import pytest
+from follow_places import NOW, FakeClock, Place
+
+from feedstore.domain import (
+    MAX_SKEW_MS,
+    Action,
+    DeletePin,
+    Edge,
+    Follow,
+    Followed,
+    Followee,
+    InvalidValueError,
+    Pin,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
+    RefillAsked,
+    SavePin,
+    Unfollow,
+    Unfollowed,
+    board,
+    user,
+)
+from feedstore.follows.port import ActionRefusedError, FollowStore, OutboxRow, PinState, Request
+
+DAY = 86_400_000
+
+
+def record(store: FollowStore, *actions: Action) -> list[RecordedAction]:
+    answers = store.record([Request(action) for action in actions])
+    recorded = [answer for answer in answers if not isinstance(answer, ActionRefusedError)]
+    assert len(recorded) == len(answers), answers
+    return recorded
+
+
+def ask(store: FollowStore, action: Action, key: str | None = None) -> RecordedAction | str:
+    """One answer, a refusal as its reason."""
+    (answer,) = store.record([Request(action, key)])
+    return answer.reason if isinstance(answer, ActionRefusedError) else answer
+
+
+def pin(pin_id: int, owner: int = 7, on: int = 70, created_ms: int = 1_000) -> Pin:
+    return Pin(pin_id, owner, on, created_ms)
+
+
+def outbox(store: FollowStore) -> list[OutboxRow]:
+    return store.unrelayed(10_000)
+
+
+def outbox_actions(store: FollowStore) -> list[RecordedAction]:
+    return [row.action for row in outbox(store)]
+
+
+def index(store: FollowStore, *pins: Pin, saved_ms: int = NOW) -> None:
+    store.index_pins([PinSaved(each, saved_ms) for each in pins])
+
+
+def relay_all(store: FollowStore) -> None:
+    store.mark_relayed(outbox(store))
+
+
+# Rule 2: one clock per follower
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_2_one_strictly_increasing_clock_per_follower_over_all_edges(store: FollowStore):
+    answers = record(
+        store, Follow(1, user(2)), Follow(1, board(2)), Unfollow(1, user(2)), Follow(1, user(2)), Follow(3, user(2))
+    )
+    assert [answer.ts for answer in answers] == [NOW, NOW + 1, NOW + 2, NOW + 3, NOW]
+    assert {answer.committed_ms for answer in answers} == {NOW}
+
+
+def test_rule_2_a_clock_that_goes_backwards_still_gives_larger_timestamps(store: FollowStore, clock: FakeClock):
+    (first,) = record(store, Follow(1, user(2)))
+    clock.advance(-DAY)
+    (second,) = record(store, Unfollow(1, user(2)))
+    assert second.ts > first.ts
+    assert second.committed_ms >= first.committed_ms
+
+
+def test_rule_2_a_clock_that_went_on_is_taken_over(store: FollowStore, clock: FakeClock):
+    record(store, Follow(1, user(2)), Follow(1, user(3)))
+    clock.advance(500)
+    assert record(store, Follow(1, user(4)))[0].ts == NOW + 500
+
+
+def test_rule_2_following_again_gets_a_new_tick(store: FollowStore):
+    record(store, Follow(1, user(2)))
+    assert record(store, Follow(1, user(2))) == [Followed(1, user(2), NOW + 1, NOW)]
+    assert store.following(1) == [Edge(1, user(2), NOW + 1, active=True)]
+    assert len(outbox(store)) == 2
+
+
+def test_rule_2_threads_that_record_for_one_follower_never_share_a_timestamp(shared_place: Place):
+    stores = [shared_place.open(), shared_place.open()]
+    recorded: list[list[int]] = []
+
+    def work(number: int) -> None:
+        mine = []
+        for each in range(15):
+            batch = [Follow(1, user(2 + each)), Unfollow(1, board(2 + number))]
+            mine += [answer.ts for answer in record(stores[number % 2], *batch)]
+        recorded.append(mine)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(recorded) == len(threads)
+    assert all(mine == sorted(mine) for mine in recorded)
+    every = sorted(ts for mine in recorded for ts in mine)
+    assert every == list(range(NOW, NOW + 6 * 15 * 2))
+    in_order = [row.action.ts for row in outbox(stores[0])]
+    assert in_order == every
+
+
+# Recording
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_11_an_action_and_its_outbox_row_stand_together(store: FollowStore):
+    answers = record(store, Follow(1, user(2)), SavePin(pin(5)), Unfollow(1, user(2)), SavePin(pin(6)), DeletePin(5))
+    assert answers == [
+        Followed(1, user(2), NOW, NOW),
+        PinSaved(pin(5), NOW),
+        Unfollowed(1, user(2), NOW + 1, NOW),
+        PinSaved(pin(6), NOW),
+        PinDeleted(pin(5), NOW),
+    ]
+    assert sorted(map(repr, outbox_actions(store))) == sorted(map(repr, answers))
+    assert store.edges([(1, user(2)), (1, user(3))]) == {(1, user(2)): Edge(1, user(2), NOW + 1, active=False)}
+    assert store.pins([5, 6, 9]) == {5: PinState(pin(5), NOW, NOW), 6: PinState(pin(6), NOW, None)}
+
+
+def test_recording_nothing(store: FollowStore):
+    assert store.record([]) == []
+    assert outbox(store) == []
+
+
+def test_a_refusal_stops_nothing_else(store: FollowStore):
+    answers = store.record(
+        [Request(DeletePin(9)), Request(Follow(1, user(2))), Request(SavePin(pin(5, created_ms=NOW + DAY)))]
+    )
+    assert [getattr(answer, "reason", "") for answer in answers] == ["pin_unknown", "", "pin_in_the_future"]
+    assert outbox_actions(store) == [Followed(1, user(2), NOW, NOW)]
+
+
+def test_a_pin_saved_again_is_answered_with_what_was_recorded(store: FollowStore, clock: FakeClock):
+    record(store, SavePin(pin(5)))
+    clock.advance(10)
+    assert record(store, SavePin(pin(5))) == [PinSaved(pin(5), NOW)]
+    assert len(outbox(store)) == 1
+
+
+@pytest.mark.parametrize("other", [pin(5, created_ms=999), pin(5, owner=8, on=80), pin(5, on=71)])
+def test_a_pin_never_changes(store: FollowStore, other: Pin):
+    record(store, SavePin(pin(5)))
+    assert ask(store, SavePin(other)) == "pin_differs"
+    assert store.pins([5]) == {5: PinState(pin(5), NOW, None)}
+    assert len(outbox(store)) == 1
+
+
+def test_rule_7_a_deleted_pin_cannot_be_saved_again(store: FollowStore, clock: FakeClock):
+    record(store, SavePin(pin(5)))
+    clock.advance(3)
+    assert record(store, DeletePin(5)) == [PinDeleted(pin(5), NOW + 3)]
+    clock.advance(3)
+    assert ask(store, SavePin(pin(5))) == "pin_deleted"
+    assert record(store, DeletePin(5)) == [PinDeleted(pin(5), NOW + 3)]
+    assert len(outbox(store)) == 2
+
+
+def test_rule_7_a_deletion_gets_the_stores_time_even_where_its_clock_went_back(store: FollowStore, clock: FakeClock):
+    record(store, SavePin(pin(5)))
+    clock.advance(-DAY)
+    assert record(store, DeletePin(5)) == [PinDeleted(pin(5), NOW)]
+
+
+def test_an_unknown_pin_cannot_be_deleted(store: FollowStore):
+    assert ask(store, DeletePin(5)) == "pin_unknown"
+    assert outbox(store) == []
+
+
+def test_rule_8_a_pin_dated_ahead_is_refused_at_the_door(store: FollowStore):
+    assert ask(store, SavePin(pin(5, created_ms=NOW + MAX_SKEW_MS + 1))) == "pin_in_the_future"
+    assert isinstance(ask(store, SavePin(pin(5, created_ms=NOW + MAX_SKEW_MS))), PinSaved)
+
+
+def test_rule_8_a_pin_refused_at_the_door_claims_no_board(store: FollowStore):
+    ask(store, SavePin(pin(5, owner=7, on=70, created_ms=NOW + DAY)))
+    assert store.board_owners([70]) == {}
+    record(store, SavePin(pin(6, owner=8, on=70)))
+    assert store.board_owners([70]) == {70: 8}
+
+
+def test_a_board_belongs_to_the_first_that_saves_on_it(store: FollowStore):
+    answers = store.record(
+        [Request(SavePin(pin(5, owner=7))), Request(SavePin(pin(6, owner=8))), Request(SavePin(pin(8, owner=7)))]
+    )
+    assert [getattr(answer, "reason", "") for answer in answers] == ["", "board_of_another_owner", ""]
+    assert ask(store, SavePin(pin(9, owner=8))) == "board_of_another_owner"
+    assert store.board_owners([70, 71]) == {70: 7}
+    assert store.pins([5, 6, 8, 9]).keys() == {5, 8}
+    assert len(outbox(store)) == 2
+
+
+def test_of_two_owners_who_save_on_one_board_at_once_one_wins(shared_place: Place):
+    stores = [shared_place.open(), shared_place.open()]
+    start = threading.Barrier(2)
+    won: dict[int, set[int]] = {0: set(), 1: set()}
+
+    def work(number: int) -> None:
+        for on in range(100, 120):
+            start.wait()
+            if isinstance(ask(stores[number], SavePin(pin(on * 2 + number, owner=number + 1, on=on))), PinSaved):
+                won[number].add(on)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won[0] | won[1] == set(range(100, 120))
+    assert not won[0] & won[1]
+    owners = stores[0].board_owners(range(100, 120))
+    assert owners == {on: 1 if on in won[0] else 2 for on in range(100, 120)}
+
+
+# Idempotency keys
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_gives_the_first_answer_again(store: FollowStore, clock: FakeClock):
+    actions: list[Action] = [Follow(1, user(2)), SavePin(pin(5)), Unfollow(1, user(2)), DeletePin(5)]
+    first = [ask(store, action, f"key {number}") for number, action in enumerate(actions)]
+    clock.advance(1_000)
+    again = [ask(store, action, f"key {number}") for number, action in enumerate(actions)]
+    assert again == first
+    assert len(outbox(store)) == 4
+    assert store.following(1) == []
+
+
+def test_a_key_gives_a_refusal_again_although_it_would_do_now(store: FollowStore, clock: FakeClock):
+    requests = [
+        (DeletePin(5), "a", "pin_unknown"),
+        (SavePin(pin(6, created_ms=NOW + DAY)), "b", "pin_in_the_future"),
+    ]
+    assert [ask(store, action, key) for action, key, _ in requests] == [reason for _, _, reason in requests]
+    record(store, SavePin(pin(5)))
+    clock.advance(DAY)
+    assert [ask(store, action, key) for action, key, _ in requests] == [reason for _, _, reason in requests]
+    assert store.pins([5, 6]) == {5: PinState(pin(5), NOW, None)}
+
+
+def test_a_key_used_for_another_action_is_refused_on_whatever_shard(store: FollowStore):
+    first = ask(store, Follow(1, user(2)), "key")
+    for follower in range(2, 12):
+        assert ask(store, Follow(follower, user(20)), "key") == "key_reused"
+        assert ask(store, SavePin(pin(follower, on=follower)), "key") == "key_reused"
+    assert ask(store, Unfollow(1, user(2)), "key") == "key_reused"
+    assert ask(store, Follow(1, user(2)), "key") == first
+    assert len(outbox(store)) == 1
+    assert store.board_owners(range(2, 12)) == {}
+
+
+def test_a_key_twice_in_a_batch(store: FollowStore):
+    answers = store.record(
+        [Request(Follow(1, user(2)), "k"), Request(Follow(1, user(2)), "k"), Request(Follow(4, user(2)), "k")]
+    )
+    assert answers[0] == answers[1] == Followed(1, user(2), NOW, NOW)
+    assert isinstance(answers[2], ActionRefusedError)
+    assert answers[2].reason == "key_reused"
+    assert len(outbox(store)) == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 129, "a\nb", "\ud800"])
+def test_a_key_that_cannot_be_is_refused_before_anything_is_recorded(store: FollowStore, key: str):
+    with pytest.raises(InvalidValueError, match="key"):
+        store.record([Request(Follow(1, user(2))), Request(Follow(2, user(3)), key)])
+    assert outbox(store) == []
+
+
+def test_a_key_is_forgotten_after_the_window(store: FollowStore, clock: FakeClock):
+    ask(store, Follow(1, user(2)), "key")
+    clock.advance(DAY)
+    store.expire(DAY, 100)
+    assert ask(store, Follow(9, user(2)), "key") == "key_reused"
+    clock.advance(1)
+    store.expire(DAY, 100)
+    assert isinstance(ask(store, Follow(9, user(2)), "key"), Followed)
+
+
+# Giving an action a new time
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_8_an_edge_is_given_a_new_tick_while_it_is_its_latest_action(store: FollowStore, clock: FakeClock):
+    first, other = record(store, Follow(1, user(2)), Follow(1, user(3)))
+    clock.advance(DAY)
+    again = store.redate(first)
+    assert again == Followed(1, user(2), NOW + DAY, NOW + DAY)
+    assert store.edges([(1, user(2))]) == {(1, user(2)): again.edge()}
+    assert outbox_actions(store) == [first, other, again]
+    assert store.redate(first) is None
+    record(store, Unfollow(1, user(3)))
+    assert store.redate(other) is None
+    assert len(outbox(store)) == 4
+
+
+def test_rule_8_an_unfollow_is_given_a_new_tick_of_the_same_clock(store: FollowStore):
+    _, last, _ = record(store, Follow(1, user(2)), Unfollow(1, user(2)), Follow(1, user(3)))
+    assert store.redate(last) == Unfollowed(1, user(2), NOW + 3, NOW)
+    assert record(store, Follow(1, user(4)))[0].ts == NOW + 4
+
+
+def test_rule_8_a_pin_and_a_deletion_are_given_a_new_time_while_they_stand(store: FollowStore, clock: FakeClock):
+    (saved,) = record(store, SavePin(pin(5)))
+    clock.advance(DAY)
+    again = store.redate(saved)
+    assert again == PinSaved(pin(5), NOW + DAY)
+    assert store.pins([5]) == {5: PinState(pin(5), NOW + DAY, None)}
+    assert store.redate(saved) is None
+    (deleted,) = record(store, DeletePin(5))
+    assert store.redate(again) is None
+    clock.advance(DAY)
+    assert store.redate(deleted) == PinDeleted(pin(5), NOW + 2 * DAY)
+    assert store.pins([5]) == {5: PinState(pin(5), NOW + DAY, NOW + 2 * DAY)}
+    assert store.redate(deleted) is None
+    assert len(outbox(store)) == 4
+
+
+def test_rule_8_what_never_stood_is_not_given_a_new_time(store: FollowStore):
+    record(store, SavePin(pin(5)))
+    for action in (
+        Followed(1, user(2), NOW, NOW),
+        PinSaved(pin(6), NOW),
+        PinSaved(pin(5, created_ms=3), NOW),
+        PinDeleted(pin(5), NOW),
+    ):
+        assert store.redate(action) is None
+    assert len(outbox(store)) == 1
+
+
+def test_rule_8_a_refill_is_given_a_new_time_unless_it_was_asked_for_again(store: FollowStore, clock: FakeClock):
+    store.ask_refill([1], "a", 0)
+    (first,) = outbox_actions(store)
+    clock.advance(5)
+    again = store.redate(first)
+    assert again == RefillAsked(1, "a", NOW + 5)
+    assert store.redate(first) is None
+    assert outbox_actions(store) == [first, again]
+
+
+# Refills
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_refills_are_outbox_rows_and_are_not_asked_for_too_often(store: FollowStore, clock: FakeClock):
+    assert store.ask_refill([1, 2, 2], "a", 1_000) == NOW
+    assert sorted(outbox_actions(store), key=lambda action: action.user) == [
+        RefillAsked(1, "a", NOW),
+        RefillAsked(2, "a", NOW),
+    ]
+    clock.advance(999)
+    assert store.ask_refill([1, 3], "a", 1_000) == NOW + 999
+    assert len(outbox(store)) == 3
+    assert store.ask_refill([1, 2, 3], "a", 1_000) == NOW + 999
+    assert store.ask_refill([], "a", 1_000) == NOW + 999
+    assert len(outbox(store)) == 3
+    store.ask_refill([1], None, 1_000)
+    store.ask_refill([1], "b", 1_000)
+    assert outbox_actions(store).count(RefillAsked(1, None, NOW + 999)) == 1
+    assert len(outbox(store)) == 5
+    clock.advance(1)
+    store.ask_refill([1], "a", 1_000)
+    assert len(outbox(store)) == 6
+
+
+def test_a_refill_without_a_limit_is_asked_for_every_time(store: FollowStore):
+    store.ask_refill([1], "a", 0)
+    store.ask_refill([1], "a", 0)
+    assert len(outbox(store)) == 2
+
+
+# The outbox
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_outbox_gives_unmarked_rows_oldest_first(store: FollowStore):
+    record(store, *(Follow(1, user(each)) for each in range(2, 12)))
+    rows = outbox(store)
+    assert [row.action.ts for row in rows] == list(range(NOW, NOW + 10))
+    store.mark_relayed(rows[2:5])
+    store.mark_relayed(rows[2:3])
+    assert outbox(store) == rows[:2] + rows[5:]
+    assert store.unrelayed(3) == [*rows[:2], rows[5]]
+
+
+def test_no_shard_of_the_outbox_starves(store: FollowStore):
+    for _ in range(20):
+        record(store, *(Follow(each, user(99)) for each in range(1, 13)))
+    all_shards = {row.shard for row in outbox(store)}
+    assert {row.shard for row in store.unrelayed(6)} == all_shards
+    # Also where there is room for fewer rows than shards.
+    assert {store.unrelayed(1)[0].shard for _ in range(6)} == all_shards
+    for shard in all_shards:
+        ids = [row.id for row in outbox(store) if row.shard == shard]
+        assert ids == sorted(ids)
+
+
+def test_outbox_ids_are_never_used_again(store: FollowStore, clock: FakeClock):
+    record(store, Follow(1, user(2)))
+    (old,) = outbox(store)
+    relay_all(store)
+    clock.advance(2 * DAY)
+    assert store.expire(DAY, 100) == 1
+    record(store, Follow(1, user(3)))
+    store.mark_relayed([old])
+    assert len(outbox(store)) == 1
+
+
+def test_rule_10_settled_is_held_back_by_what_is_not_relayed(store: FollowStore, clock: FakeClock):
+    assert store.settled_ms() == NOW
+    clock.advance(10)
+    record(store, Follow(1, user(2)))
+    clock.advance(10)
+    record(store, Follow(2, user(3)))
+    clock.advance(10)
+    assert store.settled_ms() == NOW + 10
+    rows = outbox(store)
+    store.mark_relayed([row for row in rows if row.action.follower == 1])
+    assert store.settled_ms() == NOW + 20
+    relay_all(store)
+    assert store.settled_ms() == NOW + 30
+
+
+def test_rule_10_settled_moves_when_nothing_happens(store: FollowStore, clock: FakeClock):
+    first = store.settled_ms()
+    clock.advance(1_000)
+    assert store.settled_ms() == first + 1_000
+
+
+def test_rule_10_nothing_commits_behind_what_was_settled(store: FollowStore, clock: FakeClock):
+    settled = store.settled_ms()
+    clock.advance(-DAY)
+    for follower in range(1, 10):
+        (answer,) = record(store, Follow(follower, user(99)))
+        assert answer.committed_ms >= settled
+    assert store.settled_ms() == settled
+
+
+def test_rule_10_nothing_commits_behind_what_another_connection_settled(shared_place: Place):
+    ahead, behind = shared_place.open(), shared_place.open(FakeClock(NOW - DAY))
+    settled = ahead.settled_ms()
+    for follower in range(1, 10):
+        (answer,) = record(behind, Follow(follower, user(99)))
+        assert answer.committed_ms >= settled
+    assert ahead.settled_ms() == settled
+    relay_all(ahead)
+    assert behind.settled_ms() == settled
+    reopened = shared_place.open(FakeClock(NOW - DAY))
+    assert record(reopened, Follow(1, user(2)))[0].committed_ms >= settled
+    assert reopened.now() >= settled
+
+
+def test_rule_10_settled_under_interleaved_commits(shared_place: Place):
+    """While others commit, whatever becomes visible after a settled time was stamped at or after it."""
+    ticking = FakeClock()
+    stores = [shared_place.open(ticking), shared_place.open(ticking)]
+    done = threading.Event()
+
+    def work() -> None:
+        for each in range(40):
+            ticking.advance(1)
+            record(stores[1], Follow(1 + each % 5, user(99)), SavePin(pin(1_000 + each)))
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    settled = 0
+    while not done.is_set():
+        rows = outbox(stores[0])
+        assert all(row.action.committed_ms >= settled for row in rows)
+        stores[0].mark_relayed(rows)
+        now_settled = stores[0].settled_ms()
+        assert now_settled >= settled
+        settled = now_settled
+    thread.join()
+    assert all(row.action.committed_ms >= settled for row in outbox(stores[0]))
+
+
+# The follower index
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_4_an_index_write_is_seen_by_every_read_that_begins_after_it(shared_place: Place):
+    """A follow and a save, on two connections, in every order of their steps: one of them sees the other."""
+    handler_of_follow, handler_of_save = shared_place.open(), shared_place.open()
+    for first, owner in ((True, 500), (False, 600)):
+        saved = PinSaved(pin(owner + 1, owner=owner, on=owner + 2), NOW)
+        # Both have read from their connections before: no old snapshot may be kept.
+        assert handler_of_follow.newest_pins([user(owner)], 10) == {user(owner): []}
+        assert handler_of_save.followers([user(owner)], None, 10, tombstones=False) == []
+        steps = [
+            lambda owner=owner: handler_of_follow.index_edges([Edge(1, user(owner), NOW, active=True)]),
+            lambda saved=saved: handler_of_save.index_pins([saved]),
+        ]
+        for step in steps if first else reversed(steps):
+            step()
+        assert len(handler_of_follow.newest_pins([user(owner)], 10)[user(owner)]) == 1
+        assert len(handler_of_save.followers([user(owner)], None, 10, tombstones=False)) == 1
+
+
+def test_rule_4_reads_of_the_source_of_truth_are_fresh(shared_place: Place):
+    one, other = shared_place.open(), shared_place.open()
+    for ts, action in enumerate([Follow(1, user(2)), Unfollow(1, user(2)), Follow(1, user(2))], start=NOW):
+        record(one, action)
+        assert other.edges([(1, user(2))])[1, user(2)].ts == ts
+        assert [edge.ts for edge in other.following(1)] == ([] if isinstance(action, Unfollow) else [ts])
+    record(one, SavePin(pin(5)))
+    assert other.pins([5])[5].deleted_ms is None
+    record(one, DeletePin(5))
+    assert other.pins([5])[5].deleted_ms == NOW
+
+
+def test_the_newest_edge_stands_in_the_index_whatever_the_order(store: FollowStore):
+    old, new = Edge(1, user(2), 10, active=True), Edge(1, user(2), 20, active=False)
+    store.index_edges([new])
+    store.index_edges([old])
+    assert store.followers([user(2)], None, 10, tombstones=False) == []
+    assert store.followers([user(2)], None, 10, tombstones=True) == [(user(2), 1, 20, False)]
+    store.index_edges([Edge(1, user(2), 30, active=True), Edge(1, user(2), 25, active=False)])
+    assert store.followers([user(2)], None, 10, tombstones=False) == [(user(2), 1, 30, True)]
+
+
+def test_pages_of_followers_run_over_followees_and_shards(store: FollowStore):
+    followees = [kind(each) for kind in (user, board) for each in range(200, 212)]
+    edges = [
+        Edge(follower, followee, 1_000 + follower, active=follower % 3 != 0)
+        for number, followee in enumerate(followees)
+        for follower in range(1, 2 + number)
+    ]
+    store.index_edges(edges[::2])
+    store.index_edges(edges[1::2])
+    store.index_edges([Edge(1, user(999), 5, active=True)])
+    for tombstones in (True, False):
+        expected = sorted(
+            (edge.followee, edge.follower, edge.ts, edge.active) for edge in edges if tombstones or edge.active
+        )
+        for limit in (1, 7, 1_000):
+            walked, after = [], None
+            while page := store.followers(followees[::-1], after, limit, tombstones=tombstones):
+                walked += page
+                after = (page[-1].followee, page[-1].follower)
+                if len(page) < limit:
+                    break
+            assert walked == expected
+    assert store.followers([], None, 5, tombstones=True) == []
+
+
+def test_a_page_of_followers_starts_after_a_place_that_need_not_stand(store: FollowStore):
+    store.index_edges([Edge(follower, board(8), 10, active=True) for follower in (2, 4, 6)])
+    store.index_edges([Edge(1, user(3), 10, active=True)])
+
+    def after(followee: Followee, follower: int) -> list[int]:
+        return [
+            line.follower for line in store.followers([board(8), user(3)], (followee, follower), 9, tombstones=True)
+        ]
+
+    assert after(board(8), 3) == [4, 6, 1]
+    assert after(board(7), 99) == [2, 4, 6, 1]
+    assert after(board(9), 0) == [1]
+    assert after(user(3), 1) == []
+
+
+@pytest.mark.parametrize("limit", [0, 1_001])
+def test_pages_have_a_limit(store: FollowStore, limit: int):
+    with pytest.raises(InvalidValueError, match="limit"):
+        store.followers([user(1)], None, limit, tombstones=False)
+    with pytest.raises(InvalidValueError, match="limit"):
+        store.pins_saved_since(user(1), 1, None, limit)
+    with pytest.raises(InvalidValueError, match="limit"):
+        store.following_page(0, limit)
+
+
+def test_followees_of_a_page_differ(store: FollowStore):
+    with pytest.raises(InvalidValueError, match="followees"):
+        store.followers([user(1), user(1)], None, 5, tombstones=False)
+
+
+# The pin indexes
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def ids(states: list[PinState]) -> list[int]:
+    return [state.pin.pin for state in states]
+
+
+def test_newest_pins_come_in_feed_order_ties_by_ascending_pin(store: FollowStore):
+    pins = [pin(9, created_ms=50), pin(3, created_ms=50), pin(5, created_ms=70), pin(1, created_ms=10), pin(7, on=71)]
+    index(store, *pins)
+    found = store.newest_pins([user(7), board(70), board(99)], 4)
+    assert {followee: ids(states) for followee, states in found.items()} == {
+        user(7): [7, 5, 3, 9],
+        board(70): [5, 3, 9, 1],
+        board(99): [],
+    }
+    assert store.newest_pins([board(71)], 4) == {board(71): [PinState(pins[-1], NOW, None)]}
+
+
+def test_newest_pins_saved_before_a_time(store: FollowStore):
+    index(store, pin(1, created_ms=30), saved_ms=100)
+    index(store, pin(2, created_ms=20), saved_ms=99)
+    index(store, pin(3, created_ms=10), saved_ms=98)
+    assert ids(store.newest_pins([user(7)], 5, saved_before_ms=100)[user(7)]) == [2, 3]
+    assert ids(store.newest_pins([user(7)], 1, saved_before_ms=99)[user(7)]) == [3]
+
+
+def test_rule_7_a_deletion_marks_the_index_before_and_after_the_save(store: FollowStore):
+    store.index_deletions([PinDeleted(pin(1), NOW + 9)])
+    index(store, pin(1), pin(2), pin(3))
+    store.index_deletions([PinDeleted(pin(2), NOW + 9)])
+    index(store, pin(1), pin(2), saved_ms=NOW + 50)
+    for followee in (user(7), board(70)):
+        assert ids(store.newest_pins([followee], 9)[followee]) == [3]
+        assert ids(store.newest_pins_merged([followee], 9)) == [3]
+        assert ids(store.pins_saved_since(followee, 1, None, 9)) == [3]
+
+
+def test_the_latest_saved_time_stands_in_the_index_whatever_the_order(store: FollowStore):
+    index(store, pin(1), saved_ms=20)
+    index(store, pin(1), saved_ms=10)
+    assert store.newest_pins([board(70)], 9) == {board(70): [PinState(pin(1), 20, None)]}
+    index(store, pin(1), saved_ms=30)
+    assert store.pins_saved_since(board(70), 30, None, 9) == [PinState(pin(1), 30, None)]
+    assert store.pins_saved_since(board(70), 31, None, 9) == []
+
+
+def test_pages_of_pins_by_the_time_they_were_saved(store: FollowStore):
+    saved = {1: 30, 2: 20, 3: 20, 4: 10, 5: 20, 6: 40}
+    for each, saved_ms in saved.items():
+        index(store, pin(each, created_ms=1_000 - each), saved_ms=saved_ms)
+    for limit in (1, 2, 9):
+        walked, after = [], None
+        while page := store.pins_saved_since(user(7), 20, after, limit):
+            walked += ids(page)
+            after = (page[-1].saved_ms, page[-1].pin.pin)
+            if len(page) < limit:
+                break
+        assert walked == [2, 3, 5, 1, 6]
+
+
+def test_newest_pins_merged_are_distinct_and_in_feed_order_over_shards(store: FollowStore):
+    pins = [
+        pin(each, owner=each % 11 + 1, on=100 + each % 11, created_ms=1_000 + (each * 37) % 400)
+        for each in range(1, 600)
+    ]
+    # One of them has nearly all that is new, another nothing but old ones.
+    pins += [pin(5_000 + each, owner=50, on=150, created_ms=2_000 + each // 3) for each in range(200)]
+    pins += [pin(9_000 + each, owner=60, on=160, created_ms=1 + each) for each in range(50)]
+    index(store, *pins)
+    store.index_deletions([PinDeleted(each, NOW) for each in pins if each.pin % 7 == 0])
+    live = sorted((each for each in pins if each.pin % 7), key=lambda each: (-each.created_ms, each.pin))
+    owners = {each.owner for each in pins}
+    everything = [user(owner) for owner in owners] + [board(100 + each) for each in range(70)]
+    for limit in (1, 10, 150, 400, 5_000):
+        assert [state.pin for state in store.newest_pins_merged(everything, limit)] == live[:limit]
+    some = [user(3), board(104), board(150), board(777)]
+    of_some = [each for each in live if each.owner == 3 or each.board in (104, 150)]
+    for limit in (5, 180, 5_000):
+        assert [state.pin for state in store.newest_pins_merged(some, limit)] == of_some[:limit]
+    assert store.newest_pins_merged([], 5) == []
+
+
+# The source of truth
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_reads_of_many_keys(store: FollowStore):
+    record(store, *(Follow(1 + each % 50, user(1_000 + each)) for each in range(700)))
+    record(store, *(SavePin(pin(each, owner=each % 20 + 1, on=100 + each % 20)) for each in range(1, 700)))
+    keys = [(1 + each % 50, user(1_000 + each)) for each in range(0, 900, 2)]
+    assert store.edges(keys).keys() == {key for key in keys if key[1].id < 1_700}
+    assert all((edge.follower, edge.followee) == key for key, edge in store.edges(keys).items())
+    assert store.pins(range(600, 800)).keys() == set(range(600, 700))
+    assert store.pins([3, 3]) == {3: PinState(pin(3, owner=4, on=103), NOW, None)}
+    assert store.board_owners(range(90, 130)) == {100 + each: each + 1 for each in range(20)}
+    assert store.edges([]) == store.pins([]) == store.board_owners([]) == {}
+
+
+def test_what_a_user_follows_and_what_changed(store: FollowStore, clock: FakeClock):
+    record(store, Follow(1, user(2)), Follow(1, board(3)), Follow(1, user(4)), Unfollow(1, user(4)))
+    clock.advance(100)
+    record(store, Unfollow(1, board(3)), Follow(1, user(5)), Follow(9, user(5)))
+    active = {(edge.followee, edge.active) for edge in store.following(1)}
+    assert active == {(user(2), True), (user(5), True)}
+    assert {edge.followee for edge in store.following(1, changed_since_ms=NOW + 100)} == {user(2), user(5), board(3)}
+    assert {edge.followee for edge in store.following(1, changed_since_ms=NOW)} == {user(2), user(5), board(3), user(4)}
+    changed = {(edge.followee, edge.active) for edge in store.changed_edges(1, NOW + 100)}
+    assert changed == {(board(3), False), (user(5), True)}
+    assert store.changed_edges(1, NOW + 101) == []
+    assert store.following(77) == []
+
+
+def test_a_walk_over_all_users(store: FollowStore):
+    record(store, *(Follow(each, user(5_000 + each)) for each in range(1, 40)))
+    record(store, Follow(3, board(6)), Unfollow(4, user(5_004)))
+    walked, after = [], 0
+    while page := store.following_page(after, 7):
+        assert len(page) <= 7
+        walked += page
+        after = page[-1].user
+    assert [line.user for line in walked] == list(range(1, 40))
+    by_user = {line.user: line.edges for line in walked}
+    assert [edge.followee for edge in by_user[3]] == [board(6), user(5_003)]
+    assert by_user[4] == []
+    assert by_user == {each: store.following(each) for each in range(1, 40)}
+
+
+# Expiry, counts
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_tombstones_expire_after_the_window_and_the_edges_own_records_stay(store: FollowStore, clock: FakeClock):
+    followed, unfollowed = record(store, Follow(1, user(2)), Unfollow(1, user(3)))
+    store.index_edges([followed.edge(), unfollowed.edge()])
+    relay_all(store)
+    clock.advance(DAY)
+    assert store.expire(DAY, 100) == 0
+    clock.advance(2)
+    assert store.expire(DAY, 100) == 3
+    assert store.expire(DAY, 100) == 0
+    assert store.followers([user(2), user(3)], None, 9, tombstones=True) == [(user(2), 1, NOW, True)]
+    assert store.edges([(1, user(3))]) == {(1, user(3)): unfollowed.edge()}
+    assert record(store, Follow(1, user(3)))[0].ts == NOW + DAY + 2
+
+
+def test_marked_lines_of_the_pin_index_expire_and_the_pins_own_records_stay(store: FollowStore, clock: FakeClock):
+    record(store, SavePin(pin(5)), SavePin(pin(6)), DeletePin(5))
+    index(store, pin(5), pin(6))
+    store.index_deletions([PinDeleted(pin(5), NOW)])
+    clock.advance(DAY + 1)
+    assert store.expire(DAY, 100) == 2
+    assert ids(store.newest_pins([user(7)], 9)[user(7)]) == [6]
+    assert store.pins([5]) == {5: PinState(pin(5), NOW, NOW)}
+    assert ask(store, SavePin(pin(5))) == "pin_deleted"
+
+
+def test_deletions_are_those_of_the_pins_own_records(store: FollowStore):
+    record(store, *(SavePin(pin(each)) for each in range(1, 9)), DeletePin(3), DeletePin(7))
+    assert store.deletions([*range(1, 12), 3]) == {3: NOW, 7: NOW}
+    assert store.deletions([]) == {}
+
+
+def test_only_relayed_outbox_rows_expire(store: FollowStore, clock: FakeClock):
+    record(store, *(Follow(each, user(99)) for each in range(1, 21)))
+    rows = outbox(store)
+    store.mark_relayed(rows[5:15])
+    clock.advance(DAY + 1)
+    record(store, Follow(1, user(98)))
+    assert store.expire(DAY, 100) == 10
+    assert len(outbox(store)) == 11
+
+
+def test_expiry_takes_at_most_its_limit_a_call(store: FollowStore, clock: FakeClock):
+    for each in range(1, 31):
+        ask(store, Follow(each, user(99)), f"key {each}")
+    store.ask_refill(range(1, 31), "a", 0)
+    relay_all(store)
+    clock.advance(DAY + 1)
+    gone = []
+    while taken := store.expire(DAY, 7):
+        gone.append(taken)
+    assert max(gone) <= 7
+    assert sum(gone) >= 60 + 30 + 30
+    assert store.counts().edges_active == 30
+
+
+def test_counts(store: FollowStore):
+    record(store, Follow(1, user(2)), Follow(2, user(3)), Unfollow(2, user(3)), SavePin(pin(5)), SavePin(pin(6)))
+    record(store, DeletePin(5))
+    assert store.counts()._asdict() == {
+        "edges_active": 1,
+        "edges_tombstoned": 1,
+        "boards": 1,
+        "pins": 2,
+        "pins_deleted": 1,
+        "outbox_unrelayed": 6,
+    }
+    relay_all(store)
+    assert store.counts().outbox_unrelayed == 0
+
+
+def test_the_largest_ids_and_times(store: FollowStore):
+    largest = 2**63 - 1
+    record(store, Follow(largest, board(largest)), SavePin(Pin(largest, largest, largest, 1)))
+    assert store.following(largest) == [Edge(largest, board(largest), NOW, active=True)]
+    store.index_edges([Edge(largest, board(largest), largest, active=True)])
+    index(store, Pin(largest, largest, largest, largest), saved_ms=largest - 1)
+    assert store.followers([board(largest)], None, 5, tombstones=False) == [(board(largest), largest, largest, True)]
+    assert ids(store.newest_pins([board(largest)], 5)[board(largest)]) == [largest]
+    assert ids(store.newest_pins_merged([board(largest), user(largest)], 5)) == [largest]
+    assert store.following_page(largest - 1, 5)[0].user == largest

@@ -1,0 +1,329 @@
+"""What only SQLite files can get wrong: missing, foreign, damaged and full files, writers that queue, and crashes."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from follow_places import NOW, FakeClock
+
+from feedstore.domain import Follow, Pin, SavePin, board
+from feedstore.follows import sqlite, sqlite_files
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.sharded import mix
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "follows.db"
+
+
+def open_one(path: Path) -> FollowStore:
+    return sqlite.open_store([path], FakeClock())
+
+
+def follow(store: FollowStore, follower: int) -> None:
+    store.record([Request(Follow(follower, board(99)))])
+
+
+# Files
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_opening_creates_nothing(path: Path):
+    with pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: no such file"):
+        open_one(path)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_creating_again_keeps_what_stands(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    follow(store, 1)
+    sqlite.create([path])
+    assert len(store.following(1)) == 1
+    store.close()
+
+
+def test_a_file_without_tables_is_not_migrated(path: Path):
+    path.touch()
+    with pytest.raises(FollowStoreUnavailableError, match="version 0, this program needs"):
+        open_one(path)
+
+
+def test_a_file_of_a_newer_program_is_refused(path: Path):
+    sqlite.create([path])
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 9999")
+    connection.close()
+    with pytest.raises(FollowStoreUnavailableError, match="version 9999"):
+        open_one(path)
+    with pytest.raises(FollowStoreUnavailableError, match="version 9999"):
+        sqlite.create([path])
+
+
+def test_migrations_are_numbered_without_gaps():
+    assert [version for version, _ in sqlite_files.migrations()] == list(range(1, len(sqlite_files.migrations()) + 1))
+
+
+def test_shards_in_another_order_or_number_are_refused(tmp_path: Path):
+    paths = [tmp_path / name for name in "abc"]
+    sqlite.create(paths)
+    for wrong in (paths[::-1], paths[:2], [*paths, paths[0]]):
+        with pytest.raises(FollowStoreUnavailableError, match=r"it is shard \d of 3, and was opened as shard"):
+            sqlite.open_store(wrong, FakeClock())
+    with pytest.raises(FollowStoreUnavailableError, match="it is shard 0 of 3"):
+        sqlite.create(paths[:1])
+
+
+def test_another_kind_of_file_is_named(path: Path):
+    path.write_bytes(b"not a database, but long enough to be looked at" * 100)
+    for attempt in (lambda: open_one(path), lambda: sqlite.create([path])):
+        with pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: file is not a database") as caught:
+            attempt()
+        assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_a_damaged_file_is_named(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    for each in range(1, 400):
+        follow(store, each)
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * (path.stat().st_size - 3 * 4096))
+    store = open_one(path)
+    with pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: .*malformed"):
+        store.counts()
+    store.close()
+
+
+def test_a_full_disk_fails_the_call_and_nothing_else(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    follow(store, 1)
+    writer = store._shards[0]._database._writer
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: database or disk is full"):
+        store.record([Request(Follow(each, board(99))) for each in range(2, 3_000)])
+    assert len(store.unrelayed(5_000)) == 1
+    assert store.counts().edges_active == 1
+    writer.execute(f"PRAGMA max_page_count = {100 * pages}")
+    follow(store, 2)
+    assert len(store.unrelayed(5_000)) == 2
+    store.close()
+
+
+def test_a_file_that_cannot_be_written(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    follow(store, 1)
+    writer = store._shards[0]._database._writer
+    writer.execute("PRAGMA query_only = 1")
+    with pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: attempt to write a readonly database"):
+        follow(store, 2)
+    assert [line.user for line in store.following_page(0, 10)] == [1]
+    writer.execute("PRAGMA query_only = 0")
+    follow(store, 2)
+    store.close()
+
+
+def test_a_closed_store_says_so(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    store.close()
+    store.close()
+    for call in (lambda: store.following(1), lambda: follow(store, 1), store.settled_ms):
+        with pytest.raises(FollowStoreUnavailableError, match="closed"):
+            call()
+
+
+def test_rule_11_what_is_acknowledged_is_synced(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    follow(store, 1)
+    writer = store._shards[0]._database._writer
+    assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert writer.execute("PRAGMA synchronous").fetchone() == (2,)
+    store.close()
+
+
+# Plans
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        sqlite._ALL_FOLLOWERS_PAGE,
+        sqlite._ACTIVE_FOLLOWERS_PAGE,
+        sqlite._NEWEST,
+        sqlite._SAVED_SINCE,
+        sqlite._ACTIVE_EDGES,
+        sqlite._ACTIVE_OR_CHANGED,
+        sqlite._CHANGED_EDGES,
+        sqlite._EDGES_OF_USERS,
+        *sqlite._EXPIRE,
+        *(sqlite._values(text, 3, 4) for text in (sqlite._EDGES,)),
+        *(sqlite._values(text, 1, 4) for text in (sqlite._PINS, sqlite._CLOCKS, sqlite._BOARDS, sqlite._KEYS)),
+    ],
+)
+def test_a_page_is_read_by_key_and_never_sorted(path: Path, statement: str):
+    sqlite.create([path])
+    connection = sqlite3.connect(path)
+    plan = [
+        row[3]
+        for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * statement.count("?")).fetchall()
+    ]
+    connection.close()
+    assert not [step for step in plan if "TEMP B-TREE" in step], plan
+    # What may be scanned: the keys that are asked for, and the outbox from its oldest row on.
+    scanned = {step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step}
+    assert scanned <= {"SCAN w", "SCAN outbox"}, plan
+
+
+# Writers
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_gives_up_when_its_turn_does_not_come(path: Path, monkeypatch: pytest.MonkeyPatch):
+    sqlite.create([path])
+    one, other = open_one(path), open_one(path)
+    monkeypatch.setattr(sqlite_files, "LOCK_WAIT_S", 0.05)
+    with (
+        one._shards[0]._database.writing(),
+        pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: no turn to write in time"),
+    ):
+        follow(other, 1)
+    follow(other, 1)
+    assert len(one.unrelayed(10)) == 1
+    one.close()
+    other.close()
+
+
+def test_a_lock_goes_to_the_thread_that_has_waited_longest():
+    lock = sqlite_files.FairLock()
+    assert lock.acquire(0)
+    came: list[int] = []
+    threads = []
+    for number in range(5):
+        threads.append(
+            threading.Thread(target=lambda number=number: (lock.acquire(10), came.append(number), lock.release()))
+        )
+        threads[-1].start()
+        while len(lock._waiting) <= number:
+            pass
+    lock.release()
+    # Handed over already: who has just released it comes last.
+    assert lock.acquire(10)
+    for thread in threads:
+        thread.join()
+    assert came == [0, 1, 2, 3, 4]
+    assert not lock.acquire(0)
+    lock.release()
+    assert lock.acquire(0)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from feedstore.domain import Follow, Pin, SavePin, board
+from feedstore.follows import sqlite
+from feedstore.follows.port import Request
+
+child = int(sys.argv[1])
+store = sqlite.open_store([Path(path) for path in sys.argv[2:]], lambda: {now})
+for number in range({rounds}):
+    base = child * 1_000_000 + number * 100
+    answers = store.record(
+        [Request(Follow(base + each, board(99)), f"{{base + each}}") for each in range(1, 9)]
+        + [Request(SavePin(Pin(base + each, child, child * 10, 1_000))) for each in range(1, 9)]
+    )
+    print(base, flush=True)
+"""
+
+
+def start_child(child: int, paths: list[Path], rounds: int) -> subprocess.Popen[str]:
+    program = CHILD.format(now=NOW, rounds=rounds)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(child), *map(str, paths)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_processes_take_turns(path: Path):
+    sqlite.create([path])
+    children = [start_child(child, [path], 30) for child in (1, 2)]
+    assert [len(child.communicate()[0].split()) for child in children] == [30, 30]
+    assert [child.returncode for child in children] == [0, 0]
+    store = open_one(path)
+    rows = store.unrelayed(5_000)
+    assert len({row.id for row in rows}) == len(rows) == 2 * 30 * 16
+    store.close()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards: int):
+    """An edge, its clock, its key and its outbox row stand together, and all that was acknowledged stands."""
+    paths = [tmp_path / str(number) for number in range(shards)]
+    sqlite.create(paths)
+    acknowledged: list[int] = []
+    for child in range(1, 4):
+        process = start_child(child, paths, 10_000)
+        assert process.stdout is not None
+        acknowledged += [int(process.stdout.readline()) for _ in range(3 * child)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged += [int(line) for line in process.stdout.read().split()]
+        process.stdout.close()
+        process.wait()
+    store = sqlite.open_store(paths, FakeClock())
+    recorded = [row.action for row in store.unrelayed(1_000_000)]
+    followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
+    saved = sorted(action.pin.pin for action in recorded if hasattr(action, "pin"))
+    users = [line.user for line in store.following_page(0, 1_000)]
+    while page := store.following_page(users[-1], 1_000):
+        users += [line.user for line in page]
+    assert followed == users
+    assert sorted(store.pins(saved)) == saved
+    assert len(saved) == store.counts().pins
+    assert set(followed) >= {base + each for base in acknowledged for each in range(1, 9)}
+    assert set(saved) >= {base + each for base in acknowledged for each in range(1, 9)}
+    assert store.board_owners([10, 20, 30]) == {10: 1, 20: 2, 30: 3}
+    # Asked again by their keys, they are answered and do nothing twice.
+    store.record([Request(Follow(each, board(99)), str(each)) for each in followed])
+    assert len(store.unrelayed(1_000_000)) == len(recorded)
+    store.close()
+
+
+def test_a_store_in_memory_is_its_own():
+    stores = [sqlite.open_store([":memory:"], FakeClock()) for _ in range(2)]
+    follow(stores[0], 1)
+    stores[0].record([Request(SavePin(Pin(1, 2, 3, 4)))])
+    assert stores[1].counts() == (0, 0, 0, 0, 0, 0)
+    for store in stores:
+        store.close()
+
+
+# Routing
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_where_records_stand_never_changes():
+    assert [mix(each) for each in (1, 2, 2**63 - 1)] == [
+        6238072747940578789,
+        15839785061582574730,
+        6514504133438201533,
+    ]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 1_000, 2**20, 3 * 2**32])
+def test_strided_ids_spread_over_the_shards(stride: int):
+    for shards in (2, 3, 16):
+        counts = [0] * shards
+        for number in range(1, 1_601):
+            counts[mix(number * stride) % shards] += 1
+        assert min(counts) > 0.6 * 1_600 / shards
