@@ -1,0 +1,1 @@
+"""What a web tier calls: pages and actions."""

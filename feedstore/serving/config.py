@@ -1,0 +1,214 @@
+"""`feed.toml`: one file, read into frozen typed values. The environment overrides it; secrets never stand in it.
+
+A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [follows], [queue] or [worker], for example
+`FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m, h, d.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.feeds import Limits
+
+FILE_NAME = "feed.toml"
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SECTIONS = ("feed", "limits", "follows", "queue", "worker")
+
+DEFAULT = """\
+# The configuration of a following-feed home. Every key may be overridden by the environment: FEED_<SECTION>_<KEY>.
+[feed]
+cap = 1000                    # entries that a reader can reach
+slack = 250                   # live entries that a trim keeps beyond the cap
+
+[limits]
+action_age = "2d"             # an action older than this, from its commit, is dated anew before it is done
+delivery_age = "1d"           # a delivery older than this, from its first read, is expanded anew
+purge_window = "5d"           # how long markers live: more than action_age + 2 x delivery_age
+
+[[clusters]]                  # in the order in which readers ask them
+name = "a"
+url = "rocksdb:data/a"
+
+[[clusters]]
+name = "b"
+url = "rocksdb:data/b"
+
+[follows]
+shards = ["sqlite:data/follows.db"]
+
+[queue]
+url = "embedded:data/queue.db"
+partitions = 1                # of each topic; fixed when the queue is made
+
+[worker]
+tick = "1s"                   # how often the watermarks move
+housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
+refill_again = "1h"           # how long a feed that was refilled because it ended early is left alone
+dead_letters_in_a_row = 100   # so many messages in a row that cannot be done stop the worker
+"""
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message names the file, the key and what was expected."""
+
+
+class _Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cap: Annotated[int, Meta(ge=1, le=100_000)]
+    slack: Annotated[int, Meta(ge=0, le=100_000)]
+
+
+class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    action_age: str
+    delivery_age: str
+    purge_window: str
+
+
+class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
+    url: str
+
+
+class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    shards: Annotated[list[str], Meta(min_length=1, max_length=1_024)]
+
+
+class _Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    url: str
+    partitions: Annotated[int, Meta(ge=1, le=1_024)] = 1
+
+
+class _Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tick: str = "1s"
+    housekeeping: str = "1h"
+    refill_again: str = "1h"
+    dead_letters_in_a_row: Annotated[int, Meta(ge=1)] = 100
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    feed: _Feed
+    limits: _Limits
+    clusters: Annotated[list[_Cluster], Meta(min_length=1, max_length=16)]
+    follows: _Follows
+    queue: _Queue
+    worker: _Worker = _Worker()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster's name and where it is."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `feed.toml` says. home: the directory that relative paths in urls start from."""
+
+    home: Path
+    limits: Limits
+    clusters: tuple[Cluster, ...]
+    shards: tuple[str, ...]
+    queue: str
+    partitions: int
+    tick_ms: int
+    housekeeping_ms: int
+    refill_again_ms: int
+    dead_letters_in_a_row: int
+
+    def path(self, url: str, scheme: str) -> Path:
+        """The path in a url of an embedded adapter. Raises ConfigError for another scheme."""
+        found, colon, rest = url.partition(":")
+        if not colon or found != scheme or not rest or rest.startswith("//"):
+            raise ConfigError(f"{self.home / FILE_NAME}: url {url!r}: expected {scheme}:PATH")
+        return self.home / rest
+
+
+def load(home: Path, environ: Mapping[str, str]) -> Config:
+    """Reads `home/feed.toml`. Raises ConfigError, whatever is wrong with it."""
+    path = home / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: not found; make a home with: feedctl --home {home} init") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    return parse(home, text, environ)
+
+
+def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
+    """What `text` says as the `feed.toml` of a home. Raises ConfigError."""
+    path = home / FILE_NAME
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    _override(raw, environ)
+    try:
+        file = msgspec.convert(raw, _File)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    names = [cluster.name for cluster in file.clusters]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{path}: clusters: two of them have the same name")
+    durations = {
+        "limits.action_age": file.limits.action_age,
+        "limits.delivery_age": file.limits.delivery_age,
+        "limits.purge_window": file.limits.purge_window,
+        "worker.tick": file.worker.tick,
+        "worker.housekeeping": file.worker.housekeeping,
+        "worker.refill_again": file.worker.refill_again,
+    }
+    ms = {key: _duration_ms(path, key, text) for key, text in durations.items()}
+    try:
+        limits = Limits(
+            cap=file.feed.cap,
+            slack=file.feed.slack,
+            action_age_ms=ms["limits.action_age"],
+            delivery_age_ms=ms["limits.delivery_age"],
+            purge_window_ms=ms["limits.purge_window"],
+        )
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return Config(
+        home=home,
+        limits=limits,
+        clusters=tuple(Cluster(cluster.name, cluster.url) for cluster in file.clusters),
+        shards=tuple(file.follows.shards),
+        queue=file.queue.url,
+        partitions=file.queue.partitions,
+        tick_ms=ms["worker.tick"],
+        housekeeping_ms=ms["worker.housekeeping"],
+        refill_again_ms=ms["worker.refill_again"],
+        dead_letters_in_a_row=file.worker.dead_letters_in_a_row,
+    )
+
+
+def _duration_ms(path: Path, key: str, text: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h|d)", text)
+    if match is None:
+        raise ConfigError(f"{path}: {key}: expected a duration such as '500ms', '90s' or '2d', got {text!r}")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _override(raw: dict[str, object], environ: Mapping[str, str]) -> None:
+    for name, text in environ.items():
+        prefix, _, rest = name.partition("_")
+        section, _, key = rest.lower().partition("_")
+        if prefix != "FEED" or section not in _SECTIONS or not key:
+            continue
+        values = raw.setdefault(section, {})
+        if isinstance(values, dict):
+            try:
+                values[key] = tomllib.loads(f"value = {text}")["value"]
+            except tomllib.TOMLDecodeError:
+                values[key] = text  # a bare word is text: FEED_LIMITS_ACTION_AGE=12h
