@@ -1,0 +1,38 @@
+"""Every queue adapter, with one and with three partitions. Kafka joins as one more parameter in ADAPTERS."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from queue_benches import Bench, embedded_bench, memory_bench
+
+from workers.queue.embedded import EmbeddedQueue, open_dead_letters
+from workers.queue.memory import MemoryDeadLetters
+from workers.queue.port import ACTIONS, DELIVERIES, DeadLetters
+
+ADAPTERS = [pytest.param(memory_bench, id="memory"), pytest.param(embedded_bench, id="embedded")]
+
+
+@pytest.fixture(params=ADAPTERS)
+def make_bench(request: pytest.FixtureRequest) -> Callable[[int, Path], Bench]:
+    return request.param
+
+
+@pytest.fixture(params=[1, 3], ids=["1-partition", "3-partitions"])
+def bench(make_bench: Callable[[int, Path], Bench], request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    bench = make_bench(request.param, tmp_path)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(params=["memory", "embedded", "embedded-in-queue"])
+def letters(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DeadLetters]:
+    if request.param == "memory":
+        yield MemoryDeadLetters()
+        return
+    path = tmp_path / "letters.db"
+    if request.param == "embedded-in-queue":
+        EmbeddedQueue.create(path, {ACTIONS: 1, DELIVERIES: 1})
+    letters = open_dead_letters(path)
+    yield letters
+    letters.close()

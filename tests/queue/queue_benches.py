@@ -1,0 +1,82 @@
+"""What the tests of queues share: a queue with its clock and its restart, made for each adapter."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from workers.queue.embedded import EmbeddedQueue
+from workers.queue.memory import MemoryQueue
+from workers.queue.port import ACTIONS, DELIVERIES, Consumer, Message, Queue, Topic
+
+START_MS = 1_700_000_000_000
+
+
+class Clock:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Bench:
+    """A queue under test, and what a test needs beside the port: its clock and a restart."""
+
+    def __init__(self, queue: Queue, reopen: Callable[[Queue], Queue], clock: Clock, partitions: int) -> None:
+        self._reopen = reopen
+        self._consumers = ExitStack()
+        self.queue = queue
+        self.clock = clock
+        self.partitions = partitions
+
+    def consumer(self, group: str, topic: Topic = DELIVERIES) -> Consumer:
+        consumer = self.queue.consumer(topic, group)
+        self._consumers.callback(consumer.close)
+        return consumer
+
+    def restart(self) -> None:
+        """All consumers are gone, and the queue comes back as a new process would find it."""
+        self._consumers.close()
+        self.queue = self._reopen(self.queue)
+
+    def close(self) -> None:
+        self._consumers.close()
+        self.queue.close()
+
+
+def memory_bench(partitions: int, directory: Path) -> Bench:
+    clock = Clock()
+    return Bench(
+        MemoryQueue({ACTIONS: partitions, DELIVERIES: partitions}, clock), lambda queue: queue, clock, partitions
+    )
+
+
+def embedded_bench(partitions: int, directory: Path) -> Bench:
+    clock = Clock()
+    path = directory / "queue.db"
+    EmbeddedQueue.create(path, {ACTIONS: partitions, DELIVERIES: partitions})
+
+    def reopen(queue: Queue) -> Queue:
+        queue.close()
+        return EmbeddedQueue.open(path, clock)
+
+    return Bench(EmbeddedQueue.open(path, clock), reopen, clock, partitions)
+
+
+def drain(consumer: Consumer, limit: int = 1_000) -> list[Message]:
+    """Everything there is now."""
+    messages: list[Message] = []
+    while some := consumer.poll(limit, 0):
+        messages += some
+    return messages
+
+
+def values(messages: list[Message]) -> list[bytes]:
+    return [message.value for message in messages]
+
+
+def after(messages: list[Message]) -> dict[int, int]:
+    """The positions behind messages, by partition."""
+    return {message.partition: message.offset + 1 for message in messages}

@@ -1,0 +1,131 @@
+"""Random operations: the embedded queue does what the model in memory does."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from queue_benches import Bench, embedded_bench, memory_bench
+
+from workers.queue import embedded
+from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES, Consumer, QueueError, Topic
+
+GROUPS = st.sampled_from(["a", "b"])
+TOPICS = st.sampled_from([ACTIONS, DELIVERIES])
+# Small batches: seeks, cuts and expiry meet their edges within a few messages.
+BATCH_BYTES = 40
+
+
+class Agreement(RuleBasedStateMachine):
+    """Two queues and the same calls; positions are committed as workers do, or anywhere at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.benches: list[Bench] = []
+        self.consumers: dict[tuple[Topic, str], list[Consumer]] = {}
+        self.batch_bytes, embedded.MAX_BATCH_BYTES = embedded.MAX_BATCH_BYTES, BATCH_BYTES
+
+    @initialize(partitions=st.sampled_from([1, 3]))
+    def make(self, partitions: int) -> None:
+        self.benches = [memory_bench(partitions, self.directory), embedded_bench(partitions, self.directory)]
+        self.partitions = partitions
+
+    def both(self, call: Callable[[Bench, int], object]) -> object:
+        """The same result, or the same error, from both."""
+        results = []
+        for number, bench in enumerate(self.benches):
+            try:
+                results.append(call(bench, number))
+            except (QueueError, ValueError) as error:
+                results.append(type(error))
+        assert results[0] == results[1]
+        return results[0]
+
+    @rule(topic=TOPICS, sizes=st.lists(st.integers(0, 30), max_size=12), data=st.data())
+    def publish(self, topic: Topic, sizes: list[int], data: st.DataObject) -> None:
+        partition = data.draw(st.none() | st.integers(0, self.partitions))
+        self.both(lambda bench, _: bench.queue.publish(topic, [bytes(size) for size in sizes], partition))
+
+    @rule(topic=TOPICS)
+    def publish_oversized(self, topic: Topic) -> None:
+        self.both(lambda bench, _: bench.queue.publish(topic, [b"x", bytes(MAX_MESSAGE_BYTES + 1)]))
+
+    @rule(topic=TOPICS, group=GROUPS)
+    def join(self, topic: Topic, group: str) -> None:
+        consumers: list[Consumer] = []
+
+        def consumer(bench: Bench, _: int) -> None:
+            consumers.append(bench.consumer(group, topic))
+
+        if self.both(consumer) is None:
+            self.consumers[topic, group] = consumers
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.consumers)))
+        for consumer in self.consumers.pop(key):
+            consumer.close()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), polls=st.integers(1, 4), commit=st.booleans())
+    def work(self, *, data: st.DataObject, polls: int, commit: bool) -> None:
+        """How much one poll returns is the adapter's own affair: what stands in each partition is not."""
+        key = data.draw(st.sampled_from(sorted(self.consumers)))
+        seen = [{}, {}]
+
+        def drain(bench: Bench, number: int) -> dict:
+            while some := self.consumers[key][number].poll(polls, 0):
+                assert len(some) <= polls
+                for message in some:
+                    seen[number].setdefault(message.partition, []).append((message.offset, message.value))
+            return seen[number]
+
+        self.both(drain)
+        if commit:
+            positions = {partition: messages[-1][0] + 1 for partition, messages in seen[0].items()}
+            self.both(lambda _, number: self.consumers[key][number].commit(positions))
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), position=st.integers(-1, 30))
+    def commit_anywhere(self, data: st.DataObject, position: int) -> None:
+        key = data.draw(st.sampled_from(sorted(self.consumers)))
+        positions = {data.draw(st.integers(0, self.partitions)): position, 0: position}
+        self.both(lambda _, number: self.consumers[key][number].commit(positions))
+
+    @rule(topic=TOPICS, group=GROUPS)
+    def lag(self, topic: Topic, group: str) -> None:
+        self.both(lambda bench, _: bench.queue.lag(topic, group))
+
+    @rule(topic=TOPICS, group=GROUPS)
+    def reset(self, topic: Topic, group: str) -> None:
+        self.both(lambda bench, _: bench.queue.reset(topic, group))
+
+    @rule(step=st.integers(-2, 5))
+    def pass_time(self, step: int) -> None:
+        for bench in self.benches:
+            bench.clock.now_ms += step
+
+    @rule(age=st.integers(-1, 6))
+    def expire(self, age: int) -> None:
+        self.both(lambda bench, _: bench.queue.expire(bench.clock.now_ms - age))
+
+    @rule()
+    def restart(self) -> None:
+        self.consumers.clear()
+        for bench in self.benches:
+            bench.restart()
+
+    def teardown(self) -> None:
+        for bench in self.benches:
+            bench.close()
+        embedded.MAX_BATCH_BYTES = self.batch_bytes
+        shutil.rmtree(self.directory)
+
+
+Agreement.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAgreement = Agreement.TestCase

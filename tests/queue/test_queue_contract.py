@@ -1,0 +1,380 @@
+"""The promises of workers.queue.port, one test each, on every adapter."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from queue_benches import Bench, after, drain, values
+
+from workers.queue.port import (
+    ACTIONS,
+    DELIVERIES,
+    MAX_MESSAGE_BYTES,
+    GroupBusyError,
+    Message,
+    MessageRefusedError,
+    PositionLostError,
+    QueueError,
+)
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def test_topics_have_the_partitions_that_they_were_made_with(bench: Bench) -> None:
+    assert bench.queue.partitions(ACTIONS) == bench.queue.partitions(DELIVERIES) == bench.partitions
+
+
+def test_what_is_published_is_polled_with_its_place(bench: Bench) -> None:
+    last = bench.partitions - 1
+    bench.queue.publish(DELIVERIES, [b"x", b"", b"y"], last)
+    assert bench.consumer("a").poll(10, 0) == [Message(last, 0, b"x"), Message(last, 1, b""), Message(last, 2, b"y")]
+
+
+def test_a_partition_keeps_the_order_of_calls_and_of_messages(bench: Bench) -> None:
+    for first in range(0, 60, 10):
+        bench.queue.publish(DELIVERIES, numbered(10, first), 0)
+    messages = drain(bench.consumer("a"), limit=7)
+    assert values(messages) == numbered(60)
+    assert [message.offset for message in messages] == list(range(60))
+
+
+def test_a_call_without_a_partition_keeps_its_order_and_loses_nothing(bench: Bench) -> None:
+    for first in range(0, 60, 10):
+        bench.queue.publish(DELIVERIES, numbered(10, first))
+    messages = drain(bench.consumer("a"), limit=7)
+    assert sorted(map(int, values(messages))) == list(range(60))
+    for partition in range(bench.partitions):
+        own = [int(message.value) for message in messages if message.partition == partition]
+        assert own == sorted(own)
+
+
+def test_calls_without_a_partition_use_all_of_them(bench: Bench) -> None:
+    for number in range(30):
+        bench.queue.publish(DELIVERIES, [b"%d" % number])
+    assert {message.partition for message in drain(bench.consumer("a"))} == set(range(bench.partitions))
+
+
+def test_publishing_nothing_does_nothing(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, [])
+    assert bench.queue.lag(DELIVERIES, "a") == 0
+    assert bench.consumer("a").poll(10, 0) == []
+
+
+def test_topics_are_apart(bench: Bench) -> None:
+    bench.queue.publish(ACTIONS, [b"x"])
+    assert bench.consumer("a", DELIVERIES).poll(10, 0) == []
+    assert values(bench.consumer("a", ACTIONS).poll(10, 0)) == [b"x"]
+
+
+def test_a_poll_gives_at_most_its_limit_and_each_message_once(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(10, 10 * partition), partition)
+    consumer = bench.consumer("a")
+    seen = []
+    while some := consumer.poll(4, 0):
+        assert len(some) <= 4
+        seen += some
+    assert len(seen) == len(set(seen)) == 10 * bench.partitions
+
+
+def test_no_partition_waits_behind_a_busy_one(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(100), partition)
+    consumer = bench.consumer("a")
+    polls = [consumer.poll(10, 0) for _ in range(bench.partitions)]
+    assert {message.partition for messages in polls for message in messages} == set(range(bench.partitions))
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_poll_for_nothing_is_a_mistake(bench: Bench, limit: int) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        bench.consumer("a").poll(limit, 0)
+
+
+def test_a_poll_that_times_out_is_empty_and_the_next_one_works(bench: Bench) -> None:
+    consumer = bench.consumer("a")
+    assert consumer.poll(10, 0.001) == []
+    bench.queue.publish(DELIVERIES, [b"x"])
+    assert values(consumer.poll(10, 0.001)) == [b"x"]
+
+
+def test_what_was_not_committed_comes_again_after_a_restart(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(10), 0)
+    assert len(bench.consumer("a").poll(10, 0)) == 10
+    bench.restart()
+    assert values(drain(bench.consumer("a"))) == numbered(10)
+
+
+def test_what_was_not_committed_comes_again_to_the_next_consumer(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(10), 0)
+    first = bench.consumer("a")
+    first.commit({0: first.poll(4, 0)[-1].offset + 1})
+    first.poll(3, 0)
+    first.close()
+    assert values(drain(bench.consumer("a"))) == numbered(6, 4)
+
+
+def test_a_commit_survives_a_restart_at_any_place_in_a_batch(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    bench.queue.publish(DELIVERIES, numbered(5, 5), 0)
+    for position in range(11):
+        bench.consumer("a").commit({0: position})
+        bench.restart()
+        assert values(drain(bench.consumer("a"), limit=3)) == numbered(10 - position, position)
+        bench.restart()
+
+
+def test_partitions_that_a_commit_does_not_name_stay(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(3), partition)
+    consumer = bench.consumer("a")
+    drain(consumer)
+    consumer.commit({0: 3})
+    consumer.commit({})
+    bench.restart()
+    assert {m.partition for m in drain(bench.consumer("a"))} == set(range(1, bench.partitions))
+
+
+def test_a_commit_never_goes_back(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    consumer = bench.consumer("a")
+    drain(consumer)
+    for position in (4, 4, 2, 0):
+        consumer.commit({0: position})
+    bench.restart()
+    consumer = bench.consumer("a")
+    consumer.commit({0: 3})
+    assert values(drain(consumer)) == [b"4"]
+    assert bench.queue.lag(DELIVERIES, "a") == 1
+
+
+def test_a_commit_does_not_move_the_consumer_that_made_it(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    consumer = bench.consumer("a")
+    assert values(consumer.poll(2, 0)) == numbered(2)
+    consumer.commit({0: 1})
+    assert values(drain(consumer)) == numbered(3, 2)
+
+
+@pytest.mark.parametrize("position", [-1, 3])
+def test_a_commit_of_what_was_never_published_is_a_mistake(bench: Bench, position: int) -> None:
+    bench.queue.publish(DELIVERIES, numbered(2), 0)
+    consumer = bench.consumer("a")
+    drain(consumer)
+    with pytest.raises(ValueError, match="position"):
+        consumer.commit({0: position})
+    assert bench.queue.lag(DELIVERIES, "a") == 2
+
+
+def test_unknown_partitions_are_a_mistake(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="partition"):
+        bench.consumer("a").commit({bench.partitions: 0})
+    for partition in (-1, bench.partitions):
+        with pytest.raises(ValueError, match="partition"):
+            bench.queue.publish(DELIVERIES, [b"x"], partition)
+
+
+def test_groups_are_independent(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    a, b = bench.consumer("a"), bench.consumer("b")
+    assert values(drain(a)) == values(drain(b)) == numbered(5)
+    a.commit({0: 5})
+    bench.restart()
+    assert drain(bench.consumer("a")) == []
+    assert values(drain(bench.consumer("b"))) == numbered(5)
+
+
+def test_a_group_has_one_live_consumer_on_a_topic(bench: Bench) -> None:
+    first = bench.consumer("a")
+    with pytest.raises(GroupBusyError, match="a"):
+        bench.consumer("a")
+    bench.consumer("a", ACTIONS)
+    first.close()
+    bench.consumer("a")
+
+
+def test_lag_counts_what_a_group_has_not_committed(bench: Bench) -> None:
+    assert bench.queue.lag(DELIVERIES, "a") == 0
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    total = 5 * bench.partitions
+    assert bench.queue.lag(DELIVERIES, "a") == bench.queue.lag(DELIVERIES, "b") == total
+    consumer = bench.consumer("a")
+    drain(consumer)
+    assert bench.queue.lag(DELIVERIES, "a") == total
+    consumer.commit({0: 3})
+    assert bench.queue.lag(DELIVERIES, "a") == total - 3
+    assert bench.queue.lag(DELIVERIES, "b") == total
+    assert bench.queue.lag(ACTIONS, "a") == 0
+
+
+def test_the_largest_message_is_taken(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, [bytes(MAX_MESSAGE_BYTES)])
+    (message,) = bench.consumer("a").poll(10, 0)
+    assert message.value == bytes(MAX_MESSAGE_BYTES)
+
+
+def test_an_oversized_message_is_refused_and_nothing_of_its_call_is_stored(bench: Bench) -> None:
+    with pytest.raises(MessageRefusedError):
+        bench.queue.publish(DELIVERIES, [b"x", bytes(MAX_MESSAGE_BYTES + 1), b"y"])
+    assert bench.queue.lag(DELIVERIES, "a") == 0
+    assert drain(bench.consumer("a")) == []
+
+
+def test_a_call_larger_than_any_batch_keeps_its_order(bench: Bench) -> None:
+    large = [bytes([number]) * 700_000 for number in range(20)]
+    bench.queue.publish(DELIVERIES, large, 0)
+    consumer = bench.consumer("a")
+    assert values(drain(consumer)) == large
+
+
+def test_expire_drops_what_is_older_and_keeps_the_rest(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(3), partition)
+    bench.queue.publish(ACTIONS, numbered(2), 0)
+    bench.clock.now_ms += 10
+    bench.queue.publish(DELIVERIES, numbered(2, 3), 0)
+    assert bench.queue.expire(bench.clock.now_ms) == 3 * bench.partitions + 2
+    assert bench.queue.expire(bench.clock.now_ms) == 0
+    assert bench.queue.lag(DELIVERIES, "new") == 2
+    messages = drain(bench.consumer("new"))
+    assert messages == [Message(0, 3, b"3"), Message(0, 4, b"4")]
+
+
+def test_what_stands_behind_a_younger_message_is_kept(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, [b"young"], 0)
+    bench.clock.now_ms -= 10
+    bench.queue.publish(DELIVERIES, [b"dated before it"], 0)
+    assert bench.queue.expire(bench.clock.now_ms + 5) == 0
+    assert len(drain(bench.consumer("a"))) == 2
+
+
+def test_expire_drops_any_number_of_calls(bench: Bench) -> None:
+    for number in range(200):
+        bench.queue.publish(DELIVERIES, [b"%d" % number], 0)
+    assert bench.queue.expire(bench.clock.now_ms + 1) == 200
+    bench.queue.publish(DELIVERIES, [b"next"], 0)
+    assert drain(bench.consumer("a")) == [Message(0, 200, b"next")]
+
+
+def test_offsets_go_on_after_everything_expired(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(3), 0)
+    consumer = bench.consumer("a")
+    consumer.commit(after(drain(consumer)))
+    bench.queue.expire(bench.clock.now_ms + 1)
+    bench.restart()
+    bench.queue.publish(DELIVERIES, [b"x"], 0)
+    assert drain(bench.consumer("a")) == [Message(0, 3, b"x")]
+
+
+def test_a_group_whose_position_is_gone_stops(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    consumer = bench.consumer("writer-b")
+    drain(consumer)
+    consumer.commit({0: 3})
+    bench.restart()
+    bench.queue.expire(bench.clock.now_ms + 1)
+    bench.queue.publish(DELIVERIES, [b"x"], bench.partitions - 1)
+    consumer = bench.consumer("writer-b")
+    for _ in range(2):
+        with pytest.raises(PositionLostError, match=r"feed\.deliveries/0.*writer-b"):
+            consumer.poll(10, 0)
+    assert bench.queue.lag(DELIVERIES, "writer-b") == 3
+    assert len(drain(bench.consumer("writer-a"))) == 1, "nobody else is concerned"
+
+
+def test_a_live_consumer_whose_position_is_gone_stops(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    consumer = bench.consumer("a")
+    consumer.poll(2, 0)
+    bench.queue.expire(bench.clock.now_ms + 1)
+    with pytest.raises(PositionLostError):
+        consumer.poll(2, 0)
+
+
+def test_a_group_that_was_there_and_never_committed_is_not_skipped_ahead(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    bench.consumer("a").poll(2, 0)
+    bench.restart()
+    bench.queue.expire(bench.clock.now_ms + 1)
+    with pytest.raises(PositionLostError):
+        bench.consumer("a").poll(2, 0)
+
+
+def test_a_reset_moves_lost_positions_to_the_earliest_message_and_no_others(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    consumer = bench.consumer("a")
+    drain(consumer)
+    consumer.commit({0: 2} | dict.fromkeys(range(1, bench.partitions), 5))
+    bench.clock.now_ms += 10
+    bench.queue.expire(bench.clock.now_ms)
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, [b"x"], partition)
+    with pytest.raises(GroupBusyError):
+        bench.queue.reset(DELIVERIES, "a")
+    consumer.close()
+    assert bench.queue.reset(DELIVERIES, "a") == 3
+    assert bench.queue.reset(DELIVERIES, "a") == 0
+    assert bench.queue.reset(DELIVERIES, "nobody") == 0
+    assert values(drain(bench.consumer("a"))) == [b"x"] * bench.partitions
+
+
+def test_a_waiting_poll_wakes_up_when_something_is_published(bench: Bench) -> None:
+    consumer = bench.consumer("a")
+    with ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(consumer.poll, 10, 60.0)
+        bench.queue.publish(DELIVERIES, [b"x"])
+        assert values(polled.result(30)) == [b"x"]
+
+
+def test_many_threads_publish_and_consume_at_once(bench: Bench) -> None:
+    calls, size, publishers = 20, 5, 4
+    total = calls * size * publishers
+    consumers = {group: bench.consumer(group) for group in "ab"}
+
+    def publish(publisher: int) -> None:
+        for call in range(calls):
+            bench.queue.publish(DELIVERIES, [b"%d %d %d" % (publisher, call, number) for number in range(size)])
+
+    def consume(group: str) -> list[Message]:
+        seen: list[Message] = []
+        while len(seen) < total:
+            some = consumers[group].poll(7, 30.0)
+            assert some, "nothing came any more"
+            consumers[group].commit(after(some))
+            seen += some
+        return seen
+
+    with ThreadPoolExecutor(publishers + 2) as pool:
+        reading = [pool.submit(consume, group) for group in consumers]
+        for done in [pool.submit(publish, publisher) for publisher in range(publishers)]:
+            done.result()
+        for seen in (future.result() for future in reading):
+            assert len(set(values(seen))) == len(seen) == total
+            for partition in range(bench.partitions):
+                own = [message.offset for message in seen if message.partition == partition]
+                assert own == list(range(len(own)))
+    assert bench.queue.lag(DELIVERIES, "a") == bench.queue.lag(DELIVERIES, "b") == 0
+
+
+def test_a_closed_consumer_is_not_used(bench: Bench) -> None:
+    consumer = bench.consumer("a")
+    consumer.close()
+    consumer.close()
+    for use in (lambda: consumer.poll(1, 0), lambda: consumer.commit({0: 0})):
+        with pytest.raises(QueueError):
+            use()
+
+
+def test_closing_a_queue_ends_a_waiting_poll(bench: Bench) -> None:
+    consumer = bench.consumer("a")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(consumer.poll, 1, 60.0)
+        bench.queue.close()
+        bench.queue.close()
+        with pytest.raises(QueueError):
+            waiting.result(30)
+    with pytest.raises(QueueError):
+        bench.queue.publish(DELIVERIES, [b"x"])

@@ -1,0 +1,394 @@
+"""A stage on a queue in memory, with a clock that stands still until it is moved."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.widecolumn import RefusedError, UnavailableError
+from workers.messages import MalformedError, Tick
+from workers.queue.memory import MemoryDeadLetters, MemoryQueue
+from workers.queue.port import ACTIONS, DELIVERIES, Consumer, Message, PositionLostError, QueueUnavailableError
+from workers.retry import RetryPolicy
+from workers.stage import Stage, TooManyDeadLettersError
+
+
+def decode(value: bytes) -> str | Tick:
+    if value.startswith(b"tick "):
+        return Tick(int(value[5:]), 0, 1)
+    if value.startswith(b"bad"):
+        raise MalformedError("not_json", f"cannot read {value!r}")
+    return value.decode()
+
+
+@dataclass
+class Bench:
+    """done: what was handled, in order. ticks: likewise. fails: what handling raises, asked for each call."""
+
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    fails: Callable[[Sequence[str]], Exception | None] = lambda bodies: None
+    now_s: float = 0.0
+    done: list[str] = field(default_factory=list)
+    calls: list[list[str]] = field(default_factory=list)
+    ticks: list[int] = field(default_factory=list)
+    tick_fails: Exception | None = None
+    commits: list[dict[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queue = MemoryQueue({ACTIONS: 1, DELIVERIES: 1}, lambda: 1_000)
+        self.dead = MemoryDeadLetters()
+        self.stage: Stage[str] = self.restarted()
+
+    def restarted(self, **options: int) -> Stage[str]:
+        return Stage(
+            "group",
+            ACTIONS,
+            _Noting(self.queue.consumer(ACTIONS, "group"), self.commits),
+            decode,
+            self.dead,
+            handle=self.handle,
+            tick=self.tick,
+            policy=self.policy,
+            rng=random.Random(1),
+            clock=lambda: self.now_s,
+            wall_ms=lambda: 7,
+            patience_s=0,
+            **options,
+        )
+
+    def handle(self, bodies: Sequence[str]) -> None:
+        self.calls.append(list(bodies))
+        if error := self.fails(bodies):
+            raise error
+        self.done += bodies
+
+    def tick(self, tick: Tick, partition: int) -> None:
+        if self.tick_fails is not None:
+            raise self.tick_fails
+        self.ticks.append(tick.settled_ms)
+
+    def publish(self, *values: str) -> None:
+        self.queue.publish(ACTIONS, [value.encode() for value in values])
+
+    def lag(self) -> int:
+        return self.queue.lag(ACTIONS, "group")
+
+    def run(self, seconds: float = 1_000.0) -> None:
+        """Steps until nothing is left, moving the clock."""
+        until_s = self.now_s + seconds
+        while (self.stage.step() or not self.stage.idle()) and self.now_s <= until_s:
+            self.now_s += 0.05
+
+    def letters(self) -> list[tuple[str, bytes]]:
+        return [(letter.reason, letter.value) for letter in self.dead.letters(0, 1_000)]
+
+
+class _Noting:
+    def __init__(self, consumer: Consumer, commits: list[dict[int, int]]) -> None:
+        self._consumer = consumer
+        self._commits = commits
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        return self._consumer.poll(limit, timeout_s)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self._consumer.commit(positions)
+        self._commits.append(dict(positions))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def test_messages_are_handled_together_and_committed_after() -> None:
+    bench = Bench()
+    bench.publish("1", "2", "3")
+
+    assert bench.stage.step()
+
+    assert bench.calls == [["1", "2", "3"]]
+    assert bench.lag() == 0
+    assert not bench.stage.step()
+
+
+def test_rule_11_nothing_is_committed_before_its_effect() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away"))
+    bench.publish("1", "2")
+
+    bench.stage.step()
+
+    assert bench.lag() == 2
+    assert bench.commits == []
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("away"), FollowStoreUnavailableError("away"), QueueUnavailableError("away")]
+)
+def test_rule_12_what_is_unavailable_is_waited_for_and_never_given_up(error: Exception) -> None:
+    bench = Bench(RetryPolicy(attempts=2), fails=lambda bodies: error if bench.now_s < 600 else None)
+    bench.publish("1", "2", "3")
+
+    bench.run(500)
+    assert bench.lag() == 3
+    assert bench.letters() == []
+
+    bench.run()
+    assert sorted(bench.done) == ["1", "2", "3"]
+    assert bench.lag() == 0
+
+
+def test_rule_12_messages_behind_an_unavailable_row_get_done() -> None:
+    """What fails together is tried in halves after a while, so that one dead region delays only its own rows."""
+    bench = Bench(fails=lambda bodies: UnavailableError("dead region") if "5" in bodies else None)
+    bench.publish(*map(str, range(10)))
+
+    bench.run(300)
+
+    assert sorted(bench.done) == sorted(set(map(str, range(10))) - {"5"})
+    assert bench.lag() == 10  # it is one lot: a position past what is not done would lose it
+
+
+def test_where_nothing_can_be_done_messages_stay_together() -> None:
+    """A cluster that comes back gets batches, not thousands of single messages."""
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if bench.now_s < 300 else None)
+    bench.publish(*map(str, range(100)))
+    bench.run(300)
+    bench.calls.clear()
+
+    bench.run()
+
+    assert len(bench.calls) == 1
+    assert len(bench.done) == 100
+
+
+def test_an_outage_is_no_fault_of_a_message() -> None:
+    """Only failures of its own count towards giving a message up."""
+
+    def fails(bodies: Sequence[str]) -> Exception | None:
+        return UnavailableError("away") if bench.now_s < 300 else ValueError("once") if bench.now_s < 340 else None
+
+    bench = Bench(fails=fails)
+    bench.publish("1")
+
+    bench.run()
+
+    assert bench.done == ["1"]
+    assert bench.letters() == []
+
+
+def test_rule_12_later_messages_do_not_wait_for_a_failure_before_them() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if "1" in bodies else None)
+    bench.publish("1")
+    bench.stage.step()
+    bench.publish("2")
+
+    bench.run(5)
+
+    assert bench.done == ["2"]
+    assert bench.lag() == 2
+
+
+def test_rule_12_one_poison_message_is_found_in_its_batch_and_buried() -> None:
+    bench = Bench(RetryPolicy(attempts=3), fails=lambda bodies: ValueError("poison") if "13" in bodies else None)
+    bench.publish(*map(str, range(100)))
+
+    bench.run()
+
+    assert sorted(bench.done, key=int) == [str(n) for n in range(100) if n != 13]
+    assert bench.letters() == [("failed", b"13")]
+    assert "poison" in bench.dead.letters(0, 1)[0].detail
+    assert "Traceback" in bench.dead.letters(0, 1)[0].detail
+    assert bench.lag() == 0
+    assert bench.calls.count(["13"]) == 3
+
+
+def test_what_a_store_refuses_for_ever_is_buried_at_once() -> None:
+    bench = Bench(fails=lambda bodies: RefusedError("too wide") if "1" in bodies else None)
+    bench.publish("1", "2")
+
+    bench.run(0)
+
+    assert bench.letters() == [("refused", b"1")]
+    assert bench.done == ["2"]
+
+
+def test_what_cannot_be_read_is_buried_and_the_rest_done() -> None:
+    bench = Bench()
+    bench.publish("1", "bad", "2")
+
+    bench.stage.step()
+
+    assert bench.letters() == [("not_json", b"bad")]
+    assert bench.done == ["1", "2"]
+    assert bench.lag() == 0
+
+
+def test_rule_11_a_letter_that_cannot_be_kept_holds_the_commit() -> None:
+    bench = Bench()
+    bury, bench.dead.bury = bench.dead.bury, _unavailable  # type: ignore[method-assign]
+    bench.publish("bad", "1")
+
+    bench.run(10)
+    assert bench.done == ["1"]
+    assert bench.lag() == 2
+
+    bench.dead.bury = bury  # type: ignore[method-assign]
+    bench.run()
+    assert bench.letters() == [("not_json", b"bad")]
+    assert bench.lag() == 0
+
+
+def _unavailable(*_: object) -> None:
+    raise QueueUnavailableError("full")
+
+
+def test_rule_12_too_many_in_a_row_stop_the_stage_instead_of_draining_the_queue() -> None:
+    bench = Bench(RetryPolicy(dead_in_a_row=10))
+    bench.stage.close()
+    bench.stage = bench.restarted(batch=5)
+    bench.publish(*[f"bad {n}" for n in range(1_000)])
+
+    with pytest.raises(TooManyDeadLettersError, match="10 messages in a row"):
+        bench.run()
+
+    assert bench.dead.count() == 10
+    assert bench.lag() == 990
+
+
+def test_good_messages_between_the_bad_ones_keep_it_running() -> None:
+    bench = Bench(RetryPolicy(dead_in_a_row=10))
+    bench.stage.close()
+    bench.stage = bench.restarted(batch=10)
+    bench.publish(*[f"bad {n}" if n % 2 else str(n) for n in range(200)])
+
+    bench.run()
+
+    assert bench.dead.count() == len(bench.done) == 100
+
+
+def test_commits_are_contiguous() -> None:
+    """A lot that is done waits for those before it: a position says that everything before it is done."""
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if "1" in bodies and bench.now_s < 50 else None)
+    for value in ("0", "1", "2", "3"):
+        bench.publish(value)
+        bench.stage.step()
+
+    assert bench.commits == [{0: 1}]
+    assert bench.lag() == 3
+    bench.run()
+    assert bench.commits[-1] == {0: 4}
+    assert [position for commit in bench.commits for position in commit.values()] == sorted(
+        position for commit in bench.commits for position in commit.values()
+    )
+
+
+def test_rule_10_a_tick_waits_for_everything_before_it() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if "1" in bodies and bench.now_s < 50 else None)
+    bench.publish("1", "tick 100")
+    bench.stage.step()
+    bench.publish("2", "tick 200")
+
+    bench.run(20)
+    assert bench.done == ["2"]
+    assert bench.ticks == []
+
+    bench.run()
+    assert bench.ticks == [100, 200]
+
+
+def test_rule_10_dead_letters_do_not_hold_ticks() -> None:
+    bench = Bench()
+    bench.publish("bad", "tick 100")
+
+    bench.stage.step()
+
+    assert bench.ticks == [100]
+    assert bench.dead.count() == 1
+
+
+def test_a_tick_that_cannot_be_noted_comes_again_and_is_not_committed() -> None:
+    bench = Bench(tick_fails=UnavailableError("away"))
+    bench.publish("1", "tick 100")
+
+    bench.stage.step()
+    assert bench.lag() == 2
+
+    bench.tick_fails = None
+    bench.stage.step()
+    assert bench.ticks == [100]
+    assert bench.lag() == 0
+
+
+def test_what_was_not_committed_comes_again_to_the_next() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if "1" in bodies else None)
+    bench.publish("1", "2")
+    bench.stage.step()
+    bench.stage.close()
+    bench.fails = lambda bodies: None
+    bench.stage = bench.restarted()
+
+    bench.run()
+
+    assert bench.done == ["1", "2"]
+    assert bench.lag() == 0
+
+
+def test_so_much_in_flight_is_bounded() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away"))
+    bench.stage.close()
+    bench.stage = bench.restarted(batch=10, in_flight=30)
+    bench.publish(*map(str, range(1_000)))
+
+    bench.run(600)
+
+    assert len(set().union(*bench.calls)) <= 40
+
+
+def test_bytes_in_flight_are_bounded() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away"))
+    bench.stage.close()
+    bench.stage = bench.restarted(batch=10, in_flight_bytes=5_000)
+    bench.publish(*[str(n).zfill(100) for n in range(1_000)])
+
+    bench.run(600)
+
+    assert len(set().union(*bench.calls)) == 50
+
+
+def test_a_queue_that_is_away_is_asked_ever_more_rarely() -> None:
+    bench = Bench()
+    polls = 0
+
+    def poll(limit: int, timeout_s: float) -> list[Message]:
+        nonlocal polls
+        polls += 1
+        raise QueueUnavailableError("away")
+
+    bench.stage._consumer.poll = poll  # type: ignore[method-assign]
+    for _ in range(6_000):
+        assert not bench.stage.step()
+        bench.now_s += 0.05
+
+    assert 10 < polls < 60
+
+
+def test_rule_8_a_lost_position_is_said_and_never_skipped() -> None:
+    bench = Bench()
+    bench.publish("1")
+    bench.queue.expire(2_000)
+
+    with pytest.raises(PositionLostError, match="this group lost messages"):
+        bench.stage.step()
+    assert bench.done == []
+
+
+def test_waits_grow_and_are_jittered() -> None:
+    policy = RetryPolicy(first_s=0.1, longest_s=30.0)
+    rng = random.Random(3)
+    waits = {attempt: [policy.wait_s(attempt, rng) for _ in range(300)] for attempt in (1, 2, 5, 20, 10_000)}
+
+    for attempt, found in waits.items():
+        bound = min(30.0, 0.1 * 2 ** min(attempt - 1, 30))
+        assert 0 <= min(found) < bound * 0.1
+        assert bound * 0.9 < max(found) <= bound

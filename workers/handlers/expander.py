@@ -1,0 +1,90 @@
+"""Actions into deliveries."""
+
+from collections.abc import Iterable, Sequence
+
+from feedstore.domain import Followed, PinDeleted, PinSaved, RecordedAction, RefillAsked, Unfollowed
+from feedstore.feeds import Limits
+from feedstore.follows.port import FollowStore
+from workers.handlers.backfill import Backfill
+from workers.handlers.fanout import Fanout
+from workers.handlers.purge import Purging
+from workers.messages import Delivery, Hold, Task, Tick, encode_delivery
+from workers.queue.port import DELIVERIES, Queue
+
+MAX_BATCH = 500
+"""The most actions that are expanded together: their followees fit one page of the follow store."""
+
+_PUBLISH_BYTES = 1_000_000
+
+
+class Expander:
+    """Expands actions, at most MAX_BATCH at once. Stateless: any number may run."""
+
+    def __init__(self, follows: FollowStore, queue: Queue, limits: Limits) -> None:
+        self._follows = follows
+        self._queue = queue
+        self._limits = limits
+        self._fanout = Fanout(follows, self._publish, limits)
+        self._backfill = Backfill(follows, self._publish, limits)
+        self._purging = Purging(follows, self._publish, limits)
+
+    def expand(self, tasks: Sequence[Task]) -> None:
+        """Publishes every delivery that these tasks lead to. If it raises, expand them all again."""
+        # The store's time from before the first read: what deliveries age by (rule 8).
+        read_ms = self._follows.now()
+        fresh: list[RecordedAction] = []
+        for task in tasks:
+            if read_ms - task.action.committed_ms > self._limits.action_age_ms:
+                self._redate(task.action)
+            else:
+                fresh.append(task.action)
+        if saved := [action for action in fresh if isinstance(action, PinSaved)]:
+            self._fanout.save(saved, read_ms)
+        if deleted := [action for action in fresh if isinstance(action, PinDeleted)]:
+            self._fanout.delete(deleted, read_ms)
+        if followed := [action for action in fresh if isinstance(action, Followed)]:
+            self._backfill.follow(followed, read_ms)
+        if unfollowed := [action for action in fresh if isinstance(action, Unfollowed)]:
+            self._purging.unfollow(unfollowed, read_ms)
+        if refills := [action for action in fresh if isinstance(action, RefillAsked)]:
+            self._backfill.refill(refills, read_ms)
+
+    def tick(self, tick: Tick) -> None:
+        """Passes a tick on to every partition of the deliveries, once everything before it has been expanded."""
+        value = encode_delivery(tick)
+        for partition in range(self._queue.partitions(DELIVERIES)):
+            self._queue.publish(DELIVERIES, [value], partition)
+
+    def _redate(self, action: RecordedAction) -> None:
+        """An action that waited too long comes again with a new time, through the outbox: a crash here repeats at
+        worst.
+        """
+        redated = self._follows.redate(action)
+        # Until what took its place has landed: now, or in an earlier try that died before it could say so.
+        until_ms = self._standing_ms(action) if redated is None else redated.committed_ms
+        hold = Hold(since_ms=action.committed_ms, until_ms=max(until_ms, self._follows.now()))
+        self._queue.publish(DELIVERIES, [encode_delivery(hold)])
+
+    def _standing_ms(self, action: RecordedAction) -> int:
+        """A time that is not before the commit of what took an action's place. The store's `now` may be: it is the
+        earliest of its shards' clocks.
+        """
+        if isinstance(action, Followed | Unfollowed):
+            key = (action.follower, action.followee)
+            return max((edge.ts for edge in self._follows.edges([key]).values()), default=0)
+        if isinstance(action, PinSaved | PinDeleted):
+            states = self._follows.pins([action.pin.pin]).values()
+            return max((max(state.saved_ms, state.deleted_ms or 0) for state in states), default=0)
+        return 0  # a refill that was asked for again holds by itself
+
+    def _publish(self, deliveries: Iterable[Delivery]) -> None:
+        values: list[bytes] = []
+        size = 0
+        for delivery in deliveries:
+            value = encode_delivery(delivery)
+            values.append(value)
+            size += len(value)
+            if size > _PUBLISH_BYTES:
+                self._queue.publish(DELIVERIES, values)
+                values, size = [], 0
+        self._queue.publish(DELIVERIES, values)

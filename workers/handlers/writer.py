@@ -1,0 +1,129 @@
+"""Deliveries into the cells of one cluster."""
+
+from collections.abc import Iterator, Sequence
+
+from feedstore.domain import RecordedAction, Unfollowed
+from feedstore.feeds import Limits, Progress, entries_of, mutations, row_key
+from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.widecolumn import MAX_LIMIT, Mutation, WideColumnStore
+from workers.handlers.purge import uncovered
+from workers.messages import Delivery, Hold, Task, Tick, encode_action
+from workers.queue.port import ACTIONS, Queue
+
+_CELLS_AT_ONCE = 10_000
+"""About how many cells one batch holds: large enough to share a sync to disk, small enough for memory and for a
+retry."""
+
+
+class Writer:
+    """Writes one cluster. Stateless: what it must remember is in the cluster (`Progress`). Any number may run.
+
+    cluster: its name. feeds, progress: its tables.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        feeds: WideColumnStore,
+        progress: Progress,
+        follows: FollowStore,
+        queue: Queue,
+        limits: Limits,
+    ) -> None:
+        self._cluster = cluster
+        self._feeds = feeds
+        self._progress = progress
+        self._follows = follows
+        self._queue = queue
+        self._limits = limits
+
+    def write(self, messages: Sequence[Delivery | Hold]) -> None:
+        """Applies deliveries and what follows from them; all is durable when it returns. If it raises, write them all
+        again.
+        """
+        now = self._follows.now()
+        fresh: list[Delivery] = []
+        late: list[Delivery] = []
+        holds: list[tuple[int, int]] = []
+        for message in messages:
+            if isinstance(message, Hold):
+                holds.append((message.since_ms, message.until_ms))
+            elif message.cluster in (None, self._cluster):
+                (fresh if now - message.read_ms <= self._limits.delivery_age_ms else late).append(message)
+        for batch in _batches(fresh):
+            self._feeds.apply(batch)
+        holds += self._finish_purges([delivery for delivery in fresh if delivery.purge is not None])
+        holds += self._expand_anew(late)
+        if holds:
+            self._progress.hold(holds)
+
+    def tick(self, tick: Tick, partition: int, partitions: int) -> None:
+        """Notes a tick that came through one partition of the deliveries, once everything before it has landed."""
+        self._progress.advance(
+            tick.settled_ms, partition=partition, partitions=partitions, source=tick.source, sources=tick.sources
+        )
+
+    def _finish_purges(self, purges: Sequence[Delivery]) -> list[tuple[int, int]]:
+        """The row read and the request for a refill, for each purge of which all parts have landed; returns holds."""
+        finished = [delivery for delivery in purges if self._all_parts_landed(delivery)]
+        if not finished:
+            return []
+        for delivery in finished:
+            if delivery.purge is not None and not delivery.purge.complete:
+                self._read_row(delivery.action)
+        # Asked for only now that the markers have landed: a refill that came first could be trimmed away from under
+        # entries that the markers then remove (rule 9).
+        users = {delivery.action.follower for delivery in finished if isinstance(delivery.action, Unfollowed)}
+        asked_ms = self._follows.ask_refill(sorted(users), self._cluster, 0)
+        return [(delivery.action.committed_ms, asked_ms) for delivery in finished]
+
+    def _all_parts_landed(self, delivery: Delivery) -> bool:
+        purge, action = delivery.purge, delivery.action
+        if purge is None or not isinstance(action, Unfollowed):
+            return False
+        return purge.parts == 1 or self._progress.part_landed(action.follower, action.ts, purge.part, purge.parts)
+
+    def _read_row(self, action: RecordedAction) -> None:
+        """Removes from the follower's row what else the followee covers and nothing active does (rule 6): entries
+        that were delivered so long ago that the expander's list no longer reaches them.
+        """
+        if not isinstance(action, Unfollowed):
+            return
+        row, after = row_key(action.follower), None
+        while True:
+            columns = self._feeds.read(row, after, MAX_LIMIT)
+            for start in range(0, len(columns), MAX_PAGE):
+                found = [entry.pin for entry in entries_of(columns[start : start + MAX_PAGE])]
+                pins = [state.pin for state in self._follows.pins(found).values()]
+                stray = uncovered(pins, action.followee, self._follows.following(action.follower))
+                if stray:
+                    entries = [(pin.pin, pin.created_ms) for pin in stray]
+                    self._feeds.apply([mutations.remove([(action.follower, action.ts)], entries)])
+            if len(columns) < MAX_LIMIT:
+                return
+            after = columns[-1]
+
+    def _expand_anew(self, late: Sequence[Delivery]) -> list[tuple[int, int]]:
+        """Sends the actions of deliveries that are past their age back to the expander (rule 8); returns holds."""
+        if not late:
+            return []
+        actions = list({delivery.action: None for delivery in late})
+        self._queue.publish(ACTIONS, [encode_action(Task(action)) for action in actions])
+        # A tick later than this time stands behind the tasks that were just published.
+        until_ms = self._follows.now()
+        return [(action.committed_ms, until_ms) for action in actions]
+
+
+def _batches(deliveries: Sequence[Delivery]) -> Iterator[list[Mutation]]:
+    """The mutations of deliveries, in batches of about _CELLS_AT_ONCE cells."""
+    batch: list[Mutation] = []
+    cells = 0
+    for delivery in deliveries:
+        batch += [mutations.put(block.rows, block.pins) for block in delivery.puts]
+        batch += [mutations.remove(block.rows, block.pins) for block in delivery.markers]
+        cells += delivery.cells()
+        if cells >= _CELLS_AT_ONCE:
+            yield batch
+            batch, cells = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,128 @@
+"""A home: the directory with `feed.toml` and the embedded stores, and the lock of the one worker that writes them."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from feedstore.serving import config as configuration
+from feedstore.serving.config import Config, ConfigError
+from workers import wiring
+
+LOCK_NAME = "worker.lock"
+
+_LOCK_WAIT_S = 0.5
+"""Whoever looks whether a worker runs holds the lock for a moment."""
+
+
+class HomeBusyError(Exception):
+    """A worker holds the home; the message names its process. `pid` is None where it could not be read."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+def create(home: Path, environ: Mapping[str, str], *, cap: int | None = None, slack: int | None = None) -> Config:
+    """Makes a home and its stores.
+
+    `feed.toml` is written last: a home is there or it is not, and after a failure this can be done again.
+
+    Raises:
+        ConfigError: there is a home already, or it cannot be made as the environment says.
+        FollowStoreUnavailableError, QueueError, UnavailableError: a store cannot be made.
+    """
+    path = home / configuration.FILE_NAME
+    if path.exists():
+        raise ConfigError(f"{path}: there is a home already; nothing was changed")
+    text = configuration.DEFAULT
+    for key, value in (("cap", cap), ("slack", slack)):
+        if value is not None:
+            text = _with_number(text, key, value)
+    config = configuration.parse(home, text, environ)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        wiring.create(config)
+        _write_durably(path, text)
+    except OSError as error:
+        raise ConfigError(f"{home}: {error.strerror or error}") from error
+    return config
+
+
+def _with_number(text: str, key: str, value: int) -> str:
+    """The text of a `feed.toml` with another number under a key."""
+    lines = [
+        f"{key} = {value}{' ' * max(1, len(line.partition('#')[0]) - len(f'{key} = {value}'))}#{line.partition('#')[2]}"
+        if line.startswith(f"{key} = ")
+        else line
+        for line in text.splitlines()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _write_durably(path: Path, text: str) -> None:
+    new = path.with_name(path.name + ".new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextlib.contextmanager
+def worker_lock(home: Path) -> Iterator[None]:
+    """Holds the home as its one worker. The system lets go of it when the process ends, however it ends.
+
+    Raises:
+        HomeBusyError: another worker holds it.
+        ConfigError: the lock cannot be made.
+    """
+    path = home / LOCK_NAME
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}: a worker must be able to write its home") from error
+    try:
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while not _locked(file, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                pid = _pid_in(file)
+                raise HomeBusyError(f"{home}: a worker holds this home already (pid {pid or 'unknown'})", pid)
+            time.sleep(0.01)
+        os.ftruncate(file, 0)
+        os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        yield
+    finally:
+        os.close(file)
+
+
+def worker_runs(home: Path) -> int | None:
+    """The process id of the worker that holds the home; 0 where it cannot be read; None where there is no worker."""
+    try:
+        file = os.open(home / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return None if _locked(file, fcntl.LOCK_SH) else _pid_in(file) or 0
+    finally:
+        os.close(file)
+
+
+def _locked(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _pid_in(file: int) -> int | None:
+    text = os.pread(file, 20, 0).strip()
+    return int(text) if text.isdigit() else None

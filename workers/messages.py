@@ -1,0 +1,188 @@
+"""What travels in the queue, and its codec: versioned JSON.
+
+On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold and Tick. Every message is an object
+`{"v": 1, "body": {"type": ..., ...}}`; the JSON Schema of both topics is exported into `schemas/`.
+"""
+
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.domain import InvalidValueError, RecordedAction
+from feedstore.feeds import MAX_CHUNK
+from workers.queue.port import MAX_MESSAGE_BYTES
+
+VERSION = 1
+
+Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class MalformedError(ValueError):
+    """Bytes that are no message that this version knows. `reason` is a stable word for the dead letters:
+    `oversized`, `not_json`, `unknown_version`, `malformed`.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task"):
+    """An action to expand."""
+
+    action: RecordedAction
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """A cross product of cells: each of `pins` (pin, created_ms) in the row of each of `rows` (user, timestamp in
+    ms).
+    """
+
+    rows: Annotated[list[tuple[Id, Ms]], Meta(min_length=1, max_length=MAX_CHUNK)]
+    pins: Annotated[list[tuple[Id, Ms]], Meta(min_length=1, max_length=MAX_CHUNK)]
+
+    def __post_init__(self) -> None:
+        if self.cells() > MAX_CHUNK:
+            raise InvalidValueError("block", self.cells(), f"at most {MAX_CHUNK} cells")
+
+    def cells(self) -> int:
+        return len(self.rows) * len(self.pins)
+
+
+class Purge(msgspec.Struct, frozen=True):
+    """Says that a delivery is one part of an unfollow's markers, `part` of 1..`parts`.
+
+    What follows a purge (the row read and the refill, rules 6 and 9) happens once all parts have landed. `complete`
+    says that the parts list every pin that the followee ever had, so that there is nothing left for the row read to
+    find.
+    """
+
+    part: Annotated[int, Meta(ge=1)]
+    parts: Annotated[int, Meta(ge=1)]
+    complete: bool
+
+    def __post_init__(self) -> None:
+        if self.part > self.parts:
+            raise InvalidValueError("purge.part", self.part, f"a number from 1 to {self.parts}")
+
+
+class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", omit_defaults=True):
+    """Cells for the writers.
+
+    action: what they come from; it is expanded anew where the delivery arrives too late (rule 8).
+    read_ms: the store's time from before the handler's first read; the delivery's age counts from it.
+    cluster: the only cluster that shall apply it; None for all.
+    """
+
+    action: RecordedAction
+    read_ms: Ms
+    puts: list[Block] = msgspec.field(default_factory=list)
+    markers: list[Block] = msgspec.field(default_factory=list)
+    purge: Purge | None = None
+    cluster: str | None = None
+
+    def cells(self) -> int:
+        """How many cells and markers it writes."""
+        return sum(block.cells() for block in self.puts) + sum(block.cells() for block in self.markers)
+
+
+class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold"):
+    """Something that committed at `since_ms` was put off; it has landed once everything before `until_ms` has (rule
+    10).
+
+    Until a tick later than `until_ms` has come through, no watermark may pass `since_ms`.
+    """
+
+    since_ms: Ms
+    until_ms: Ms
+
+
+class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick"):
+    """Everything that committed before `settled_ms` stands before this message in its partition (rule 10).
+
+    source: the partition of feed.actions that it came through, of `sources` partitions.
+    """
+
+    settled_ms: Ms
+    source: Annotated[int, Meta(ge=0)]
+    sources: Annotated[int, Meta(ge=1)]
+
+
+ActionMessage = Task | Tick
+DeliveryMessage = Delivery | Hold | Tick
+
+
+class _ActionEnvelope(msgspec.Struct, frozen=True):
+    v: int
+    body: ActionMessage
+
+
+class _DeliveryEnvelope(msgspec.Struct, frozen=True):
+    v: int
+    body: DeliveryMessage
+
+
+class _Version(msgspec.Struct, frozen=True):
+    v: int
+
+
+_encoder = msgspec.json.Encoder()
+_actions = msgspec.json.Decoder(_ActionEnvelope)
+_deliveries = msgspec.json.Decoder(_DeliveryEnvelope)
+_version = msgspec.json.Decoder(_Version)
+
+
+def encode_action(message: ActionMessage) -> bytes:
+    return _encoder.encode(_ActionEnvelope(VERSION, message))
+
+
+def encode_delivery(message: DeliveryMessage) -> bytes:
+    return _encoder.encode(_DeliveryEnvelope(VERSION, message))
+
+
+def decode_action(value: bytes) -> ActionMessage:
+    """Raises MalformedError where `value` is no message of feed.actions."""
+    return _decode(_actions, value).body
+
+
+def decode_delivery(value: bytes) -> DeliveryMessage:
+    """Raises MalformedError where `value` is no message of feed.deliveries."""
+    return _decode(_deliveries, value).body
+
+
+_Envelope = TypeVar("_Envelope", _ActionEnvelope, _DeliveryEnvelope)
+
+
+def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes) -> _Envelope:
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    try:
+        envelope = decoder.decode(value)
+    except (msgspec.ValidationError, InvalidValueError) as error:
+        _refuse_other_version(value)
+        raise MalformedError("malformed", str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MalformedError("not_json", str(error)) from error
+    if envelope.v != VERSION:
+        raise MalformedError("unknown_version", f"version {envelope.v}, this worker knows {VERSION}")
+    return envelope
+
+
+def _refuse_other_version(value: bytes) -> None:
+    """What fails to validate may be another version's: that is the better reason to give."""
+    try:
+        version = _version.decode(value).v
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return
+    if version != VERSION:
+        raise MalformedError("unknown_version", f"version {version}, this worker knows {VERSION}")
+
+
+def schemas() -> dict[str, dict[str, object]]:
+    """The JSON Schema of each topic's messages, by the name of its file in `schemas/`."""
+    return {
+        "feed.actions.schema.json": msgspec.json.schema(_ActionEnvelope),
+        "feed.deliveries.schema.json": msgspec.json.schema(_DeliveryEnvelope),
+    }

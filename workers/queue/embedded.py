@@ -1,0 +1,558 @@
+"""The embedded queue and its dead letters: durable, in one SQLite file, with nothing to install.
+
+A publish call stores one batch for each partition that it touches, as Kafka does, so that a message costs little more
+than its bytes. Publishers and committers take turns, in one process and across processes; readers of any process run
+beside them. A kill -9 loses nothing that was acknowledged.
+
+Tasks are synced to the disk before a publish returns: what relays them then forgets them. Deliveries and positions
+are not, each by itself: when the machine dies, the file loses the latest of both together, because it has one log,
+and what is lost comes again from the tasks before it. Syncing them made up most of the time of an expander.
+"""
+
+import contextlib
+import itertools
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import repeat
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
+from workers.queue.port import (
+    ACTIONS,
+    TOPICS,
+    DeadLetter,
+    GroupBusyError,
+    Message,
+    PositionLostError,
+    QueueError,
+    QueueUnavailableError,
+    Topic,
+)
+from workers.queue.sqlite_file import SqliteFile, unavailable
+
+MAX_BATCH_BYTES = 4_000_000
+"""The most bytes of messages in one batch, and in what one poll loads beyond its first batch."""
+
+RECHECK_S: Final = 0.05
+"""How soon a waiting poll sees what another process published; its own process wakes it at once."""
+
+EXPIRE_BATCHES: Final = 64
+"""How many batches one transaction of `expire` drops: publishers get their turn in between."""
+
+_QUEUE_TABLES = (
+    """CREATE TABLE partitions (
+        id INTEGER PRIMARY KEY,
+        topic TEXT NOT NULL,
+        partition INTEGER NOT NULL,
+        earliest_offset INTEGER NOT NULL,
+        next_offset INTEGER NOT NULL,
+        UNIQUE (topic, partition)
+    ) STRICT""",
+    # body: msgpack, an array of `count` messages.
+    """CREATE TABLE batches (
+        partition_id INTEGER NOT NULL REFERENCES partitions,
+        base_offset INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        published_ms INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (partition_id, base_offset)
+    ) STRICT""",
+    """CREATE TABLE positions (
+        consumer_group TEXT NOT NULL,
+        partition_id INTEGER NOT NULL REFERENCES partitions,
+        next_offset INTEGER NOT NULL,
+        PRIMARY KEY (consumer_group, partition_id)
+    ) STRICT, WITHOUT ROWID""",
+)
+
+_LETTERS_TABLE = """CREATE TABLE IF NOT EXISTS dead_letters (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        topic TEXT NOT NULL,
+        consumer_group TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        died_ms INTEGER NOT NULL,
+        value_sha256 BLOB NOT NULL,
+        value BLOB NOT NULL,
+        UNIQUE (topic, consumer_group, value_sha256)
+    ) STRICT"""
+
+_APPEND = "INSERT INTO batches (partition_id, base_offset, count, published_ms, body) VALUES (?, ?, ?, ?, ?)"
+
+# From the batch that holds an offset onwards. Rows are stepped through one by one: one body is in memory at a time.
+_BATCHES_FROM = """
+    SELECT base_offset, body FROM batches
+    WHERE partition_id = ?1
+      AND base_offset >= (SELECT max(base_offset) FROM batches WHERE partition_id = ?1 AND base_offset <= ?2)
+    ORDER BY base_offset"""
+
+_COMMIT = """
+    INSERT INTO positions (consumer_group, partition_id, next_offset) VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset WHERE excluded.next_offset > next_offset"""
+
+_REGISTER = """
+    INSERT INTO positions (consumer_group, partition_id, next_offset)
+    SELECT ?, id, earliest_offset FROM partitions WHERE topic = ?
+    ON CONFLICT DO NOTHING"""
+
+_POSITIONS = """
+    SELECT g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
+    WHERE g.consumer_group = ? AND p.topic = ? ORDER BY p.partition"""
+
+_LAG = """
+    SELECT sum(p.next_offset - coalesce(g.next_offset, p.earliest_offset))
+    FROM partitions AS p LEFT JOIN positions AS g ON g.partition_id = p.id AND g.consumer_group = ?
+    WHERE p.topic = ?"""
+
+_LOST = """
+    SELECT sum(p.earliest_offset - g.next_offset)
+    FROM partitions AS p JOIN positions AS g ON g.partition_id = p.id
+    WHERE g.consumer_group = ? AND p.topic = ? AND g.next_offset < p.earliest_offset"""
+
+_RESET = """
+    UPDATE positions SET next_offset = p.earliest_offset FROM partitions AS p
+    WHERE consumer_group = ? AND p.topic = ? AND p.id = partition_id AND positions.next_offset < p.earliest_offset"""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class _Shared:
+    """What a queue and its consumers share: the file, who is live, and the news that something was published."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self.file = file
+        self.publishes = 0
+        self._changed = threading.Condition()
+        self._live: set[tuple[Topic, str]] = set()
+
+    def join(self, topic: Topic, group: str) -> None:
+        with self._changed:
+            self._refuse_live(topic, group)
+            self._live.add((topic, group))
+
+    def leave(self, topic: Topic, group: str) -> None:
+        with self._changed:
+            self._live.discard((topic, group))
+
+    def refuse_live(self, topic: Topic, group: str) -> None:
+        with self._changed:
+            self._refuse_live(topic, group)
+
+    def announce(self) -> None:
+        """Something was published, or the queue was closed: wakes who waits."""
+        with self._changed:
+            self.publishes += 1
+            self._changed.notify_all()
+
+    def wait(self, publishes: int, timeout_s: float) -> None:
+        """Returns when there is news since `publishes` was read, or when it is time to look again."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.publishes != publishes, min(timeout_s, RECHECK_S))
+
+    def _refuse_live(self, topic: Topic, group: str) -> None:
+        if (topic, group) in self._live:
+            raise GroupBusyError(f"{self.file.path}: {topic} has a live consumer of {group}; close it first")
+
+
+class EmbeddedQueue:
+    """Both topics in one file. Made once by `create`, opened any number of times, by any number of processes.
+
+    One open queue has one live consumer of a group on a topic. Nothing keeps apart those of two processes: both read
+    everything, which is wasteful and harmless.
+    """
+
+    def __init__(self, file: SqliteFile, ids: Mapping[Topic, Sequence[int]], clock: Callable[[], int]) -> None:
+        """For `open`. `ids` are those of each topic's partitions, in their order."""
+        self._file = file
+        self._ids = ids
+        self._clock = clock
+        self._turns = itertools.count()
+        self._shared = _Shared(file)
+
+    @classmethod
+    def create(cls, path: Path, partitions: Mapping[Topic, int]) -> None:
+        """Makes a queue at a path; one that is there already stays as it is.
+
+        Raises:
+            QueueError: there is a queue with other numbers of partitions.
+            QueueUnavailableError: the file cannot be written, or is something else.
+        """
+        check_partitions(partitions)
+        file = SqliteFile.make(path)
+        try:
+            with file.write(synced=True) as writer:
+                there = {topic: len(ids) for topic, ids in _stored_partitions(writer).items()}
+                if not there:
+                    for statement in _QUEUE_TABLES:
+                        writer.execute(statement)
+                    writer.executemany(
+                        "INSERT INTO partitions (topic, partition, earliest_offset, next_offset) VALUES (?, ?, 0, 0)",
+                        [(topic, partition) for topic in TOPICS for partition in range(partitions[topic])],
+                    )
+                elif there != dict(partitions):
+                    raise QueueError(f"{path}: there is a queue of {there} partitions already, not {dict(partitions)}")
+        finally:
+            file.close()
+
+    @classmethod
+    def open(cls, path: Path, clock: Callable[[], int]) -> "EmbeddedQueue":
+        """The queue at a path; `clock` gives ms since 1970.
+
+        Raises:
+            QueueUnavailableError: there is no file, no queue in it, or a queue of another format.
+        """
+        file = SqliteFile.open(path)
+        try:
+            with file.read() as reader:
+                ids = _stored_partitions(reader)
+        except BaseException:
+            file.close()
+            raise
+        if not ids:
+            file.close()
+            raise QueueUnavailableError(f"{path}: holds no queue; create it first")
+        return cls(file, ids, clock)
+
+    def partitions(self, topic: Topic) -> int:
+        return len(self._ids[topic])
+
+    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        """The port's; all of a call goes to one partition, or nothing of it is stored."""
+        ids = self._ids[topic]
+        if partition is not None:
+            check_partition(topic, partition, len(ids))
+        if not values:
+            return
+        refuse_oversized(topic, values)
+        bodies = [(len(batch), _pack(batch)) for batch in _batches(values)]
+        identity = ids[next(self._turns) % len(ids) if partition is None else partition]
+        with self._file.write(synced=topic == ACTIONS) as writer:
+            now_ms = self._clock()
+            (base,) = writer.execute("SELECT next_offset FROM partitions WHERE id = ?", (identity,)).fetchone()
+            for count, body in bodies:
+                writer.execute(_APPEND, (identity, base, count, now_ms, body))
+                base += count
+            writer.execute("UPDATE partitions SET next_offset = ? WHERE id = ?", (base, identity))
+        self._shared.announce()
+
+    def consumer(self, topic: Topic, group: str) -> "EmbeddedConsumer":
+        ids = self._ids[topic]
+        self._shared.join(topic, group)
+        try:
+            positions = self._positions(topic, group)
+            if len(positions) < len(ids):
+                with self._file.write(synced=True) as writer:
+                    writer.execute(_REGISTER, (group, topic))
+                positions = self._positions(topic, group)
+            with unavailable(self._file.path):
+                connection = self._file.connect()
+        except BaseException:
+            self._shared.leave(topic, group)
+            raise
+        return EmbeddedConsumer(self._shared, topic, group, ids, positions, connection)
+
+    def lag(self, topic: Topic, group: str) -> int:
+        with self._file.read() as reader:
+            (lag,) = reader.execute(_LAG, (group, topic)).fetchone()
+        return cast("int", lag)
+
+    def reset(self, topic: Topic, group: str) -> int:
+        self._shared.refuse_live(topic, group)
+        with self._file.write(synced=True) as writer:
+            (lost,) = writer.execute(_LOST, (group, topic)).fetchone()
+            writer.execute(_RESET, (group, topic))
+        return lost or 0
+
+    def expire(self, before_ms: int) -> int:
+        dropped = 0
+        for identity in itertools.chain.from_iterable(self._ids.values()):
+            while some := self._expire_some(identity, before_ms):
+                dropped += some
+        return dropped
+
+    def close(self) -> None:
+        """Wakes waiting consumers, which then raise QueueError; each still closes itself."""
+        self._file.close()
+        self._shared.announce()
+
+    def _positions(self, topic: Topic, group: str) -> list[int]:
+        with self._file.read() as reader:
+            return [position for (position,) in reader.execute(_POSITIONS, (group, topic))]
+
+    def _expire_some(self, identity: int, before_ms: int) -> int:
+        """Drops up to EXPIRE_BATCHES batches from the front of a partition; returns how many messages."""
+        with self._file.write(synced=True) as writer:
+            front = writer.execute(
+                "SELECT base_offset + count, count, published_ms FROM batches WHERE partition_id = ?"
+                " ORDER BY base_offset LIMIT ?",
+                (identity, EXPIRE_BATCHES),
+            ).fetchall()
+            old = list(itertools.takewhile(lambda batch: batch[2] < before_ms, front))
+            if not old:
+                return 0
+            earliest = old[-1][0]
+            writer.execute("DELETE FROM batches WHERE partition_id = ? AND base_offset < ?", (identity, earliest))
+            writer.execute("UPDATE partitions SET earliest_offset = ? WHERE id = ?", (earliest, identity))
+        return sum(count for _, count, _ in old)
+
+
+class _Window(NamedTuple):
+    """A batch in memory; `values[0]` stands at offset `base`."""
+
+    base: int
+    values: list[bytes]
+
+
+class EmbeddedConsumer:
+    """The one live consumer of a group on a topic. It holds at most one batch of each partition between polls."""
+
+    def __init__(
+        self,
+        shared: _Shared,
+        topic: Topic,
+        group: str,
+        ids: Sequence[int],
+        positions: list[int],
+        connection: sqlite3.Connection,
+    ) -> None:
+        """For EmbeddedQueue. `ids` and `positions` are by partition."""
+        self._shared = shared
+        self._path = shared.file.path
+        self._topic = topic
+        self._group = group
+        self._ids = ids
+        self._positions = positions
+        self._committed = list(positions)
+        self._connection = connection
+        self._windows: list[_Window | None] = [None] * len(ids)
+        self._first = 0
+        self._closed = False
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        """The port's. One poll loads little more than two batches: it may return less than there is."""
+        check_limit(limit)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._refuse_closed()
+            publishes = self._shared.publishes
+            taken = self._take(limit)
+            left_s = deadline - time.monotonic()
+            if taken or left_s <= 0:
+                return taken
+            self._shared.wait(publishes, left_s)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self._refuse_closed()
+        for partition, position in positions.items():
+            check_partition(self._topic, partition, len(self._ids))
+            if position > self._positions[partition] or position < 0:
+                with unavailable(self._path):
+                    end = self._ends()[partition][1]
+                check_position(self._topic, partition, position, end)
+        news = {
+            partition: position for partition, position in positions.items() if position > self._committed[partition]
+        }
+        if not news:
+            return
+        with self._shared.file.write(synced=False) as writer:
+            writer.executemany(
+                _COMMIT, [(self._group, self._ids[partition], position) for partition, position in news.items()]
+            )
+        for partition, position in news.items():
+            self._committed[partition] = position
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._connection.close()
+            self._shared.leave(self._topic, self._group)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise QueueError(f"{self._path}: a consumer of {self._group} was used after it was closed")
+        self._shared.file.refuse_closed()
+
+    def _take(self, limit: int) -> list[Message]:
+        """What there is now, or nothing taken at all where it raises."""
+        positions = list(self._positions)
+        try:
+            with unavailable(self._path), self._snapshot():
+                return self._take_all(limit)
+        except BaseException:
+            self._positions = positions
+            self._windows = [None] * len(self._ids)
+            raise
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Nothing expires between two reads."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def _take_all(self, limit: int) -> list[Message]:
+        ends = self._ends()
+        for partition, (earliest, _) in enumerate(ends):
+            if self._positions[partition] < earliest:
+                raise PositionLostError(
+                    f"{self._topic}/{partition}: {self._group} wants offset {self._positions[partition]},"
+                    f" the earliest that is kept is {earliest}"
+                )
+        taken: list[Message] = []
+        budget = MAX_BATCH_BYTES
+        count = len(self._ids)
+        for step in range(count):
+            partition = (self._first + step) % count
+            self._take_window(partition, limit, taken)
+            budget -= self._load(partition, ends[partition][1], limit, budget, taken)
+        # Another one is first the next time, so that none waits behind a busy one.
+        self._first = (self._first + 1) % count
+        return taken
+
+    def _take_window(self, partition: int, limit: int, taken: list[Message]) -> None:
+        window = self._windows[partition]
+        if window is None:
+            return
+        start = self._positions[partition]
+        stop = min(start + limit - len(taken), window.base + len(window.values))
+        values = window.values[start - window.base : stop - window.base]
+        taken.extend(map(Message, repeat(partition), range(start, stop), values))
+        self._positions[partition] = stop
+        if stop == window.base + len(window.values):
+            self._windows[partition] = None
+
+    def _load(self, partition: int, end: int, limit: int, budget: int, taken: list[Message]) -> int:
+        """Loads batch after batch until the end, the limit or the budget; returns the bytes that it loaded."""
+        loaded = 0
+        if self._positions[partition] >= end or len(taken) >= limit or budget <= 0:
+            return loaded
+        with contextlib.closing(
+            self._connection.execute(_BATCHES_FROM, (self._ids[partition], self._positions[partition]))
+        ) as rows:
+            while self._positions[partition] < end and len(taken) < limit and loaded < budget:
+                self._windows[partition], size = self._window(partition, rows.fetchone())
+                loaded += size
+                self._take_window(partition, limit, taken)
+        return loaded
+
+    def _window(self, partition: int, row: tuple[int, bytes] | None) -> tuple[_Window, int]:
+        """The batch in a row, which must hold the partition's position, and its bytes."""
+        place = f"{self._path}: {self._topic}/{partition} at {self._positions[partition]}"
+        if row is None:
+            raise QueueUnavailableError(f"{place} is missing: the file is damaged")
+        base, body = row
+        try:
+            values = _unpack(body)
+        except msgspec.DecodeError as error:
+            raise QueueUnavailableError(f"{place} is corrupt: {error}") from error
+        if not base <= self._positions[partition] < base + len(values):
+            raise QueueUnavailableError(f"{place} is missing: the file is damaged")
+        return _Window(base, values), len(body)
+
+    def _ends(self) -> list[tuple[int, int]]:
+        """The earliest and the next offset of each partition."""
+        return self._connection.execute(
+            "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition", (self._topic,)
+        ).fetchall()
+
+
+class EmbeddedDeadLetters:
+    """Dead letters in an SQLite file of their own, or in the queue's."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        """For `open_dead_letters`."""
+        self._file = file
+
+    def bury(self, topic: Topic, group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
+        with self._file.write(synced=True) as writer:
+            writer.execute(
+                "INSERT INTO dead_letters (topic, consumer_group, reason, detail, died_ms, value_sha256, value)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (topic, group, reason, detail, died_ms, sha256(value).digest(), value),
+            )
+
+    def letters(self, after: int, limit: int) -> list[DeadLetter]:
+        check_limit(limit)
+        return self._select("WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+
+    def letter(self, letter_id: int) -> DeadLetter | None:
+        return next(iter(self._select("WHERE id = ?", (letter_id,))), None)
+
+    def count(self) -> int:
+        with self._file.read() as reader:
+            (count,) = reader.execute("SELECT count(*) FROM dead_letters").fetchone()
+        return cast("int", count)
+
+    def drop(self, letter_id: int) -> bool:
+        with self._file.write(synced=True) as writer:
+            return writer.execute("DELETE FROM dead_letters WHERE id = ?", (letter_id,)).rowcount > 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _select(self, where: str, parameters: tuple[int, ...]) -> list[DeadLetter]:
+        columns = "id, topic, consumer_group, reason, detail, died_ms, value"
+        with self._file.read() as reader:
+            rows = reader.execute(f"SELECT {columns} FROM dead_letters {where}", parameters)  # noqa: S608 - constants
+            return [DeadLetter._make(row) for row in rows]
+
+
+def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
+    """The dead letters at a path, made where they are missing: a file of their own, or that of a queue.
+
+    Raises:
+        QueueUnavailableError: the file cannot be written, or is something else.
+    """
+    try:
+        file = SqliteFile.open(path)
+    except QueueUnavailableError:  # missing, or made half: `make` refuses anything else
+        file = SqliteFile.make(path)
+    try:
+        with file.read() as reader:
+            there = _has_table(reader, "dead_letters")
+        if not there:  # who only looks waits for no writer
+            with file.write(synced=True) as writer:
+                writer.execute(_LETTERS_TABLE)
+    except BaseException:
+        file.close()
+        raise
+    return EmbeddedDeadLetters(file)
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).fetchone() is not None
+
+
+def _stored_partitions(connection: sqlite3.Connection) -> dict[Topic, list[int]]:
+    """The ids of each topic's partitions, in their order; empty where a file holds no queue."""
+    if not _has_table(connection, "partitions"):
+        return {}
+    ids: dict[Topic, list[int]] = {topic: [] for topic in TOPICS}
+    for topic, identity in connection.execute("SELECT topic, id FROM partitions ORDER BY partition"):
+        ids[topic].append(identity)
+    return ids
+
+
+def _batches(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Cuts a publish call where a batch would pass MAX_BATCH_BYTES."""
+    if sum(map(len, values)) <= MAX_BATCH_BYTES:
+        yield values
+        return
+    batch: list[bytes] = []
+    room = MAX_BATCH_BYTES
+    for value in values:
+        if batch and len(value) > room:
+            yield batch
+            batch, room = [], MAX_BATCH_BYTES
+        batch.append(value)
+        room -= len(value)
+    yield batch

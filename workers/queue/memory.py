@@ -1,0 +1,231 @@
+"""The queue in memory: for simulations, which make thousands of them, and the model that adapters are held to.
+
+It keeps the port's contract but for durability. It does not misbehave: a simulation wraps it.
+"""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
+
+from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
+from workers.queue.port import DeadLetter, GroupBusyError, Message, PositionLostError, QueueError, Topic
+
+
+class _Log:
+    """One partition. `values[0]` and `published_ms[0]` stand at offset `earliest`."""
+
+    __slots__ = ("earliest", "published_ms", "values")
+
+    def __init__(self) -> None:
+        self.earliest = 0
+        self.values: list[bytes] = []
+        self.published_ms: list[int] = []
+
+    @property
+    def end(self) -> int:
+        return self.earliest + len(self.values)
+
+
+class _State:
+    """What a queue and its consumers share, under `changed`."""
+
+    __slots__ = ("changed", "closed", "committed", "live", "logs")
+
+    def __init__(self, partitions: Mapping[Topic, int]) -> None:
+        self.logs: dict[Topic, list[_Log]] = {
+            topic: [_Log() for _ in range(count)] for topic, count in partitions.items()
+        }
+        self.committed: dict[tuple[Topic, str], list[int]] = {}
+        self.live: set[tuple[Topic, str]] = set()
+        self.changed = threading.Condition(threading.Lock())
+        self.closed = False
+
+    def refuse_closed(self) -> None:
+        if self.closed:
+            raise QueueError("a queue in memory was used after it was closed")
+
+    def refuse_live(self, topic: Topic, group: str) -> None:
+        if (topic, group) in self.live:
+            raise GroupBusyError(f"{topic} has a live consumer of {group}; close it first")
+
+
+class MemoryQueue:
+    """Both topics in memory; `clock` gives ms since 1970. A group has one live consumer on a topic."""
+
+    def __init__(self, partitions: Mapping[Topic, int], clock: Callable[[], int]) -> None:
+        check_partitions(partitions)
+        self._clock = clock
+        self._turns = itertools.count()
+        self._state = _State(partitions)
+
+    def partitions(self, topic: Topic) -> int:
+        return len(self._state.logs[topic])
+
+    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        logs = self._state.logs[topic]
+        if partition is not None:
+            check_partition(topic, partition, len(logs))
+        if not values:
+            return
+        refuse_oversized(topic, values)
+        with self._open() as state:
+            log = logs[next(self._turns) % len(logs) if partition is None else partition]
+            log.values.extend(values)
+            log.published_ms.extend(repeat(self._clock(), len(values)))
+            state.changed.notify_all()
+
+    def consumer(self, topic: Topic, group: str) -> "MemoryConsumer":
+        with self._open() as state:
+            state.refuse_live(topic, group)
+            state.live.add((topic, group))
+            if (topic, group) not in state.committed:
+                state.committed[topic, group] = [log.earliest for log in state.logs[topic]]
+            return MemoryConsumer(state, topic, group)
+
+    def lag(self, topic: Topic, group: str) -> int:
+        with self._open() as state:
+            logs = state.logs[topic]
+            committed = state.committed.get((topic, group)) or [log.earliest for log in logs]
+            return sum(log.end - position for log, position in zip(logs, committed, strict=True))
+
+    def reset(self, topic: Topic, group: str) -> int:
+        with self._open() as state:
+            state.refuse_live(topic, group)
+            lost = 0
+            committed = state.committed.get((topic, group), [])
+            for partition, position in enumerate(committed):
+                earliest = state.logs[topic][partition].earliest
+                if position < earliest:
+                    committed[partition] = earliest
+                    lost += earliest - position
+            return lost
+
+    def expire(self, before_ms: int) -> int:
+        with self._open() as state:
+            dropped = 0
+            for log in itertools.chain.from_iterable(state.logs.values()):
+                count = sum(1 for _ in itertools.takewhile(lambda ms: ms < before_ms, log.published_ms))
+                del log.values[:count], log.published_ms[:count]
+                log.earliest += count
+                dropped += count
+            return dropped
+
+    def close(self) -> None:
+        with self._state.changed:
+            self._state.closed = True
+            self._state.changed.notify_all()
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[_State]:
+        with self._state.changed:
+            self._state.refuse_closed()
+            yield self._state
+
+
+class MemoryConsumer:
+    """The one live consumer of a group on a topic."""
+
+    def __init__(self, state: _State, topic: Topic, group: str) -> None:
+        """For MemoryQueue, which holds the lock."""
+        self._state = state
+        self._topic = topic
+        self._group = group
+        self._logs = state.logs[topic]
+        self._committed = state.committed[topic, group]
+        self._positions = list(self._committed)
+        self._first = 0
+        self._closed = False
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        check_limit(limit)
+        with self._state.changed:
+            self._refuse_closed()
+            taken = self._take(limit)
+            if taken or timeout_s <= 0:
+                return taken
+            deadline = time.monotonic() + timeout_s
+            while not taken and (left_s := deadline - time.monotonic()) > 0:
+                self._state.changed.wait(left_s)
+                self._refuse_closed()
+                taken = self._take(limit)
+            return taken
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        with self._state.changed:
+            self._refuse_closed()
+            for partition, position in positions.items():
+                check_partition(self._topic, partition, len(self._logs))
+                check_position(self._topic, partition, position, self._logs[partition].end)
+            for partition, position in positions.items():
+                self._committed[partition] = max(position, self._committed[partition])
+
+    def close(self) -> None:
+        with self._state.changed:
+            if not self._closed:
+                self._closed = True
+                self._state.live.discard((self._topic, self._group))
+
+    def _take(self, limit: int) -> list[Message]:
+        """What there is now, or nothing taken at all where it raises."""
+        for partition, (log, position) in enumerate(zip(self._logs, self._positions, strict=True)):
+            if position < log.earliest:
+                raise PositionLostError(
+                    f"{self._topic}/{partition}: {self._group} wants offset {position},"
+                    f" the earliest that is kept is {log.earliest}"
+                )
+        taken: list[Message] = []
+        count = len(self._logs)
+        for step in range(count):
+            partition = (self._first + step) % count
+            log, start = self._logs[partition], self._positions[partition]
+            values = log.values[start - log.earliest : start - log.earliest + limit - len(taken)]
+            taken.extend(map(Message, repeat(partition), itertools.count(start), values))
+            self._positions[partition] = start + len(values)
+        # Another one is first the next time, so that none waits behind a busy one.
+        self._first = (self._first + 1) % count
+        return taken
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise QueueError(f"a consumer of {self._group} was used after it was closed")
+        self._state.refuse_closed()
+
+
+class MemoryDeadLetters:
+    """Dead letters in memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._letters: dict[int, DeadLetter] = {}
+        self._known: set[tuple[Topic, str, bytes]] = set()
+
+    def bury(self, topic: Topic, group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
+        with self._lock:
+            if (topic, group, value) not in self._known:
+                self._known.add((topic, group, value))
+                letter = DeadLetter(next(self._ids), topic, group, reason, detail, died_ms, value)
+                self._letters[letter.id] = letter
+
+    def letters(self, after: int, limit: int) -> list[DeadLetter]:
+        check_limit(limit)
+        with self._lock:
+            return list(itertools.islice((letter for letter in self._letters.values() if letter.id > after), limit))
+
+    def letter(self, letter_id: int) -> DeadLetter | None:
+        with self._lock:
+            return self._letters.get(letter_id)
+
+    def count(self) -> int:
+        with self._lock:
+            return len(self._letters)
+
+    def drop(self, letter_id: int) -> bool:
+        with self._lock:
+            letter = self._letters.pop(letter_id, None)
+            if letter is not None:
+                self._known.discard((letter.topic, letter.group, letter.value))
+            return letter is not None

@@ -1,0 +1,79 @@
+"""Rebuilds feeds from the follow store: by refills, and a cluster that lost what it had from nothing.
+
+A refill only adds. That is enough for a cluster that has had every delivery; one that is gone, or that lost
+deliveries, may also lack markers, and then it is made anew.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from feedstore.feeds import Progress
+from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.config import Config
+from workers import wiring
+from workers.queue.port import DELIVERIES
+from workers.runtime import Worker
+from workers.wiring import Ports
+
+Told = Callable[[int], None]
+"""Told how many users are done."""
+
+_DISCARD_AT_ONCE: Final = 1_000
+
+
+def ask_user(follows: FollowStore, user: int, cluster: str | None) -> None:
+    """Asks for the refill of one user's feed. cluster: only there; None everywhere."""
+    follows.ask_refill([user], cluster, 0)
+
+
+def ask_all(follows: FollowStore, cluster: str | None, told: Told) -> int:
+    """Asks for the refill of the feed of every user who follows anything; returns the time of the last request."""
+    asked_ms = follows.now()
+    count = 0
+    for users in _users(follows):
+        asked_ms = max(asked_ms, follows.ask_refill(users, cluster, 0))
+        count += len(users)
+        told(count)
+    return asked_ms
+
+
+def _users(follows: FollowStore) -> Iterator[list[int]]:
+    after = 0
+    while page := follows.following_page(after, MAX_PAGE):
+        after = page[-1].user
+        # Who follows nothing now has nothing to be refilled with.
+        if users := [following.user for following in page if following.edges]:
+            yield users
+
+
+def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
+    """Whether a cluster is gone, or lost deliveries: a refill alone does not mend it."""
+    return not serving_wiring.cluster_exists(config, cluster) or wiring.lost_deliveries(ports, cluster)
+
+
+def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Worker], None], told: Told) -> None:
+    """Replaces a cluster by an empty one, and asks for the refill of every feed. For who holds the home.
+
+    What is queued for the cluster is passed over: it was expanded before the refills are asked for, so that they
+    bring it. It must be passed over, because the markers that mask some of it are gone. The new cluster's watermark
+    stays at the beginning of time until the refills have landed.
+
+    worker: runs a worker until it ends by itself.
+
+    Interrupted at any step, it leaves a cluster that is missing or still lost: do it again.
+    """
+    group = wiring.writer_group(cluster)
+    serving_wiring.remove_cluster(config, cluster)
+    ports.queue.reset(DELIVERIES, group)
+    # Everything that was recorded so far is expanded; nobody writes the cluster meanwhile.
+    worker(wiring.worker(ports, config, writers=[]))
+    consumer = ports.queue.consumer(DELIVERIES, group)
+    try:
+        while messages := consumer.poll(_DISCARD_AT_ONCE, 0):
+            consumer.commit({message.partition: message.offset + 1 for message in messages})
+    finally:
+        consumer.close()
+    asked_ms = ask_all(ports.follows, cluster, told)
+    hold = (wiring.REBUILDING_MS, asked_ms)
+    serving_wiring.create_cluster(config, cluster, lambda new: Progress(new.progress).hold([hold]))

@@ -1,0 +1,59 @@
+"""Sends dead letters to their topics again."""
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from typing import Final
+
+from workers.messages import MalformedError, decode_action, decode_delivery
+from workers.queue.port import ACTIONS, DeadLetter, DeadLetters, Queue
+
+SET_ASIDE: Final = "retry of "
+"""What the group of a letter begins with while it is being sent again."""
+
+_PAGE = 100
+
+
+def every_letter(dead: DeadLetters) -> Iterator[DeadLetter]:
+    """All letters, ids ascending."""
+    after = 0
+    while page := dead.letters(after, _PAGE):
+        yield from page
+        after = page[-1].id
+
+
+def redeliver(
+    queue: Queue, dead: DeadLetters, letters: Iterable[DeadLetter], stays: Callable[[DeadLetter, str], None]
+) -> int:
+    """Publishes the letters' messages as they were, then drops the letters; returns how many. After a crash at any
+    moment each message is in its topic or in a letter, or in both: do it again, twice delivered is fine.
+
+    stays: told of each letter whose message this program still cannot read, and why: sent again, it would come back.
+
+    A worker that gives up on a message again buries it, and of two equal letters the first is kept: that must not be
+    one that is about to be dropped here. So each letter first gets another name.
+
+    Raises:
+        QueueUnavailableError: do it again.
+    """
+    chosen: set[tuple[str, str, bytes]] = set()
+    for letter in letters:
+        try:
+            (decode_action if letter.topic == ACTIONS else decode_delivery)(letter.value)
+        except MalformedError as error:
+            stays(letter, f"{error.reason}: {error}")
+            continue
+        group = letter.group
+        if not group.startswith(SET_ASIDE):
+            group = SET_ASIDE + group
+            dead.bury(letter.topic, group, letter.reason, letter.detail, letter.died_ms, letter.value)
+            dead.drop(letter.id)
+        chosen.add((letter.topic, group, _digest(letter.value)))
+    for letter in every_letter(dead):
+        if (letter.topic, letter.group, _digest(letter.value)) in chosen:
+            queue.publish(letter.topic, [letter.value])
+            dead.drop(letter.id)
+    return len(chosen)
+
+
+def _digest(value: bytes) -> bytes:
+    return blake2b(value, digest_size=16).digest()

@@ -1,0 +1,205 @@
+"""Replay: recorded history, JSON lines, into the follow store.
+
+    {"type": "follow", "ts": 1341100972000, "follower": 1, "user": 2}
+    {"type": "unfollow", "ts": 1341100973000, "follower": 1, "board": 8}
+    {"type": "save_pin", "ts": 1341100974000, "pin": 7, "owner": 2, "board": 8}
+    {"type": "delete_pin", "ts": 1341100975000, "pin": 7}
+
+A pin keeps its recorded time. Follows, unfollows and deletions get the store's clock, in the order of the lines: a
+marker's age is counted by its timestamp, so that one dated in the past would be purged at once (rule 2).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Final, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.domain import DeletePin, Follow, Followee, InvalidValueError, Pin, SavePin, Unfollow
+from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
+
+MAX_LINE_BYTES: Final = 65_536
+BATCH: Final = 1_000
+"""How many actions one call of the follow store records, at most."""
+
+_READ_BYTES: Final = 131_072
+
+_Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class _Follow(msgspec.Struct, tag_field="type", tag="follow"):
+    ts: _Id
+    follower: _Id
+    user: _Id | None = None
+    board: _Id | None = None
+
+    def request(self) -> Request:
+        return Request(Follow(self.follower, _followee(self.user, self.board)))
+
+
+class _Unfollow(msgspec.Struct, tag_field="type", tag="unfollow"):
+    ts: _Id
+    follower: _Id
+    user: _Id | None = None
+    board: _Id | None = None
+
+    def request(self) -> Request:
+        return Request(Unfollow(self.follower, _followee(self.user, self.board)))
+
+
+class _SavePin(msgspec.Struct, tag_field="type", tag="save_pin"):
+    ts: _Id
+    pin: _Id
+    owner: _Id
+    board: _Id
+
+    def request(self) -> Request:
+        return Request(SavePin(Pin(self.pin, self.owner, self.board, self.ts)))
+
+
+class _DeletePin(msgspec.Struct, tag_field="type", tag="delete_pin"):
+    ts: _Id
+    pin: _Id
+
+    def request(self) -> Request:
+        return Request(DeletePin(self.pin))
+
+
+_decode: Final = msgspec.json.Decoder(_Follow | _Unfollow | _SavePin | _DeletePin).decode
+
+
+@lru_cache(maxsize=65_536)
+def _followee(user: int | None, board: int | None) -> Followee:
+    if user is not None and board is None:
+        return Followee("user", user)
+    if board is not None and user is None:
+        return Followee("board", board)
+    raise InvalidValueError("followee", {"user": user, "board": board}, "either a user or a board")
+
+
+class Source(Protocol):
+    """A binary stream. `read1` returns what there is, at most so many bytes, and waits only for the first of them."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+@dataclass
+class Replayed:
+    """What a replay did: lines that were read, of them the bad ones, and actions that stand recorded."""
+
+    lines: int = 0
+    bad: int = 0
+    recorded: int = 0
+
+
+class InterruptedReplayError(Exception):
+    """The follow store became unavailable: continue with line `next_line`. The last batch before it may be recorded."""
+
+    def __init__(self, next_line: int, cause: FollowStoreUnavailableError) -> None:
+        super().__init__(str(cause))
+        self.next_line = next_line
+
+
+def replay(
+    source: Source,
+    follows: FollowStore,
+    *,
+    from_line: int = 1,
+    bad_line: Callable[[int, str], None],
+    progress: Callable[[Replayed, int], None],
+) -> Replayed:
+    """Records every line from `from_line` on.
+
+    bad_line: told the number of each line that could not be recorded, and why; the others go on.
+    progress: told now and then what was done so far, and how many bytes were read.
+
+    Raises:
+        InterruptedReplayError: the follow store is unavailable.
+    """
+    done = Replayed()
+    bytes_read = 0
+
+    def bad(number: int, reason: str) -> None:
+        done.bad += 1
+        bad_line(number, reason)
+
+    for first, lines, size in _blocks(source):
+        bytes_read += size
+        skip = min(max(0, from_line - first), len(lines))
+        numbers, requests = _requests(lines[skip:], first + skip, bad)
+        for start in range(0, len(requests), BATCH):
+            batch = requests[start : start + BATCH]
+            try:
+                answers = follows.record(batch)
+            except FollowStoreUnavailableError as error:
+                raise InterruptedReplayError(numbers[start], error) from error
+            done.recorded += len(batch)
+            for number, answer in zip(numbers[start : start + BATCH], answers, strict=True):
+                if type(answer) is ActionRefusedError:
+                    done.recorded -= 1
+                    bad(number, f"{answer.reason}: {answer}")
+            done.lines = numbers[start] + len(batch) - 1
+            progress(done, bytes_read)
+        done.lines = first + len(lines) - 1
+    progress(done, bytes_read)
+    return done
+
+
+def _requests(
+    lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]
+) -> tuple[Sequence[int], Sequence[Request]]:
+    """The requests of lines, with their numbers. All at once where all are good, which they nearly always are."""
+    try:
+        return range(first, first + len(lines)), [_decode(line).request() for line in lines]
+    except (msgspec.MsgspecError, InvalidValueError, RecursionError):
+        numbers: list[int] = []
+        requests: list[Request] = []
+        for number, request in _good(lines, first, bad):
+            numbers.append(number)
+            requests.append(request)
+        return numbers, requests
+
+
+def _good(lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]) -> Iterator[tuple[int, Request]]:
+    for number, line in enumerate(lines, first):
+        if line is _OVERSIZED:
+            bad(number, f"more than {MAX_LINE_BYTES} bytes")
+        elif line and not line.isspace():
+            try:
+                yield number, _decode(line).request()
+            except (msgspec.ValidationError, InvalidValueError) as error:
+                bad(number, str(error))
+            except (msgspec.DecodeError, RecursionError) as error:
+                bad(number, f"not JSON: {error}")
+
+
+_OVERSIZED: Final = b"an oversized line"
+"""Stands for a line that was too long. It is no JSON, so that nobody takes it for a good one."""
+
+
+def _blocks(source: Source) -> Iterator[tuple[int, list[bytes], int]]:
+    """(number of the first line, whole lines, bytes read), in memory bounded by _READ_BYTES and MAX_LINE_BYTES."""
+    number = 1
+    rest = b""
+    oversized = False
+    while data := source.read1(_READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if oversized and lines:
+            lines[0] = _OVERSIZED
+            oversized = False
+        if len(rest) > MAX_LINE_BYTES:
+            oversized = True
+        if oversized:
+            rest = b""
+        yield number, _bounded(lines), len(data)
+        number += len(lines)
+    if rest or oversized:
+        yield number, _bounded([_OVERSIZED if oversized else rest]), 0
+
+
+def _bounded(lines: list[bytes]) -> list[bytes]:
+    if lines and max(map(len, lines)) > MAX_LINE_BYTES:
+        return [line if len(line) <= MAX_LINE_BYTES else _OVERSIZED for line in lines]
+    return lines

@@ -1,0 +1,54 @@
+"""When to try again, and when to give up: time and randomness are arguments."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Exponential backoff with full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter", 2015).
+
+    first_s, longest_s: the bounds of the k-th wait are 0 and min(longest_s, first_s x 2^(k-1)).
+    attempts: how often a message may fail for a reason that is not its surroundings' before it is given up.
+    split_after: how often messages fail together because something is unavailable before they are tried in halves,
+        so that those whose rows can be written no longer wait for those whose rows cannot.
+    dead_in_a_row: how many dead letters in a row stop the worker, instead of draining the queue into them.
+    """
+
+    first_s: float = 0.1
+    longest_s: float = 30.0
+    attempts: int = 8
+    split_after: int = 3
+    dead_in_a_row: int = 100
+
+    def wait_s(self, attempt: int, rng: random.Random) -> float:
+        """How long to wait after the `attempt`-th failure, counted from 1."""
+        bound: float = min(self.longest_s, self.first_s * 2 ** min(attempt - 1, 30))
+        return rng.uniform(0, bound)
+
+
+class Rest:
+    """How long a loop leaves alone what has failed it again and again. clock: monotonic seconds."""
+
+    def __init__(self, policy: RetryPolicy, rng: random.Random, clock: Callable[[], float]) -> None:
+        self._policy = policy
+        self._rng = rng
+        self._clock = clock
+        self._failures = 0
+        self._until_s: float | None = None
+
+    def failed(self) -> float:
+        """Begins a rest, a longer one each time; returns its length in seconds."""
+        self._failures += 1
+        wait_s = self._policy.wait_s(self._failures, self._rng)
+        self._until_s = self._clock() + wait_s
+        return wait_s
+
+    def ended(self) -> None:
+        """It worked: the next rest is a short one."""
+        self._failures = 0
+        self._until_s = None
+
+    def goes_on(self) -> bool:
+        return self._until_s is not None and self._clock() < self._until_s

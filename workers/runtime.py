@@ -1,0 +1,101 @@
+"""Runs relay, expander, writers and housekeeper, each in a thread of its own, until told to stop."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from workers.queue.port import PositionLostError
+from workers.stage import TooManyDeadLettersError
+
+_log = structlog.get_logger()
+
+
+_ASK_S = 0.05
+"""How often a worker asks whether it may end: asking reads the stores."""
+
+
+class Loop(Protocol):
+    """Something that a worker runs over and over."""
+
+    @property
+    def name(self) -> str: ...
+
+    def step(self) -> bool:
+        """One round; False where there was nothing to do, and the loop may rest for a moment."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class WorkerFailedError(Exception):
+    """Part of the worker stopped for good; the message says which and why. Everything else was stopped in order."""
+
+
+class Worker:
+    """Runs loops in threads.
+
+    A loop whose position is lost stops alone, because one dead cluster must not stop the other (rule 12). Any other
+    error stops the worker: whoever supervises it starts it again, and everything it had not committed comes again.
+
+    rest_s: how long a loop with nothing to do rests.
+    """
+
+    def __init__(self, loops: Sequence[Loop], rest_s: float = 0.02) -> None:
+        self._loops = loops
+        self._rest_s = rest_s
+        self._stop = threading.Event()
+        self._failures: list[str] = []
+        self._ended: set[str] = set()
+
+    def running(self) -> set[str]:
+        """The names of the loops that have not ended by themselves."""
+        return {loop.name for loop in self._loops} - self._ended
+
+    def stop(self) -> None:
+        """Asks every loop to end after its current step. Returns at once; safe in a signal handler."""
+        self._stop.set()
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Runs until `stop` is called or `until` (asked every few milliseconds) says so; then ends every loop in order.
+
+        Raises:
+            WorkerFailedError: a loop ended by itself.
+        """
+        threads = [threading.Thread(target=self._run_loop, args=(loop,), name=loop.name) for loop in self._loops]
+        for thread in threads:
+            thread.start()
+        try:
+            while not self._stop.wait(_ASK_S):
+                if until is not None and until():
+                    break
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+        if self._failures:
+            raise WorkerFailedError("; ".join(self._failures))
+
+    def _run_loop(self, loop: Loop) -> None:
+        log = _log.bind(loop=loop.name)
+        log.info("loop.started")
+        try:
+            while not self._stop.is_set():
+                if not loop.step():
+                    self._stop.wait(self._rest_s)
+        except PositionLostError as error:
+            self._failures.append(str(error))
+            log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
+        except TooManyDeadLettersError as error:
+            self._failures.append(str(error))
+            log.error("loop.too_many_dead_letters", error=str(error))  # noqa: TRY400 - the message says it all
+            self._stop.set()
+        except Exception as error:
+            self._failures.append(f"{loop.name}: {type(error).__name__}: {error}")
+            log.exception("loop.failed", error=str(error))
+            self._stop.set()
+        finally:
+            self._ended.add(loop.name)
+            loop.close()
+            log.info("loop.stopped")

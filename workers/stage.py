@@ -1,0 +1,329 @@
+"""A stage: polls one topic for one consumer group, hands messages to a handler, commits what is done.
+
+Rule 11: a position is committed only when every message before it is done: handled, or in the dead letters.
+Rule 12: what cannot be done now waits beside the stream, not in front of it; what can never be done is buried with
+its reason.
+"""
+
+import heapq
+import itertools
+import random
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import structlog
+
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.widecolumn import RefusedError, UnavailableError
+from workers.messages import MalformedError, Tick
+from workers.queue.port import (
+    Consumer,
+    DeadLetters,
+    Message,
+    MessageRefusedError,
+    PositionLostError,
+    QueueUnavailableError,
+    Topic,
+)
+from workers.retry import Rest, RetryPolicy
+
+_log = structlog.get_logger()
+
+Body = TypeVar("Body")
+
+_PROBES = 2
+"""How many messages of a group that fails are tried alone, to tell a row that is unavailable from a cluster."""
+
+_NOT_NOW = (UnavailableError, FollowStoreUnavailableError, QueueUnavailableError)
+_NEVER = (RefusedError, MessageRefusedError)
+
+
+class TooManyDeadLettersError(Exception):
+    """One message after the other cannot be done: something is wrong with this worker or with who writes the messages.
+
+    Nothing is lost: what was not buried stays in the queue.
+    """
+
+
+@dataclass
+class _Lot(Generic[Body]):
+    """What one poll returned: committed as a whole, once none of it is waiting and all lots before it are done. size:
+    bytes of its messages.
+    """
+
+    positions: dict[int, int]
+    ticks: list[tuple[int, Tick]] = field(default_factory=list)
+    waiting: int = 0
+    size: int = 0
+
+
+@dataclass
+class _Group(Generic[Body]):
+    """Messages that are tried together. failures: how often they were, in vain. faults: how often that was their own
+    fault, and not that of what is unavailable.
+    """
+
+    items: list[tuple[_Lot[Body], Message, Body]]
+    failures: int = 0
+    faults: int = 0
+
+
+@dataclass
+class _Corpse(Generic[Body]):
+    """A message that can never be done, on its way to the dead letters."""
+
+    lot: _Lot[Body]
+    message: Message
+    reason: str
+    detail: str
+    failures: int = 0
+
+
+class Stage(Generic[Body]):
+    """One member of a consumer group; used by one thread.
+
+    name: of the group, and in logs. decode: raises MalformedError.
+    handle: does messages together; every effect is durable when it returns, and if it raises, any of them may be done.
+    tick: told of a tick and its partition once everything that stood before it there is done.
+    lost: what it means, and what to do, where messages are gone before this group has read them.
+    batch: how many messages are polled at once.
+    in_flight, in_flight_bytes: how much may be waiting for another attempt before nothing more is polled.
+    clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: Topic,
+        consumer: Consumer,
+        decode: Callable[[bytes], Body | Tick],
+        dead: DeadLetters,
+        *,
+        handle: Callable[[Sequence[Body]], None],
+        tick: Callable[[Tick, int], None],
+        policy: RetryPolicy,
+        rng: random.Random,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        lost: str = "this group lost messages",
+        batch: int = 500,
+        in_flight: int = 10_000,
+        in_flight_bytes: int = 32_000_000,
+        patience_s: float = 0.1,
+    ) -> None:
+        self.name = name
+        self._topic = topic
+        self._consumer = consumer
+        self._decode = decode
+        self._handle = handle
+        self._tick = tick
+        self._dead = dead
+        self._policy = policy
+        self._rng = rng
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._lost = lost
+        self._batch = batch
+        self._in_flight = in_flight
+        self._in_flight_bytes = in_flight_bytes
+        self._patience_s = patience_s
+        self._rest = Rest(policy, rng, clock)
+        self._lots: deque[_Lot[Body]] = deque()
+        self._later: list[tuple[float, int, _Group[Body] | _Corpse[Body]]] = []
+        self._order = itertools.count()
+        self._dead_in_a_row = 0  # the longest row of the current round, until something is done
+        self._log = _log.bind(stage=name)
+
+    def step(self) -> bool:
+        """One round: what is due again, then what is new; False where there was nothing to do.
+
+        Waits up to `patience_s` for new messages.
+
+        Raises:
+            TooManyDeadLettersError: stop the worker.
+            PositionLostError: stop this stage; its cluster must be rebuilt.
+        """
+        if self._rest.goes_on():
+            return False
+        try:
+            work = self._due()
+            if not work and self._has_room():
+                work = self._poll(self._patience())
+            for item in work:
+                if isinstance(item, _Corpse):
+                    self._bury(item)
+                else:
+                    self._attempt(item)
+            settled = self._settle()
+        except PositionLostError as error:
+            raise PositionLostError(f"{self._lost} ({error})") from error
+        except QueueUnavailableError as error:
+            # Neither polled nor committed: nothing is lost, and a later round tries again.
+            wait_s = self._rest.failed()
+            self._log.warning("queue.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            return False
+        self._rest.ended()
+        if self._dead_in_a_row >= self._policy.dead_in_a_row:
+            raise TooManyDeadLettersError(
+                f"{self.name}: {self._dead_in_a_row} messages in a row could not be done; stopped so that the queue is "
+                "not drained into the dead letters (see: feedctl dead list). Nothing was lost"
+            )
+        return bool(work) or settled
+
+    def idle(self) -> bool:
+        """Whether nothing that was polled is still to be done or to be committed."""
+        return not self._lots
+
+    def close(self) -> None:
+        """Leaves the group; what is not committed comes again to whoever reads next."""
+        self._consumer.close()
+
+    def _has_room(self) -> bool:
+        unfinished = [lot for lot in self._lots if lot.waiting]
+        return (
+            sum(lot.waiting for lot in unfinished) < self._in_flight
+            and sum(lot.size for lot in unfinished) < self._in_flight_bytes
+        )
+
+    def _patience(self) -> float:
+        if not self._later:
+            return self._patience_s
+        return min(self._patience_s, max(0.0, self._later[0][0] - self._clock()))
+
+    def _due(self) -> list[_Group[Body] | _Corpse[Body]]:
+        now = self._clock()
+        due = []
+        while self._later and self._later[0][0] <= now:
+            due.append(heapq.heappop(self._later)[2])
+        return due
+
+    def _poll(self, timeout_s: float) -> list[_Group[Body] | _Corpse[Body]]:
+        messages = self._consumer.poll(self._batch, timeout_s)
+        if not messages:
+            return []
+        lot: _Lot[Body] = _Lot(
+            {message.partition: message.offset + 1 for message in messages},
+            size=sum(len(message.value) for message in messages),
+        )
+        self._lots.append(lot)
+        group: _Group[Body] = _Group([])
+        corpses: list[_Group[Body] | _Corpse[Body]] = []
+        for message in messages:
+            try:
+                body = self._decode(message.value)
+            except MalformedError as error:
+                corpses.append(_Corpse(lot, message, error.reason, str(error)))
+                continue
+            if isinstance(body, Tick):
+                lot.ticks.append((message.partition, body))
+            else:
+                group.items.append((lot, message, body))
+        lot.waiting = len(group.items) + len(corpses)
+        return [*corpses, group] if group.items else corpses
+
+    def _attempt(self, group: _Group[Body]) -> None:
+        try:
+            self._handle([body for _, _, body in group.items])
+        except _NOT_NOW as error:
+            group.failures += 1
+            if len(group.items) == 1 or group.failures < self._policy.split_after or not self._some_can_be_done(group):
+                self._try_later(group, error)
+                return
+            for half in self._halves(group):
+                self._try_later(half, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the messages beside it (rule 12)
+            if len(group.items) > 1:
+                # One of them is the cause: halving finds it in a few rounds, and the others are done on the way.
+                for half in self._halves(group):
+                    self._attempt(half)
+            else:
+                self._failed(group, error)
+        else:
+            self._dead_in_a_row = 0
+            for lot, _, _ in group.items:
+                lot.waiting -= 1
+
+    def _some_can_be_done(self, group: _Group[Body]) -> bool:
+        """Tries a few messages alone. If one of them can be done, only some rows are unavailable, and smaller groups
+        set free the others; where nothing can be done they would only make the work slower when it can be again.
+        """
+        self._rng.shuffle(group.items)
+        for _ in range(min(_PROBES, len(group.items) - 1)):
+            lot, _, body = group.items[0]
+            try:
+                self._handle([body])
+            except Exception:  # noqa: BLE001 - it stays in the group, where it is tried again
+                group.items.append(group.items.pop(0))
+                continue
+            self._dead_in_a_row = 0
+            lot.waiting -= 1
+            del group.items[0]
+            return True
+        return False
+
+    def _failed(self, group: _Group[Body], error: Exception) -> None:
+        group.failures += 1
+        group.faults += 1
+        [(lot, message, _)] = group.items
+        if isinstance(error, _NEVER):
+            self._bury(_Corpse(lot, message, "refused", str(error)))
+        elif group.faults >= self._policy.attempts:
+            self._bury(_Corpse(lot, message, "failed", "".join(traceback.format_exception(error))))
+        else:
+            self._try_later(group, error)
+
+    def _halves(self, group: _Group[Body]) -> list[_Group[Body]]:
+        middle = len(group.items) // 2
+        halves = (group.items[:middle], group.items[middle:])
+        return [_Group(items, group.failures) for items in halves if items]
+
+    def _try_later(self, work: _Group[Body] | _Corpse[Body], error: Exception) -> None:
+        wait_s = self._policy.wait_s(max(1, work.failures), self._rng)
+        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), work))
+        # Ever more rarely: what is away for a day fills no log.
+        log = self._log.warning if work.failures.bit_count() == 1 else self._log.debug
+        log("messages.retry", failures=work.failures, wait_s=round(wait_s, 3), error=f"{type(error).__name__}: {error}")
+
+    def _bury(self, corpse: _Corpse[Body]) -> None:
+        message = corpse.message
+        try:
+            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
+        except QueueUnavailableError as error:
+            corpse.failures += 1
+            self._try_later(corpse, error)
+            return
+        corpse.lot.waiting -= 1
+        self._dead_in_a_row += 1
+        self._log.error(
+            "message.dead",
+            reason=corpse.reason,
+            partition=message.partition,
+            offset=message.offset,
+            detail=corpse.detail,
+        )
+
+    def _settle(self) -> bool:
+        """Commits the lots that are done, oldest first, and fires their ticks; True where there were any."""
+        positions: dict[int, int] = {}
+        while self._lots and not self._lots[0].waiting:
+            lot = self._lots[0]
+            while lot.ticks:
+                partition, tick = lot.ticks[0]
+                try:
+                    self._tick(tick, partition)
+                except _NOT_NOW as error:
+                    self._log.warning("tick.unavailable", error=str(error))
+                    self._commit(positions)
+                    return bool(positions)
+                lot.ticks.pop(0)
+            positions |= lot.positions
+            self._lots.popleft()
+        self._commit(positions)
+        return bool(positions)
+
+    def _commit(self, positions: dict[int, int]) -> None:
+        if positions:
+            self._consumer.commit(positions)

@@ -1,0 +1,247 @@
+"""Turns the configuration into ports and ports into a worker: the one place in this package that knows the adapters."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from feedstore.feeds import Limits, Progress, Replica
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
+from feedstore.serving import wiring as feedstore_wiring
+from feedstore.serving.config import Config
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.rocksdb import Access
+from workers.handlers import Expander, Writer
+from workers.handlers.expander import MAX_BATCH
+from workers.housekeeping import Housekeeper
+from workers.messages import Delivery, Hold, Task, decode_action, decode_delivery
+from workers.queue.embedded import EmbeddedQueue, open_dead_letters
+from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, DeadLetters, PositionLostError, Queue, QueueUnavailableError
+from workers.relay import Relay
+from workers.retry import RetryPolicy
+from workers.runtime import Loop, Worker
+from workers.stage import Stage
+
+REBUILDING_MS = 1
+"""The watermark of a cluster that is being rebuilt from nothing: nothing is known to have landed."""
+
+RELAY = "relay"
+EXPANDER = "expander"
+
+
+def writer_group(cluster: str) -> str:
+    """The consumer group that writes a cluster."""
+    return f"writer-{cluster}"
+
+
+def wall_ms() -> int:
+    """The clock of this machine, ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything that a worker works on. Tests wrap these to make them fail."""
+
+    follows: FollowStore
+    queue: Queue
+    dead: DeadLetters
+    replicas: dict[str, Replica]
+    opened: ExitStack = field(default_factory=ExitStack)
+
+    def close(self) -> None:
+        """Closes what was opened for them."""
+        self.opened.close()
+
+
+def open_ports(config: Config, access: Access, clock: Callable[[], int] = wall_ms) -> Ports:
+    """Opens the adapters of a home. access: `owner` for the one worker that writes the clusters, `beside` for anybody
+    else.
+
+    Raises:
+        ConfigError, FollowStoreUnavailableError, QueueUnavailableError: clusters are opened later, when they are used.
+    """
+    with ExitStack() as stack:
+        follows = feedstore_wiring.open_follows(config, clock)
+        stack.callback(follows.close)
+        path = config.path(config.queue, "embedded")
+        queue = EmbeddedQueue.open(path, clock)
+        stack.callback(queue.close)
+        dead = open_dead_letters(path)
+        stack.callback(dead.close)
+        replicas = {}
+        for cluster in config.clusters:
+            opened = feedstore_wiring.open_cluster(config, cluster.name, access)
+            stack.callback(opened.close)
+            replicas[cluster.name] = feedstore_wiring.replica(cluster.name, opened)
+        return Ports(follows, queue, dead, replicas, stack.pop_all())
+
+
+def create(config: Config) -> None:
+    """Makes every store of a home; what is there stays as it is.
+
+    Raises:
+        ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: done in part; do it again.
+    """
+    feedstore_wiring.create_follows(config)
+    path = config.path(config.queue, "embedded")
+    EmbeddedQueue.create(path, dict.fromkeys(TOPICS, config.partitions))
+    open_dead_letters(path).close()
+    for cluster in config.clusters:
+        feedstore_wiring.create_cluster(config, cluster.name)
+    queue = EmbeddedQueue.open(path, wall_ms)
+    try:
+        # From now on, what retention takes before a group has read it is noticed.
+        queue.consumer(ACTIONS, EXPANDER).close()
+        for cluster in config.clusters:
+            queue.consumer(DELIVERIES, writer_group(cluster.name)).close()
+    finally:
+        queue.close()
+
+
+def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None) -> Worker:
+    """A worker that runs everything: relay, expander, a writer for each cluster, housekeeping. writers: only these
+    clusters are written.
+    """
+    loops: list[Loop] = [
+        relay(ports, config),
+        expander(ports, config),
+        *(writer(ports, config, name) for name in (ports.replicas if writers is None else writers)),
+        housekeeper(ports, config),
+    ]
+    return Worker(loops)
+
+
+def relay(ports: Ports, config: Config) -> Relay:
+    return Relay(ports.follows, ports.queue, time.monotonic, config.tick_ms / 1_000)
+
+
+def expander(ports: Ports, config: Config) -> Loop:
+    handler = Expander(ports.follows, ports.queue, config.limits)
+    stage: Stage[Task] = Stage(
+        EXPANDER,
+        ACTIONS,
+        ports.queue.consumer(ACTIONS, EXPANDER),
+        decode_action,
+        ports.dead,
+        handle=handler.expand,
+        tick=lambda tick, _: handler.tick(tick),
+        policy=_policy(config),
+        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
+        clock=time.monotonic,
+        wall_ms=wall_ms,
+        batch=MAX_BATCH,
+        lost="actions were lost before they were expanded: rebuild every cluster",
+    )
+    return stage
+
+
+def writer(ports: Ports, config: Config, cluster: str) -> Loop:
+    replica = ports.replicas[cluster]
+    handler = _writer(ports, config.limits, replica)
+    partitions = ports.queue.partitions(DELIVERIES)
+    stage: Stage[Delivery | Hold] = Stage(
+        writer_group(cluster),
+        DELIVERIES,
+        ports.queue.consumer(DELIVERIES, writer_group(cluster)),
+        decode_delivery,
+        ports.dead,
+        handle=handler.write,
+        tick=partial(handler.tick, partitions=partitions),
+        policy=_policy(config),
+        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
+        clock=time.monotonic,
+        wall_ms=wall_ms,
+        lost=lost_message(cluster),
+    )
+    return stage
+
+
+def housekeeper(ports: Ports, config: Config) -> Housekeeper:
+    every_s = config.housekeeping_ms / 1_000
+    return Housekeeper(ports.follows, ports.queue, ports.replicas, config.limits, time.monotonic, every_s)
+
+
+def _writer(ports: Ports, limits: Limits, replica: Replica) -> Writer:
+    return Writer(replica.name, replica.feeds, Progress(replica.progress), ports.follows, ports.queue, limits)
+
+
+def _policy(config: Config) -> RetryPolicy:
+    return RetryPolicy(dead_in_a_row=config.dead_letters_in_a_row)
+
+
+def lost_deliveries(ports: Ports, cluster: str) -> bool:
+    """Whether messages are gone that this cluster's writer has not read (rule 8). Not in the writer's own process."""
+    consumer = ports.queue.consumer(DELIVERIES, writer_group(cluster))
+    try:
+        consumer.poll(1, 0)
+    except PositionLostError:
+        return True
+    finally:
+        consumer.close()
+    return False
+
+
+def lost_message(cluster: str) -> str:
+    return f"cluster {cluster} lost deliveries: rebuild it (feedctl rebuild --all --cluster {cluster})"
+
+
+def lags(ports: Ports) -> dict[str, int]:
+    """How much is left to do, by who has to do it: outbox rows for the relay, messages for the groups."""
+    found = {
+        RELAY: ports.follows.counts().outbox_unrelayed,
+        EXPANDER: ports.queue.lag(ACTIONS, EXPANDER),
+    }
+    return found | {writer_group(name): ports.queue.lag(DELIVERIES, writer_group(name)) for name in ports.replicas}
+
+
+def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
+    """Whether nothing is on its way: no outbox row to relay, and no group with anything left to do. clusters: only
+    these writers count.
+
+    What a later stage sends back to an earlier one (a refill) is on its way before the later stage commits, so that
+    looking at all of them twice, in their order, misses nothing.
+    """
+    names = list(ports.replicas if clusters is None else clusters)
+    return all(_quiet(ports, names) for _ in range(2))
+
+
+def _quiet(ports: Ports, clusters: Sequence[str]) -> bool:
+    if ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, EXPANDER):
+        return False
+    return not any(ports.queue.lag(DELIVERIES, writer_group(name)) for name in clusters)
+
+
+class UntilIdle:
+    """Says when everything that was recorded has landed, and the watermarks say so too: a last tick is sent after it.
+
+    clusters: asked for the names of those that are waited for; a cluster whose writer has ended is none of them.
+    yes: what it said last.
+    """
+
+    def __init__(self, ports: Ports, config: Config, clusters: Callable[[], Iterable[str]]) -> None:
+        self._ports = ports
+        self._relay = relay(ports, config)
+        self._clusters = clusters
+        self._settled_ms: int | None = None
+        self.yes = False
+
+    def __call__(self) -> bool:
+        try:
+            self.yes = self._landed()
+        except (FollowStoreUnavailableError, QueueUnavailableError, UnavailableError):
+            self.yes = False  # the loops say what is unavailable, and go on trying
+        return self.yes
+
+    def _landed(self) -> bool:
+        if self._settled_ms is None:
+            if idle(self._ports, self._clusters()):
+                self._settled_ms = self._relay.tick()
+            return False
+        return all(self._passed(name, self._settled_ms) for name in self._clusters())
+
+    def _passed(self, cluster: str, settled_ms: int) -> bool:
+        mark = Progress(self._ports.replicas[cluster].progress).watermark()
+        return mark is not None and mark >= settled_ms
