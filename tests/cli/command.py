@@ -1,0 +1,94 @@
+"""A command line for tests: in this process where that is enough, in one of its own where processes matter."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from feedstore.serving import config as configuration
+from workers import wiring
+from workers.cli import main
+from workers.wiring import Ports
+
+DEADLINE_S = 60.0
+
+
+def eventually(holds: Callable[[], Any], what: str) -> Any:
+    """What `holds` returns, once that is true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        if found := holds():
+            return found
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Cli:
+    """feedctl on one home."""
+
+    home: Path
+
+    def __call__(self, *words: object, code: int | None = 0, stdin: str | bytes | None = None) -> Result:
+        result = CliRunner().invoke(main, ["--home", str(self.home), *map(str, words)], input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        if code is not None:
+            assert result.exit_code == code, f"{words}: exit {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        return result
+
+    def json(self, *words: object, code: int | None = 0) -> Any:
+        return json.loads(self(*words, "--json", code=code).stdout.splitlines()[-1])
+
+    def feed(self, user: int) -> list[int]:
+        return [pin for pin, _ in self.json("feed", user, "--limit", 1000)["entries"]]
+
+    def export(self, cluster: str) -> dict[int, list[list[int]]]:
+        lines = [json.loads(line) for line in self("export", "--cluster", cluster).stdout.splitlines()]
+        return {line["user"]: line["entries"] for line in lines}
+
+    def work(self) -> None:
+        self("--log-level", "error", "work", "--until-idle")
+
+    def set(self, key: str, value: str) -> None:
+        """Changes a line of feed.toml."""
+        file = self.home / configuration.FILE_NAME
+        text, count = re.subn(rf"^{key} = \S+", f"{key} = {value}", file.read_text(), flags=re.MULTILINE)
+        assert count == 1
+        file.write_text(text)
+
+    @contextmanager
+    def ports(self, **arguments: Any) -> Iterator[Ports]:
+        config = configuration.load(self.home, {})
+        with closing(wiring.open_ports(config, arguments.pop("access", "beside"), **arguments)) as ports:
+            yield ports
+
+    def spawn(self, *words: object, **popen: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", "from workers.cli import main; main()", "--home", str(self.home)]
+        return subprocess.Popen(
+            [*command, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}, **popen
+        )
+
+    @contextmanager
+    def worker(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker in a process of its own, which is running."""
+        process = self.spawn("work")
+        try:
+            eventually(
+                lambda: process.poll() is not None or self.json("status", code=None)["worker"], "the worker runs"
+            )
+            assert process.poll() is None, process.communicate()[1].decode()
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()

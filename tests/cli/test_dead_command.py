@@ -1,0 +1,129 @@
+"""Messages that nobody can read: the good ones flow, the bad ones are kept with their reasons (rule 12)."""
+
+import json
+
+import pytest
+
+from feedstore.domain import Pin, PinSaved
+from tests.cli.command import Cli
+from workers.messages import Task, encode_action
+from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES
+from workers.redeliver import SET_ASIDE
+
+GOOD = encode_action(Task(PinSaved(Pin(60, 2, 20, 3_000), 1_000)))
+BAD = {
+    "truncated": (GOOD[:-9], "not_json"),
+    "oversized": (b'{"v":1,"pad":"' + b"x" * (MAX_MESSAGE_BYTES - 20) + b'"}', "malformed"),
+    "wrongly typed": (GOOD.replace(b'"pin":60', b'"pin":"60"'), "malformed"),
+    "of another version": (b'{"v":2,"body":{"type":"task"}}', "unknown_version"),
+    "of another kind": (b'{"v":1,"body":{"type":"delivery"}}', "malformed"),
+    "empty": (b"", "not_json"),
+    "zero bytes": (bytes(40), "not_json"),
+}
+
+
+def letters(cli: Cli) -> list[dict[str, object]]:
+    return [json.loads(line) for line in cli("dead", "list", "--json").stdout.splitlines()]
+
+
+def test_rule_12_one_bad_message_in_ten_stops_nobody(filled: Cli) -> None:
+    with filled.ports() as ports:
+        for number, (value, _) in enumerate(BAD.values()):
+            # Good tasks are recorded actions, as the relay would send them.
+            for pin in range(100 + 9 * number, 109 + 9 * number):
+                action = Task(PinSaved(Pin(pin, 2, 20, pin), ports.follows.now()))
+                ports.queue.publish(ACTIONS, [encode_action(action)])
+            ports.queue.publish(ACTIONS, [value])
+    filled.work()
+
+    found = letters(filled)
+    assert [letter["reason"] for letter in found] == [reason for _, reason in BAD.values()]
+    assert {letter["group"] for letter in found} == {"expander"}
+    assert set(range(100, 100 + 9 * len(BAD))) <= set(filled.feed(1))
+    assert filled.json("status", code=1)["dead_letters"] == len(BAD)
+
+
+def test_rule_12_with_only_bad_messages_the_worker_stops_instead_of_draining_the_queue(filled: Cli) -> None:
+    filled.set("dead_letters_in_a_row", "10")
+    with filled.ports() as ports:
+        for number in range(50):
+            ports.queue.publish(DELIVERIES, [b'{"v":9,"number":%d}' % number])
+
+    result = filled("--log-level", "error", "work", "--until-idle", code=1)
+
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert "messages in a row could not be done; stopped" in last
+    assert "feedctl dead list" in last
+    status = filled.json("status", code=1)
+    assert status["groups"]["writer-a"] + status["groups"]["writer-b"] > 0 or status["dead_letters"] <= 100
+
+
+def test_list_and_show(filled: Cli) -> None:
+    with filled.ports() as ports:
+        ports.queue.publish(ACTIONS, [b"nonsense"])
+    filled.work()
+
+    listed = filled("dead", "list")
+    assert "not_json" in listed.stdout
+    assert "1 dead letter" in listed.stderr
+    [letter] = letters(filled)
+    shown = filled("dead", "show", letter["id"])
+    assert "nonsense" in shown.stdout
+    assert filled.json("dead", "show", letter["id"])["value_base64"] == "bm9uc2Vuc2U="
+    assert "no dead letter 99" in filled("dead", "show", 99, code=1).stderr
+
+
+def test_what_this_program_cannot_read_is_not_sent_again(filled: Cli) -> None:
+    with filled.ports() as ports:
+        ports.queue.publish(ACTIONS, [b"nonsense"])
+    filled.work()
+
+    assert "stays: not_json" in filled("dead", "retry", "--all", code=1).stderr
+    assert len(letters(filled)) == 1
+    filled("dead", "drop", "--all")
+    assert letters(filled) == []
+    filled.json("status")
+
+
+def bury(cli: Cli, value: bytes = GOOD, group: str = "expander") -> int:
+    with cli.ports() as ports:
+        ports.dead.bury(ACTIONS, group, "failed", "it was a full moon", 1, value)
+        return ports.dead.letters(0, 10)[-1].id
+
+
+def test_a_letter_that_can_be_done_now_is_sent_again_as_it_was(filled: Cli) -> None:
+    filled("save-pin", 60, "--owner", 2, "--board", 20, "--created-ms", 3_000)
+    filled.work()
+    letter_id = bury(filled)
+
+    assert "1 sent again" in filled("dead", "retry", letter_id).stderr
+
+    assert letters(filled) == []
+    with filled.ports() as ports:
+        consumer = ports.queue.consumer(ACTIONS, "test")
+        assert consumer.poll(10_000, 0)[-1].value == GOOD
+        consumer.close()
+    filled.work()
+    assert filled.feed(1)[0] == 60
+
+
+def test_a_retry_that_was_interrupted_is_repeated(filled: Cli) -> None:
+    """Between its steps the letter stands under another name; it is never gone before its message is out."""
+    bury(filled, group=SET_ASIDE + "expander")
+
+    assert "1 sent again" in filled("dead", "retry", "--all").stderr
+    assert letters(filled) == []
+
+
+@pytest.mark.parametrize("words", [["retry"], ["drop"], ["retry", 1, "--all"]])
+def test_either_ids_or_all(filled: Cli, words: list[object]) -> None:
+    assert "either ids or --all" in filled("dead", *words, code=2).stderr
+
+
+def test_an_unknown_id_is_refused_before_anything_is_done(filled: Cli) -> None:
+    letter_id = bury(filled)
+
+    filled("dead", "drop", letter_id, 99, code=1)
+
+    assert len(letters(filled)) == 1

@@ -1,0 +1,68 @@
+"""The demonstration: what it says is checked, and it says so where something does not hold."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.command import Cli
+from workers import graph
+from workers.cli import main
+from workers.graph import Shape
+from workers.verify import Difference, Verifier
+
+CLAIMS = 6
+
+
+def test_every_promise_holds_on_a_small_graph(tmp_path: Path) -> None:
+    cli = Cli(tmp_path / "kept")
+
+    said = cli("demo", "--users", 60, "--count", 1_500, "--seed", 7)
+
+    assert said.stdout.count("\N{CHECK MARK}") == CLAIMS
+    assert "Everything held" in said.stdout
+    assert "kept in" in said.stderr
+    assert "no difference" in cli("verify").stderr
+    assert cli.export("a") == cli.export("b") != {}
+
+
+def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    file = tmp_path / "actions.jsonl"
+    lines = [json.dumps(graph.line(action, 5)) for action in graph.actions(Shape(40, 1_200, 3), 1_000, 9_000)]
+    file.write_text("\n".join(lines))
+
+    result = CliRunner().invoke(main, ["demo", "--actions", str(file)])
+
+    assert result.exit_code == 0, result.stderr
+    assert "1,200 actions recorded" in result.stdout
+    assert list((tmp_path / "tmp").glob("feed-demo-*")) == []
+
+
+def test_a_promise_that_does_not_hold_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Verifier, "differences", lambda self, users: iter([Difference(1, "a", "extra", 2, 3)]))
+
+    result = Cli(tmp_path / "home")("demo", "--users", 60, "--count", 1_500, "--seed", 7, code=1)
+
+    assert "this does not hold" in result.stderr
+    assert "Everything held" not in result.stdout
+
+
+def test_the_graph_is_the_same_for_the_same_seed_and_skewed() -> None:
+    shape = Shape(users=500, actions=20_000, seed=1)
+    made = list(graph.actions(shape, 1, 1_000_000))
+
+    assert made == list(graph.actions(shape, 1, 1_000_000))
+    assert made != list(graph.actions(Shape(500, 20_000, 2), 1, 1_000_000))
+    assert len(made) == 20_000
+    kinds = Counter(type(action).__name__ for action in made)
+    assert set(kinds) == {"Follow", "Unfollow", "SavePin", "DeletePin"}
+    owners = Counter(action.pin.owner for action in made if hasattr(action, "pin") and not isinstance(action.pin, int))
+    most = sum(count for _, count in owners.most_common(50))
+    assert most > 0.2 * sum(owners.values())

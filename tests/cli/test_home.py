@@ -1,0 +1,192 @@
+"""init, feed.toml and its environment, and the lock of a home."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.command import Cli
+from workers.cli import main
+
+
+def test_init_makes_a_home_once(empty: Cli) -> None:
+    empty("init", "--cap", 7, "--slack", 3)
+
+    assert "cap = 7 " in (empty.home / "feed.toml").read_text()
+    assert "slack = 3 " in (empty.home / "feed.toml").read_text()
+    before = sorted(str(path) for path in empty.home.rglob("*"))
+    assert "there is a home already" in empty("init", code=2).stderr
+    assert sorted(str(path) for path in empty.home.rglob("*")) == before
+
+
+def test_an_interrupted_init_can_be_repeated(empty: Cli) -> None:
+    empty("init")
+    (empty.home / "feed.toml").unlink()  # it is written last
+
+    empty("init")
+
+    assert empty.json("status")["idle"]
+
+
+def test_a_home_that_is_missing_says_how_to_make_one(empty: Cli) -> None:
+    for words in (
+        ["feed", 1],
+        ["status"],
+        ["work"],
+        ["follow", 1, "--user", 2],
+        ["verify"],
+        ["trim"],
+        ["dead", "list"],
+    ):
+        result = empty(*words, code=2)
+        assert f"feedctl --home {empty.home} init" in result.stderr
+        assert not empty.home.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("cap = [", "not valid TOML"),
+        ("\x00", "not valid TOML"),
+        ("", "missing required field `feed`"),
+    ],
+)
+def test_a_corrupt_configuration_is_a_clear_error(cli: Cli, text: str, complaint: str) -> None:
+    (cli.home / "feed.toml").write_text(text)
+
+    stderr = cli("status", code=2).stderr
+
+    assert complaint in stderr
+    assert str(cli.home / "feed.toml") in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("cap", "0", "feed.cap"),
+        ("cap", '"many"', "feed.cap"),
+        ("action_age", '"4d"', "purge_window"),
+        ("tick", '"soon"', "worker.tick"),
+    ],
+)
+def test_a_bad_value_is_named(cli: Cli, key: str, value: str, complaint: str) -> None:
+    cli.set(key, value)
+
+    assert complaint in cli("status", code=2).stderr
+
+
+def test_an_unknown_key_is_refused(cli: Cli) -> None:
+    file = cli.home / "feed.toml"
+    file.write_text(file.read_text().replace("slack =", "slakc ="))
+
+    assert "slakc" in cli("status", code=2).stderr
+
+
+def test_the_environment_overrides(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEED_LIMITS_PURGE_WINDOW", "1d")
+    assert "purge_window" in cli("status", code=2).stderr
+
+    monkeypatch.setenv("FEED_LIMITS_PURGE_WINDOW", "9d")
+    cli("status")
+
+
+def test_feed_home_is_the_default_home(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEED_HOME", str(cli.home))
+
+    assert CliRunner().invoke(main, ["status"]).exit_code == 0
+
+
+def test_help_has_examples_for_every_command() -> None:
+    assert "Exit codes" in CliRunner().invoke(main, ["--help"]).stdout
+    groups = [([name], command) for name, command in main.commands.items()]
+    for words, command in groups:
+        groups += [([*words, name], inner) for name, inner in getattr(command, "commands", {}).items()]
+        said = CliRunner().invoke(main, [*words, "--help"]).stdout
+        assert "Examples:" in said, words
+        assert f"feedctl {words[0]}" in said or f"feedctl --home /srv/feed {words[0]}" in said, words
+
+
+@pytest.mark.processes
+def test_a_second_worker_is_refused_and_told_who_holds_the_home(cli: Cli) -> None:
+    with cli.worker() as worker:
+        stderr = cli("work", code=3).stderr
+
+        assert f"pid {worker.pid}" in stderr
+        assert cli.json("status")["worker"] == {"pid": worker.pid}
+    assert cli.json("status")["worker"] is None
+
+
+@pytest.mark.processes
+def test_a_killed_worker_leaves_the_home_free(cli: Cli) -> None:
+    with cli.worker() as worker:
+        worker.kill()
+        worker.wait()
+
+    cli.work()
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """A small file system of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system; permission bits would not stop root either")
+    path = tmp_path / "mounted"
+    path.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"this machine lets nobody mount a tmpfs: {made.stderr.decode().strip()}")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_read_only_home_is_a_clear_error(mounted: Path) -> None:
+    cli = Cli(mounted / "home")
+    cli("init")
+    subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
+
+    for words in (["work", "--until-idle"], ["follow", 1, "--user", 2], ["trim"], ["init"]):
+        result = cli(*words, code=None)
+        assert result.exit_code in (2, 3), words
+        assert result.stderr.startswith("Error: "), words
+        assert len(result.stderr.splitlines()) == 1, result.stderr
+    subprocess.run(["mount", "-o", "remount,rw", str(mounted)], check=True)
+    cli("follow", 1, "--user", 2)
+    cli.work()
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(mounted: Path) -> None:
+    cli = Cli(mounted / "home")
+    cli("init")
+    cli("follow", 1, "--user", 2)
+    saved = []
+    with (mounted / "ballast").open("wb") as ballast:
+        while True:
+            try:
+                ballast.write(bytes(65_536))
+                ballast.flush()
+            except OSError:
+                break
+    for pin in range(1, 200):
+        result = cli("save-pin", pin, "--owner", 2, "--board", 20, code=None)
+        if result.exit_code:
+            assert result.exit_code == 3
+            assert result.stderr.startswith("Error: ")
+            assert "Traceback" not in result.stderr
+            break
+        saved.append(pin)
+    else:
+        pytest.fail("the disk did not fill up")
+
+    (mounted / "ballast").unlink()
+    cli.work()
+
+    # What was refused may have been committed or not; what was acknowledged is there.
+    assert set(saved) <= set(cli.feed(1)) <= {*saved, pin}
+    cli("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", 1)
+    cli.work()
+    assert "no difference" in cli("verify").stderr

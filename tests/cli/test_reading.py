@@ -1,0 +1,149 @@
+"""feed, export, status, trim, and the same beside a running worker."""
+
+import json
+import signal
+
+import pytest
+
+from feedstore.domain import RefillAsked
+from tests.cli.command import Cli, eventually
+
+
+def test_feed_shows_pages(filled: Cli) -> None:
+    first = filled.json("feed", 1, "--limit", 4)
+    assert first["entries"] == [[6, 1_010], [5, 1_005], [4, 1_004], [3, 1_003]]
+    assert first["served_by"] == "a"
+    assert first["behind_ms"] >= 0
+
+    second = filled.json("feed", 1, "--limit", 4, "--cursor", first["cursor"])
+    assert second["entries"] == [[2, 1_002], [1, 1_001]]
+    assert second["cursor"] is None
+    assert second["returned"] == 6
+
+    human = filled("feed", 1)
+    assert human.stdout.splitlines()[0] == "1970-01-01 00:00:01.010  pin 6"
+    assert "6 entries, from a" in human.stderr
+
+
+def test_a_bad_cursor_is_usage(filled: Cli) -> None:
+    assert "cursor" in filled("feed", 1, "--cursor", "nonsense", code=2).stderr
+
+
+def test_a_user_without_a_feed_has_an_empty_one(filled: Cli) -> None:
+    assert filled.json("feed", 404)["entries"] == []
+
+
+def test_export_streams_users_ascending(filled: Cli) -> None:
+    filled("follow", 300, "--user", 2)
+    filled("follow", 40, "--board", 31)
+    filled.work()
+
+    for cluster in ("a", "b"):
+        lines = [json.loads(line) for line in filled("export", "--cluster", cluster).stdout.splitlines()]
+        assert [line["user"] for line in lines] == [1, 40, 300]
+        assert lines[1] == {"user": 40, "entries": [[6, 1_010]]}
+    assert "there are: a, b" in filled("export", "--cluster", "c", code=2).stderr
+
+
+def test_a_feed_ends_at_the_cap(empty: Cli) -> None:
+    empty("init", "--cap", 2, "--slack", 1)
+    empty("follow", 1, "--user", 2)
+    empty.work()
+    for pin in range(1, 6):
+        empty("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", pin)
+    empty.work()
+
+    assert empty.feed(1) == [5, 4]
+    assert empty.export("b") == {1: [[5, 5], [4, 4]]}
+    trimmed = json.loads(empty("trim", "--json").stdout.splitlines()[0])
+    assert trimmed == {"cluster": "a", "rows": 1, "trimmed": 2, "masked": 0, "markers": 0}
+    assert empty.feed(1) == [5, 4]
+    assert "no difference" in empty("verify").stderr
+
+
+def test_status_counts_and_says_how_far_each_cluster_is(filled: Cli) -> None:
+    status = filled.json("status")
+
+    assert status["counts"]["edges_active"] == 2
+    assert status["counts"]["pins"] == 7
+    assert status["groups"] == {"relay": 0, "expander": 0, "writer-a": 0, "writer-b": 0}
+    assert status["idle"]
+    assert status["worker"] is None
+    assert status["dead_letters"] == 0
+    for cluster in ("a", "b"):
+        assert status["clusters"][cluster]["error"] is None
+        assert status["clusters"][cluster]["behind_ms"] >= 0
+    filled("follow", 5, "--user", 2)
+    assert filled.json("status")["groups"]["relay"] == 1
+    assert "relay 1" in filled("status").stdout
+
+
+def test_a_cluster_that_is_gone_shows_in_status_and_the_other_one_serves(filled: Cli) -> None:
+    (filled.home / "data" / "a").rename(filled.home / "data" / "away")
+
+    status = filled.json("status", code=1)
+    assert "there is no cluster" in status["clusters"]["a"]["error"]
+    assert status["clusters"]["b"]["error"] is None
+    assert filled.json("feed", 1)["served_by"] == "b"
+    assert "there is no cluster" in filled("export", "--cluster", "a", code=3).stderr
+    assert not (filled.home / "data" / "a").exists()
+
+
+def test_a_feed_is_served_without_the_follow_store(filled: Cli) -> None:
+    (filled.home / "data" / "follows.db").rename(filled.home / "data" / "away.db")
+
+    result = filled("feed", 1, "--json")
+
+    assert [pin for pin, _ in json.loads(result.stdout)["entries"]] == [6, 5, 4, 3, 2, 1]
+    assert "no follow store" in result.stderr
+
+
+def test_rule_9_a_walk_that_ends_early_asks_for_a_refill(filled: Cli) -> None:
+    filled("feed", 1)
+
+    with filled.ports() as ports:
+        assert [(row.action.user, row.action.cluster) for row in ports.follows.unrelayed(9)] == [(1, None)]
+        assert isinstance(ports.follows.unrelayed(1)[0].action, RefillAsked)
+
+
+@pytest.mark.processes
+def test_beside_a_worker_reads_see_what_lands_and_actions_are_queued_to_it(filled: Cli) -> None:
+    with filled.worker() as worker:
+        filled("save-pin", 50, "--owner", 2, "--board", 20, "--created-ms", 5_000)
+        eventually(lambda: filled.feed(1)[:1] == [50], "the pin has landed")
+        eventually(lambda: filled.export("b")[1][0] == [50, 5_000], "in the other replica, too")
+        assert "no difference" in filled("verify").stderr
+
+        refused = filled("trim", code=3).stderr
+        assert f"pid {worker.pid}" in refused
+        assert "stop it first" in refused
+
+        asked = filled("rebuild", 1).stderr
+        assert f"the worker (pid {worker.pid}) does it" in asked
+        eventually(lambda: filled.json("status")["idle"], "the rebuild is done")
+
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    assert filled.feed(1)[:1] == [50]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_worker_gracefully(cli: Cli, number: signal.Signals) -> None:
+    with cli.worker() as worker:
+        worker.send_signal(number)
+        _, stderr = worker.communicate(timeout=60)
+
+    assert worker.returncode == 0
+    events = [json.loads(line) for line in stderr.decode().splitlines()]
+    assert sum(event["event"] == "loop.stopped" for event in events) == 5
+
+
+@pytest.mark.processes
+def test_logs_are_json_where_nobody_looks(cli: Cli) -> None:
+    process = cli.spawn("work", "--until-idle")
+    stdout, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert not stdout
+    assert {"event", "level", "timestamp", "loop"} <= set(json.loads(stderr.decode().splitlines()[0]))

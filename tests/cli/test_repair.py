@@ -1,0 +1,163 @@
+"""verify, rebuild, and a cluster that lost its deliveries or everything."""
+
+import json
+import shutil
+
+import pytest
+
+from feedstore.feeds import mutations
+from feedstore.serving import config as configuration
+from tests.cli.command import Cli
+from workers import wiring
+from workers.queue.port import ACTIONS, DELIVERIES
+
+
+def damage(cli: Cli, cluster: str) -> None:
+    """Takes pin 6 away from user 1, gives them pin 7, and gives pin 5 another time."""
+    with cli.ports(access="owner") as ports:
+        now_ms = ports.follows.now()
+        ports.replicas[cluster].feeds.apply(
+            [
+                mutations.remove([(1, now_ms)], [(6, 1_010), (5, 1_005)]),
+                mutations.put([(1, now_ms)], [(7, 1_020), (5, 999)]),
+            ]
+        )
+
+
+def test_verify_is_clean_where_all_is_well(filled: Cli) -> None:
+    assert json.loads(filled("verify", "--json").stdout) == {"users": 1, "entries": 6, "differences": 0, "suspects": 0}
+    assert "1 user, 6 entries compared: no difference" in filled("verify").stderr
+
+
+@pytest.mark.parametrize("cluster", ["a", "b"])
+def test_verify_names_each_difference(filled: Cli, cluster: str) -> None:
+    damage(filled, cluster)
+
+    lines = [json.loads(line) for line in filled("verify", "--json", code=1).stdout.splitlines()]
+
+    assert sorted((line["kind"], line["pin"]) for line in lines[:-1]) == [("differs", 5), ("extra", 7), ("missing", 6)]
+    assert {(line["user"], line["cluster"]) for line in lines[:-1]} == {(1, cluster)}
+    assert lines[-1]["differences"] == 3
+    human = filled("verify", code=1)
+    assert len(human.stdout.splitlines()) == 3
+    assert "3 differences" in human.stderr
+
+
+def test_verify_finds_feeds_of_users_that_nobody_knows(filled: Cli) -> None:
+    with filled.ports(access="owner") as ports:
+        ports.replicas["b"].feeds.apply([mutations.put([(404, 1)], [(6, 1_010)])])
+
+    assert "user 404" in filled("verify", code=1).stdout
+
+
+def test_verify_cannot_say_while_work_waits_for_a_worker(filled: Cli) -> None:
+    filled("save-pin", 50, "--owner", 2, "--board", 20)
+
+    assert "feedctl work --until-idle" in filled("verify", code=3).stderr
+
+
+def lose_deliveries(cli: Cli, cluster: str) -> None:
+    """Expands what was recorded, and lets a cluster's group pass over the deliveries."""
+    config = configuration.load(cli.home, {})
+    with cli.ports(access="owner") as ports:
+        relay, expander = wiring.relay(ports, config), wiring.expander(ports, config)
+        while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, wiring.EXPANDER):
+            relay.step()
+            expander.step()
+        expander.close()
+        consumer = ports.queue.consumer(DELIVERIES, wiring.writer_group(cluster))
+        while messages := consumer.poll(100, 0):
+            consumer.commit({message.partition: message.offset + 1 for message in messages})
+        consumer.close()
+
+
+@pytest.mark.parametrize("words", [[9, "--cluster", "b"], [9], ["--all"], ["--all", "--cluster", "b"]])
+def test_rebuild_brings_back_what_is_missing(filled: Cli, words: list[object]) -> None:
+    filled("follow", 9, "--user", 2)
+    lose_deliveries(filled, "b")
+    filled.work()
+    assert "5 differences" in filled("verify", code=1).stderr
+
+    filled("rebuild", *words)
+
+    assert "no difference" in filled("verify").stderr
+    assert filled.export("b") == filled.export("a")
+
+
+@pytest.mark.parametrize("words", [[], [1, "--all"], [1, "--cluster", "c"]])
+def test_rebuild_wants_somebody(filled: Cli, words: list[object]) -> None:
+    filled("rebuild", *words, code=2)
+
+
+@pytest.mark.parametrize("emptied", [True, False], ids=["emptied", "gone"])
+def test_a_cluster_that_was_deleted_is_made_anew(filled: Cli, emptied: bool) -> None:
+    """Also where what is queued for it would bring back entries whose markers are gone with the old cluster."""
+    shutil.rmtree(filled.home / "data" / "b")
+    if emptied:
+        (filled.home / "data" / "b").mkdir()
+    filled("unfollow", 1, "--board", 31)
+    filled("save-pin", 51, "--owner", 2, "--board", 20, "--created-ms", 2_000)
+    assert "rebuild --all" in filled("rebuild", 1, code=3).stderr
+
+    filled("rebuild", "--all", "--cluster", "b")
+
+    assert filled.export("b") == filled.export("a") == {1: [[51, 2_000], *([n, 1_000 + n] for n in (5, 4, 3, 2, 1))]}
+    assert "no difference" in filled("verify").stderr
+    status = filled.json("status")
+    assert status["clusters"]["b"]["behind_ms"] < 600_000
+
+
+def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cli) -> None:
+    filled("follow", 9, "--user", 2)
+    config = configuration.load(filled.home, {})
+    with filled.ports(access="owner") as ports:
+        # Everything is done but by b, and retention passes by what b has not read.
+        worker = wiring.worker(ports, config, writers=["a"])
+        worker.run(wiring.UntilIdle(ports, config, lambda: ["a"]))
+        assert ports.queue.expire(ports.follows.now() + 1) > 0
+
+    stderr = filled("--log-level", "critical", "work", "--until-idle", code=1).stderr
+    assert stderr.startswith("Error: cluster b lost deliveries: rebuild it")
+    status = filled.json("status", code=1)
+    assert status["clusters"]["b"]["error"].startswith("cluster b lost deliveries: rebuild it")
+    assert 9 in filled.export("a")
+    assert 9 not in filled.export("b")
+
+    filled("rebuild", "--all", "--cluster", "b")
+    assert filled.export("b") == filled.export("a")
+    assert "no difference" in filled("verify").stderr
+    filled.work()
+
+
+@pytest.mark.processes
+def test_a_cluster_is_not_made_anew_under_a_running_worker(filled: Cli) -> None:
+    shutil.rmtree(filled.home / "data" / "b")
+    with filled.worker() as worker:
+        stderr = filled("rebuild", "--all", "--cluster", "b", code=3).stderr
+
+        assert f"pid {worker.pid}" in stderr
+        assert "stop it first" in stderr
+    filled("rebuild", "--all", "--cluster", "b")
+    assert "no difference" in filled("verify").stderr
+
+
+@pytest.mark.processes
+def test_verify_beside_a_worker_names_only_what_outlasts_the_watermarks(filled: Cli) -> None:
+    damage(filled, "b")
+    with filled.worker():
+        for pin in range(100, 120):
+            filled("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", pin)
+        lines = [json.loads(line) for line in filled("verify", "--json", code=1).stdout.splitlines()]
+
+    assert sorted((line["kind"], line["pin"]) for line in lines[:-1]) == [("differs", 5), ("extra", 7), ("missing", 6)]
+
+
+@pytest.mark.processes
+def test_verify_gives_up_on_a_worker_that_does_not_get_on(filled: Cli) -> None:
+    damage(filled, "b")
+    filled.set("tick", '"1h"')  # the watermarks stand still
+    with filled.worker():
+        filled.json("status")
+        stderr = filled("verify", "--wait", "0", code=3).stderr
+
+    assert "still behind" in stderr

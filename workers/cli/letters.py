@@ -1,0 +1,164 @@
+"""dead list, show, retry, drop: what could not be done."""
+
+import base64
+import itertools
+import sys
+from collections.abc import Iterator
+
+import click
+
+from workers.cli.output import emit_json, note, plural, when
+from workers.cli.session import REFUSED, RefusedError, Session, json_option, pass_session
+from workers.queue.port import DeadLetter, DeadLetters
+from workers.redeliver import every_letter, redeliver
+
+_PAGE = 100
+
+
+@click.group()
+def dead() -> None:
+    """Lists, shows, sends again or drops what could not be done.
+
+    \b
+    Examples:
+      feedctl dead list
+      feedctl dead show 3
+      feedctl dead retry --all
+    """
+
+
+@dead.command(name="list")
+@click.option("--limit", type=click.IntRange(1), default=100, help="The most letters.  [default: 100]")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only letters with larger ids.")
+@json_option
+@pass_session
+def list_letters(session: Session, limit: int, after: int, *, as_json: bool) -> None:
+    """Lists dead letters, oldest first.
+
+    \b
+    Examples:
+      feedctl dead list
+      feedctl dead list --json | jq .reason
+    """
+    with session.ports("beside") as ports:
+        letters = _some(ports.dead, after, limit)
+        count = ports.dead.count()
+    for letter in letters:
+        if as_json:
+            emit_json(_described(letter))
+        else:
+            first = letter.detail.strip().rsplit("\n", 1)[-1]
+            click.echo(f"{letter.id:>6}  {when(letter.died_ms)}  {letter.group:<12} {letter.reason:<16} {first[:90]}")
+    if not as_json:
+        note(plural(count, "dead letter") + (f", {len(letters)} shown" if len(letters) < count else ""))
+
+
+@dead.command()
+@click.argument("letter_id", metavar="ID", type=click.IntRange(1))
+@json_option
+@pass_session
+def show(session: Session, letter_id: int, *, as_json: bool) -> None:
+    """Shows the dead letter ID: why it died, and the message itself.
+
+    \b
+    Examples:
+      feedctl dead show 3
+    """
+    with session.ports("beside") as ports:
+        letter = _letter(ports.dead, letter_id)
+    if as_json:
+        emit_json(_described(letter) | {"value_base64": base64.b64encode(letter.value).decode()})
+        return
+    click.echo(f"id      {letter.id}")
+    click.echo(f"died    {when(letter.died_ms)} UTC, in {letter.group} from {letter.topic}")
+    click.echo(f"reason  {letter.reason}")
+    click.echo(f"detail  {letter.detail}")
+    click.echo(f"value   {len(letter.value):,} bytes: {letter.value[:2_000]!r}")
+
+
+@dead.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1))
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@pass_session
+def retry(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:
+    """Sends dead letters to their topics again, as they were, and drops them.
+
+    Do it once what stopped them is mended. A message that this program still cannot read stays where it is, and the
+    exit status is 1.
+
+    \b
+    Examples:
+      feedctl dead retry 3
+      feedctl dead retry --all
+    """
+    stayed = 0
+
+    def stays(letter: DeadLetter, reason: str) -> None:
+        nonlocal stayed
+        stayed += 1
+        note(f"{letter.id}: stays: {reason}")
+
+    with session.ports("beside") as ports:
+        sent = redeliver(ports.queue, ports.dead, _chosen(ports.dead, ids, everything=everything), stays)
+    note(f"{sent:,} sent again" + (f", {stayed:,} stay" if stayed else ""))
+    if stayed:
+        sys.exit(REFUSED)
+
+
+@dead.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1))
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@pass_session
+def drop(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:
+    """Forgets dead letters. What they would have written is written by nothing else: see rebuild.
+
+    \b
+    Examples:
+      feedctl dead drop 3
+      feedctl dead drop --all
+    """
+    with session.ports("beside") as ports:
+        dropped = sum(ports.dead.drop(letter.id) for letter in _chosen(ports.dead, ids, everything=everything))
+    note(f"{dropped:,} dropped")
+
+
+def _chosen(dead_letters: DeadLetters, ids: tuple[int, ...], *, everything: bool) -> Iterator[DeadLetter]:
+    if everything == bool(ids):
+        raise click.UsageError("give either ids or --all")
+    if ids:
+        # All are looked up before anything is done to the first.
+        yield from [_letter(dead_letters, letter_id) for letter_id in ids]
+        return
+    last = max((letter.id for letter in every_letter(dead_letters)), default=0)
+    # What dies meanwhile is not meant.
+    yield from itertools.takewhile(lambda letter: letter.id <= last, every_letter(dead_letters))
+
+
+def _some(dead_letters: DeadLetters, after: int, limit: int) -> list[DeadLetter]:
+    found: list[DeadLetter] = []
+    while len(found) < limit and (page := dead_letters.letters(after, min(_PAGE, limit - len(found)))):
+        found += page
+        after = page[-1].id
+    return found
+
+
+def _letter(dead_letters: DeadLetters, letter_id: int) -> DeadLetter:
+    letter = dead_letters.letter(letter_id)
+    if letter is None:
+        raise RefusedError(f"there is no dead letter {letter_id}")
+    return letter
+
+
+def _described(letter: DeadLetter) -> dict[str, object]:
+    return {
+        "id": letter.id,
+        "topic": letter.topic,
+        "group": letter.group,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "died_ms": letter.died_ms,
+        "bytes": len(letter.value),
+    }
+
+
+COMMANDS = (dead,)

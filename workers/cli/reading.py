@@ -1,0 +1,117 @@
+"""feed, export: what readers get."""
+
+import contextlib
+import sys
+
+import click
+import msgspec
+
+from feedstore.feeds import MAX_PAGE, FeedReader, Page, entries_of, feeds_ascending
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.serving.feeds import Feeds
+from feedstore.serving.wiring import open_cluster, open_follows, replica
+from workers.cli.output import Progress, ago, emit_json, note, plural, when
+from workers.cli.session import ID, Session, json_option, pass_session
+from workers.wiring import wall_ms
+
+
+@click.command()
+@click.argument("user", type=ID)
+@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="The most entries.  [default: 25]")
+@click.option("--cursor", help="Where the page before this one ended.")
+@json_option
+@pass_session
+def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json: bool) -> None:
+    """Shows a page of the feed of USER, newest first.
+
+    It is read from the first cluster that answers.
+
+    \b
+    Examples:
+      feedctl feed 12
+      feedctl feed 12 --limit 100 --json
+    """
+    page = read_page(session, user, limit, cursor)
+    if as_json:
+        emit_json(
+            {
+                "user": user,
+                "entries": page.entries,
+                "cursor": page.cursor,
+                "returned": page.returned,
+                "served_by": page.served_by,
+                "behind_ms": page.behind_ms,
+            }
+        )
+        return
+    for pin, created_ms in page.entries:
+        click.echo(f"{when(created_ms)}  pin {pin}")
+    behind = "an unknown time" if page.behind_ms is None else f"at most {ago(page.behind_ms)}"
+    note(
+        f"feed of user {user}: {plural(len(page.entries), 'entry', 'entries')}, from {page.served_by}, {behind} behind"
+    )
+    if page.cursor is not None:
+        note(f"more: feedctl feed {user} --cursor {page.cursor}")
+
+
+def read_page(session: Session, user: int, limit: int, cursor: str | None) -> Page:
+    """A page, read beside a worker where one runs. Without a follow store there are pages as well."""
+    config = session.config
+    clusters = {each.name: open_cluster(config, each.name, "beside") for each in config.clusters}
+    try:
+        replicas = [replica(name, cluster) for name, cluster in clusters.items()]
+        reader = FeedReader(replicas, config.limits.cap, wall_ms)
+        try:
+            follows = open_follows(config, wall_ms)
+        except FollowStoreUnavailableError as error:
+            note(f"no follow store, so a feed that ends early is not refilled: {error}")
+            return reader.page(user, limit, cursor)
+        with contextlib.closing(follows):
+            return Feeds(reader, follows, config.limits.cap, config.refill_again_ms).page(user, limit, cursor)
+    finally:
+        for cluster in clusters.values():
+            cluster.close()
+
+
+_LINES_AT_ONCE = 200
+
+
+@click.command()
+@click.option("--cluster", required=True, help="The name of the cluster.")
+@pass_session
+def export(session: Session, cluster: str) -> None:
+    """Writes every feed of a cluster: a line of JSON for each user who has one, users ascending.
+
+    \b
+      {"user":1,"entries":[[pin,created_ms],...]}
+
+    Entries stand newest first, up to the cap.
+
+    \b
+    Examples:
+      feedctl export --cluster a > feeds.jsonl
+    """
+    cap = session.config.limits.cap
+    opened = open_cluster(session.config, cluster, "beside")
+    progress = Progress("export")
+    encoder = msgspec.json.Encoder()
+    out = sys.stdout.buffer
+    lines: list[dict[str, object]] = []
+    users = 0
+    try:
+        for user, columns in feeds_ascending(opened.table("following_feed"), cap):
+            lines.append({"user": user, "entries": entries_of(columns)})
+            users += 1
+            if len(lines) == _LINES_AT_ONCE:
+                out.write(encoder.encode_lines(lines))
+                lines.clear()
+                if progress.due():
+                    progress.show(f"{users:,} users")
+        out.write(encoder.encode_lines(lines))
+        out.flush()
+    finally:
+        progress.clear()
+        opened.close()
+
+
+COMMANDS = (feed, export)

@@ -1,0 +1,90 @@
+"""The command `feedctl` itself: the options of all commands, and what becomes of errors."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from feedstore.domain import InvalidValueError
+from feedstore.feeds import MalformedCursorError
+from feedstore.follows.port import FollowStoreError
+from feedstore.serving.config import ConfigError
+from feedstore.widecolumn import StoreError
+from workers.cli import acting, demonstrating, letters, reading, repairing, running, showing
+from workers.cli.output import Progress, configure_logs
+from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
+from workers.home import HomeBusyError
+from workers.queue.port import QueueError
+from workers.runtime import WorkerFailedError
+
+_FAILED: dict[type[Exception], type[click.ClickException]] = {
+    ConfigError: MisusedError,
+    InvalidValueError: MisusedError,
+    MalformedCursorError: MisusedError,
+    HomeBusyError: NotNowError,
+    FollowStoreError: NotNowError,
+    QueueError: NotNowError,
+    StoreError: NotNowError,
+    WorkerFailedError: RefusedError,
+}
+_EXPECTED = tuple(_FAILED)
+
+
+class _Feedctl(click.Group):
+    """Turns errors that have a name into one line and an exit code. Anything else is a bug, and shows its traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _EXPECTED as error:
+            Progress.clear_any()
+            failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
+            raise failed(str(error)) from error
+        finally:
+            Progress.clear_any()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
+
+@click.group(cls=_Feedctl, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=lambda: Path(os.environ.get("FEED_HOME") or ".feed"),
+    help="The directory of feed.toml and of the embedded stores.  [default: $FEED_HOME or ./.feed]",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error", "critical"]),
+    help="What is logged to stderr.  [default: info for work, warning for everything else]",
+)
+@click.version_option(package_name="feedstore", prog_name="feedctl")
+@click.pass_context
+def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
+    """Runs, watches and repairs following feeds.
+
+    Data goes to stdout, everything else to stderr.
+
+    \b
+    Exit codes:
+      0  done
+      1  something was found or refused: differences, bad lines, dead letters, a worker that failed
+      2  the command line or the configuration is wrong
+      3  not now: a store is unavailable, a worker holds the home, or an answer cannot be had yet
+
+    \b
+    Begin with:
+      feedctl init
+      feedctl replay actions.jsonl
+      feedctl work --until-idle
+      feedctl feed 12
+    """
+    ctx.obj = Session(home)
+    configure_logs(log_level or ("info" if ctx.invoked_subcommand == "work" else "warning"))
+
+
+for _module in (running, acting, reading, showing, repairing, letters, demonstrating):
+    for _command in _module.COMMANDS:
+        main.add_command(_command)

@@ -1,0 +1,156 @@
+"""init, work, trim."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import click
+
+from feedstore.follows.port import FollowStoreUnavailableError
+from workers import collector, home, wiring
+from workers.cli.output import Progress, emit_json, note, plural
+from workers.cli.session import NotNowError, Session, json_option, pass_session
+from workers.home import HomeBusyError
+from workers.queue.port import QueueUnavailableError
+from workers.runtime import Worker
+from workers.wiring import Ports
+
+
+@click.command()
+@click.option(
+    "--cap", type=click.IntRange(1, 100_000), help="Entries of a feed that a reader can reach.  [default: 1000]"
+)
+@click.option("--slack", type=click.IntRange(0, 100_000), help="Live entries that a trim keeps beyond.  [default: 250]")
+@pass_session
+def init(session: Session, cap: int | None, slack: int | None) -> None:
+    """Makes a home: feed.toml and the stores.
+
+    A home that is there is left alone. Everything else is set in feed.toml, or by the environment
+    (FEED_<SECTION>_<KEY>, for example FEED_LIMITS_ACTION_AGE=12h).
+
+    \b
+    Examples:
+      feedctl init
+      feedctl --home /srv/feed init --cap 500
+    """
+    config = home.create(session.home, os.environ, cap=cap, slack=slack)
+    note(
+        f"made {session.home}: cap {config.limits.cap}, clusters {', '.join(each.name for each in config.clusters)};"
+        f" edit {session.home / 'feed.toml'} to change it"
+    )
+
+
+@click.command()
+@click.option("--until-idle", is_flag=True, help="End when everything that was recorded has landed.")
+@pass_session
+def work(session: Session, *, until_idle: bool) -> None:
+    """Runs the queue workers: relay, expander, a writer for each cluster, housekeeping.
+
+    One worker holds a home. SIGTERM and SIGINT end it after its current step; what is not committed comes again.
+
+    \b
+    Examples:
+      feedctl work
+      feedctl work --until-idle
+    """
+    with session.lock(), session.ports("owner") as ports:
+        run_worker(session, ports, until_idle=until_idle)
+
+
+def run_worker(session: Session, ports: Ports, *, until_idle: bool) -> None:
+    """Works until a signal comes or, with `until_idle`, everything has landed. Raises WorkerFailedError."""
+    collector.relax()
+    worker = wiring.worker(ports, session.config)
+    if until_idle:
+        run_until_landed(session, ports, worker)
+    else:
+        _run(worker, ports, lambda: False)
+
+
+def run_until_landed(session: Session, ports: Ports, worker: Worker) -> None:
+    """Runs a worker until everything that was recorded has landed in the clusters that it writes.
+
+    Raises:
+        NotNowError: it was stopped before that.
+        WorkerFailedError: a part of it ended by itself.
+    """
+    landed = wiring.UntilIdle(ports, session.config, lambda: clusters_of(worker, ports))
+    _run(worker, ports, landed)
+    if not landed.yes:
+        raise NotNowError("stopped before everything had landed; nothing is lost: go on with feedctl work")
+
+
+def _run(worker: Worker, ports: Ports, ended: Callable[[], bool]) -> None:
+    progress = Progress("work", redraw_s=1.0)
+
+    def until() -> bool:
+        if progress.due():
+            _show_lags(progress, ports)
+        return ended()
+
+    with stopping(worker.stop):
+        worker.run(until)
+    progress.clear()
+
+
+def clusters_of(worker: Worker, ports: Ports) -> list[str]:
+    """The clusters that a worker still writes."""
+    running = worker.running()
+    return [name for name in ports.replicas if wiring.writer_group(name) in running]
+
+
+def _show_lags(progress: Progress, ports: Ports) -> None:
+    with contextlib.suppress(FollowStoreUnavailableError, QueueUnavailableError):
+        waiting = "  ".join(f"{name} {lag:,}" for name, lag in wiring.lags(ports).items())
+        progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")
+
+
+@contextlib.contextmanager
+def stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `stop`; a second one ends the process at once, as if it had been killed."""
+
+    def handle(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@click.command()
+@json_option
+@pass_session
+def trim(session: Session, *, as_json: bool) -> None:
+    """Trims every feed to cap + slack entries, and drops what is masked or expired.
+
+    A worker does this by itself, every so often (feed.toml: worker.housekeeping). While one holds the home, this
+    refuses.
+
+    \b
+    Examples:
+      feedctl trim
+    """
+    try:
+        with session.lock(), session.ports("owner") as ports:
+            for name in ports.replicas:
+                swept = wiring.housekeeper(ports, session.config).sweep(name)
+                if as_json:
+                    emit_json({"cluster": name, **vars(swept)})
+                else:
+                    click.echo(
+                        f"{name}: {plural(swept.rows, 'row')}, dropped {swept.trimmed:,} beyond the cap,"
+                        f" {swept.masked:,} masked, {plural(swept.markers, 'expired marker')}"
+                    )
+    except HomeBusyError as error:
+        raise HomeBusyError(
+            f"{error}; it trims by itself (feed.toml: worker.housekeeping). To trim now, stop it first", error.pid
+        ) from error
+
+
+COMMANDS = (init, work, trim)

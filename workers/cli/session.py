@@ -1,0 +1,75 @@
+"""What every command works with: the home, its configuration, its ports."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import click
+
+from feedstore.domain import MAX_ID
+from feedstore.serving import config as configuration
+from feedstore.serving.config import Config, ConfigError
+from feedstore.widecolumn.rocksdb import Access
+from workers import home, wiring
+from workers.wiring import Ports
+
+DONE, REFUSED, USAGE, NOT_NOW = 0, 1, 2, 3
+"""The exit codes; `feedctl --help` says what they mean."""
+
+
+class RefusedError(click.ClickException):
+    exit_code = REFUSED
+
+
+class MisusedError(click.ClickException):
+    exit_code = USAGE
+
+
+class NotNowError(click.ClickException):
+    exit_code = NOT_NOW
+
+
+ID = click.IntRange(1, MAX_ID)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for machines.")
+
+
+class Session:
+    """One call of the command line."""
+
+    def __init__(self, path: Path) -> None:
+        self.home = path
+
+    @cached_property
+    def config(self) -> Config:
+        """Raises ConfigError."""
+        return configuration.load(self.home, os.environ)
+
+    @contextlib.contextmanager
+    def ports(self, access: Access) -> Iterator[Ports]:
+        """The ports of the home, closed at the end. access: `owner` only inside `lock`."""
+        ports = wiring.open_ports(self.config, access)
+        try:
+            yield ports
+        finally:
+            ports.close()
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Holds the home as its one worker. Raises HomeBusyError."""
+        with home.worker_lock(self.config.home):
+            yield
+
+    def worker(self) -> int | None:
+        """The process id of the worker that holds the home (0: unknown), None where there is none."""
+        return home.worker_runs(self.home)
+
+    def refuse_unknown(self, cluster: str) -> None:
+        names = [each.name for each in self.config.clusters]
+        if cluster not in names:
+            raise ConfigError(f"no cluster {cluster!r}; there are: {', '.join(names)}")
+
+
+pass_session = click.make_pass_decorator(Session)
