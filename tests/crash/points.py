@@ -1,0 +1,133 @@
+"""The named crash points: before and after each durable step of a worker, and between the two replicas."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from feedstore.feeds import Replica
+from workers.queue.port import ACTIONS, Topic
+from workers.wiring import Ports
+
+FOLLOW_STEPS = {
+    method: f"follows.{method}"
+    for method in (
+        "record",
+        "mark_relayed",
+        "index_edges",
+        "index_pins",
+        "index_deletions",
+        "ask_refill",
+        "redate",
+    )
+}
+
+STEPS = (
+    *FOLLOW_STEPS.values(),
+    "publish.actions.task",
+    "publish.actions.tick",
+    "publish.deliveries.delivery",
+    "publish.deliveries.hold",
+    "publish.deliveries.tick",
+    "commit.expander",
+    "commit.writer-a",
+    "commit.writer-b",
+    "a.feeds.apply",
+    "b.feeds.apply",
+    "a.progress.apply",
+    "b.progress.apply",
+    "dead.bury",
+)
+BETWEEN = ("between.a.b", "between.b.a")
+"""One replica has applied a batch, the other has not applied any since the worker started."""
+
+POINTS = (*(f"{step}:{side}" for step in STEPS for side in ("before", "after")), *BETWEEN)
+
+
+class Trip:
+    """Kills its process at the n-th passage of a point."""
+
+    def __init__(self, point: str | None, nth: int, reached: Callable[[str], None]) -> None:
+        if point is not None and point not in POINTS:
+            raise ValueError(f"no such point: {point}")
+        self._point = point
+        self._left = nth
+        self._reached = reached
+        self._lock = threading.Lock()
+
+    def at(self, point: str) -> None:
+        if point != self._point:
+            return
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._reached(point)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, step: str, call: Callable[[], Any]) -> Any:
+        if self._point is not None and self._point.startswith("between."):
+            _, first, second = self._point.split(".")
+            if step == f"{second}.feeds.apply":
+                threading.Event().wait()  # until the process is killed
+            result = call()
+            if step == f"{first}.feeds.apply":
+                self.at(self._point)
+            return result
+        self.at(f"{step}:before")
+        result = call()
+        self.at(f"{step}:after")
+        return result
+
+
+class _Tripping:
+    """Stands in for a port: some of its methods are steps."""
+
+    def __init__(self, port: Any, trip: Trip, steps: dict[str, str]) -> None:
+        self._port = port
+        self._trip = trip
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        step = self._steps.get(name)
+        if step is None:
+            return method
+        return lambda *args, **kwargs: self._trip.around(step, lambda: method(*args, **kwargs))
+
+
+class _TrippingQueue(_Tripping):
+    def __init__(self, queue: Any, trip: Trip) -> None:
+        super().__init__(queue, trip, {})
+
+    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        if not values:
+            return
+        step = f"publish.{'actions' if topic == ACTIONS else 'deliveries'}.{_kind(values[0])}"
+        self._trip.around(step, lambda: self._port.publish(topic, values, partition))
+
+    def consumer(self, topic: Topic, group: str) -> Any:
+        return _Tripping(self._port.consumer(topic, group), self._trip, {"commit": f"commit.{group}"})
+
+
+def _kind(value: bytes) -> str:
+    return next(kind for kind in ("task", "delivery", "hold", "tick") if f'"body":{{"type":"{kind}"'.encode() in value)
+
+
+def tripping(ports: Ports, trip: Trip) -> Ports:
+    """The ports, with a trip at every durable step."""
+    return replace(
+        ports,
+        follows=_Tripping(ports.follows, trip, FOLLOW_STEPS),
+        queue=_TrippingQueue(ports.queue, trip),
+        dead=_Tripping(ports.dead, trip, {"bury": "dead.bury"}),
+        replicas={
+            name: Replica(
+                name,
+                _Tripping(replica.feeds, trip, {"apply": f"{name}.feeds.apply"}),
+                _Tripping(replica.progress, trip, {"apply": f"{name}.progress.apply"}),
+            )
+            for name, replica in ports.replicas.items()
+        },
+    )

@@ -1,0 +1,125 @@
+"""A process that records actions and works, until it is done or killed: `python -m tests.crash.victim SPEC.json`.
+
+What it was told is acknowledged it appends to a file that belongs to the harness; so the harness knows what must not be
+lost, whatever becomes of this process and of its home.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
+from feedstore.follows.port import ActionRefusedError, Request
+from feedstore.serving import config as configuration
+from tests.crash.points import Trip, tripping
+from workers import wiring
+from workers.home import worker_lock
+
+DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Spec:
+    """home, acks: paths. actions: in the order in which they are recorded, `together` at a time. point: where to die,
+    at its `nth` passage.
+    """
+
+    home: str
+    acks: str
+    actions: list[dict[str, object]]
+    together: int = 4
+    point: str | None = None
+    nth: int = 1
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> "Spec":
+        return cls(**json.loads(path.read_text()))
+
+
+def action_of(line: dict[str, object]) -> Action:
+    match line:
+        case {"type": "follow", "follower": int(follower), "kind": "user" | "board" as kind, "id": int(number)}:
+            return Follow(follower, Followee(kind, number))
+        case {"type": "unfollow", "follower": int(follower), "kind": "user" | "board" as kind, "id": int(number)}:
+            return Unfollow(follower, Followee(kind, number))
+        case {"type": "save", "pin": int(pin), "owner": int(owner), "board": int(board), "created_ms": int(created_ms)}:
+            return SavePin(Pin(pin, owner, board, created_ms))
+        case {"type": "delete", "pin": int(pin)}:
+            return DeletePin(pin)
+    raise ValueError(f"no action: {line}")
+
+
+def acknowledged(path: Path) -> list[int]:
+    """The numbers of the actions that were acknowledged."""
+    return [int(number) for number in _told(path, "ack")]
+
+
+def reached(path: Path) -> list[str]:
+    """The point at which a victim died."""
+    return _told(path, "reached")
+
+
+def _told(path: Path, what: str) -> list[str]:
+    """A line that was cut off tells nothing."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [line.split()[1] for line in lines if line.startswith(f"{what} ") and line.endswith("\n")]
+
+
+def run(spec: Spec) -> None:
+    """Records what is not acknowledged yet, and works until everything has landed."""
+    home = Path(spec.home)
+    file = os.open(spec.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    trip = Trip(spec.point, spec.nth, lambda point: os.write(file, f"reached {point}\n".encode()))
+    config = configuration.load(home, {})
+    with worker_lock(home), contextlib.closing(wiring.open_ports(config, "owner")) as real:
+        ports = tripping(real, trip)
+        worker = wiring.worker(ports, config)
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                worker.run()
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            known = set(acknowledged(Path(spec.acks)))
+            left = [number for number in range(len(spec.actions)) if number not in known]
+            while left:
+                some, left = left[: spec.together], left[spec.together :]
+                # Asked again with the same key, as a client does that got no answer.
+                requests = [Request(action_of(spec.actions[number]), f"action-{number}") for number in some]
+                for number, answer in zip(some, ports.follows.record(requests), strict=True):
+                    assert not isinstance(answer, ActionRefusedError), f"{spec.actions[number]}: {answer}"
+                    os.write(file, f"ack {number}\n".encode())
+                _wait(lambda: wiring.idle(ports) or bool(errors))
+            landed = wiring.UntilIdle(ports, config, lambda: ports.replicas)
+            _wait(lambda: landed() or bool(errors))
+        finally:
+            worker.stop()
+            thread.join()
+            os.close(file)
+        if errors:
+            raise errors[0]
+
+
+def _wait(until) -> None:  # noqa: ANN001
+    deadline = time.monotonic() + DEADLINE_S
+    while not until():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the work does not end")
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    run(Spec.load(Path(sys.argv[1])))

@@ -1,0 +1,137 @@
+"""A queue that misbehaves as much as its port allows: any order, any number of times."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from workers.messages import Hold, Tick, decode_action, decode_delivery
+from workers.queue.port import ACTIONS, DELIVERIES, Topic
+
+
+class Taken(NamedTuple):
+    """A message and its place in the topic."""
+
+    partition: int
+    offset: int
+    body: Any
+
+
+class Group:
+    """A consumer group: what it has not done, by partition and offset, and what may be delivered once more."""
+
+    def __init__(self, partitions: int) -> None:
+        self.undone: list[dict[int, Any]] = [{} for _ in range(partitions)]
+        self.done: list[Taken] = []
+        self.in_hand: dict[tuple[int, int], int] = {}
+        self.stuck: set[tuple[int, int]] = set()
+
+    def __bool__(self) -> bool:
+        return any(self.undone)
+
+    def waiting(self) -> list[Taken]:
+        """Everything but ticks, and what is stuck somewhere."""
+        return [
+            Taken(partition, offset, body)
+            for partition, messages in enumerate(self.undone)
+            for offset, body in messages.items()
+            if type(body) is not Tick and (partition, offset) not in self.stuck
+        ]
+
+    def ticks(self) -> Iterator[Taken]:
+        """The ticks that have nothing undone before them in their partition."""
+        for partition, messages in enumerate(self.undone):
+            for offset, body in messages.items():
+                if type(body) is Tick:
+                    yield Taken(partition, offset, body)
+                break
+
+    def take(self, rng: Random, most: int, again: float, latest_first: float) -> list[Taken]:
+        """A random batch in a random order: undone messages, some of them in another's hands as well, and with
+        probability `again` some that were done before.
+        """
+        waiting = self.waiting()
+        idle = [each for each in waiting if (each.partition, each.offset) not in self.in_hand]
+        if idle and rng.random() < 0.9:
+            waiting = idle
+        count = min(len(waiting), 1 + int(rng.random() * most))
+        if rng.random() < latest_first:
+            waiting = waiting[-count:]
+        taken = rng.sample(waiting, count)
+        if self.done and rng.random() < again:
+            old = self.done[int(rng.random() * len(self.done))]
+            if type(old.body) is not Tick:
+                # Its position went back: if its handler dies, it comes once more.
+                self.done.remove(old)
+                self.undone[old.partition][old.offset] = old.body
+                if old not in taken:
+                    taken.insert(int(rng.random() * (count + 1)), old)
+        return taken
+
+    def hold(self, taken: Sequence[Taken]) -> None:
+        for partition, offset, _ in taken:
+            self.in_hand[partition, offset] = self.in_hand.get((partition, offset), 0) + 1
+
+    def release(self, taken: Sequence[Taken]) -> None:
+        for partition, offset, _ in taken:
+            left = self.in_hand.pop((partition, offset), 1) - 1
+            if left:
+                self.in_hand[partition, offset] = left
+
+    def finish(self, taken: Sequence[Taken]) -> None:
+        for each in taken:
+            if self.undone[each.partition].pop(each.offset, None) is not None:
+                self.done.append(each)
+
+
+class Bag:
+    """Both topics, as `workers.queue.port.Queue` for handlers and as groups for the world."""
+
+    def __init__(self, rng: Random, actions: int, deliveries: int, clusters: Sequence[str]) -> None:
+        self._rng = rng
+        self._counts = {ACTIONS: actions, DELIVERIES: deliveries}
+        self._ends = {ACTIONS: [0] * actions, DELIVERIES: [0] * deliveries}
+        self.latest_first = 0.0
+        self.sticky = 0.0
+        self.expander = Group(actions)
+        self.writers = {cluster: Group(deliveries) for cluster in clusters}
+
+    def partitions(self, topic: Topic) -> int:
+        return self._counts[topic]
+
+    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        groups = [self.expander] if topic == ACTIONS else list(self.writers.values())
+        decode = decode_action if topic == ACTIONS else decode_delivery
+        ends = self._ends[topic]
+        for value in values:
+            body = decode(value)
+            chosen = int(self._rng.random() * len(ends)) if partition is None else partition
+            for group in groups:
+                group.undone[chosen][ends[chosen]] = body
+                if self.sticky and self._rng.random() < self.sticky:
+                    group.stuck.add((chosen, ends[chosen]))
+            ends[chosen] += 1
+
+    def loosen(self) -> None:
+        """One message that is stuck goes on."""
+        stuck = [group for group in (self.expander, *self.writers.values()) if group.stuck]
+        if stuck:
+            group = stuck[int(self._rng.random() * len(stuck))]
+            group.stuck.remove(self._rng.choice(sorted(group.stuck)))
+
+    def forget_before(self, now_ms: int, age_ms: int) -> int:
+        """Never again delivers what was done and whose action is older than an age. Returns the time of the oldest
+        action that waits.
+        """
+        oldest_ms = now_ms
+        for group in (self.expander, *self.writers.values()):
+            group.done = [each for each in group.done if now_ms - _action_ms(each.body) < age_ms]
+            for messages in group.undone:
+                oldest_ms = min(oldest_ms, *(_action_ms(body) for body in messages.values()), oldest_ms)
+        return oldest_ms
+
+
+def _action_ms(body: Any) -> int:
+    if isinstance(body, Hold | Tick):
+        return 2**63
+    committed_ms: int = body.action.committed_ms
+    return committed_ms

@@ -1,0 +1,203 @@
+"""A shard of the follow store in plain dictionaries: a simulation makes thousands of them. The rules are not here but
+in `feedstore.follows.recording` and `sharded`, which run as they are.
+"""
+
+from collections.abc import Callable, Sequence
+
+from feedstore.follows.port import Counts
+from feedstore.follows.shard import (
+    Changes,
+    Decide,
+    EdgeKey,
+    EdgeRow,
+    FollowerRow,
+    NewestFrom,
+    PinIndexRow,
+    PinRow,
+    Place,
+    Result,
+    Standing,
+    Wanted,
+)
+
+
+class MemoryShard:
+    """Implements `feedstore.follows.shard.Shard` (which see); agrees with the SQLite shard, seed by seed."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._latest_ms = 0
+        self._clocks: dict[int, int] = {}
+        self._edges: dict[EdgeKey, EdgeRow] = {}
+        self._boards: dict[int, int] = {}
+        self._pins: dict[int, PinRow] = {}
+        self._keys: dict[str, tuple[bytes, bytes | None, int]] = {}
+        self._refills: dict[tuple[int, str], int] = {}
+        self._outbox: dict[int, tuple[int, bytes]] = {}
+        self._unrelayed: dict[int, None] = {}
+        self._next_id = 1
+        self._followers: dict[Place, dict[int, FollowerRow]] = {}
+        self._pin_index: dict[Place, dict[int, PinIndexRow]] = {}
+
+    def now_ms(self) -> int:
+        return max(self._clock(), self._latest_ms)
+
+    def _standing(self, wanted: Wanted) -> Standing:
+        return Standing(
+            clocks={key: self._clocks[key] for key in wanted.clocks if key in self._clocks},
+            edges={key: self._edges[key] for key in wanted.edges if key in self._edges},
+            boards={key: self._boards[key] for key in wanted.boards if key in self._boards},
+            pins={key: self._pins[key] for key in wanted.pins if key in self._pins},
+            keys={key: self._keys[key][:2] for key in wanted.keys if key in self._keys},
+            refills={key: self._refills[key] for key in wanted.refills if key in self._refills},
+        )
+
+    def look(self, wanted: Wanted) -> tuple[int, Standing]:
+        return self.now_ms(), self._standing(wanted)
+
+    def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
+        self._latest_ms = now_ms = self.now_ms()
+        changes, result = decide(now_ms, self._standing(wanted))
+        self._write(changes, now_ms)
+        return result
+
+    def _write(self, changes: Changes, now_ms: int) -> None:
+        self._clocks |= changes.clocks
+        self._edges |= changes.edges
+        self._boards |= changes.boards
+        self._pins |= changes.pins
+        for key, row in changes.keys.items():
+            committed_ms = self._keys[key][2] if key in self._keys else now_ms
+            self._keys[key] = (*row, committed_ms)
+        self._refills |= changes.refills
+        for body in changes.outbox:
+            self._outbox[self._next_id] = (now_ms, body)
+            self._unrelayed[self._next_id] = None
+            self._next_id += 1
+
+    def settled_ms(self) -> int:
+        self._latest_ms = now_ms = self.now_ms()
+        oldest = next(iter(self._unrelayed), None)
+        return now_ms if oldest is None else min(now_ms, self._outbox[oldest][0])
+
+    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
+        return [(row, self._outbox[row][1]) for row in list(self._unrelayed)[:limit]]
+
+    def mark_relayed(self, ids: Sequence[int]) -> None:
+        for row in ids:
+            self._unrelayed.pop(row, None)
+
+    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
+        for row in rows:
+            index = self._followers.setdefault(row[:2], {})
+            stands = index.get(row[2])
+            if stands is None or row[3] > stands[3]:
+                index[row[2]] = row
+
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+        for row in rows:
+            index = self._pin_index.setdefault(row[:2], {})
+            stands = index.get(row[3])
+            if stands is not None:
+                saved_ms = max(row[6], stands[6])
+                deleted_ms = max(row[7] or 0, stands[7] or 0) or None
+                row = (*row[:6], saved_ms, deleted_ms)  # noqa: PLW2901 - the merged row takes its place
+            index[row[3]] = row
+
+    def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
+        rows: list[FollowerRow] = []
+        for after, kind, followee in places:
+            index = self._followers.get((kind, followee), {})
+            rows += [index[each] for each in sorted(index) if each > after and (tombstones or index[each][4])]
+        return rows[:limit]
+
+    def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
+        return [self._edges[key] for key in keys if key in self._edges]
+
+    def _edges_of(self, follower: int) -> list[EdgeRow]:
+        return [self._edges[key] for key in sorted(self._edges) if key[0] == follower]
+
+    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
+        since_ms = or_changed_since_ms
+        return [row for row in self._edges_of(follower) if row[4] or (since_ms is not None and row[5] >= since_ms)]
+
+    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
+        return [row for row in self._edges_of(follower) if row[5] >= since_ms]
+
+    def _live(self, place: Place) -> list[PinRow]:
+        rows = self._pin_index.get(place, {}).values()
+        return [
+            (pin, owner, board, created, saved, None) for _, _, created, pin, owner, board, saved, d in rows if not d
+        ]
+
+    def newest_pins(
+        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
+    ) -> list[list[PinRow]]:
+        return [
+            sorted(
+                (
+                    row
+                    for row in self._live((place.kind, place.followee))
+                    if row[4] < saved_before_ms
+                    and row[3] >= created_from_ms
+                    and (row[3] < place.created_ms or (row[3] == place.created_ms and row[0] > place.pin))
+                ),
+                key=lambda row: (-row[3], row[0]),
+            )[:limit]
+            for place in places
+        ]
+
+    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
+        rows = [row for row in self._live(place) if row[4] >= since_ms and (after is None or (row[4], row[0]) > after)]
+        return sorted(rows, key=lambda row: (row[4], row[0]))[:limit]
+
+    def pins(self, pins: Sequence[int]) -> list[PinRow]:
+        return [self._pins[pin] for pin in sorted(pins) if pin in self._pins]  # as the real one answers
+
+    def deletions(self, pins: Sequence[int]) -> dict[int, int]:
+        rows = [self._pins[pin] for pin in sorted(set(pins)) if pin in self._pins]
+        return {row[0]: row[5] for row in rows if row[5] is not None}
+
+    def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
+        return {board: self._boards[board] for board in boards if board in self._boards}
+
+    def users(self, after_user: int, limit: int) -> list[int]:
+        return sorted(user for user in self._clocks if user > after_user)[:limit]
+
+    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
+        rows = [row for key, row in sorted(self._edges.items()) if row[4]]
+        return [row for row in rows if first_user <= row[0] <= last_user]
+
+    def expire(self, purge_window_ms: int, limit: int) -> int:
+        self._latest_ms = now_ms = self.now_ms()
+        before_ms = now_ms - purge_window_ms
+        gone = 0
+        for index in self._followers.values():
+            for key in [key for key, row in index.items() if not row[4] and row[3] < before_ms][: limit - gone]:
+                del index[key]
+                gone += 1
+        for pins in self._pin_index.values():
+            for key in [key for key, row in pins.items() if row[7] and row[7] < before_ms][: limit - gone]:
+                del pins[key]
+                gone += 1
+        old = [row for row, (ms, _) in self._outbox.items() if ms < before_ms and row not in self._unrelayed]
+        for row in old[: limit - gone]:
+            del self._outbox[row]
+            gone += 1
+        for name in [name for name, key in self._keys.items() if key[2] < before_ms][: limit - gone]:
+            del self._keys[name]
+            gone += 1
+        for asked in [asked for asked, ms in self._refills.items() if ms < before_ms][: limit - gone]:
+            del self._refills[asked]
+            gone += 1
+        return gone
+
+    def counts(self) -> Counts:
+        active = sum(1 for row in self._edges.values() if row[4])
+        deleted = sum(1 for row in self._pins.values() if row[5] is not None)
+        return Counts(
+            active, len(self._edges) - active, len(self._boards), len(self._pins), deleted, len(self._unrelayed)
+        )
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,520 @@
+"""The guards of the design, each taken out: by other values in the handlers' modules, or by a port that lies."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from greenlet import getcurrent
+
+from feedstore.domain import Follow, Followed, Pin, RecordedAction, Unfollow, Unfollowed, board, user
+from feedstore.feeds import entries_of
+from feedstore.follows import recording
+from feedstore.follows.shard import Changes, FollowerRow, Standing
+from feedstore.widecolumn import Cell, Mutation, Put, memory, resolution
+from tests.simulation.bag import Group
+from tests.simulation.bag import Taken as Message
+from tests.simulation.memory_shard import MemoryShard
+from tests.simulation.world import GENERAL, Profile, World
+from workers.handlers import Writer, fanout
+from workers.handlers.backfill import Backfill
+from workers.handlers.purge import Purging
+from workers.messages import Delivery, Tick
+
+Patches = Sequence[tuple[object, str, Any]]
+
+
+def _nothing(_world: World) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A guard that is gone. rule: of DESIGN.md, section 4, which asks for it."""
+
+    name: str
+    rule: int
+    what: str
+    patched: Callable[[], Patches] = list
+    tampered: Callable[[World], None] = _nothing
+    profile: Profile = GENERAL
+
+    def patches(self) -> Patches:
+        return self.patched()
+
+    def tamper(self, world: World) -> None:
+        self.tampered(world)
+
+
+class _Lying:
+    """A port of which some methods are others."""
+
+    def __init__(self, port: Any, **methods: Callable[..., Any]) -> None:
+        self._port = port
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+class _Whatever:
+    """Equal to anything."""
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+# Clocks and timestamps
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _clock_per_edge() -> Patches:
+    real, last = recording._record_edge, {}
+
+    def record(action: Follow | Unfollow, now_ms: int, standing: Standing, changes: Changes) -> Followed | Unfollowed:
+        edge = (action.follower, action.followee)
+        standing.clocks[action.follower] = last.get(edge, 0)
+        recorded = real(action, now_ms, standing, changes)
+        last[edge] = recorded.ts
+        return recorded
+
+    return [(recording, "_record_edge", record)]
+
+
+def _pin_time_in_cells(world: World) -> None:
+    def skewed(mutation: Mutation) -> Iterable[Mutation]:
+        if not isinstance(mutation, Put):
+            return [mutation]
+        return [
+            Put([(row, max(ts, entry.created_ms)) for row, ts in mutation.rows], [column])
+            for column, entry in zip(mutation.columns, entries_of(mutation.columns), strict=True)
+        ]
+
+    for port in world.ports.values():
+        real = port.feeds.apply
+
+        def apply(batch: Sequence[Mutation], real: Any = real) -> None:
+            real([each for mutation in batch for each in skewed(mutation)])
+
+        port.feeds.apply = apply  # type: ignore[method-assign]
+
+
+def _marker_at_deletion(deleted_ms: int, rows: Sequence[tuple[int, int]], pin: Pin) -> Any:
+    return fanout.Block([(follower, deleted_ms) for follower, _ in rows], [(pin.pin, pin.created_ms)])
+
+
+def _put_wins(versions: Iterable[resolution.Version]) -> list[Cell]:
+    puts: dict[bytes, int] = {}
+    markers: dict[bytes, int] = {}
+    for column, timestamp, is_marker in versions:
+        newest = markers if is_marker else puts
+        newest[column] = max(timestamp, newest.get(column, 0))
+    return [Cell(column, ts) for column, ts in sorted(puts.items()) if ts >= markers.get(column, 0)]
+
+
+# Indexes and looks
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _overwrite(shard: MemoryShard, rows: Sequence[FollowerRow]) -> None:
+    for row in rows:
+        shard._followers.setdefault(row[:2], {})[row[2]] = row
+
+
+def _no_look_at_the_edge(world: World) -> None:
+    backfill = world.expander._backfill
+    backfill._follows = _Lying(  # type: ignore[assignment]
+        backfill._follows, edges=lambda keys: {key: world.follows.edges(keys) and _Whatever() for key in keys}
+    )
+
+
+def _no_look_at_deletions(handler: str) -> Callable[[World], None]:
+    def tamper(world: World) -> None:
+        owner = getattr(world.expander, handler)
+        owner._follows = _Lying(owner._follows, deletions=lambda _pins: {})
+
+    return tamper
+
+
+def _refill_without_index(world: World) -> None:
+    real = world.expander._backfill
+    blind = Backfill(
+        _Lying(world.follows, index_edges=lambda _edges: None),  # type: ignore[arg-type]
+        real._publish,
+        world.limits,
+    )
+    world.expander._backfill = SimpleNamespace(follow=real.follow, refill=blind.refill)  # type: ignore[assignment]
+
+
+def _index_late(handler: str, write: str, read: str) -> Callable[[World], None]:
+    """The index is written after the first read instead of before it."""
+
+    def tamper(world: World) -> None:
+        owner = getattr(world.expander, handler)
+        port, waiting = owner._follows, {}
+
+        def keep(rows: Any) -> None:
+            waiting[getcurrent()] = rows
+
+        def read_first(*args: Any, **named: Any) -> Any:
+            result = getattr(port, read)(*args, **named)
+            if getcurrent() in waiting:
+                getattr(port, write)(waiting.pop(getcurrent()))
+            return result
+
+        owner._follows = _Lying(port, **{write: keep, read: read_first})
+
+    return tamper
+
+
+def _no_tombstones(world: World) -> None:
+    handler = world.expander._fanout
+    port = handler._follows
+
+    def followers(followees: Any, after: Any, limit: int, *, tombstones: bool) -> Any:
+        assert isinstance(tombstones, bool)
+        return port.followers(followees, after, limit, tombstones=False)
+
+    handler._follows = _Lying(port, followers=followers)  # type: ignore[assignment]
+
+
+# Unfollows
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _always_complete() -> Patches:
+    real = Purging._listed
+
+    def listed(purging: Purging, action: Unfollowed, read_ms: int) -> tuple[dict[int, Pin], bool]:
+        return real(purging, action, read_ms)[0], True
+
+    return [(Purging, "_listed", listed)]
+
+
+def _nothing_recent(_purging: Purging, _followee: object, _since_ms: int) -> Iterator[Pin]:
+    return iter(())
+
+
+def _nothing_older() -> Patches:
+    real = Purging._listed
+
+    def listed(purging: Purging, action: Unfollowed, read_ms: int) -> tuple[dict[int, Pin], bool]:
+        port = purging._follows
+        blind = _Lying(port, newest_pins=lambda followees, limit, saved_before_ms: {each: [] for each in followees})
+        lists = Purging(blind, purging._publish, purging._limits)  # type: ignore[arg-type]
+        return real(lists, action, read_ms)[0], False
+
+    return [(Purging, "_listed", listed)]
+
+
+def _covered_ignored(world: World) -> None:
+    handler = world.expander._purging
+    handler._follows = _Lying(handler._follows, following=lambda _follower: [])  # type: ignore[assignment]
+
+
+def _no_refill(world: World) -> None:
+    real = world.follows.ask_refill
+
+    def ask(users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
+        if cluster is None:
+            return int(real(users, cluster, not_again_within_ms))
+        return int(world.follows.now())
+
+    world.follows.ask_refill = ask
+
+
+def _refill_with_the_markers() -> Patches:
+    real = Purging._purge
+
+    def early(purging: Purging, action: Unfollowed, read_ms: int) -> Iterator[Delivery]:
+        purging._follows.ask_refill([action.follower], None, 0)
+        yield from real(purging, action, read_ms)
+
+    return [(Purging, "_purge", early)]
+
+
+# Ages, trims
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _redate_anything(action: RecordedAction, now_ms: int, standing: Standing) -> Any:
+    changes = Changes.none()
+    if not isinstance(action, Followed | Unfollowed):
+        return _REDATE(action, now_ms, standing)
+    asked = (Follow if isinstance(action, Followed) else Unfollow)(action.follower, action.followee)
+    return changes, recording._record_edge(asked, now_ms, standing, changes)
+
+
+_REDATE = recording.redate
+
+
+def _deliveries_never_late(world: World) -> None:
+    for each in world.writers.values():
+        each._limits = replace_unchecked(each._limits, delivery_age_ms=2**62)
+
+
+def _actions_never_late(world: World) -> None:
+    world.expander._limits = replace_unchecked(world.expander._limits, action_age_ms=2**62)
+
+
+def _no_hold_for_the_redated(world: World) -> None:
+    expander = world.expander
+    expander._redate = world.follows.redate  # type: ignore[method-assign]
+
+
+def _finished_without_hold() -> Patches:
+    real = Writer._finish_purges
+
+    def finish(each: Writer, purges: Sequence[Delivery]) -> list[tuple[int, int]]:
+        return real(each, purges)[:0]
+
+    return [(Writer, "_finish_purges", finish)]
+
+
+def _anew_without_hold() -> Patches:
+    real = Writer._expand_anew
+
+    def anew(each: Writer, late: Sequence[Delivery]) -> list[tuple[int, int]]:
+        return real(each, late)[:0]
+
+    return [(Writer, "_expand_anew", anew)]
+
+
+def _ticks_overtake(world: World) -> None:
+    for group in (world.bag.expander, *world.bag.writers.values()):
+
+        def ticks(group: Group = group) -> Iterator[Message]:
+            for partition, messages in enumerate(group.undone):
+                yield from (
+                    Message(partition, offset, body) for offset, body in messages.items() if isinstance(body, Tick)
+                )
+
+        group.ticks = ticks  # type: ignore[method-assign]
+
+
+def replace_unchecked(limits: Any, **values: int) -> Any:
+    fields = {name: getattr(limits, name) for name in limits.__dataclass_fields__}
+    return SimpleNamespace(**(fields | {"window_ms": limits.window_ms} | values))
+
+
+def _partial_compaction(
+    versions: Iterable[resolution.Version], keep: int | None, now_ms: int, purge_window_ms: int
+) -> resolution.Garbage:
+    """What a trim does that meets some of the files: it counts cells that markers elsewhere mask."""
+    assert keep is None or purge_window_ms <= now_ms
+    seen = list(versions)
+    kept = sorted({version.column for version in seen if not version.is_marker})[:keep]
+    return resolution.Garbage([each for each in seen if not each.is_marker and each.column not in kept], [], [])
+
+
+def _markers_forgotten(world: World) -> None:
+    for store in world.stores.values():
+        store._table = replace(store._table, purge_window_ms=0)  # type: ignore[attr-defined]
+
+
+# What tends to bring each kind of guard into play.
+# What tends to bring each kind of guard into play.
+_STUCK = replace(GENERAL, followers=1, sticky=(0.2, 0.5), again=0.02, walk=0)
+_LATE = replace(_STUCK, owners=(11,), followees=(user(11),), leap=0.6, steps=450, save=5, delete=0.3)
+_PAST = replace(
+    _STUCK,
+    owners=(11,),
+    boards=(21, 22),
+    prelude=18,
+    prelude_saves=0.8,
+    past=1,
+    leap=0,
+    save=0.5,
+    delete=0,
+    follow=4,
+    unfollow=4,
+)
+_OVERLAP = replace(
+    _PAST,
+    followees=(user(11), board(21)),
+    prelude_saves=1,
+    follow_all=0.5,
+    follow=3,
+    save=0,
+    actions=8,
+    steps=400,
+    crash=0,
+    rush=0.5,
+)
+_FULL = replace(_STUCK, prelude=18, past=0, delete=0, leap=0, sweep=1.5, unfollow=4)
+_TRIMMED = replace(
+    _FULL,
+    prelude_saves=0.9,
+    follow_all=1,
+    follow=0.5,
+    save=0.5,
+    sweep=3,
+    late_sweeps=0.4,
+    boards=(21, 23),
+    followees=(user(11), user(12)),
+    chunks=(1,),
+    past=0,
+    actions=4,
+    steps=150,
+)
+_FRESH = replace(GENERAL, delete=0, leap=0, unfollow=0.3, again=0, crash=0, walk=0, prelude=2, past=0, sticky=(0,))
+_SAME_MS = replace(_STUCK, paces=(0.02,), leap=0, past=0, boards=(21,), owners=(11,), delete=0)
+_TICKING = replace(GENERAL, ticking=1, tick=0.5, delete=0, walk=0)
+_LATE_TICKS = replace(_LATE, followees=(), ticking=1, tick=1, delete=0, prelude=6, follow_all=1, unfollow=1, steps=300)
+_REFILLS = replace(
+    _STUCK, owners=(11,), walk=4, delete=4, save=5, unfollow=0.5, leap=0, past=0, prelude=4, slow=0.5, crash=0
+)
+
+MUTANTS: dict[str, Taken] = {
+    each.name: each
+    for each in (
+        Taken(
+            "clock_per_edge", 2, "a clock for each edge instead of one per follower", _clock_per_edge, profile=_SAME_MS
+        ),
+        Taken(
+            "no_newer_check",
+            4,
+            "the follower index takes what comes last instead of what is newest",
+            lambda: [(MemoryShard, "index_edges", _overwrite)],
+        ),
+        Taken("no_look_at_the_edge", 4, "a follow does not look at its edge again", tampered=_no_look_at_the_edge),
+        Taken(
+            "no_look_at_deletions_in_backfills",
+            7,
+            "a follow does not look again which pins were deleted",
+            tampered=_no_look_at_deletions("_backfill"),
+            profile=_REFILLS,
+        ),
+        Taken(
+            "no_look_at_deletions_in_saves",
+            7,
+            "a save does not look again whether its pin was deleted",
+            tampered=_no_look_at_deletions("_fanout"),
+        ),
+        Taken(
+            "refill_without_index",
+            7,
+            "a refill does not enter its edges",
+            tampered=_refill_without_index,
+            profile=_REFILLS,
+        ),
+        Taken("no_tombstones", 7, "a deletion leaves out who unfollowed", tampered=_no_tombstones),
+        Taken(
+            "marker_at_deletion",
+            7,
+            "a deletion's marker stands at the deletion alone",
+            lambda: [(fanout, "_no_earlier", _marker_at_deletion)],
+        ),
+        Taken("pin_time_in_cells", 3, "cells are not dated before their pins", tampered=_pin_time_in_cells),
+        Taken("always_complete", 6, "no row read: every list passes for complete", _always_complete, profile=_PAST),
+        Taken(
+            "no_row_read",
+            6,
+            "no row read: the writer leaves it out",
+            lambda: [(Writer, "_read_row", lambda _writer, _action: None)],
+            profile=_PAST,
+        ),
+        Taken(
+            "nothing_recent",
+            6,
+            "an unfollow does not list the pins saved within W",
+            lambda: [(Purging, "_saved_since", _nothing_recent)],
+        ),
+        Taken(
+            "nothing_older", 6, "an unfollow does not list the newest of the older pins", _nothing_older, profile=_PAST
+        ),
+        Taken(
+            "no_overlap_lists",
+            6,
+            "an unfollow does not list what overlapping edges may bring",
+            lambda: [(Purging, "_overlapping", lambda _purging, _action, _since_ms: [])],
+            profile=_OVERLAP,
+        ),
+        Taken("covered_ignored", 5, "an unfollow removes what another edge covers", tampered=_covered_ignored),
+        Taken("no_refill", 9, "a purge asks for no refill", tampered=_no_refill, profile=_FULL),
+        Taken(
+            "refill_with_the_markers",
+            9,
+            "the refill is asked for when the markers are published, not when they have landed",
+            _refill_with_the_markers,
+            _no_refill,
+            _TRIMMED,
+        ),
+        Taken(
+            "finish_first_part",
+            9,
+            "what follows a purge follows the first of its parts",
+            lambda: [(Writer, "_all_parts_landed", lambda _writer, delivery: delivery.purge.part == 1)],
+            profile=_TRIMMED,
+        ),
+        Taken(
+            "redate_anything",
+            8,
+            "an edge that waited too long is dated anew though it is not the latest",
+            lambda: [(recording, "redate", _redate_anything)],
+            profile=_LATE,
+        ),
+        Taken("deliveries_never_late", 8, "old deliveries are applied", tampered=_deliveries_never_late, profile=_LATE),
+        Taken(
+            "actions_never_late", 8, "old actions are expanded as they are", tampered=_actions_never_late, profile=_LATE
+        ),
+        Taken("markers_forgotten", 8, "markers go before the purge window ends", tampered=_markers_forgotten),
+        Taken(
+            "partial_compaction",
+            9,
+            "a trim counts masked cells",
+            lambda: [(memory, "garbage", _partial_compaction)],
+            profile=_FULL,
+        ),
+        Taken(
+            "put_wins",
+            3,
+            "at the same timestamp the put wins",
+            lambda: [(memory, "visible", _put_wins), (resolution, "visible", _put_wins)],
+        ),
+        Taken(
+            "index_after_reading_pins",
+            4,
+            "a follow enters the index after it read the pins",
+            tampered=_index_late("_backfill", "index_edges", "newest_pins"),
+            profile=_FRESH,
+        ),
+        Taken(
+            "index_after_reading_followers",
+            4,
+            "a save enters the index after it read the followers",
+            tampered=_index_late("_fanout", "index_pins", "followers"),
+            profile=_FRESH,
+        ),
+        Taken(
+            "ticks_overtake",
+            10,
+            "a tick goes on before what stands before it is done",
+            tampered=_ticks_overtake,
+            profile=_TICKING,
+        ),
+        Taken(
+            "no_hold_for_refills",
+            10,
+            "the watermark does not wait for the refill of a purge",
+            _finished_without_hold,
+            profile=replace(_TRIMMED, ticking=1, tick=0.5),
+        ),
+        Taken(
+            "no_hold_for_what_comes_anew",
+            10,
+            "the watermark does not wait for deliveries that came too late",
+            _anew_without_hold,
+            profile=_LATE_TICKS,
+        ),
+        Taken(
+            "no_hold_for_the_redated",
+            10,
+            "the watermark does not wait for actions that were dated anew",
+            tampered=_no_hold_for_the_redated,
+            profile=_LATE_TICKS,
+        ),
+    )
+}

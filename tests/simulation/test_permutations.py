@@ -1,0 +1,198 @@
+"""Every order in which the deliveries of up to six actions can land: always the feed of the sequential model.
+
+One follower, two followees that overlap (a user and one of that user's boards), more pins than a trim keeps, cap 2 and
+slack 1. Each scenario is a past, which has landed, and up to six actions on top of it. All orders of expanding their
+tasks are tried, then all orders of their deliveries, each with every message delivered twice and with trims in the
+gaps.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+
+from feedstore.domain import Action, DeletePin, Entry, Follow, Pin, RecordedAction, SavePin, Unfollow, board, user
+from feedstore.feeds import FeedReader, Limits, Progress, Replica, feed_table, progress_table
+from feedstore.follows.port import Request
+from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.widecolumn.memory import MemoryStore
+from tests.simulation.bag import Bag, Group
+from tests.simulation.memory_shard import MemoryShard
+from tests.simulation.model import Model
+from workers.handlers import Expander, Writer
+from workers.messages import Task
+
+READER, OWNER, BOARD, OTHER_BOARD = 1, 11, 21, 22
+CAP, SLACK = 2, 1
+NOW_MS = 10_000_000_000
+DAY_MS = 86_400_000
+LIMITS = Limits(CAP, SLACK, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000, chunk=2)
+
+F_USER, F_BOARD = Follow(READER, user(OWNER)), Follow(READER, board(BOARD))
+U_USER, U_BOARD = Unfollow(READER, user(OWNER)), Unfollow(READER, board(BOARD))
+
+
+def pin(number: int, on: int) -> SavePin:
+    return SavePin(Pin(number, OWNER, on, NOW_MS - DAY_MS + number))
+
+
+# Four on each board: whatever is followed, the feed is overfilled.
+PINS = [pin(number, BOARD if number % 2 else OTHER_BOARD) for number in range(1, 9)]
+NEW_ON_BOARD, NEW_ELSEWHERE = pin(21, BOARD), pin(22, OTHER_BOARD)
+
+
+class Pipeline:
+    """The real handlers on one cluster, and one task or delivery at a time."""
+
+    def __init__(self, past: Sequence[Action], *, pins_are_old: bool) -> None:
+        self.now_ms = NOW_MS - (100_000 if pins_are_old else 0)
+        self.follows = ShardedFollowStore([MemoryShard(lambda: self.now_ms)])
+        self.bag = Bag(Random(0), 1, 1, ["a"])
+        self.feeds = MemoryStore(feed_table(CAP, SLACK, LIMITS.purge_window_ms))
+        self.progress = MemoryStore(progress_table(LIMITS.purge_window_ms))
+        self.expander = Expander(self.follows, self.bag, LIMITS)
+        self.writer = Writer("a", self.feeds, Progress(self.progress), self.follows, self.bag, LIMITS)
+        self.model = Model(CAP)
+        self.record(PINS)
+        self.drain()
+        self.now_ms = NOW_MS
+        self.record(past)
+        self.drain()
+        self.feeds.sweep(self.now_ms)
+
+    def record(self, actions: Sequence[Action]) -> list[RecordedAction]:
+        """All at the same millisecond, where the store's clock lets them."""
+        recorded: list[RecordedAction] = []
+        for answer in self.follows.record([Request(action) for action in actions]):
+            assert not isinstance(answer, Exception)
+            self.model.record(answer)
+            recorded.append(answer)
+        return recorded
+
+    def relay(self) -> None:
+        rows = self.follows.unrelayed(100)
+        for row in rows:
+            self.bag.expander.undone[0][10**6 + row.id] = Task(row.action)
+        self.follows.mark_relayed(rows)
+
+    def deliveries(self) -> list[object]:
+        group: Group = self.bag.writers["a"]
+        messages = list(group.undone[0].values())
+        group.undone[0].clear()
+        return messages
+
+    def drain(self) -> None:
+        """Whatever is left, first come, first served."""
+        while True:
+            self.relay()
+            tasks = list(self.bag.expander.undone[0].values())
+            self.bag.expander.undone[0].clear()
+            messages = self.deliveries()
+            if not tasks and not messages:
+                return
+            for task in tasks:
+                self.expander.expand([task])
+            for message in messages:
+                self.writer.write([message])
+
+    def feed(self) -> list[Entry]:
+        replica = Replica("a", self.feeds, self.progress)
+        return FeedReader([replica], CAP, lambda: self.now_ms).page(READER, CAP).entries
+
+    def settle(self, *, deletions: bool) -> None:
+        """To the end; a feed that deletions may have cut short is walked, and asks for its refill (rule 9)."""
+        self.drain()
+        if deletions and len(self.feed()) < CAP:
+            self.follows.ask_refill([READER], None, 0)
+            self.drain()
+
+    def check(self, story: object) -> None:
+        assert self.feed() == self.model.feed(READER), story
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    past: tuple[Action, ...]
+    actions: tuple[Action, ...]
+
+    @property
+    def deletions(self) -> bool:
+        return any(isinstance(action, DeletePin) for action in self.actions)
+
+
+SCENARIOS = [
+    Scenario(
+        "rule_1_two_refollows_of_one_user", (F_USER,), (U_USER, F_USER, U_USER, F_USER, NEW_ON_BOARD, NEW_ELSEWHERE)
+    ),
+    Scenario("rule_1_the_last_word_is_an_unfollow", (), (F_USER, U_USER, F_USER, U_USER, NEW_ON_BOARD, U_USER)),
+    Scenario("rule_2_one_clock_for_both_edges", (F_USER,), (F_BOARD, U_USER, U_BOARD, F_BOARD, NEW_ON_BOARD, F_USER)),
+    Scenario(
+        "rule_3_the_later_of_two_edges", (F_USER, F_BOARD), (U_BOARD, F_BOARD, U_USER, NEW_ON_BOARD, F_USER, U_USER)
+    ),
+    Scenario(
+        "rule_4_saves_between_follows", (), (NEW_ELSEWHERE, F_BOARD, NEW_ON_BOARD, F_USER, pin(23, BOARD), U_USER)
+    ),
+    Scenario("rule_5_the_board_stays", (F_USER,), (F_BOARD, U_USER, NEW_ON_BOARD, NEW_ELSEWHERE, F_USER, U_USER)),
+    Scenario("rule_5_the_user_stays", (F_BOARD,), (F_USER, U_BOARD, NEW_ON_BOARD, F_BOARD, U_BOARD, NEW_ELSEWHERE)),
+    Scenario("rule_6_both_unfollowed", (F_USER, F_BOARD), (U_USER, NEW_ON_BOARD, U_BOARD, F_BOARD, U_BOARD, U_USER)),
+    Scenario("rule_6_the_board_before_the_user", (F_USER,), (F_BOARD, U_BOARD, U_USER, F_USER, U_USER)),
+    Scenario(
+        "rule_7_a_deletion_and_its_save", (F_USER,), (NEW_ON_BOARD, DeletePin(21), U_USER, F_USER, F_BOARD, U_USER)
+    ),
+    Scenario("rule_7_a_deletion_before_a_follow", (), (DeletePin(8), F_USER, U_USER, F_BOARD, F_USER, U_BOARD)),
+    Scenario(
+        "rule_9_deletions_beyond_the_slack",
+        (F_USER,),
+        (DeletePin(8), DeletePin(7), DeletePin(6), DeletePin(5), U_BOARD, F_USER),
+    ),
+    Scenario("rule_9_a_purge_uncovers_what_was_trimmed", (F_USER, F_BOARD), (U_USER, DeletePin(7), F_USER, U_USER)),
+]
+
+
+@pytest.mark.parametrize("pins_are_old", [False, True], ids=["within_W", "beyond_W"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+def test_every_order_of_expansion(scenario: Scenario, pins_are_old: bool):
+    """Each task is expanded, its deliveries land at once, and then the next one; a sweep in every second gap, and the
+    first task comes once more at the end.
+    """
+    for order in itertools.permutations(range(len(scenario.actions))):
+        pipeline = Pipeline(scenario.past, pins_are_old=pins_are_old)
+        recorded = pipeline.record(scenario.actions)
+        pipeline.follows.mark_relayed(pipeline.follows.unrelayed(100))
+        for step, number in enumerate((*order, order[0])):
+            pipeline.expander.expand([Task(recorded[number])])
+            for message in pipeline.deliveries():
+                pipeline.writer.write([message])
+            if step % 2 == order[0] % 2:
+                pipeline.feeds.sweep(pipeline.now_ms)
+        pipeline.settle(deletions=scenario.deletions)
+        pipeline.check([scenario.actions[number] for number in order])
+
+
+@pytest.mark.parametrize("pins_are_old", [False, True], ids=["within_W", "beyond_W"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+def test_every_order_of_delivery(scenario: Scenario, pins_are_old: bool):
+    """Tasks are expanded as they were recorded, one after the other, before anything lands. Their deliveries land in
+    every order, by task; each of them lands twice, the second time after its neighbour, and a sweep runs in between.
+    """
+    for order in itertools.permutations(range(len(scenario.actions))):
+        pipeline = Pipeline(scenario.past, pins_are_old=pins_are_old)
+        published: list[list[object]] = []
+        for action in scenario.actions:
+            [recorded] = pipeline.record([action])
+            pipeline.follows.mark_relayed(pipeline.follows.unrelayed(100))
+            pipeline.expander.expand([Task(recorded)])
+            published.append(pipeline.deliveries())
+        for step, number in enumerate(order):
+            for message in published[number]:
+                pipeline.writer.write([message])
+            if step:
+                for message in reversed(published[order[step - 1]]):
+                    pipeline.writer.write([message])
+            if (step + order[0]) % 2:
+                pipeline.feeds.sweep(pipeline.now_ms)
+        pipeline.settle(deletions=scenario.deletions)
+        pipeline.check([scenario.actions[number] for number in order])
