@@ -1,0 +1,114 @@
+"""Processes that the bench starts: each is stopped when its block ends, and its peak memory is known."""
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+MIB = 1024 * 1024
+POLL_S = 0.02
+STOP_S = 10.0
+
+
+class ChildError(Exception):
+    """A process that the bench started failed, or took longer than it may."""
+
+
+class Child:
+    """A running process in a session of its own, so that Ctrl-C reaches the bench alone, which then stops it."""
+
+    def __init__(self, args: Sequence[str], log: Path, *, watched: bool) -> None:
+        self.args = list(args)
+        self.log = log
+        self._log = log.open("ab")
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(
+            self.args,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        self.seconds: float | None = None
+        self.peak_bytes = 0
+        self._watch = threading.Thread(target=self._follow, name="bench-child", daemon=True)
+        if watched:
+            self._watch.start()
+
+    def _follow(self) -> None:
+        while self.process.poll() is None:
+            self.peak_bytes = max(self.peak_bytes, peak_bytes(self.process.pid))
+            time.sleep(POLL_S)
+        self.seconds = time.perf_counter() - self.started
+
+    def wait(self, timeout_s: float, expect: Sequence[int] = (0,)) -> float:
+        """Waits for the end; returns how many seconds the process ran."""
+        ended = self.process.poll() is not None
+        try:
+            status = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise ChildError(f"{self._name()}: still running after {timeout_s:.0f} s") from None
+        seconds = time.perf_counter() - self.started
+        self._end_watch()
+        if not ended or self.seconds is None:
+            self.seconds = seconds  # the watch looks only now and then
+        if status not in expect:
+            tail = self.log.read_bytes()[-2_000:].decode(errors="replace").strip()
+            raise ChildError(f"{self._name()}: exit status {status}\n{tail}")
+        return self.seconds
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._end_watch()
+
+    def _end_watch(self) -> None:
+        if self._watch.ident is not None:
+            self._watch.join()
+        self._log.close()
+
+    def _name(self) -> str:
+        return " ".join([Path(self.args[0]).name, *self.args[1:]])
+
+
+@contextmanager
+def child(args: Sequence[str], log: Path, *, watched: bool = True) -> Iterator[Child]:
+    """watched: whether its peak memory is wanted, which costs this process a look every now and then."""
+    running = Child(args, log, watched=watched)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def run(args: Sequence[str], log: Path, timeout_s: float) -> Child:
+    """Runs a process to its end; raises ChildError where it fails or takes too long."""
+    with child(args, log) as running:
+        running.wait(timeout_s)
+    return running
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process ever held (Linux), or what it holds now."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        try:
+            return int(psutil.Process(pid).memory_info().rss)
+        except psutil.Error:
+            return 0
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0

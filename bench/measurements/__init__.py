@@ -1,0 +1,24 @@
+"""Every measurement by its name, in the order in which they run. Each is a module of its own."""
+
+from collections.abc import Callable
+
+from bench.context import Context
+from bench.measurements import baselines, fanout, growth, page, pipeline, single, size, verify, writer
+from bench.results import Row
+
+Measurement = Callable[[Context], list[Row]]
+
+MEASUREMENTS: dict[str, Measurement] = {
+    pipeline.NAME: pipeline.measure,
+    writer.NAME: writer.measure,
+    verify.NAME: verify.measure,
+    page.NAME: page.measure,
+    size.NAME: size.measure,
+    fanout.NAME: fanout.measure,
+    single.NAME: single.measure,
+    growth.NAME: growth.measure,
+    baselines.NAME: baselines.measure,
+}
+
+ON_REQUEST = {baselines.NAME}
+"""Run only where they are asked for by name: others show the same beside ours."""

@@ -1,0 +1,81 @@
+"""A pin with a million followers: how long until both replicas hold it everywhere, and what the worker needs."""
+
+from collections.abc import Iterator
+
+from bench import ours
+from bench.children import MIB, run
+from bench.context import Context
+from bench.results import Row, at_most, ratios
+from feedstore.domain import Follow, Pin, SavePin, user
+from feedstore.feeds import row_key
+from feedstore.follows.port import Request
+from feedstore.serving.config import Config
+from workers.wiring import wall_ms
+
+NAME = "fanout"
+FIRST_FOLLOWER = 1_000
+WORK_S = 300.0
+FLAT = 1.25
+"""How much more memory than with the fewest followers still counts as flat."""
+
+
+def measure(context: Context) -> list[Row]:
+    """A pin with 1,000,000 followers into both replicas, and the worker's memory from 1,000 followers on"""
+    sizes = (1_000, 100_000, 1_000_000) if not context.quick else (100, 1_000, 10_000)
+    config = ours.make_home(context.folder("fanout"))
+    with ours.ports(config) as opened:
+        ours.record_indexed(
+            opened.follows, _follows(sizes), lambda done: context.say(f"{NAME}: {done:,} follows recorded")
+        )
+    seconds: dict[int, list[float]] = {size: [] for size in sizes}
+    peaks: dict[int, list[float]] = {size: [] for size in sizes}
+    pin = 0
+    for _ in range(context.repeats):
+        for owner, size in enumerate(sizes, start=1):
+            pin += 1
+            saved = Pin(pin, owner, owner, wall_ms())
+            with ours.ports(config) as opened:
+                opened.follows.record([Request(SavePin(saved))])
+            # A process of its own each time: its peak is that of this pin alone.
+            worker = run(ours.feedctl(config.home, "work", "--until-idle"), context.scratch / "fanout-work.log", WORK_S)
+            assert worker.seconds
+            seconds[size].append(worker.seconds)
+            peaks[size].append(worker.peak_bytes / MIB)
+            _check(config, saved, FIRST_FOLLOWER + size - 1)
+    least, most = sizes[0], sizes[-1]
+    rows = [
+        Row(
+            NAME,
+            f"a pin with {most:,} followers, into both replicas, start of the worker included",
+            "s",
+            seconds[most],
+            at_most(15),
+        ),
+        Row(NAME, f"worker's peak memory, {most:,} followers", "MiB", peaks[most], at_most(200)),
+        Row(
+            NAME,
+            f"worker's peak memory, {most:,} followers / {least:,} followers",
+            "x",
+            ratios(peaks[most], peaks[least]),
+            at_most(FLAT),
+        ),
+    ]
+    for size in sizes[:-1]:
+        rows.append(Row(NAME, f"a pin with {size:,} followers, into both replicas", "s", seconds[size]))
+        rows.append(Row(NAME, f"worker's peak memory, {size:,} followers", "MiB", peaks[size]))
+    return rows
+
+
+def _follows(sizes: tuple[int, ...]) -> Iterator[Request]:
+    for owner, size in enumerate(sizes, start=1):
+        for follower in range(FIRST_FOLLOWER, FIRST_FOLLOWER + size):
+            yield Request(Follow(follower, user(owner)))
+
+
+def _check(config: Config, pin: Pin, last: int) -> None:
+    """The last follower has it, everywhere."""
+    with ours.ports(config) as opened:
+        for replica in opened.replicas.values():
+            columns = replica.feeds.read(row_key(last), None, 1)
+            assert columns, f"{replica.name}: nothing in the feed of {last}"
+            assert int.from_bytes(columns[0][8:], "big") == pin.pin

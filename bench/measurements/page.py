@@ -1,0 +1,149 @@
+"""A page of 25 from a feed of 1,000, beside ZREVRANGE; deep in the feed; and where an unfollow has left 1,000
+markers.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+import redis
+
+from bench import ours
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.feeds import Feed, made_feeds
+from bench.redis_server import redis_client
+from bench.redis_side import fill_feed, key
+from bench.results import Row, at_most, interleaved, percentile, ratios
+from feedstore.feeds import FeedReader, mutations
+from workers.wiring import wall_ms
+
+LIMIT = 25
+DEEP = 900
+NAME = "page"
+BLOCKS = 20
+"""A repeat is cut into so many turns of each side: a tail shows what the machine does, and must show it on both."""
+
+
+def measure(context: Context) -> list[Row]:
+    """A page of 25 beside Redis ZREVRANGE, from the top, deep, and past markers"""
+    count = context.pick(200, 20)
+    plain = made_feeds(count, CAP, seed=1)
+    # An unfollow took 1,000 entries: every other one, or all of the newest.
+    mixed = made_feeds(count, 2 * CAP, seed=2)
+    topped = made_feeds(count, 2 * CAP, seed=3)
+    config = ours.make_home(context.folder("page"))
+    with ours.replica(config) as replica:
+        ours.fill(replica, [*plain, *mixed, *topped])
+        for feeds, gone in ((mixed, slice(0, None, 2)), (topped, slice(0, CAP))):
+            for feed in feeds:
+                replica.feeds.apply([mutations.remove([(feed.user, wall_ms())], feed.entries[gone])])
+    # Opened anew: what is read lies in files, as after a restart.
+    with (
+        ours.replica(config) as replica,
+        redis_client(context.folder("redis")) as client,
+    ):
+        for feed in plain:
+            fill_feed(client, feed.user, feed.entries)
+        reader = FeedReader([replica], CAP, wall_ms)
+        cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in plain}
+        _check(reader, client, plain[0], mixed[0], topped[0])
+        times = _Times(context.pick(5_000, 500) // BLOCKS, random.Random(1))
+        blocks = interleaved(
+            {
+                "redis": times.of(plain, lambda user: client.zrevrange(key(user), 0, LIMIT - 1)),
+                "scores": times.of(plain, lambda user: client.zrevrange(key(user), 0, LIMIT - 1, withscores=True)),
+                "first": times.of(plain, lambda user: reader.page(user, LIMIT)),
+                "deep": times.of(plain, lambda user: reader.page(user, LIMIT, cursors[user])),
+                "mixed": times.of(mixed, lambda user: reader.page(user, LIMIT)),
+                "topped": times.of(topped, lambda user: reader.page(user, LIMIT)),
+            },
+            context.repeats * BLOCKS,
+        )
+    samples = {
+        side: [list(chain.from_iterable(taken[start : start + BLOCKS])) for start in range(0, len(taken), BLOCKS)]
+        for side, taken in blocks.items()
+    }
+    p50 = {side: [percentile(taken, 0.50) for taken in all_taken] for side, all_taken in samples.items()}
+    p99 = {side: [percentile(taken, 0.99) for taken in all_taken] for side, all_taken in samples.items()}
+    return [
+        Row(
+            NAME,
+            "page of 25 from 1,000 entries / ZREVRANGE, p50",
+            "x",
+            ratios(p50["first"], p50["redis"]),
+            at_most(0.3),
+        ),
+        Row(
+            NAME,
+            "page of 25 from 1,000 entries / ZREVRANGE, p99",
+            "x",
+            ratios(p99["first"], p99["redis"]),
+            at_most(0.3),
+        ),
+        Row(NAME, "page 900 entries deep / first page, p50", "x", ratios(p50["deep"], p50["first"]), at_most(1.5)),
+        Row(
+            NAME,
+            "page after 1,000 markers on every other entry / first page, p50",
+            "x",
+            ratios(p50["mixed"], p50["first"]),
+            at_most(2),
+        ),
+        Row(
+            NAME,
+            "page after 1,000 markers on the newest entries / first page, p50",
+            "x",
+            ratios(p50["topped"], p50["first"]),
+            at_most(2),
+        ),
+        *(
+            Row(NAME, f"{what}, {share}", "us", taken[side])
+            for side, what in SIDES.items()
+            for share, taken in (("p50", p50), ("p99", p99))
+        ),
+    ]
+
+
+SIDES = {
+    "first": "first page of 25",
+    "deep": "page of 25, 900 entries deep",
+    "mixed": "first page after 1,000 markers on every other entry",
+    "topped": "first page after 1,000 markers on the newest entries",
+    "redis": "ZREVRANGE 0 24",
+    "scores": "ZREVRANGE 0 24 WITHSCORES, which says what a page says",
+}
+
+
+class _Times:
+    """Times single calls, in us, over feeds chosen at random."""
+
+    def __init__(self, calls: int, rng: random.Random) -> None:
+        self._calls = calls
+        self._rng = rng
+
+    def of(self, feeds: Sequence[Feed], call: Callable[[int], object]) -> Callable[[], list[float]]:
+        def taken() -> list[float]:
+            users = [feed.user for feed in self._rng.choices(feeds, k=self._calls)]
+            clock = time.perf_counter_ns
+            times = []
+            for user in users:
+                began = clock()
+                call(user)
+                times.append((clock() - began) / 1_000)
+            return times
+
+        return taken
+
+
+def _check(reader: FeedReader, client: redis.Redis, plain: Feed, mixed: Feed, topped: Feed) -> None:
+    """What is timed is also right."""
+    first = reader.page(plain.user, LIMIT)
+    assert first.entries == list(plain.entries[:LIMIT])
+    assert [entry.pin for entry in first.entries] == [
+        int(pin) for pin in client.zrevrange(key(plain.user), 0, LIMIT - 1)
+    ]
+    deep = reader.page(plain.user, LIMIT, reader.page(plain.user, DEEP).cursor)
+    assert deep.entries == list(plain.entries[DEEP : DEEP + LIMIT])
+    assert reader.page(mixed.user, LIMIT).entries == list(mixed.entries[1::2][:LIMIT])
+    assert reader.page(topped.user, LIMIT).entries == list(topped.entries[CAP:][:LIMIT])

@@ -1,0 +1,40 @@
+"""Bytes an entry: feeds of 1,000 on disk after a sweep, beside the memory that Redis holds them in."""
+
+from bench import ours
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.feeds import made_feeds
+from bench.redis_server import redis_client
+from bench.redis_side import feed_bytes, fill_feed
+from bench.results import Row, at_most, ratios
+from workers.wiring import wall_ms
+
+NAME = "size"
+
+
+def measure(context: Context) -> list[Row]:
+    """Bytes an entry on disk after a sweep of 1,000-entry feeds, beside Redis's memory"""
+    count = context.pick(500, 20)
+    disk: list[float] = []
+    accounted: list[float] = []
+    used: list[float] = []
+    for repeat in range(context.repeats):
+        feeds = made_feeds(count, CAP, seed=repeat)
+        entries = count * CAP
+        config = ours.make_home(context.folder("size"))
+        with ours.replica(config) as replica:
+            ours.fill(replica, feeds)
+            replica.feeds.sweep(wall_ms())
+        disk.append(ours.disk_bytes(config.home / "data" / replica.name) / entries)
+        with redis_client(context.folder("redis")) as client:
+            before = int(client.info("memory")["used_memory"])
+            for feed in feeds:
+                fill_feed(client, feed.user, feed.entries)
+            used.append((int(client.info("memory")["used_memory"]) - before) / entries)
+            accounted.append(sum(feed_bytes(client, feed.user) for feed in feeds) / entries)
+    return [
+        Row(NAME, "disk an entry after a sweep / Redis memory an entry", "x", ratios(disk, accounted), at_most(0.25)),
+        Row(NAME, "disk an entry after a sweep, every file of the cluster counted", "bytes", disk),
+        Row(NAME, "Redis MEMORY USAGE an entry", "bytes", accounted),
+        Row(NAME, "Redis used_memory an entry", "bytes", used),
+    ]

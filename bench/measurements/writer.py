@@ -1,0 +1,57 @@
+"""The writer stage alone: one group from a topic that is already full into one durable replica, beside Redis."""
+
+import time
+
+from bench import loaded, ours
+from bench.context import Context
+from bench.redis_server import redis_client
+from bench.redis_side import apply_deliveries
+from bench.results import Row, at_least, interleaved
+from feedstore.serving.config import load
+from workers import wiring
+from workers.queue.port import DELIVERIES
+
+NAME = "writer"
+WRITER_S = 900.0
+
+
+def measure(context: Context) -> list[Row]:
+    """The writer stage alone, into one replica, beside Redis"""
+    home = loaded.home(context)
+    deliveries = context.deliveries
+    count = len(deliveries)
+    writes = 0
+
+    def writer() -> float:
+        nonlocal writes
+        writes += 1
+        name = f"bench-{writes}"
+        config = ours.with_cluster(load(home, {}), name)
+        with ours.ports(config) as opened:
+            stage = wiring.writer(opened, config, name)
+            waiting = opened.queue.lag(DELIVERIES, wiring.writer_group(name))
+            began = time.perf_counter()
+            while opened.queue.lag(DELIVERIES, wiring.writer_group(name)):
+                stage.step()
+                if time.perf_counter() - began > WRITER_S:
+                    raise TimeoutError(f"the writer was not done after {WRITER_S:.0f} s")
+            seconds = time.perf_counter() - began
+            stage.close()
+            ours.forget_outbox(opened.follows)  # what its purges ask for is for a cluster that goes away
+        context.say(f"{NAME}: {waiting:,} messages in {seconds:.1f} s")
+        ours.remove_cluster(config, name)
+        return seconds
+
+    with redis_client(context.folder("redis")) as client:
+        samples = interleaved({"ours": writer, "redis": lambda: apply_deliveries(client, deliveries)}, context.repeats)
+    return [
+        Row(
+            NAME,
+            "writer stage alone, one replica / Redis, deliveries a second",
+            "x",
+            [theirs / ours_ for ours_, theirs in zip(samples["ours"], samples["redis"], strict=True)],
+            at_least(3),
+        ),
+        Row(NAME, "writer stage alone, one replica", "deliveries/s", [count / seconds for seconds in samples["ours"]]),
+        Row(NAME, "Redis beside it", "deliveries/s", [count / seconds for seconds in samples["redis"]]),
+    ]

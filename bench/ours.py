@@ -1,0 +1,128 @@
+"""The system under measurement: its command line as a user has it, and its ports where a part is measured alone."""
+
+import shutil
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bench.feeds import Feed
+from feedstore.domain import PinSaved, RecordedAction
+from feedstore.feeds import Replica, mutations
+from feedstore.follows.port import FollowStore, Request
+from feedstore.serving.config import Cluster, Config
+from feedstore.serving.wiring import create_cluster
+from feedstore.widecolumn import Mutation
+from workers import wiring
+from workers.home import create
+
+BATCH_CELLS = 10_000
+RECORDED_AT_ONCE = 1_000
+
+
+def feedctl(home: Path, *words: str) -> Sequence[str]:
+    """The command line of a feedctl call."""
+    return [str(Path(sys.executable).with_name("feedctl")), "--home", str(home), *words]
+
+
+def make_home(home: Path) -> Config:
+    """An empty home, as `feedctl init` makes it."""
+    return create(home, {})
+
+
+def with_cluster(config: Config, name: str) -> Config:
+    """The same home with one cluster of another name: nobody wrote it, and its group starts at the first delivery."""
+    changed = replace(config, clusters=(Cluster(name, f"rocksdb:data/{name}"),))
+    create_cluster(changed, name)
+    return changed
+
+
+@contextmanager
+def ports(config: Config, clock: Callable[[], int] = wiring.wall_ms) -> Iterator[wiring.Ports]:
+    with closing(wiring.open_ports(config, "owner", clock)) as opened:
+        yield opened
+
+
+@contextmanager
+def replica(config: Config) -> Iterator[Replica]:
+    """The first cluster of a home."""
+    with ports(config) as opened:
+        yield next(iter(opened.replicas.values()))
+
+
+# Feeds without actions
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def fill(into: Replica, feeds: Iterable[Feed]) -> None:
+    """Writes feeds as backfills do, a mutation for each edge."""
+    batch: list[Mutation] = []
+    cells = 0
+    for feed in feeds:
+        by_edge: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for entry, ts in zip(feed.entries, feed.edges, strict=True):
+            by_edge[ts].append(entry)
+        batch += [mutations.put([(feed.user, ts)], entries) for ts, entries in by_edge.items()]
+        cells += len(feed.entries)
+        if cells >= BATCH_CELLS:
+            into.feeds.apply(batch)
+            batch, cells = [], 0
+    into.feeds.apply(batch)
+
+
+def disk_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+# Actions without workers
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def record_indexed(follows: FollowStore, requests: Iterable[Request], say: Callable[[int], None]) -> None:
+    """Records actions and writes their indexes, as relay and expander would, but delivers nothing: the state from
+    which one action is then measured.
+    """
+    done = 0
+    for some in _chunks(requests, RECORDED_AT_ONCE):
+        recorded = [action for action in follows.record(some) if not isinstance(action, Exception)]
+        index(follows, recorded)
+        done += len(some)
+        if done % 100_000 == 0:
+            say(done)
+    forget_outbox(follows)
+
+
+def forget_outbox(follows: FollowStore) -> None:
+    while rows := follows.unrelayed(RECORDED_AT_ONCE):
+        follows.mark_relayed(rows)
+
+
+def index(follows: FollowStore, recorded: Sequence[RecordedAction]) -> None:
+    follows.index_pins([action for action in recorded if isinstance(action, PinSaved)])
+    follows.index_edges([action.edge() for action in recorded if hasattr(action, "edge")])
+
+
+def _chunks(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
+    some: list[Request] = []
+    for request in requests:
+        some.append(request)
+        if len(some) == size:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def wait_idle(opened: wiring.Ports, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not wiring.idle(opened):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the worker was not idle after {timeout_s:.0f} s")
+        time.sleep(0.002)
+
+
+def remove_cluster(config: Config, name: str) -> None:
+    shutil.rmtree(config.home / "data" / name)

@@ -1,0 +1,39 @@
+"""The baseline: feeds as sorted sets in one Redis, written and read as people do with redis-py."""
+
+import time
+from collections.abc import Sequence
+
+import redis
+
+from bench.deliveries import CAP, Deliveries
+
+PIPELINE_COMMANDS = 1_000
+
+
+def key(user: int) -> str:
+    return f"feed:{user}"
+
+
+def apply_deliveries(client: redis.Redis, deliveries: Deliveries) -> float:
+    """A ZADD and a ZREMRANGEBYRANK for each delivery; returns the seconds it took. The server starts out empty."""
+    client.flushall()
+    began = time.perf_counter()
+    pipe = client.pipeline(transaction=False)
+    for user, pin, created_ms in zip(deliveries.users, deliveries.pins, deliveries.created_ms, strict=True):
+        name = f"feed:{user}"
+        pipe.zadd(name, {str(pin): created_ms})
+        pipe.zremrangebyrank(name, 0, -CAP - 1)
+        if len(pipe) >= PIPELINE_COMMANDS:
+            pipe.execute()
+    pipe.execute()
+    return time.perf_counter() - began
+
+
+def fill_feed(client: redis.Redis, user: int, entries: Sequence[tuple[int, int]]) -> None:
+    """Writes (pin, created_ms) entries."""
+    client.zadd(key(user), {str(pin): created_ms for pin, created_ms in entries})
+
+
+def feed_bytes(client: redis.Redis, user: int) -> int:
+    """The memory of a feed as Redis accounts for it, every element counted."""
+    return int(client.execute_command("MEMORY USAGE", key(user), "SAMPLES", 0))  # type: ignore[no-untyped-call]
