@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from threading import Event
 
 import click
 
@@ -11,7 +12,7 @@ from feedstore.widecolumn import UnavailableError
 from workers import collector, wiring
 from workers import rebuild as rebuilding
 from workers.cli.output import Progress, emit_json, note, plural, when
-from workers.cli.running import run_until_landed, run_worker
+from workers.cli.running import run_until_landed, run_worker, stopping
 from workers.cli.session import ID, REFUSED, NotNowError, Session, json_option, pass_session
 from workers.home import HomeBusyError
 from workers.verify import Difference, Look, Verifier
@@ -129,7 +130,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     if cluster is not None:
         session.refuse_unknown(cluster)
     try:
-        with session.lock(), session.ports("owner") as ports:
+        with stopping() as stop, session.lock(), session.ports("owner") as ports:
             names = _named(ports, cluster)
             anew = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
             if anew and not everybody:
@@ -137,13 +138,13 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                     f"{', '.join(anew)}: gone, or lost deliveries; rebuild --all --cluster NAME first"
                 )
             for name in anew:
-                _make_anew(session, ports, name)
+                _make_anew(session, ports, stop, name)
             if not anew:
                 _ask(ports, user, cluster)
             else:
                 for name in set(names) - set(anew):
                     _ask(ports, user, name)
-            run_worker(session, ports, until_idle=True)
+            run_worker(session, ports, stop, until_idle=True)
         note("rebuilt")
     except HomeBusyError as error:
         with session.ports("beside") as ports:
@@ -172,14 +173,14 @@ def _show_users(progress: Progress, users: int) -> None:
         progress.show(plural(users, "user"))
 
 
-def _make_anew(session: Session, ports: Ports, cluster: str) -> None:
+def _make_anew(session: Session, ports: Ports, stop: Event, cluster: str) -> None:
     note(f"cluster {cluster} is gone or lost deliveries: it is made anew")
     progress = Progress("ask")
     rebuilding.make_anew(
         ports,
         session.config,
         cluster,
-        lambda worker: run_until_landed(session, ports, worker),
+        lambda worker: run_until_landed(session, ports, worker, stop),
         lambda users: _show_users(progress, users),
     )
     progress.clear()

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from threading import Event
 from types import FrameType
 
 import click
@@ -55,21 +56,22 @@ def work(session: Session, *, until_idle: bool) -> None:
       feedctl work
       feedctl work --until-idle
     """
-    with session.lock(), session.ports("owner") as ports:
-        run_worker(session, ports, until_idle=until_idle)
+    # Before the lock: who sees that a worker holds the home may send it a signal.
+    with stopping() as stop, session.lock(), session.ports("owner") as ports:
+        run_worker(session, ports, stop, until_idle=until_idle)
 
 
-def run_worker(session: Session, ports: Ports, *, until_idle: bool) -> None:
-    """Works until a signal comes or, with `until_idle`, everything has landed. Raises WorkerFailedError."""
+def run_worker(session: Session, ports: Ports, stop: Event, *, until_idle: bool) -> None:
+    """Works until `stop` is set or, with `until_idle`, everything has landed. Raises WorkerFailedError."""
     collector.relax()
     worker = wiring.worker(ports, session.config)
     if until_idle:
-        run_until_landed(session, ports, worker)
+        run_until_landed(session, ports, worker, stop)
     else:
-        _run(worker, ports, lambda: False)
+        _run(worker, ports, stop, lambda: False)
 
 
-def run_until_landed(session: Session, ports: Ports, worker: Worker) -> None:
+def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Event) -> None:
     """Runs a worker until everything that was recorded has landed in the clusters that it writes.
 
     Raises:
@@ -77,21 +79,20 @@ def run_until_landed(session: Session, ports: Ports, worker: Worker) -> None:
         WorkerFailedError: a part of it ended by itself.
     """
     landed = wiring.UntilIdle(ports, session.config, lambda: clusters_of(worker, ports))
-    _run(worker, ports, landed)
+    _run(worker, ports, stop, landed)
     if not landed.yes:
         raise NotNowError("stopped before everything had landed; nothing is lost: go on with feedctl work")
 
 
-def _run(worker: Worker, ports: Ports, ended: Callable[[], bool]) -> None:
+def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -> None:
     progress = Progress("work", redraw_s=1.0)
 
     def until() -> bool:
         if progress.due():
             _show_lags(progress, ports)
-        return ended()
+        return stop.is_set() or ended()
 
-    with stopping(worker.stop):
-        worker.run(until)
+    worker.run(until)
     progress.clear()
 
 
@@ -108,16 +109,17 @@ def _show_lags(progress: Progress, ports: Ports) -> None:
 
 
 @contextlib.contextmanager
-def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `stop`; a second one ends the process at once, as if it had been killed."""
+def stopping() -> Iterator[Event]:
+    """SIGTERM and SIGINT set the event; a second one ends the process at once, as if it had been killed."""
+    stop = Event()
 
     def handle(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        stop()
+        stop.set()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
