@@ -101,8 +101,10 @@ def forget_outbox(follows: FollowStore) -> None:
 
 
 def index(follows: FollowStore, recorded: Sequence[RecordedAction]) -> None:
-    follows.index_pins([action for action in recorded if isinstance(action, PinSaved)])
-    follows.index_edges([action.edge() for action in recorded if hasattr(action, "edge")])
+    follows.index(
+        edges=[action.edge() for action in recorded if hasattr(action, "edge")],
+        pins=[action for action in recorded if isinstance(action, PinSaved)],
+    )
 
 
 def _chunks(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:

@@ -77,8 +77,9 @@ def _write_durably(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def worker_lock(home: Path) -> Iterator[None]:
-    """Holds the home as its one worker. The system lets go of it when the process ends, however it ends.
+def worker_lock(home: Path) -> Iterator[int]:
+    """Holds the home as its one worker; gives the lock's descriptor. The system lets go of it when this process, and
+    every one that inherited the descriptor, has ended, however it ended.
 
     Raises:
         HomeBusyError: another worker holds it.
@@ -98,7 +99,7 @@ def worker_lock(home: Path) -> Iterator[None]:
             time.sleep(0.01)
         os.ftruncate(file, 0)
         os.pwrite(file, b"%d\n" % os.getpid(), 0)
-        yield
+        yield file
     finally:
         os.close(file)
 

@@ -1,7 +1,7 @@
-"""What has to be forgotten in time: expired rows, messages and notes, and what lies beyond the caps of feeds."""
+"""What has to be forgotten in time: expired rows and messages, and in each cluster what lies beyond the caps."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import structlog
 
@@ -15,8 +15,24 @@ _log = structlog.get_logger()
 _ROWS_AT_ONCE = 5_000
 
 
+class _Rounds:
+    """Says when it is time again; the first time comes after `every_s`. clock: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float) -> None:
+        self._clock = clock
+        self._every_s = every_s
+        self._last_s = clock()
+
+    def due(self) -> bool:
+        now_s = self._clock()
+        if now_s - self._last_s < self._every_s:
+            return False
+        self._last_s = now_s
+        return True
+
+
 class Housekeeper:
-    """Forgets, and trims, every so often. One of them is enough; several do no harm.
+    """Forgets what the follow store and the queue need no more, every so often. One is enough; several do no harm.
 
     clock: monotonic seconds. every_s: how long between two rounds; the first comes after as long.
     """
@@ -24,33 +40,17 @@ class Housekeeper:
     name = "housekeeper"
 
     def __init__(
-        self,
-        follows: FollowStore,
-        queue: Queue,
-        replicas: Mapping[str, Replica],
-        limits: Limits,
-        clock: Callable[[], float],
-        every_s: float,
+        self, follows: FollowStore, queue: Queue, limits: Limits, clock: Callable[[], float], every_s: float
     ) -> None:
         self._follows = follows
         self._queue = queue
-        self._replicas = replicas
         self._limits = limits
-        self._clock = clock
-        self._every_s = every_s
-        self._last_s = clock()
+        self._rounds = _Rounds(clock, every_s)
 
     def step(self) -> bool:
         """Does a round when it is time; False otherwise."""
-        now_s = self._clock()
-        if now_s - self._last_s < self._every_s:
+        if not self._rounds.due():
             return False
-        self._last_s = now_s
-        self.round()
-        return True
-
-    def round(self) -> None:
-        """Forgets what nothing can need any more, and trims every cluster that answers."""
         window_ms = self._limits.purge_window_ms
         try:
             while self._follows.expire(window_ms, _ROWS_AT_ONCE) == _ROWS_AT_ONCE:
@@ -59,25 +59,49 @@ class Housekeeper:
             self._queue.expire(self._follows.now() - window_ms)
         except (FollowStoreUnavailableError, QueueUnavailableError) as error:
             _log.warning("housekeeping.unavailable", error=str(error))
-            return
-        for name in self._replicas:
-            try:
-                self.sweep(name)
-            except (FollowStoreUnavailableError, UnavailableError) as error:
-                _log.warning("sweep.unavailable", cluster=name, error=str(error))
+        return True
 
-    def sweep(self, cluster: str) -> Sweep:
-        """Trims one cluster and drops what is masked or expired in it.
+    def close(self) -> None:
+        """Nothing to release: the ports are their owner's."""
+
+
+class Sweeper:
+    """Trims one cluster, and drops what is masked or expired in it, every so often; where the cluster's writer runs.
+
+    clock, every_s: as the Housekeeper's.
+    """
+
+    def __init__(
+        self, replica: Replica, follows: FollowStore, limits: Limits, clock: Callable[[], float], every_s: float
+    ) -> None:
+        self.name = f"sweeper-{replica.name}"
+        self._replica = replica
+        self._follows = follows
+        self._limits = limits
+        self._rounds = _Rounds(clock, every_s)
+
+    def step(self) -> bool:
+        """Sweeps when it is time; False otherwise."""
+        if not self._rounds.due():
+            return False
+        try:
+            self.sweep()
+        except (FollowStoreUnavailableError, UnavailableError) as error:
+            _log.warning("sweep.unavailable", cluster=self._replica.name, error=str(error))
+        return True
+
+    def sweep(self) -> Sweep:
+        """Sweeps now.
 
         Raises:
             UnavailableError, FollowStoreUnavailableError: do it again later.
         """
-        replica = self._replicas[cluster]
+        replica = self._replica
         now_ms = self._follows.now()
         Progress(replica.progress).forget_parts(now_ms - self._limits.purge_window_ms)
         replica.progress.sweep(now_ms)
         swept = replica.feeds.sweep(now_ms)
-        _log.info("sweep.done", cluster=cluster, **dataclasses.asdict(swept))
+        _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
         return swept
 
     def close(self) -> None:

@@ -30,7 +30,14 @@ class Loop(Protocol):
 
 
 class WorkerFailedError(Exception):
-    """Part of the worker stopped for good; the message says which and why. Everything else was stopped in order."""
+    """Part of the worker stopped for good; the message says which and why. Everything else was stopped in order.
+
+    causes: what the loops raised, the first one first; never empty.
+    """
+
+    def __init__(self, message: str, causes: Sequence[Exception]) -> None:
+        super().__init__(message)
+        self.causes = causes
 
 
 class Worker:
@@ -46,7 +53,7 @@ class Worker:
         self._loops = loops
         self._rest_s = rest_s
         self._stop = threading.Event()
-        self._failures: list[str] = []
+        self._failures: list[tuple[str, Exception]] = []
         self._ended: set[str] = set()
 
     def running(self) -> set[str]:
@@ -75,7 +82,8 @@ class Worker:
             for thread in threads:
                 thread.join()
         if self._failures:
-            raise WorkerFailedError("; ".join(self._failures))
+            messages, causes = zip(*self._failures, strict=True)
+            raise WorkerFailedError("; ".join(messages), causes)
 
     def _run_loop(self, loop: Loop) -> None:
         log = _log.bind(loop=loop.name)
@@ -85,14 +93,14 @@ class Worker:
                 if not loop.step():
                     self._stop.wait(self._rest_s)
         except PositionLostError as error:
-            self._failures.append(str(error))
+            self._failures.append((str(error), error))
             log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
         except TooManyDeadLettersError as error:
-            self._failures.append(str(error))
+            self._failures.append((str(error), error))
             log.error("loop.too_many_dead_letters", error=str(error))  # noqa: TRY400 - the message says it all
             self._stop.set()
         except Exception as error:
-            self._failures.append(f"{loop.name}: {type(error).__name__}: {error}")
+            self._failures.append((f"{loop.name}: {type(error).__name__}: {error}", error))
             log.exception("loop.failed", error=str(error))
             self._stop.set()
         finally:

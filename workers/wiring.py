@@ -15,7 +15,7 @@ from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.rocksdb import Access
 from workers.handlers import Expander, Writer
 from workers.handlers.expander import MAX_BATCH
-from workers.housekeeping import Housekeeper
+from workers.housekeeping import Housekeeper, Sweeper
 from workers.messages import Delivery, Hold, Task, decode_action, decode_delivery
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, DeadLetters, PositionLostError, Queue, QueueUnavailableError
@@ -102,16 +102,20 @@ def create(config: Config) -> None:
 
 
 def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None) -> Worker:
-    """A worker that runs everything: relay, expander, a writer for each cluster, housekeeping. writers: only these
-    clusters are written.
+    """A worker that runs everything in this process: relay, expander, housekeeping, and for each cluster a writer and
+    a sweeper. writers: only these clusters are written.
     """
-    loops: list[Loop] = [
-        relay(ports, config),
-        expander(ports, config),
-        *(writer(ports, config, name) for name in (ports.replicas if writers is None else writers)),
-        housekeeper(ports, config),
-    ]
-    return Worker(loops)
+    names = list(ports.replicas if writers is None else writers)
+    each = [loop(ports, config, name) for name in names for loop in (writer, sweeper)]
+    return Worker([relay(ports, config), expander(ports, config), *each, housekeeper(ports, config)])
+
+
+def worker_around(ports: Ports, config: Config, writer_apart: Callable[[str], Loop]) -> Worker:
+    """A worker that runs everything but the writers and sweepers, which are elsewhere. writer_apart: starts those of
+    a cluster.
+    """
+    apart = [writer_apart(name) for name in ports.replicas]
+    return Worker([relay(ports, config), expander(ports, config), *apart, housekeeper(ports, config)])
 
 
 def relay(ports: Ports, config: Config) -> Relay:
@@ -160,8 +164,12 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
 
 
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
-    every_s = config.housekeeping_ms / 1_000
-    return Housekeeper(ports.follows, ports.queue, ports.replicas, config.limits, time.monotonic, every_s)
+    return Housekeeper(ports.follows, ports.queue, config.limits, time.monotonic, config.housekeeping_ms / 1_000)
+
+
+def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:
+    replica = ports.replicas[cluster]
+    return Sweeper(replica, ports.follows, config.limits, time.monotonic, config.housekeeping_ms / 1_000)
 
 
 def _writer(ports: Ports, limits: Limits, replica: Replica) -> Writer:
@@ -191,7 +199,7 @@ def lost_message(cluster: str) -> str:
 def lags(ports: Ports) -> dict[str, int]:
     """How much is left to do, by who has to do it: outbox rows for the relay, messages for the groups."""
     found = {
-        RELAY: ports.follows.counts().outbox_unrelayed,
+        RELAY: ports.follows.backlog(),
         EXPANDER: ports.queue.lag(ACTIONS, EXPANDER),
     }
     return found | {writer_group(name): ports.queue.lag(DELIVERIES, writer_group(name)) for name in ports.replicas}

@@ -2,7 +2,7 @@
 
 Each record lives on the shard of the id that it is looked up by, and an action's transaction touches one shard: its
 own record and its outbox row. What other shards need to know (the follower index of a followee, the pin indexes of an
-owner and of a board) is written later by the handlers, through the `index_*` methods.
+owner and of a board) is written later by the handlers, through `index`.
 
 Every call that takes many keys costs at most one round trip for each shard involved (and for each page). Reads are
 fresh snapshots on the primary: what was committed before the call is seen (rule 4). `tests/follows` runs this
@@ -156,6 +156,10 @@ class FollowStore(Protocol):
         """Marks rows as published. Marking twice is fine."""
         ...
 
+    def backlog(self) -> int:
+        """How many outbox rows are not marked relayed. Cheap: it may be asked every second."""
+        ...
+
     def settled_ms(self) -> int:
         """A store time T such that every action committed before T has been marked relayed, and no commit stamped
         before T can appear any more: what a tick may carry (rule 10). The minimum over the shards.
@@ -165,20 +169,22 @@ class FollowStore(Protocol):
     # Index writes: the first step of every handler
     # --------------------------------------------------------------------------
 
-    def index_edges(self, edges: Sequence[Edge]) -> None:
-        """Upserts each edge into its followee's follower index, unless what stands there is newer. Tombstones stay as
-        rows.
-        """
-        ...
+    def index(
+        self,
+        *,
+        edges: Sequence[Edge] = (),
+        pins: Sequence[PinSaved] = (),
+        deletions: Sequence[PinDeleted] = (),
+    ) -> None:
+        """Writes the indexes; durable when it returns. One transaction a shard, and none where there is nothing.
 
-    def index_pins(self, pins: Sequence[PinSaved]) -> None:
-        """Upserts each pin into the indexes of its owner and its board; the latest saved_ms wins, a deletion stays
-        marked.
-        """
-        ...
+        An edge is upserted into its followee's follower index, unless what stands there is newer; tombstones stay as
+        rows. A pin is upserted into the indexes of its owner and its board; the latest saved_ms wins, a deletion
+        stays marked. A deletion marks its pin in both, whether it stands there yet or not.
 
-    def index_deletions(self, deletions: Sequence[PinDeleted]) -> None:
-        """Marks each pin deleted in the indexes of its owner and its board, whether it stands there yet or not."""
+        Raises:
+            FollowStoreUnavailableError: some may be written; write all again.
+        """
         ...
 
     # Reads of the handlers

@@ -127,12 +127,14 @@ class Shard(Protocol):
 
     def mark_relayed(self, ids: Sequence[int]) -> None: ...
 
-    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
-        """Upserts; a row with a later ts wins."""
+    def backlog(self) -> int:
+        """How many outbox rows are not marked."""
         ...
 
-    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
-        """Upserts; the larger saved_ms and the larger deleted_ms win, each for itself."""
+    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
+        """Upserts in one transaction. Of two rows of a follower the one with the later ts wins; of two rows of a pin
+        the larger saved_ms and the larger deleted_ms, each for itself.
+        """
         ...
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:

@@ -205,33 +205,36 @@ class ShardedFollowStore:
             marks[shard].append(row_id)
         self._on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
+    def backlog(self) -> int:
+        return sum(self._on_all(lambda shard: shard.backlog()))
+
     def settled_ms(self) -> int:
         return min(self._on_all(lambda shard: shard.settled_ms()))
 
     # Index writes
     # -----------------------------------------------------------------------------------------------------------
 
-    def index_edges(self, edges: Sequence[Edge]) -> None:
-        rows: dict[int, list[FollowerRow]] = defaultdict(list)
+    def index(
+        self,
+        *,
+        edges: Sequence[Edge] = (),
+        pins: Sequence[PinSaved] = (),
+        deletions: Sequence[PinDeleted] = (),
+    ) -> None:
+        work: dict[int, tuple[list[FollowerRow], list[PinIndexRow]]] = defaultdict(lambda: ([], []))
         for edge in edges:
             followee = edge.followee
             row = (KIND_CODES[followee.kind], followee.id, edge.follower, edge.ts, int(edge.active))
-            rows[self._shard_of(followee.id)].append(row)
-        self._on_each(rows, lambda shard, mine: shard.index_edges(mine))
-
-    def index_pins(self, pins: Sequence[PinSaved]) -> None:
-        self._index((saved.pin, saved.committed_ms, None) for saved in pins)
-
-    def index_deletions(self, deletions: Sequence[PinDeleted]) -> None:
-        self._index((deleted.pin, 0, deleted.committed_ms) for deleted in deletions)
-
-    def _index(self, pins: Iterable[tuple[Pin, int, int | None]]) -> None:
-        rows: dict[int, list[PinIndexRow]] = defaultdict(list)
-        for pin, saved_ms, deleted_ms in pins:
+            work[self._shard_of(followee.id)][0].append(row)
+        states = [
+            *((saved.pin, saved.committed_ms, None) for saved in pins),
+            *((deleted.pin, 0, deleted.committed_ms) for deleted in deletions),
+        ]
+        for pin, saved_ms, deleted_ms in states:
             tail = (pin.created_ms, pin.pin, pin.owner, pin.board, saved_ms, deleted_ms)
-            rows[self._shard_of(pin.owner)].append((_USER, pin.owner, *tail))
-            rows[self._shard_of(pin.board)].append((_BOARD, pin.board, *tail))
-        self._on_each(rows, lambda shard, mine: shard.index_pins(mine))
+            work[self._shard_of(pin.owner)][1].append((_USER, pin.owner, *tail))
+            work[self._shard_of(pin.board)][1].append((_BOARD, pin.board, *tail))
+        self._on_each(work, lambda shard, mine: shard.index(*mine))
 
     # Reads of the handlers
     # -----------------------------------------------------------------------------------------------------------

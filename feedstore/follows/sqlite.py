@@ -368,17 +368,16 @@ class SQLiteShard:
         with self._database.writing() as connection:
             connection.executemany("DELETE FROM outbox_unrelayed WHERE id = ?", [(each,) for each in ids])
 
-    # In the order of the index, neighbours are written together.
+    def backlog(self) -> int:
+        backlog: int = self._all("SELECT count(*) FROM outbox_unrelayed", ())[0][0]
+        return backlog
 
-    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
-        ordered = sorted(rows)
+    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
+        # In the order of the index, neighbours are written together.
+        ordered_followers, ordered_pins = sorted(followers), sorted(pins, key=itemgetter(0, 1, 2, 3))
         with self._database.writing() as connection:
-            connection.executemany(_PUT_FOLLOWER, ordered)
-
-    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
-        ordered = sorted(rows, key=itemgetter(0, 1, 2, 3))
-        with self._database.writing() as connection:
-            connection.executemany(_PUT_PIN_INDEX, ordered)
+            connection.executemany(_PUT_FOLLOWER, ordered_followers)
+            connection.executemany(_PUT_PIN_INDEX, ordered_pins)
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE

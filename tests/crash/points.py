@@ -16,9 +16,7 @@ FOLLOW_STEPS = {
     for method in (
         "record",
         "mark_relayed",
-        "index_edges",
-        "index_pins",
-        "index_deletions",
+        "index",
         "ask_refill",
         "redate",
     )

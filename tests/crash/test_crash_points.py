@@ -27,7 +27,6 @@ pytestmark = pytest.mark.processes
 
 ACTIONS = 24
 ONCE = (
-    "follows.index_deletions",
     "follows.ask_refill",
     "follows.redate",
     "publish.deliveries.hold",

@@ -229,9 +229,11 @@ class Agreement(RuleBasedStateMachine):
             for action in some:
                 self.model.index(action)
             for store in self.stores:
-                store.index_deletions([action for action in some if isinstance(action, PinDeleted)])
-                store.index_edges([action.edge() for action in some if isinstance(action, Followed | Unfollowed)])
-                store.index_pins([action for action in some if isinstance(action, PinSaved)])
+                store.index(
+                    edges=[action.edge() for action in some if isinstance(action, Followed | Unfollowed)],
+                    pins=[action for action in some if isinstance(action, PinSaved)],
+                    deletions=[action for action in some if isinstance(action, PinDeleted)],
+                )
 
     @rule(count=st.integers(0, 5))
     def relay(self, count: int) -> None:

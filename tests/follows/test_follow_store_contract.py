@@ -56,7 +56,7 @@ def outbox_actions(store: FollowStore) -> list[RecordedAction]:
 
 
 def index(store: FollowStore, *pins: Pin, saved_ms: int = NOW) -> None:
-    store.index_pins([PinSaved(each, saved_ms) for each in pins])
+    store.index(pins=[PinSaved(each, saved_ms) for each in pins])
 
 
 def relay_all(store: FollowStore) -> None:
@@ -508,8 +508,8 @@ def test_rule_4_an_index_write_is_seen_by_every_read_that_begins_after_it(shared
         assert handler_of_follow.newest_pins([user(owner)], 10) == {user(owner): []}
         assert handler_of_save.followers([user(owner)], None, 10, tombstones=False) == []
         steps = [
-            lambda owner=owner: handler_of_follow.index_edges([Edge(1, user(owner), NOW, active=True)]),
-            lambda saved=saved: handler_of_save.index_pins([saved]),
+            lambda owner=owner: handler_of_follow.index(edges=[Edge(1, user(owner), NOW, active=True)]),
+            lambda saved=saved: handler_of_save.index(pins=[saved]),
         ]
         for step in steps if first else reversed(steps):
             step()
@@ -531,11 +531,11 @@ def test_rule_4_reads_of_the_source_of_truth_are_fresh(shared_place: Place):
 
 def test_the_newest_edge_stands_in_the_index_whatever_the_order(store: FollowStore):
     old, new = Edge(1, user(2), 10, active=True), Edge(1, user(2), 20, active=False)
-    store.index_edges([new])
-    store.index_edges([old])
+    store.index(edges=[new])
+    store.index(edges=[old])
     assert store.followers([user(2)], None, 10, tombstones=False) == []
     assert store.followers([user(2)], None, 10, tombstones=True) == [(user(2), 1, 20, False)]
-    store.index_edges([Edge(1, user(2), 30, active=True), Edge(1, user(2), 25, active=False)])
+    store.index(edges=[Edge(1, user(2), 30, active=True), Edge(1, user(2), 25, active=False)])
     assert store.followers([user(2)], None, 10, tombstones=False) == [(user(2), 1, 30, True)]
 
 
@@ -546,9 +546,9 @@ def test_pages_of_followers_run_over_followees_and_shards(store: FollowStore):
         for number, followee in enumerate(followees)
         for follower in range(1, 2 + number)
     ]
-    store.index_edges(edges[::2])
-    store.index_edges(edges[1::2])
-    store.index_edges([Edge(1, user(999), 5, active=True)])
+    store.index(edges=edges[::2])
+    store.index(edges=edges[1::2])
+    store.index(edges=[Edge(1, user(999), 5, active=True)])
     for tombstones in (True, False):
         expected = sorted(
             (edge.followee, edge.follower, edge.ts, edge.active) for edge in edges if tombstones or edge.active
@@ -565,8 +565,8 @@ def test_pages_of_followers_run_over_followees_and_shards(store: FollowStore):
 
 
 def test_a_page_of_followers_starts_after_a_place_that_need_not_stand(store: FollowStore):
-    store.index_edges([Edge(follower, board(8), 10, active=True) for follower in (2, 4, 6)])
-    store.index_edges([Edge(1, user(3), 10, active=True)])
+    store.index(edges=[Edge(follower, board(8), 10, active=True) for follower in (2, 4, 6)])
+    store.index(edges=[Edge(1, user(3), 10, active=True)])
 
     def after(followee: Followee, follower: int) -> list[int]:
         return [
@@ -623,9 +623,9 @@ def test_newest_pins_saved_before_a_time(store: FollowStore):
 
 
 def test_rule_7_a_deletion_marks_the_index_before_and_after_the_save(store: FollowStore):
-    store.index_deletions([PinDeleted(pin(1), NOW + 9)])
+    store.index(deletions=[PinDeleted(pin(1), NOW + 9)])
     index(store, pin(1), pin(2), pin(3))
-    store.index_deletions([PinDeleted(pin(2), NOW + 9)])
+    store.index(deletions=[PinDeleted(pin(2), NOW + 9)])
     index(store, pin(1), pin(2), saved_ms=NOW + 50)
     for followee in (user(7), board(70)):
         assert ids(store.newest_pins([followee], 9)[followee]) == [3]
@@ -665,7 +665,7 @@ def test_newest_pins_merged_are_distinct_and_in_feed_order_over_shards(store: Fo
     pins += [pin(5_000 + each, owner=50, on=150, created_ms=2_000 + each // 3) for each in range(200)]
     pins += [pin(9_000 + each, owner=60, on=160, created_ms=1 + each) for each in range(50)]
     index(store, *pins)
-    store.index_deletions([PinDeleted(each, NOW) for each in pins if each.pin % 7 == 0])
+    store.index(deletions=[PinDeleted(each, NOW) for each in pins if each.pin % 7 == 0])
     live = sorted((each for each in pins if each.pin % 7), key=lambda each: (-each.created_ms, each.pin))
     owners = {each.owner for each in pins}
     everything = [user(owner) for owner in owners] + [board(100 + each) for each in range(70)]
@@ -729,7 +729,7 @@ def test_a_walk_over_all_users(store: FollowStore):
 
 def test_tombstones_expire_after_the_window_and_the_edges_own_records_stay(store: FollowStore, clock: FakeClock):
     followed, unfollowed = record(store, Follow(1, user(2)), Unfollow(1, user(3)))
-    store.index_edges([followed.edge(), unfollowed.edge()])
+    store.index(edges=[followed.edge(), unfollowed.edge()])
     relay_all(store)
     clock.advance(DAY)
     assert store.expire(DAY, 100) == 0
@@ -744,7 +744,7 @@ def test_tombstones_expire_after_the_window_and_the_edges_own_records_stay(store
 def test_marked_lines_of_the_pin_index_expire_and_the_pins_own_records_stay(store: FollowStore, clock: FakeClock):
     record(store, SavePin(pin(5)), SavePin(pin(6)), DeletePin(5))
     index(store, pin(5), pin(6))
-    store.index_deletions([PinDeleted(pin(5), NOW)])
+    store.index(deletions=[PinDeleted(pin(5), NOW)])
     clock.advance(DAY + 1)
     assert store.expire(DAY, 100) == 2
     assert ids(store.newest_pins([user(7)], 9)[user(7)]) == [6]
@@ -801,7 +801,7 @@ def test_the_largest_ids_and_times(store: FollowStore):
     largest = 2**63 - 1
     record(store, Follow(largest, board(largest)), SavePin(Pin(largest, largest, largest, 1)))
     assert store.following(largest) == [Edge(largest, board(largest), NOW, active=True)]
-    store.index_edges([Edge(largest, board(largest), largest, active=True)])
+    store.index(edges=[Edge(largest, board(largest), largest, active=True)])
     index(store, Pin(largest, largest, largest, largest), saved_ms=largest - 1)
     assert store.followers([board(largest)], None, 5, tombstones=False) == [(board(largest), largest, largest, True)]
     assert ids(store.newest_pins([board(largest)], 5)[board(largest)]) == [largest]

@@ -87,14 +87,21 @@ class MemoryShard:
         for row in ids:
             self._unrelayed.pop(row, None)
 
-    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
+    def backlog(self) -> int:
+        return len(self._unrelayed)
+
+    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
+        self._index_followers(followers)
+        self._index_pins(pins)
+
+    def _index_followers(self, rows: Sequence[FollowerRow]) -> None:
         for row in rows:
             index = self._followers.setdefault(row[:2], {})
             stands = index.get(row[2])
             if stands is None or row[3] > stands[3]:
                 index[row[2]] = row
 
-    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+    def _index_pins(self, rows: Sequence[PinIndexRow]) -> None:
         for row in rows:
             index = self._pin_index.setdefault(row[:2], {})
             stands = index.get(row[3])

@@ -7,7 +7,7 @@ from typing import Any
 
 from greenlet import getcurrent
 
-from feedstore.domain import Follow, Followed, Pin, RecordedAction, Unfollow, Unfollowed, board, user
+from feedstore.domain import Edge, Follow, Followed, Pin, PinSaved, RecordedAction, Unfollow, Unfollowed, board, user
 from feedstore.feeds import entries_of
 from feedstore.follows import recording
 from feedstore.follows.shard import Changes, FollowerRow, Standing
@@ -141,30 +141,33 @@ def _no_look_at_deletions(handler: str) -> Callable[[World], None]:
 def _refill_without_index(world: World) -> None:
     real = world.expander._backfill
     blind = Backfill(
-        _Lying(world.follows, index_edges=lambda _edges: None),  # type: ignore[arg-type]
+        _Lying(world.follows, index=lambda **_edges: None),  # type: ignore[arg-type]
         real._publish,
         world.limits,
     )
     world.expander._backfill = SimpleNamespace(follow=real.follow, refill=blind.refill)  # type: ignore[assignment]
 
 
-def _index_late(handler: str, write: str, read: str) -> Callable[[World], None]:
-    """The index is written after the first read instead of before it."""
+def _index_late(handler: str, read: str, is_late: Callable[[Any], bool]) -> Callable[[World], None]:
+    """Some rows of the index are written after a handler's first read instead of before it."""
 
     def tamper(world: World) -> None:
-        owner = getattr(world.expander, handler)
-        port, waiting = owner._follows, {}
+        expander, owner = world.expander, getattr(world.expander, handler)
+        port, waiting = expander._follows, {}
 
-        def keep(rows: Any) -> None:
-            waiting[getcurrent()] = rows
+        def keep(**written: Sequence[Any]) -> None:
+            late = {what: [row for row in rows if is_late(row)] for what, rows in written.items()}
+            waiting[getcurrent()] = late
+            port.index(**{what: [row for row in rows if row not in late[what]] for what, rows in written.items()})
 
         def read_first(*args: Any, **named: Any) -> Any:
             result = getattr(port, read)(*args, **named)
             if getcurrent() in waiting:
-                getattr(port, write)(waiting.pop(getcurrent()))
+                port.index(**waiting.pop(getcurrent()))
             return result
 
-        owner._follows = _Lying(port, **{write: keep, read: read_first})
+        expander._follows = _Lying(port, index=keep)  # type: ignore[assignment]
+        owner._follows = _Lying(port, **{read: read_first})
 
     return tamper
 
@@ -377,7 +380,7 @@ MUTANTS: dict[str, Taken] = {
             "no_newer_check",
             4,
             "the follower index takes what comes last instead of what is newest",
-            lambda: [(MemoryShard, "index_edges", _overwrite)],
+            lambda: [(MemoryShard, "_index_followers", _overwrite)],
         ),
         Taken("no_look_at_the_edge", 4, "a follow does not look at its edge again", tampered=_no_look_at_the_edge),
         Taken(
@@ -478,14 +481,14 @@ MUTANTS: dict[str, Taken] = {
             "index_after_reading_pins",
             4,
             "a follow enters the index after it read the pins",
-            tampered=_index_late("_backfill", "index_edges", "newest_pins"),
+            tampered=_index_late("_backfill", "newest_pins", lambda row: isinstance(row, Edge) and row.active),
             profile=_FRESH,
         ),
         Taken(
             "index_after_reading_followers",
             4,
             "a save enters the index after it read the followers",
-            tampered=_index_late("_fanout", "index_pins", "followers"),
+            tampered=_index_late("_fanout", "followers", lambda row: isinstance(row, PinSaved)),
             profile=_FRESH,
         ),
         Taken(

@@ -44,7 +44,7 @@ from tests.simulation.model import Model
 from tests.simulation.scheduler import Port, QueuePort, Scheduler, StorePort
 from workers import housekeeping
 from workers.handlers import Expander, Writer, backfill, purge, writer
-from workers.housekeeping import Housekeeper
+from workers.housekeeping import Sweeper
 from workers.messages import Tick
 from workers.relay import Relay
 
@@ -191,7 +191,9 @@ class World:
         }
         self.relay = Relay(self.follows, self.queue, clock=lambda: 0.0)
         self.relay._ticked_s = 0.0  # ticks are a move of their own
-        self.housekeeper = Housekeeper(self.follows, self.queue, self.ports, self.limits, lambda: 0.0, 1.0)
+        self.sweepers = {
+            name: Sweeper(port, self.follows, self.limits, lambda: 0.0, 1.0) for name, port in self.ports.items()
+        }
 
         self._sweeps = profile.sweep if rng.random() < 0.85 else 0.0
         self._leaps = profile.leap if rng.random() < 0.6 else 0.0
@@ -410,7 +412,7 @@ class World:
                 return
 
     def _sweep(self, cluster: str) -> None:
-        self.scheduler.start(f"sweep {cluster}", "sweep", lambda: self.housekeeper.sweep(cluster))
+        self.scheduler.start(f"sweep {cluster}", "sweep", self.sweepers[cluster].sweep)
 
     def _compact(self) -> None:
         """A cluster compacts by itself, by its own clock."""

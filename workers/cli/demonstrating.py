@@ -13,8 +13,8 @@ import msgspec
 from click.core import ParameterSource
 
 from workers import demo as demonstration
-from workers import graph, home, replay, wiring
-from workers.cli.output import Progress, configure_logs, note
+from workers import graph, home, logs, replay, wiring
+from workers.cli.output import Progress, note
 from workers.cli.session import RefusedError, Session, pass_session
 from workers.wiring import wall_ms
 
@@ -58,7 +58,8 @@ def demo(ctx: click.Context, session: Session, file: Path | None, users: int, co
 def run(path: Path, file: Path | None, shape: graph.Shape) -> None:
     """Raises RefusedError where a promise does not hold."""
     level = click.get_current_context().find_root().params.get("log_level")
-    configure_logs(level or "critical")  # a replica is taken away on purpose: its writer would complain
+    # A replica is taken away on purpose: its writer would complain.
+    logs.configure(level or "critical", Progress.clear_any)
     started_s = time.monotonic()
     config = home.create(path, os.environ)
     console = _Console()

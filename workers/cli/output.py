@@ -1,16 +1,13 @@
 """What people and machines see: data on stdout; progress, logs and errors on stderr."""
 
-import logging
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 import msgspec
-import structlog
 
 _REDRAW_S = 0.1
 _LINE_S = 10.0
@@ -61,37 +58,6 @@ class Progress:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
             cls._drawn = None
-
-
-class _LogStream:
-    """Where logs go: the progress line makes room for them."""
-
-    def write(self, text: str) -> int:
-        Progress.clear_any()
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
-
-
-def configure_logs(level: str) -> None:
-    """Logs to stderr: for people where that is a terminal, JSON lines elsewhere."""
-    stream: Any = _LogStream()
-    processors: list[structlog.typing.Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    if sys.stderr.isatty():
-        processors.append(structlog.dev.ConsoleRenderer(pad_event_to=24))
-    else:
-        processors.append(structlog.processors.JSONRenderer())
-    structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=stream),
-        cache_logger_on_first_use=False,
-    )
 
 
 def note(text: str) -> None:

@@ -130,7 +130,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     if cluster is not None:
         session.refuse_unknown(cluster)
     try:
-        with stopping() as stop, session.lock(), session.ports("owner") as ports:
+        with stopping() as stop, session.lock() as lock, session.ports("beside") as ports:
             names = _named(ports, cluster)
             anew = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
             if anew and not everybody:
@@ -144,7 +144,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             else:
                 for name in set(names) - set(anew):
                     _ask(ports, user, name)
-            run_worker(session, ports, stop, until_idle=True)
+            run_worker(session, ports, lock, stop, until_idle=True)
         note("rebuilt")
     except HomeBusyError as error:
         with session.ports("beside") as ports:

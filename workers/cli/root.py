@@ -11,8 +11,9 @@ from feedstore.feeds import MalformedCursorError
 from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
+from workers import logs
 from workers.cli import acting, demonstrating, letters, reading, repairing, running, showing
-from workers.cli.output import Progress, configure_logs
+from workers.cli.output import Progress
 from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
 from workers.home import HomeBusyError
 from workers.queue.port import QueueError
@@ -81,8 +82,9 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
       feedctl work --until-idle
       feedctl feed 12
     """
-    ctx.obj = Session(home)
-    configure_logs(log_level or ("info" if ctx.invoked_subcommand == "work" else "warning"))
+    level = log_level or ("info" if ctx.invoked_subcommand == "work" else "warning")
+    ctx.obj = Session(home, level)
+    logs.configure(level, Progress.clear_any)
 
 
 for _module in (running, acting, reading, showing, repairing, letters, demonstrating):

@@ -11,6 +11,7 @@ import click
 
 from feedstore.follows.port import FollowStoreUnavailableError
 from workers import collector, home, wiring
+from workers.apart import WriterApart
 from workers.cli.output import Progress, emit_json, note, plural
 from workers.cli.session import NotNowError, Session, json_option, pass_session
 from workers.home import HomeBusyError
@@ -57,14 +58,23 @@ def work(session: Session, *, until_idle: bool) -> None:
       feedctl work --until-idle
     """
     # Before the lock: who sees that a worker holds the home may send it a signal.
-    with stopping() as stop, session.lock(), session.ports("owner") as ports:
-        run_worker(session, ports, stop, until_idle=until_idle)
+    with stopping() as stop, session.lock() as lock, session.ports("beside") as ports:
+        run_worker(session, ports, lock, stop, until_idle=until_idle)
 
 
-def run_worker(session: Session, ports: Ports, stop: Event, *, until_idle: bool) -> None:
-    """Works until `stop` is set or, with `until_idle`, everything has landed. Raises WorkerFailedError."""
+def run_worker(session: Session, ports: Ports, lock: int, stop: Event, *, until_idle: bool) -> None:
+    """Works until `stop` is set or, with `until_idle`, everything has landed; the writers in processes of their own.
+    ports: beside the clusters, which the writers own. lock: the home's.
+
+    Raises:
+        NotNowError: with `until_idle`, it was stopped before that.
+        WorkerFailedError: a part of it ended by itself.
+    """
     collector.relax()
-    worker = wiring.worker(ports, session.config)
+    config = session.config
+    worker = wiring.worker_around(
+        ports, config, lambda cluster: WriterApart(config.home, cluster, session.log_level, lock)
+    )
     if until_idle:
         run_until_landed(session, ports, worker, stop)
     else:
@@ -141,7 +151,7 @@ def trim(session: Session, *, as_json: bool) -> None:
     try:
         with session.lock(), session.ports("owner") as ports:
             for name in ports.replicas:
-                swept = wiring.housekeeper(ports, session.config).sweep(name)
+                swept = wiring.sweeper(ports, session.config, name).sweep()
                 if as_json:
                     emit_json({"cluster": name, **vars(swept)})
                 else:

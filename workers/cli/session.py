@@ -39,8 +39,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, 
 class Session:
     """One call of the command line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, log_level: str) -> None:
         self.home = path
+        self.log_level = log_level
 
     @cached_property
     def config(self) -> Config:
@@ -57,10 +58,10 @@ class Session:
             ports.close()
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Holds the home as its one worker. Raises HomeBusyError."""
-        with home.worker_lock(self.config.home):
-            yield
+    def lock(self) -> Iterator[int]:
+        """Holds the home as its one worker; gives the lock's descriptor. Raises HomeBusyError."""
+        with home.worker_lock(self.config.home) as lock:
+            yield lock
 
     def worker(self) -> int | None:
         """The process id of the worker that holds the home (0: unknown), None where there is none."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from feedstore.domain import Followed, Pin, RecordedAction, RefillAsked
+from feedstore.domain import Edge, Followed, Pin, RecordedAction, RefillAsked
 from feedstore.feeds import Limits
 from feedstore.follows.port import FollowStore, covering_ts
 from workers.handlers.fanout import Publish
@@ -37,9 +37,7 @@ class Backfill:
         self._limits = limits
 
     def follow(self, actions: Sequence[Followed], read_ms: int) -> None:
-        """Puts the newest pins of each followee into the follower's feed."""
-        # Step 1 before step 2 (rule 4): a pin that is saved meanwhile either is found here or finds this follower.
-        self._follows.index_edges([action.edge() for action in actions])
+        """Puts the newest pins of each followee into the follower's feed. The edges are in the index."""
         by_followee: defaultdict[object, list[Followed]] = defaultdict(list)
         for action in actions:
             by_followee[action.followee].append(action)
@@ -78,22 +76,27 @@ class Backfill:
         for action in actions:
             by_user[action.user].append(action)
         fills: list[_Fill] = []
+        delivering: list[Edge] = []
         for user, asked in by_user.items():
             active = self._follows.following(user)
             covering = {edge.followee: edge.ts for edge in active}
             states = self._follows.newest_pins_merged(list(covering), self._limits.cap)
             pins = [(state.pin, ts) for state in states if (ts := covering_ts(state.pin, covering)) is not None]
-            # The follows that deliver these pins may still wait for their own turn: without them in the index, a
-            # deletion would not find this user (rule 7).
-            delivering = {ts for _, ts in pins}
-            self._follows.index_edges([edge for edge in active if edge.ts in delivering])
+            times = {ts for _, ts in pins}
+            delivering += [edge for edge in active if edge.ts in times]
             by_cluster = {action.cluster: action for action in asked}
             fills += [_Fill(action, user, pins, cluster) for cluster, action in by_cluster.items()]
             if sum(len(fill.pins) for fill in fills) > CELLS_AT_ONCE:
-                self._fill(fills, read_ms)
-                fills = []
+                self._refill(fills, delivering, read_ms)
+                fills, delivering = [], []
         if fills:
-            self._fill(fills, read_ms)
+            self._refill(fills, delivering, read_ms)
+
+    def _refill(self, fills: Sequence[_Fill], delivering: Sequence[Edge], read_ms: int) -> None:
+        # The follows that deliver these pins may still wait for their own turn: without them in the index, a deletion
+        # would not find these users (rule 7).
+        self._follows.index(edges=delivering)
+        self._fill(fills, read_ms)
 
     def _fill(self, fills: Sequence[_Fill], read_ms: int) -> None:
         # Looked at after the edges are in the index and before anything is out: a pin that is deleted from now on finds

