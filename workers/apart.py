@@ -121,7 +121,9 @@ def main() -> int:
 
 
 def _wait_for_end(stop: threading.Event) -> None:
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: the interpreter could not end while this waits in it.
+    while os.read(0, 1):
+        pass
     stop.set()
 
 

@@ -1,7 +1,10 @@
 """feed, export, status, trim, and the same beside a running worker."""
 
+import contextlib
 import json
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -136,7 +139,58 @@ def test_a_signal_ends_the_worker_gracefully(cli: Cli, number: signal.Signals) -
 
     assert worker.returncode == 0
     events = [json.loads(line) for line in stderr.decode().splitlines()]
-    assert sum(event["event"] == "loop.stopped" for event in events) == 5
+    stopped = sorted(event["loop"] for event in events if event["event"] == "loop.stopped")
+    # A writer is told of twice: by its own process, and by the one that started it.
+    apart = ["sweeper-a", "sweeper-b", "writer-a", "writer-a", "writer-b", "writer-b"]
+    assert stopped == ["expander", "housekeeper", "relay", *apart]
+
+
+@pytest.mark.processes
+def test_rule_12_a_writer_that_is_killed_stops_the_worker_with_its_name(filled: Cli) -> None:
+    with filled.worker() as worker:
+        os.kill(writer_process(worker.pid, "b"), signal.SIGKILL)
+        _, stderr = worker.communicate(timeout=60)
+
+    assert worker.returncode == 1
+    assert stderr.decode().splitlines()[-1] == "Error: writer-b: ProcessEndedError: killed by SIGKILL"
+    filled("save-pin", 50, "--owner", 2, "--board", 20, "--created-ms", 5_000)
+    filled.work()
+    assert filled.export("b")[1][0] == [50, 5_000]
+
+
+@pytest.mark.processes
+def test_writers_end_when_the_worker_that_started_them_is_killed(filled: Cli) -> None:
+    with filled.worker() as worker:
+        writers = [writer_process(worker.pid, name) for name in ("a", "b")]
+        worker.kill()
+        worker.wait(60)
+        eventually(lambda: not any(runs(pid) for pid in writers), "both writers have ended")
+
+    filled.work()
+    assert "no difference" in filled("verify").stderr
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def writer_process(worker: int, cluster: str) -> int:
+    """The process that a worker has started for a cluster."""
+
+    def running() -> list[int]:
+        found = []
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError):
+                words = status.with_name("cmdline").read_bytes().split(b"\0")
+                if f"\nPPid:\t{worker}\n" in status.read_text() and cluster.encode() in words:
+                    found.append(int(status.parent.name))
+        return found
+
+    [pid] = eventually(running, f"the writer of {cluster} runs")
+    return pid
 
 
 @pytest.mark.processes
