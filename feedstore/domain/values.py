@@ -1,6 +1,6 @@
 """Identifiers, followees, edges, pins and feed entries."""
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -121,8 +121,11 @@ class Pin(msgspec.Struct, frozen=True):
         return Followee("user", self.owner), Followee("board", self.board)
 
 
-class Entry(NamedTuple):
-    """One line of a feed. Feeds are ordered newest `created_ms` first, ties by ascending `pin`."""
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One line of a feed; in JSON an array of its two numbers.
+
+    Feeds are ordered newest `created_ms` first, ties by ascending `pin`.
+    """
 
     pin: int
     created_ms: int

@@ -20,6 +20,7 @@ _BODY = struct.Struct(">Q16s")
 _USER = struct.Struct(">Q").pack
 _BYTES = 29
 _TEXT_LENGTH = 39  # 29 bytes in unpadded base64
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class MalformedCursorError(ValueError):
@@ -38,7 +39,7 @@ class Cursor(NamedTuple):
 def encode_cursor(user: int, cursor: Cursor) -> str:
     body = _BODY.pack(cursor.returned, cursor.last)
     raw = _HEAD(_VERSION, crc32(_USER(user) + body)) + body
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return binascii.b2a_base64(raw, newline=False)[:_TEXT_LENGTH].translate(_URL_SAFE).decode()
 
 
 def decode_cursor(user: int, text: str) -> Cursor:

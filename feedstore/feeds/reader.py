@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from feedstore.domain import Entry, check_id
 from feedstore.feeds.cursors import Cursor, decode_cursor, encode_cursor
 from feedstore.feeds.layout import entries_of, row_key
@@ -22,8 +24,7 @@ class Replica:
     progress: WideColumnStore
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A part of a feed, newest first.
 
     entries: at most as many as were asked for. A short page is not an end: only `cursor is None` is.

@@ -29,6 +29,14 @@ def check_row(table: Table, row: bytes) -> None:
 
 
 def check_read(table: Table, row: bytes, after: bytes | None, limit: int) -> None:
+    if (
+        type(row) is bytes
+        and len(row) == table.row_bytes
+        and (after is None or (type(after) is bytes and len(after) == table.column_bytes))
+        and type(limit) is int
+        and 0 < limit <= MAX_LIMIT
+    ):
+        return  # the usual case, in one expression: it stands on the path of every page
     check_row(table, row)
     if after is not None and (type(after) is not bytes or len(after) != table.column_bytes):
         _refuse(table, "after", after, table.column_bytes)

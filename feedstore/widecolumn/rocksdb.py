@@ -59,6 +59,8 @@ _RANGE_CHUNK_KEYS = 1_024
 """How many keys a scan of a range holds: hundreds of them are read side by side."""
 _FIRST_CHUNK_KEYS = 64
 _SLOW_CHUNK_KEYS_MAX = 4_096
+_RESOLVED_AT_ONCE = 2
+"""A page that meets markers looks at so many keys for each column that it wants: every other one may be a marker."""
 _LEARN_KEYS_MAX = 20_000
 """How far into a row dead runs are looked for (about 5 ms under the write lock)."""
 _LEARN_ROWS_MAX = 8
@@ -277,11 +279,20 @@ class RocksStore:
         """The way of a page that meets markers or older versions, on one view of the row."""
         family = files.families[self._table.name]
         runs = self._dead_runs.get(row)
+        if not runs:
+            # Most of these pages are in the next few keys; one look at them needs no view that stands still.
+            keys = self._take(family, position, _RESOLVED_AT_ONCE * limit)
+            in_row = self._within(row, keys)
+            columns = self._visible(in_row)
+            if len(in_row) < _RESOLVED_AT_ONCE * limit or len(columns) >= limit:
+                if runs is None and len(in_row) - len(columns) >= self._dead_run_keys_min:
+                    self._learn_if_idle(files, row)
+                return columns[:limit]
         view = self._view(family)
         try:
             if self._dead_runs.get(row) is not runs:  # a put has narrowed them: they may be ahead of the view
                 runs = None
-            columns: list[bytes] = []
+            columns = []
             chunk, walked = limit, 0
             while len(columns) < limit:
                 stepped = step_over(runs or (), position)
@@ -289,7 +300,7 @@ class RocksStore:
                     position, chunk = stepped, limit
                 keys = self._take(view, position, chunk)
                 in_row = self._within(row, keys)
-                columns += [self._column(key) for key in self._deciding(in_row) if key[-1] == _PUT]
+                columns += self._visible(in_row)
                 walked += len(in_row)
                 if len(in_row) < chunk:
                     break
@@ -305,7 +316,7 @@ class RocksStore:
         for row, keys in self._rows(start, stop):
             columns = self._plain(row, keys)
             if columns is None:
-                columns = [self._column(key) for key in self._deciding(keys) if key[-1] == _PUT]
+                columns = self._visible(keys)
             if columns:
                 yield row, columns
 
@@ -398,17 +409,30 @@ class RocksStore:
     def _plain(self, row: bytes, keys: list[bytes]) -> list[bytes] | None:
         """The columns of the row's keys if each is the put of a column of its own."""
         keys = self._within(row, keys)
-        if _MARKER in b"".join(keys)[self._column_end + 8 :: self._column_end + 9]:
-            return None
         first, past = self._row_end, self._column_end
+        if _MARKER in b"".join(keys)[past + 8 :: past + 9]:
+            return None
         columns = [key[first:past] for key in keys]
-        return columns if len(set(columns)) == len(columns) else None
+        return columns if len({*columns}) == len(columns) else None
 
     def _deciding(self, keys: list[bytes]) -> list[bytes]:
         """The first key of each column."""
         first, past = self._row_end, self._column_end
         deciding = {key[first:past]: key for key in reversed(keys)}
         return [*reversed(deciding.values())]
+
+    def _visible(self, keys: list[bytes]) -> list[bytes]:
+        """The columns that the keys show: those of which the first key is a put."""
+        first, past = self._row_end, self._column_end
+        visible = []
+        before = b""
+        for key in keys:
+            column = key[first:past]
+            if column != before:
+                before = column
+                if key[-1] == _PUT:
+                    visible.append(column)
+        return visible
 
     def _column(self, key: bytes) -> bytes:
         return key[self._row_end : self._column_end]

@@ -739,7 +739,7 @@ def _ignore(_result: object) -> None:
 
 
 def _show(entries: Sequence[Entry]) -> str:
-    return "[" + ", ".join(f"{pin}@{created_ms - _START_MS}" for pin, created_ms in entries) + "]"
+    return "[" + ", ".join(f"{entry.pin}@{entry.created_ms - _START_MS}" for entry in entries) + "]"
 
 
 def _brief(value: object) -> str:

@@ -44,8 +44,8 @@ def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json
             }
         )
         return
-    for pin, created_ms in page.entries:
-        click.echo(f"{when(created_ms)}  pin {pin}")
+    for entry in page.entries:
+        click.echo(f"{when(entry.created_ms)}  pin {entry.pin}")
     behind = "an unknown time" if page.behind_ms is None else f"at most {ago(page.behind_ms)}"
     note(
         f"feed of user {user}: {plural(len(page.entries), 'entry', 'entries')}, from {page.served_by}, {behind} behind"
