@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 MIB = 1024 * 1024
-POLL_S = 0.02
+POLL_S = 0.05
 STOP_S = 10.0
 
 
@@ -20,7 +20,11 @@ class ChildError(Exception):
 
 
 class Child:
-    """A running process in a session of its own, so that Ctrl-C reaches the bench alone, which then stops it."""
+    """A running process in a session of its own, so that Ctrl-C reaches the bench alone, which then stops it.
+
+    peak_bytes: the most memory that it and the processes that it started held together, as far as it was looked at;
+    what several hold is divided among them (Linux' proportional set size).
+    """
 
     def __init__(self, args: Sequence[str], log: Path, *, watched: bool) -> None:
         self.args = list(args)
@@ -42,7 +46,7 @@ class Child:
 
     def _follow(self) -> None:
         while self.process.poll() is None:
-            self.peak_bytes = max(self.peak_bytes, peak_bytes(self.process.pid))
+            self.peak_bytes = max(self.peak_bytes, sum(map(_memory_bytes, _family(self.process.pid))))
             time.sleep(POLL_S)
         self.seconds = time.perf_counter() - self.started
 
@@ -99,16 +103,16 @@ def run(args: Sequence[str], log: Path, timeout_s: float) -> Child:
     return running
 
 
-def peak_bytes(pid: int) -> int:
-    """The most memory that a process ever held (Linux), or what it holds now."""
+def _family(pid: int) -> list[int]:
+    """The process, and those that it started."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        try:
-            return int(psutil.Process(pid).memory_info().rss)
-        except psutil.Error:
-            return 0
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+        return [pid, *(each.pid for each in psutil.Process(pid).children(recursive=True))]
+    except psutil.Error:
+        return []
+
+
+def _memory_bytes(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except psutil.Error:
+        return 0

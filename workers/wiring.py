@@ -56,9 +56,9 @@ class Ports:
         self.opened.close()
 
 
-def open_ports(config: Config, access: Access, clock: Callable[[], int] = wall_ms) -> Ports:
+def open_ports(config: Config, access: Access, clock: Callable[[], int] = wall_ms, *, feeds: bool = True) -> Ports:
     """Opens the adapters of a home. access: `owner` for the one worker that writes the clusters, `beside` for anybody
-    else.
+    else. feeds: whether feeds are read or written, or only how far each cluster is.
 
     Raises:
         ConfigError, FollowStoreUnavailableError, QueueUnavailableError: clusters are opened later, when they are used.
@@ -73,7 +73,7 @@ def open_ports(config: Config, access: Access, clock: Callable[[], int] = wall_m
         stack.callback(dead.close)
         replicas = {}
         for cluster in config.clusters:
-            opened = feedstore_wiring.open_cluster(config, cluster.name, access)
+            opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds)
             stack.callback(opened.close)
             replicas[cluster.name] = feedstore_wiring.replica(cluster.name, opened)
         return Ports(follows, queue, dead, replicas, stack.pop_all())

@@ -2,14 +2,16 @@
 
 from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor
 from feedstore.feeds.export import feeds_ascending
-from feedstore.feeds.layout import columns, entries_of, feed_table, row_key, user_of
+from feedstore.feeds.layout import FEEDS, columns, entries_of, feed_table, row_key, user_of
 from feedstore.feeds.limits import MAX_CHUNK, Limits
-from feedstore.feeds.progress import Progress, Watermark, progress_table
+from feedstore.feeds.progress import PROGRESS, Progress, Watermark, progress_table
 from feedstore.feeds.reader import MAX_PAGE, FeedReader, Page, Replica
 
 __all__ = [
+    "FEEDS",
     "MAX_CHUNK",
     "MAX_PAGE",
+    "PROGRESS",
     "Cursor",
     "FeedReader",
     "Limits",

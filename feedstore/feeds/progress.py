@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, WideColumnStore
 
+PROGRESS = "progress"
+"""The name of the table."""
+
 _ROW = struct.Struct(">cQ").pack
 _TICK = struct.Struct(">IIII")
 _HOLD = struct.Struct(">QQ")
@@ -23,7 +26,7 @@ _MAX_HOLDS_DROPPED = 10_000
 
 
 def progress_table(purge_window_ms: int) -> Table:
-    return Table("progress", 9, 16, keep=None, purge_window_ms=purge_window_ms)
+    return Table(PROGRESS, 9, 16, keep=None, purge_window_ms=purge_window_ms)
 
 
 def settled_through(ticks: Sequence[Cell]) -> int | None:

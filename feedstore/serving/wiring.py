@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from feedstore.feeds import Replica, feed_table, progress_table
+from feedstore.feeds import FEEDS, PROGRESS, Replica, feed_table, progress_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving.config import Config, ConfigError
@@ -72,9 +72,10 @@ def remove_cluster(config: Config, name: str) -> None:
         raise UnavailableError(str(error)) from error
 
 
-def open_cluster(config: Config, name: str, access: Access) -> LateCluster:
+def open_cluster(config: Config, name: str, access: Access, *, feeds: bool = True) -> LateCluster:
     """A cluster by name, opened when it is first used. access: `owner` writes; `beside` reads while another process
-    writes.
+    writes. feeds: whether the feeds are read, or only how far the cluster is: what was written to a table since its
+    last flush is in the memory of everyone who opens it.
 
     A cluster that is not there is unavailable, also to its owner: made anew behind everybody's back, it would lack
     all that the queue delivered before.
@@ -84,7 +85,8 @@ def open_cluster(config: Config, name: str, access: Access) -> LateCluster:
     def opener() -> RocksCluster:
         if not cluster_exists(config, name):
             raise UnavailableError(f"{path}: there is no cluster in this directory; bring it back, or rebuild it")
-        return RocksCluster.open(path, tables(config), access=access)
+        opened = [table for table in tables(config) if feeds or table.name != FEEDS]
+        return RocksCluster.open(path, opened, access=access)
 
     return LateCluster(opener)
 
@@ -107,4 +109,4 @@ def cluster_exists(config: Config, name: str) -> bool:
 
 def replica(name: str, cluster: LateCluster) -> Replica:
     """The two tables of a cluster."""
-    return Replica(name, cluster.table("following_feed"), cluster.table("progress"))
+    return Replica(name, cluster.table(FEEDS), cluster.table(PROGRESS))

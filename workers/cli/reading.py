@@ -6,7 +6,7 @@ import sys
 import click
 import msgspec
 
-from feedstore.feeds import MAX_PAGE, FeedReader, Page, entries_of, feeds_ascending
+from feedstore.feeds import FEEDS, MAX_PAGE, FeedReader, Page, entries_of, feeds_ascending
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.serving.feeds import Feeds
 from feedstore.serving.wiring import open_cluster, open_follows, replica
@@ -99,7 +99,7 @@ def export(session: Session, cluster: str) -> None:
     lines: list[dict[str, object]] = []
     users = 0
     try:
-        for user, columns in feeds_ascending(opened.table("following_feed"), cap):
+        for user, columns in feeds_ascending(opened.table(FEEDS), cap):
             lines.append({"user": user, "entries": entries_of(columns)})
             users += 1
             if len(lines) == _LINES_AT_ONCE:

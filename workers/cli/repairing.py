@@ -130,7 +130,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     if cluster is not None:
         session.refuse_unknown(cluster)
     try:
-        with stopping() as stop, session.lock() as lock, session.ports("beside") as ports:
+        with stopping() as stop, session.lock() as lock, session.ports("beside", feeds=False) as ports:
             names = _named(ports, cluster)
             anew = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
             if anew and not everybody:

@@ -58,7 +58,7 @@ def work(session: Session, *, until_idle: bool) -> None:
       feedctl work --until-idle
     """
     # Before the lock: who sees that a worker holds the home may send it a signal.
-    with stopping() as stop, session.lock() as lock, session.ports("beside") as ports:
+    with stopping() as stop, session.lock() as lock, session.ports("beside", feeds=False) as ports:
         run_worker(session, ports, lock, stop, until_idle=until_idle)
 
 

@@ -49,9 +49,9 @@ class Session:
         return configuration.load(self.home, os.environ)
 
     @contextlib.contextmanager
-    def ports(self, access: Access) -> Iterator[Ports]:
-        """The ports of the home, closed at the end. access: `owner` only inside `lock`."""
-        ports = wiring.open_ports(self.config, access)
+    def ports(self, access: Access, *, feeds: bool = True) -> Iterator[Ports]:
+        """The ports of the home, closed at the end. access: `owner` only inside `lock`. feeds: `wiring.open_ports`."""
+        ports = wiring.open_ports(self.config, access, feeds=feeds)
         try:
             yield ports
         finally:

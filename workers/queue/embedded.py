@@ -36,7 +36,7 @@ from workers.queue.port import (
 )
 from workers.queue.sqlite_file import SqliteFile, unavailable
 
-MAX_BATCH_BYTES = 4_000_000
+MAX_BATCH_BYTES = 1_000_000
 """The most bytes of messages in one batch, and in what one poll loads beyond its first batch."""
 
 RECHECK_S: Final = 0.05
