@@ -1,0 +1,161 @@
+"""Starts servers and signals them, and never signals anything else.
+
+A process is known by a *mark*: one argument of its command line that holds the path of its home, so that no other
+process has it. A process id alone says nothing: after a crash it may belong to somebody else.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local import logs
+from deploy.local.errors import StackError
+
+_ASK_S = 0.05
+_EXEC_S = 5.0
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a server is started. mark: one of the arguments; see above."""
+
+    argv: Sequence[str]
+    mark: str
+    env: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.mark not in self.argv:
+            raise ValueError(f"the mark {self.mark!r} is not an argument of the command")
+
+
+def is_ours(pid: int, mark: str) -> bool:
+    """Whether this process runs and has the mark. A process that has ended and was not waited for does not run."""
+    try:
+        return mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def find(pid_file: Path, mark: str) -> int | None:
+    """The process of a server: the recorded one, or one that was started and not recorded before a crash."""
+    with contextlib.suppress(OSError, ValueError):
+        recorded = int(pid_file.read_text(encoding="ascii"))
+        _reap(recorded)
+        if is_ours(recorded, mark):
+            return recorded
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and is_ours(int(entry.name), mark):
+            return int(entry.name)
+    return None
+
+
+def spawn(command: Command, log: Path, pid_file: Path) -> int:
+    """Starts a server in a session of its own, so that it outlives this process and its terminal.
+
+    Raises:
+        StackError: there is no such program.
+    """
+    program = shutil.which(command.argv[0])
+    if program is None:
+        raise StackError(f"there is no program {command.argv[0]}: `make stack-ready` installs what is needed")
+    logs.begin(log)
+    pid = os.posix_spawn(
+        program,
+        list(command.argv),
+        dict(command.env),
+        setsid=True,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+    )
+    pid_file.write_text(f"{pid}\n", encoding="ascii")
+    # Until the new program has replaced this one's image, its command line is not its own.
+    _wait(lambda: is_ours(pid, command.mark) or _reap(pid), _EXEC_S)
+    return pid
+
+
+def send(pid: int, mark: str, number: signal.Signals) -> bool:
+    """Signals the process if it is the one with the mark; says whether it was.
+
+    The process is held by a descriptor while its identity is checked, so that the signal cannot reach a successor.
+    """
+    try:
+        held = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not is_ours(pid, mark):
+            return False
+        signal.pidfd_send_signal(held, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(held)
+    return True
+
+
+def ask_to_end(pid: int, mark: str) -> None:
+    """SIGTERM; a suspended process goes on first, or it would not hear it."""
+    send(pid, mark, signal.SIGTERM)
+    send(pid, mark, signal.SIGCONT)
+
+
+def kill(pid: int, mark: str) -> None:
+    """Kills the process and waits until it is gone, its ports with it.
+
+    Raises:
+        StackError: it does not go.
+    """
+    send(pid, mark, signal.SIGKILL)
+    if not wait_gone(pid, mark, 30.0):
+        raise StackError(f"process {pid} does not end, not even by SIGKILL")
+
+
+def wait_gone(pid: int, mark: str, patience_s: float) -> bool:
+    def gone() -> bool:
+        _reap(pid)
+        return not is_ours(pid, mark)
+
+    return _wait(gone, patience_s)
+
+
+def is_suspended(pid: int) -> bool:
+    """Whether the process was stopped by a signal and can go on."""
+    try:
+        # The name before the state is in parentheses, and may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that the process holds now; 0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _reap(pid: int) -> bool:
+    """Whether this was a child of ours that has ended; it leaves the process table by that."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
+def _wait(done: Callable[[], bool], patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_ASK_S)
+    return True
