@@ -1,6 +1,6 @@
 """A server's log: all its lives in one file, each with a line of its own at the start."""
 
-import datetime
+import datetime as dt
 from pathlib import Path
 
 _BYTES_MAX = 64 * 1024 * 1024
@@ -13,7 +13,7 @@ def begin(path: Path) -> None:
     if path.exists() and path.stat().st_size > _BYTES_MAX:
         path.replace(path.with_name(f"{path.name}.1"))
     with path.open("a", encoding="utf-8") as file:
-        file.write(f"{_START}{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}\n")
+        file.write(f"{_START}{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}\n")
 
 
 def says(path: Path, text: str) -> bool:
