@@ -10,7 +10,8 @@ from pathlib import Path
 
 from deploy.local import jars, logs
 from deploy.local.errors import StackError
-from deploy.local.stack import GROUPS, NAMES, READY_S, Stack, Status
+from deploy.local.home import STATE_NAME
+from deploy.local.stack import GROUPS, NAMES, READY_S, Stack, Status, expand
 
 _DEFAULT_HOME = Path(".stack")
 
@@ -53,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "jars":
         print(jars.ensure(options.profile, _say))
         return 0
-    if options.command != "up" and not (options.home / "stack.json").exists():
+    if options.command != "up" and not (options.home / STATE_NAME).exists():
         raise StackError(f"{options.home}: there is no stack here")
     stack = Stack(options.home, _say)
     match options.command:
@@ -88,7 +89,9 @@ def _show_status(states: Sequence[Status], *, as_json: bool) -> int:
 
 
 def _show_logs(stack: Stack, options: argparse.Namespace) -> int:
-    files = [stack.log(name) for name in (options.servers or NAMES) if stack.log(name).exists()]
+    files = [stack.log(name) for name in expand(options.servers) if stack.log(name).exists()]
+    if not files:
+        raise StackError("there is no log yet")
     if options.follow:
         sys.stdout.flush()
         os.execvp("tail", ["tail", "-n", str(options.lines), "-F", *map(str, files)])  # noqa: S606, S607 - fixed words
@@ -106,7 +109,7 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deploy.local",
-        description="Two HBase clusters with their gateways, a Kafka broker and a MariaDB server, on this machine's loopback.",
+        description="Two HBase clusters with their gateways, a Kafka broker and a MariaDB server, on the loopback.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -118,15 +121,19 @@ def _parser() -> argparse.ArgumentParser:
         "--deadline", type=float, default=READY_S, metavar="S", help="seconds to become ready (default: %(default).0f)"
     )
 
-    def command(name: str, help_text: str, *parents: argparse.ArgumentParser, servers: str = "*") -> argparse.ArgumentParser:
+    def command(
+        name: str, help_text: str, *parents: argparse.ArgumentParser, servers: str = "*"
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=help_text, description=help_text, parents=[home, *parents])
         if servers:
-            added.add_argument("servers", nargs=servers, metavar="SERVER", choices=[*NAMES, *GROUPS, []])
+            added.add_argument("servers", nargs=servers, metavar="SERVER")
         return added
 
     command("up", "start servers and what they need, and wait until they answer", patience)
     command("down", "stop everything", servers="")
-    command("status", "show what every server is doing").add_argument("--json", action="store_true", help="for machines")
+    command("status", "show what every server is doing").add_argument(
+        "--json", action="store_true", help="for machines"
+    )
     shown = command("logs", "show the end of logs")
     shown.add_argument("--lines", "-n", type=int, default=40, metavar="N", help="how many (default: %(default)s)")
     shown.add_argument("--follow", "-f", action="store_true", help="go on showing")

@@ -1,11 +1,11 @@
 """A stack's home: one directory with its ports, configuration, data, logs, process ids and its password.
 
-    stack.json            the ports, chosen once
-    mariadb.password      of the user of the follow store's databases; mode 600
-    conf/SERVER/          written anew at every start
-    data/SERVER/          what the server keeps
-    log/SERVER.log        what the server prints, all its lives in one file
-    run/SERVER.pid        the process, while there is one
+- `stack.json`: the ports, chosen once
+- `mariadb.password`: of the user of the follow store's databases; mode 600
+- `conf/SERVER/`: written anew at every start
+- `data/SERVER/`: what the server keeps
+- `log/SERVER.log`: what the server prints, all its lives in one file
+- `run/SERVER.pid`: the process, while there is one
 """
 
 import contextlib
@@ -87,9 +87,7 @@ class Home:
             if purpose not in recorded.get(server, {})
         ]
         if missing:
-            for (server, purpose), port in zip(
-                missing, ports.choose(len(missing), random.SystemRandom()), strict=True
-            ):
+            for (server, purpose), port in zip(missing, ports.choose(len(missing), random.SystemRandom()), strict=True):
                 recorded.setdefault(server, {})[purpose] = port
             state = {"version": _VERSION, "host": ports.LOOPBACK, "ports": recorded}
             _write(self.state, json.dumps(state, indent=2, sort_keys=True) + "\n", mode=0o644)

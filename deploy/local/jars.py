@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from deploy.local import processes
 from deploy.local.errors import StackError
 
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -35,9 +36,7 @@ def ensure(profile: str, say: Callable[[str], None]) -> Path:
     path = folder(profile)
     if path.is_dir():
         return path
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise StackError("there is no program mvn: `make stack-ready` installs what is needed")
+    maven = processes.installed("mvn")
     JARS.mkdir(parents=True, exist_ok=True)
     with _lock():
         if path.is_dir():

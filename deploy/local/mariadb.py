@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deploy.local import probes
+from deploy.local import probes, processes
 from deploy.local.errors import StackError
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
@@ -76,12 +76,10 @@ class MariaDb:
     def _install(self, say: Say) -> None:
         """Makes the data directory under another name first: half of one must not look like a whole one."""
         say(f"{self.name}: making its data directory")
-        program = shutil.which("mariadb-install-db")
-        if program is None:
-            raise StackError("there is no program mariadb-install-db: `make stack-ready` installs what is needed")
         data = self.home.data(self.name)
         new = data.with_name(f"{data.name}.new")
         shutil.rmtree(new, ignore_errors=True)
+        program = processes.installed("mariadb-install-db")
         argv = [program, "--no-defaults", f"--datadir={new}", f"--user={getpass.getuser()}", "--skip-test-db"]
         try:
             done = subprocess.run(  # noqa: S603 - the arguments are ours

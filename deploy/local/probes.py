@@ -89,7 +89,6 @@ def _thrift_list(port: int, method: str, arguments: bytes) -> None:
             raise NotReadyError(f"{method}: the cluster does not answer the gateway")
 
 
-
 def _connection(port: int) -> socket.socket:
     try:
         return socket.create_connection((LOOPBACK, port), timeout=_ANSWER_S)

@@ -34,6 +34,20 @@ class Command:
             raise ValueError(f"the mark {self.mark!r} is not an argument of the command")
 
 
+def installed(program: str) -> str:
+    """The path of a program.
+
+    Raises:
+        StackError: it is not installed.
+    """
+    # Servers live where the path of an ordinary user does not lead.
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
+    found = shutil.which(program, path=path)
+    if found is None:
+        raise StackError(f"there is no program {program}: `make stack-ready` installs what is needed")
+    return found
+
+
 def is_ours(pid: int, mark: str) -> bool:
     """Whether this process runs and has the mark. A process that has ended and was not waited for does not run."""
     try:
@@ -61,9 +75,7 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
     Raises:
         StackError: there is no such program.
     """
-    program = shutil.which(command.argv[0])
-    if program is None:
-        raise StackError(f"there is no program {command.argv[0]}: `make stack-ready` installs what is needed")
+    program = installed(command.argv[0])
     logs.begin(log)
     pid = os.posix_spawn(
         program,
@@ -130,10 +142,11 @@ def wait_gone(pid: int, mark: str, patience_s: float) -> bool:
 def is_suspended(pid: int) -> bool:
     """Whether the process was stopped by a signal and can go on."""
     try:
-        # The name before the state is in parentheses, and may hold anything.
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] == "T"
-    except (OSError, IndexError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return False
+    # The name before the state is in parentheses, and may hold anything.
+    return stat.rpartition(")")[2].split()[:1] == ["T"]
 
 
 def resident_bytes(pid: int) -> int:

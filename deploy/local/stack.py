@@ -1,5 +1,6 @@
 """The stack: all servers of one home, started, stopped, killed and asked by name."""
 
+import re
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ READY_S = 240.0
 """How long all servers together may take to become ready, on a machine that has other things to do."""
 
 _ASK_S = 0.2
+_PATH = re.compile(r"[\w/.+@-]+", re.ASCII)
 _SHOWN_LINES = 40
 
 _WANTED_PORTS: dict[str, tuple[str, ...]] = {
@@ -72,6 +74,10 @@ class Stack:
         """
         self._home = Home(home.resolve())
         self._say = say
+        if not _PATH.fullmatch(str(self._home.root)):
+            raise StackError(
+                f"{self._home.root}: letters, digits and /._+@- only: class paths and lists have no escapes"
+            )
         try:
             self._home.create()
             with self._home.lock():
@@ -208,28 +214,30 @@ class Stack:
         began = time.monotonic()
         waiting = {name: self._servers[name] for name in names}
         reasons: dict[str, str] = {}
-        while waiting:
-            for server in list(waiting.values()):
-                if any(need in waiting for need in server.needs):
-                    continue
-                if server.name not in reasons:
-                    reasons[server.name] = "it was just started"
-                    if self.pid(server.name) is None:
-                        self._spawn(server)
-                elif self.pid(server.name) is None:
-                    raise StackError(self._with_log(server.name, "ended before it was ready"))
+        while True:
+            for server in [one for one in waiting.values() if not any(need in waiting for need in one.needs)]:
                 try:
-                    server.check()
+                    self._advance(server, first=server.name not in reasons)
                 except NotReadyError as error:
                     reasons[server.name] = str(error)
                 else:
                     del waiting[server.name]
                     self._say(f"{server.name}: ready ({time.monotonic() - began:.1f} s)")
-            if waiting and time.monotonic() - began > deadline_s:
-                late = next(name for name in waiting if name in reasons)
-                raise StackError(self._with_log(late, f"not ready after {deadline_s:.0f} s: {reasons[late]}"))
-            if waiting:
-                time.sleep(_ASK_S)
+            if not waiting:
+                return
+            if time.monotonic() - began > deadline_s:
+                late = next((name for name in waiting if name in reasons), next(iter(waiting)))
+                why = reasons.get(late, "there was no time to start it")
+                raise StackError(self._with_log(late, f"not ready after {deadline_s:.0f} s: {why}"))
+            time.sleep(_ASK_S)
+
+    def _advance(self, server: Server, *, first: bool) -> None:
+        """Starts the server if it does not run, once, and asks it."""
+        if self.pid(server.name) is None:
+            if not first:
+                raise StackError(self._with_log(server.name, "ended before it was ready"))
+            self._spawn(server)
+        server.check()
 
     def _spawn(self, server: Server) -> None:
         server.prepare(self._say)
