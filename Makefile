@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench schemas clean stack-ready stack-up stack-down
+.PHONY: help demo test lint format bench schemas clean stack-ready stack-up stack-down test-stack
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ stack-up: ## start the real servers on this machine's loopback (STACK=directory,
 
 stack-down: ## stop them
 	@$(PYTHON) -m deploy.local down --home $(STACK)
+
+test-stack: stack-ready $(VENV)/test ## run the tests that need the real servers (FEED_TEST_STACK=directory uses a running stack)
+	@$(BIN)/pytest -m stack
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) .feed build .pytest_cache .mypy_cache .ruff_cache .hypothesis

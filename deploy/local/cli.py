@@ -41,13 +41,18 @@ def main(arguments: Sequence[str]) -> int:
     """Runs one command and returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        return _run(options)
+        status = _run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except StackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; what was started goes on running", file=sys.stderr)
         return 130
+    return status
 
 
 def _run(options: argparse.Namespace) -> int:

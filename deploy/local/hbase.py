@@ -44,9 +44,7 @@ class Cluster:
     cluster: str
     ports: Mapping[str, int]
     needs: tuple[str, ...] = ()
-    # Its two halves end in any order. Where ZooKeeper goes first, the other half has closed its files by then and asks
-    # for it 20 s in vain: being killed does no harm.
-    patience_s: float = 15.0
+    patience_s: float = 30.0
 
     @property
     def name(self) -> str:
@@ -82,6 +80,10 @@ class Cluster:
             "hbase.regionserver.ipc.address": LOOPBACK,
             "hbase.master.info.port": "-1",
             "hbase.regionserver.info.port": "-1",
+            # The two halves of the process end in any order. Where ZooKeeper goes first, the region server has closed its
+            # files by then, and asks in vain to be forgotten: once more is enough, the default takes 20 s.
+            "zookeeper.recovery.retry": "1",
+            "zookeeper.recovery.retry.intervalmill": "2000",
             # There is one region server: more will not come.
             "hbase.master.wait.on.regionservers.maxtostart": "1",
         }

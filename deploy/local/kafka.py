@@ -62,8 +62,9 @@ class Kafka:
     def _format(self, say: Say) -> None:
         say(f"{self.name}: formatting its data directory")
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One word with its option: one identifier in 64 begins with a hyphen, and would be taken for another option.
         command = self._java(
-            "kafka.tools.StorageTool", "format", "--cluster-id", cluster, "--config", self._properties_path,
+            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", self._properties_path,
             "--ignore-formatted",
         )  # fmt: skip
         # The mark belongs to the server: a second command would find this one and take it for the broker.

@@ -18,6 +18,7 @@ from deploy.local.errors import StackError
 
 _ASK_S = 0.05
 _EXEC_S = 5.0
+_SUSPEND_S = 5.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -137,6 +138,12 @@ def wait_gone(pid: int, mark: str, patience_s: float) -> bool:
         return not is_ours(pid, mark)
 
     return _wait(gone, patience_s)
+
+
+def suspend(pid: int, mark: str) -> None:
+    """SIGSTOP; returns when the process stands, because that takes a moment."""
+    send(pid, mark, signal.SIGSTOP)
+    _wait(lambda: is_suspended(pid) or not is_ours(pid, mark), _SUSPEND_S)
 
 
 def is_suspended(pid: int) -> bool:

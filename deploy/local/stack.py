@@ -166,11 +166,17 @@ class Stack:
 
     def suspend(self, *names: str) -> None:
         """SIGSTOP: they keep their connections and answer nothing."""
-        self._signal(expand(names), signal.SIGSTOP, "suspended")
+        with self._home.lock():
+            for server, pid in self._running(expand(names)):
+                processes.suspend(pid, server.mark)
+                self._say(f"{server.name}: suspended")
 
     def resume(self, *names: str) -> None:
         """SIGCONT."""
-        self._signal(expand(names), signal.SIGCONT, "resumed")
+        with self._home.lock():
+            for server, pid in self._running(expand(names)):
+                processes.send(pid, server.mark, signal.SIGCONT)
+                self._say(f"{server.name}: resumed")
 
     def check(self, name: str) -> None:
         """Asks a server for what its clients will ask it for.
@@ -262,12 +268,6 @@ class Stack:
             else:
                 processes.kill(pid, server.mark)
                 self._forget(server, f"did not end in {server.patience_s:.0f} s, killed")
-
-    def _signal(self, names: Sequence[str], number: signal.Signals, said: str) -> None:
-        with self._home.lock():
-            for server, pid in self._running(names):
-                processes.send(pid, server.mark, number)
-                self._say(f"{server.name}: {said}")
 
     def _running(self, names: Sequence[str]) -> Iterator[tuple[Server, int]]:
         for name in names:

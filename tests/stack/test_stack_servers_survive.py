@@ -1,4 +1,4 @@
-"""The real servers: each answers, comes back after a kill with everything it acknowledged, and leaves nothing running."""
+"""The real servers: each answers, comes back after a kill with what it acknowledged, and leaves nothing running."""
 
 import re
 import subprocess
