@@ -6,12 +6,14 @@ process has it. A process id alone says nothing: after a crash it may belong to 
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from deploy.local import logs
 from deploy.local.errors import StackError
@@ -19,6 +21,7 @@ from deploy.local.errors import StackError
 _ASK_S = 0.05
 _EXEC_S = 5.0
 _SUSPEND_S = 5.0
+_KILL_S = 30.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -95,55 +98,70 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
     return pid
 
 
-def send(pid: int, mark: str, number: signal.Signals) -> bool:
-    """Signals the process if it is the one with the mark; says whether it was.
+class Held:
+    """A process that had the mark when it was taken hold of. Signals reach it or nobody, never a successor."""
 
-    The process is held by a descriptor while its identity is checked, so that the signal cannot reach a successor.
-    """
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self.pid = pid
+        self._descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def send(self, number: signal.Signals) -> None:
+        """Signals the process; nothing happens where it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, number)
+
+    def ask_to_end(self) -> None:
+        """SIGTERM; a suspended process goes on first, or it would not hear it."""
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)
+
+    def suspend(self) -> None:
+        """SIGSTOP; returns when the process stands, because that takes a moment."""
+        self.send(signal.SIGSTOP)
+        _wait(lambda: is_suspended(self.pid) or self._is_gone(0), _SUSPEND_S)
+
+    def kill(self) -> None:
+        """SIGKILL; returns when the process is gone.
+
+        Raises:
+            StackError: it does not go.
+        """
+        self.send(signal.SIGKILL)
+        if not self.wait_gone(_KILL_S):
+            raise StackError(f"process {self.pid} does not end, not even by SIGKILL")
+
+    def wait_gone(self, patience_s: float) -> bool:
+        """Whether it has ended within that time, all of its threads, so that its ports are free.
+
+        Its command line goes earlier than its ports: what `is_ours` says is not enough here.
+        """
+        gone = self._is_gone(max(0.0, patience_s))
+        if gone:
+            _reap(self.pid)
+        return gone
+
+    def _is_gone(self, patience_s: float) -> bool:
+        ending = select.poll()
+        ending.register(self._descriptor, select.POLLIN)
+        return bool(ending.poll(patience_s * 1_000))
+
+
+def hold(pid: int, mark: str) -> Held | None:
+    """Takes hold of the process if it runs and has the mark; the caller lets go of it."""
     try:
-        held = os.pidfd_open(pid)
+        held = Held(pid, os.pidfd_open(pid))
     except OSError:
-        return False
-    try:
-        if not is_ours(pid, mark):
-            return False
-        signal.pidfd_send_signal(held, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(held)
-    return True
-
-
-def ask_to_end(pid: int, mark: str) -> None:
-    """SIGTERM; a suspended process goes on first, or it would not hear it."""
-    send(pid, mark, signal.SIGTERM)
-    send(pid, mark, signal.SIGCONT)
-
-
-def kill(pid: int, mark: str) -> None:
-    """Kills the process and waits until it is gone, its ports with it.
-
-    Raises:
-        StackError: it does not go.
-    """
-    send(pid, mark, signal.SIGKILL)
-    if not wait_gone(pid, mark, 30.0):
-        raise StackError(f"process {pid} does not end, not even by SIGKILL")
-
-
-def wait_gone(pid: int, mark: str, patience_s: float) -> bool:
-    def gone() -> bool:
-        _reap(pid)
-        return not is_ours(pid, mark)
-
-    return _wait(gone, patience_s)
-
-
-def suspend(pid: int, mark: str) -> None:
-    """SIGSTOP; returns when the process stands, because that takes a moment."""
-    send(pid, mark, signal.SIGSTOP)
-    _wait(lambda: is_suspended(pid) or not is_ours(pid, mark), _SUSPEND_S)
+        return None
+    if is_ours(pid, mark):
+        return held
+    with held:
+        return None
 
 
 def is_suspended(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """The stack: all servers of one home, started, stopped, killed and asked by name."""
 
+import contextlib
 import re
 import signal
 import time
@@ -157,25 +158,20 @@ class Stack:
             StackError: one does not go.
         """
         with self._home.lock():
-            victims = list(self._running(expand(names)))
-            for server, pid in victims:
-                processes.send(pid, server.mark, signal.SIGKILL)
-            for server, pid in victims:
-                processes.kill(pid, server.mark)
-                self._forget(server, "killed")
+            self._kill(expand(names))
 
     def suspend(self, *names: str) -> None:
         """SIGSTOP: they keep their connections and answer nothing."""
-        with self._home.lock():
-            for server, pid in self._running(expand(names)):
-                processes.suspend(pid, server.mark)
+        with self._home.lock(), self._held(expand(names)) as held:
+            for server, process in held:
+                process.suspend()
                 self._say(f"{server.name}: suspended")
 
     def resume(self, *names: str) -> None:
         """SIGCONT."""
-        with self._home.lock():
-            for server, pid in self._running(expand(names)):
-                processes.send(pid, server.mark, signal.SIGCONT)
+        with self._home.lock(), self._held(expand(names)) as held:
+            for server, process in held:
+                process.send(signal.SIGCONT)
                 self._say(f"{server.name}: resumed")
 
     def check(self, name: str) -> None:
@@ -248,7 +244,7 @@ class Stack:
     def _spawn(self, server: Server) -> None:
         server.prepare(self._say)
         for purpose, port in server.ports.items():
-            if not ports.is_free(port):
+            if not ports.becomes_free(port):
                 raise StackError(
                     f"{server.name}: its port {port} ({purpose}) is taken by a process that is not of this stack; "
                     f"end that, or change the port in {self._home.state}"
@@ -258,22 +254,36 @@ class Stack:
 
     def _end(self, servers: Sequence[Server]) -> None:
         """Asks all of them first: they end side by side."""
-        victims = list(self._running([server.name for server in servers]))
-        began = time.monotonic()
-        for server, pid in victims:
-            processes.ask_to_end(pid, server.mark)
-        for server, pid in victims:
-            if processes.wait_gone(pid, server.mark, server.patience_s - (time.monotonic() - began)):
-                self._forget(server, "stopped")
-            else:
-                processes.kill(pid, server.mark)
-                self._forget(server, f"did not end in {server.patience_s:.0f} s, killed")
+        with self._held([server.name for server in servers]) as held:
+            began = time.monotonic()
+            for _, process in held:
+                process.ask_to_end()
+            for server, process in held:
+                if process.wait_gone(server.patience_s - (time.monotonic() - began)):
+                    self._forget(server, "stopped")
+                else:
+                    process.kill()
+                    self._forget(server, f"did not end in {server.patience_s:.0f} s, killed")
 
-    def _running(self, names: Sequence[str]) -> Iterator[tuple[Server, int]]:
-        for name in names:
-            pid = self.pid(name)
-            if pid is not None:
-                yield self._servers[name], pid
+    def _kill(self, names: Sequence[str]) -> None:
+        with self._held(names) as held:
+            for _, process in held:
+                process.send(signal.SIGKILL)
+            for server, process in held:
+                process.kill()
+                self._forget(server, "killed")
+
+    @contextlib.contextmanager
+    def _held(self, names: Sequence[str]) -> Iterator[list[tuple[Server, processes.Held]]]:
+        """Those of the servers that run."""
+        with contextlib.ExitStack() as let_go:
+            held: list[tuple[Server, processes.Held]] = []
+            for name in names:
+                pid = self.pid(name)
+                process = None if pid is None else processes.hold(pid, self._servers[name].mark)
+                if process is not None:
+                    held.append((self._servers[name], let_go.enter_context(process)))
+            yield held
 
     def _forget(self, server: Server, said: str) -> None:
         self._home.pid_file(server.name).unlink(missing_ok=True)
