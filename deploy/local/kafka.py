@@ -98,6 +98,9 @@ class Kafka:
             "transaction.state.log.num.partitions": "4",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
+            # A broker that was killed may come back when its session has ended; the default lets it wait 9 s.
+            "broker.session.timeout.ms": "4000",
+            "broker.heartbeat.interval.ms": "1000",
             # A group of one consumer need not wait for others, and tests of lost members need not wait for long.
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",

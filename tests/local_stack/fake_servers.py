@@ -19,10 +19,6 @@ ANSWERS = "print('up', flush=True); open(sys.argv[1], 'w').write(str(os.getpid()
 NEVER_ANSWERS = "print('waiting for the moon', flush=True); time.sleep(600)"
 ENDS = "print('no such disk', flush=True); sys.exit(3)"
 DEAF = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {ANSWERS}"
-HEAVY = (
-    "held = bytearray(b'x') * (64 << 20); listening = socket.create_server(('127.0.0.1', {port})); "
-    "[threading.Thread(target=time.sleep, args=(600,)).start() for _ in range(50)]"
-)
 
 
 @dataclass

@@ -1,17 +1,17 @@
 """A stack starts, ends, kills and finds its servers; shown with servers that are small Python programs."""
 
 import os
-import random
 import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from fake_servers import ANSWERS, DEAF, ENDS, HEAVY, NEVER_ANSWERS, FakeServer, StackOf
+from fake_servers import DEAF, ENDS, NEVER_ANSWERS, FakeServer, StackOf
 
-from deploy.local import NotReadyError, Stack, StackError, ports
+from deploy.local import NotReadyError, Stack, StackError, processes
 from deploy.local.home import Home
 from deploy.local.ports import LOOPBACK
 
@@ -92,15 +92,17 @@ def test_a_suspended_server_is_shown_goes_on_and_ends(home: Home, stack_of: Stac
     assert stack.pid("kafka") is None
 
 
-def test_a_killed_server_has_given_its_port_back(home: Home, stack_of: StackOf) -> None:
-    """Many threads and much memory make the end of a process last: its command line goes first, its sockets last."""
-    (port,) = ports.choose(1, random.Random(7))
-    stack = stack_of(FakeServer(home, "kafka", f"import socket, threading; {HEAVY.format(port=port)}; {ANSWERS}"))
-    for _ in range(3):
-        stack.up("kafka")
-        assert not ports.is_free(port)
-        stack.kill("kafka")
-        assert ports.is_free(port)
+def test_a_dying_process_is_not_gone_before_its_ports_are(
+    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its command line goes first, its sockets last."""
+    stack = stack_of(FakeServer(home, "kafka"))
+    stack.up("kafka")
+    with stack._held(["kafka"]) as ((_, process),):
+        monkeypatch.setattr(processes, "is_ours", lambda pid, mark: False)
+        assert not process.wait_gone(0.2)
+        process.kill()
+    assert not Path(f"/proc/{process.pid}").exists()
 
 
 def test_a_process_that_took_a_recorded_number_is_left_alone(home: Home, stack_of: StackOf) -> None:
