@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench schemas clean
+.PHONY: help demo test lint format bench schemas clean stack-ready stack-up stack-down test-stack
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(VENV)/python: 
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; set PYTHON=..." >&2; exit 1; }
@@ -47,6 +47,19 @@ schemas: $(VENV)/run ## write schemas/ anew from the code
 
 bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
+
+STACK ?= .stack
+stack-ready: ## install what the local stack needs (a JDK, Maven, MariaDB) with apt
+	@deploy/local/install
+
+stack-up: ## start the real servers on this machine's loopback (STACK=directory, default .stack)
+	@$(PYTHON) -m deploy.local up --home $(STACK)
+
+stack-down: ## stop them
+	@$(PYTHON) -m deploy.local down --home $(STACK)
+
+test-stack: stack-ready $(VENV)/test ## run the tests that need the real servers (FEED_TEST_STACK=directory uses a running stack)
+	@$(BIN)/pytest -m stack
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) .feed build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,197 @@
+"""A standalone HBase cluster (master, region server and ZooKeeper in one process) and its two gateways."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from xml.sax.saxutils import escape
+
+from deploy.local import jars, java, logs, probes
+from deploy.local.errors import NotReadyError
+from deploy.local.home import Home, write_conf
+from deploy.local.ports import LOOPBACK
+from deploy.local.processes import Command
+from deploy.local.servers import Say
+
+CLUSTER_PORTS = ("zookeeper", "master", "regionserver")
+GATEWAY_PORTS = ("client",)
+
+_PROFILE = "hbase"
+_CLUSTER_HEAP_MIB = 768
+_GATEWAY_HEAP_MIB = 192
+_HOST = "localhost"
+_CONNECTIONS_MAX = 256
+_INITIALIZED = "Master has completed initialization"
+_QUIET = ("org.apache.zookeeper", "org.apache.hadoop.metrics2", "org.apache.hadoop.hbase.thirdparty")
+
+Protocol = Literal["thrift2", "thrift1"]
+
+
+def cluster_name(cluster: str) -> str:
+    return f"hbase-{cluster}"
+
+
+def gateway_name(protocol: Protocol, cluster: str) -> str:
+    return f"{protocol}-{cluster}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Survives a kill of its process: the raw local file system hands every write to the kernel before it is
+    acknowledged, where Hadoop's own keeps the last part of a checksum chunk to itself.
+    """
+
+    home: Home
+    cluster: str
+    ports: Mapping[str, int]
+    needs: tuple[str, ...] = ()
+    patience_s: float = 30.0
+
+    @property
+    def name(self) -> str:
+        return cluster_name(self.cluster)
+
+    @property
+    def mark(self) -> str:
+        return java.mark(self.home, self.name)
+
+    def prepare(self, say: Say) -> None:
+        jars.ensure(_PROFILE, say)
+        data = self.home.data(self.name)
+        data.mkdir(exist_ok=True, mode=0o700)
+        conf = self.home.conf(self.name)
+        write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
+        site = {
+            **_zookeeper(self.ports["zookeeper"]),
+            "hbase.cluster.distributed": "false",
+            "hbase.rootdir": f"file://{data}/root",
+            "hbase.tmp.dir": f"{data}/scratch",
+            "hadoop.tmp.dir": f"{data}/scratch/hadoop",
+            "hbase.zookeeper.property.dataDir": f"{data}/zookeeper",
+            "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+            "hbase.unsafe.stream.capability.enforce": "false",
+            "hbase.wal.provider": "filesystem",
+            # Fixed ports also make a restart after a kill fast: whoever comes back with the same address is known to be
+            # the successor at once, and nobody waits for the old one's session to end.
+            "hbase.master.port": str(self.ports["master"]),
+            "hbase.regionserver.port": str(self.ports["regionserver"]),
+            "hbase.master.hostname": _HOST,
+            "hbase.unsafe.regionserver.hostname": _HOST,
+            "hbase.master.ipc.address": LOOPBACK,
+            "hbase.regionserver.ipc.address": LOOPBACK,
+            "hbase.master.info.port": "-1",
+            "hbase.regionserver.info.port": "-1",
+            # The two halves of the process end in any order. Where ZooKeeper goes first, the region server has closed
+            # its files by then, and asks in vain to be forgotten: once more is enough, the default takes 20 s.
+            "zookeeper.recovery.retry": "1",
+            "zookeeper.recovery.retry.intervalmill": "2000",
+            # There is one region server: more will not come.
+            "hbase.master.wait.on.regionservers.maxtostart": "1",
+        }
+        write_conf(conf, "hbase-site.xml", site_xml(site))
+
+    def command(self) -> Command:
+        return java.command(
+            self.home,
+            self.name,
+            jars=jars.folder(_PROFILE),
+            heap_mib=_CLUSTER_HEAP_MIB,
+            flags=java.HBASE_FLAGS,
+            main=("org.apache.hadoop.hbase.master.HMaster", "start"),
+        )
+
+    def check(self) -> None:
+        """A cluster without a gateway can be asked by Java clients only; its own word must do, and the gateways' checks
+        ask the cluster through them.
+        """
+        if not logs.says(self.home.log(self.name), _INITIALIZED):
+            raise NotReadyError("its master has not completed its initialization")
+        probes.listens(self.ports["regionserver"])
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A Thrift server before a cluster: unframed, binary protocol, one thread for each connection."""
+
+    home: Home
+    protocol: Protocol
+    cluster: str
+    zookeeper: int
+    ports: Mapping[str, int]
+    patience_s: float = 10.0
+
+    @property
+    def name(self) -> str:
+        return gateway_name(self.protocol, self.cluster)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (cluster_name(self.cluster),)
+
+    @property
+    def mark(self) -> str:
+        return java.mark(self.home, self.name)
+
+    def prepare(self, say: Say) -> None:
+        jars.ensure(_PROFILE, say)
+        conf = self.home.conf(self.name)
+        write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
+        site = {
+            **_zookeeper(self.zookeeper),
+            "hbase.cluster.distributed": "true",  # or the client would take its ZooKeeper to be in its own process
+            "hbase.regionserver.thrift.port": str(self.ports["client"]),
+            "hbase.regionserver.thrift.ipaddress": LOOPBACK,
+            "hbase.thrift.info.port": "-1",
+            # The default closes connections that were idle for a minute, which the pool of a reader would trip over.
+            "hbase.thrift.server.socket.read.timeout": "0",
+            # A connection beyond the minimum of threads would wait in a queue of 1,000 for another one to end, and its
+            # client for an answer. With the two alike and a short queue it gets a thread, or is refused.
+            "hbase.thrift.minWorkerThreads": str(_CONNECTIONS_MAX),
+            "hbase.thrift.maxWorkerThreads": str(_CONNECTIONS_MAX),
+            "hbase.thrift.maxQueuedRequests": "1",
+            # A dead cluster must be told of in seconds, not in twenty minutes: the callers retry by themselves.
+            "hbase.client.operation.timeout": "15000",
+            "hbase.client.meta.operation.timeout": "10000",
+            "hbase.rpc.timeout": "8000",
+            "hbase.rpc.read.timeout": "8000",
+            "hbase.rpc.write.timeout": "8000",
+            "hbase.client.retries.number": "10",
+            "hbase.client.pause": "50",
+            # Right after a restart the gateway must try again, not remember that nobody was there.
+            "hbase.ipc.client.failed.servers.expiry": "300",
+        }
+        write_conf(conf, "hbase-site.xml", site_xml(site))
+
+    def command(self) -> Command:
+        package = "thrift2" if self.protocol == "thrift2" else "thrift"
+        return java.command(
+            self.home,
+            self.name,
+            jars=jars.folder(_PROFILE),
+            heap_mib=_GATEWAY_HEAP_MIB,
+            flags=("-Xss512k", *java.HBASE_FLAGS),
+            main=(
+                f"org.apache.hadoop.hbase.{package}.ThriftServer",
+                "start",
+                "-p",
+                str(self.ports["client"]),
+                "--bind",
+                LOOPBACK,
+            ),
+        )
+
+    def check(self) -> None:
+        ask = probes.thrift2_tables if self.protocol == "thrift2" else probes.thrift1_tables
+        ask(self.ports["client"])
+
+
+def _zookeeper(port: int) -> dict[str, str]:
+    return {"hbase.zookeeper.quorum": LOOPBACK, "hbase.zookeeper.property.clientPort": str(port)}
+
+
+def site_xml(values: Mapping[str, str]) -> str:
+    """A Hadoop configuration file."""
+    properties = "".join(
+        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        for name, value in values.items()
+    )
+    return f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n'

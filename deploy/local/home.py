@@ -1,0 +1,142 @@
+"""A stack's home: one directory with its ports, configuration, data, logs, process ids and its password.
+
+- `stack.json`: the ports, chosen once
+- `mariadb.password`: of the user of the follow store's databases; mode 600
+- `conf/SERVER/`: written anew at every start
+- `data/SERVER/`: what the server keeps
+- `log/SERVER.log`: what the server prints, all its lives in one file
+- `run/SERVER.pid`: the process, while there is one
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local import ports
+from deploy.local.errors import StackError
+
+STATE_NAME = "stack.json"
+
+_VERSION = 1
+_LOCK_WAIT_S = 600.0
+_LOCK_ASK_S = 0.1
+
+Ports = Mapping[str, Mapping[str, int]]
+"""By server and by purpose."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where everything of one stack is. `root` is absolute."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        return self.root / STATE_NAME
+
+    @property
+    def password_file(self) -> Path:
+        return self.root / "mariadb.password"
+
+    def conf(self, server: str) -> Path:
+        return self.root / "conf" / server
+
+    def data(self, server: str) -> Path:
+        return self.root / "data" / server
+
+    def log(self, server: str) -> Path:
+        return self.root / "log" / f"{server}.log"
+
+    def pid_file(self, server: str) -> Path:
+        return self.root / "run" / f"{server}.pid"
+
+    def exists(self) -> bool:
+        return self.state.exists()
+
+    def create(self) -> None:
+        """Makes the directories, for nobody else to read: configuration holds the password. May be repeated."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in ("conf", "data", "log", "run"):
+            (self.root / name).mkdir(exist_ok=True, mode=0o700)
+
+    def password(self) -> str:
+        """The password of the follow store's user, made where there is none yet."""
+        if not self.password_file.exists():
+            _write(self.password_file, secrets.token_urlsafe(24), mode=0o600)
+        return self.password_file.read_text(encoding="utf-8").strip()
+
+    def ports(self, wanted: Mapping[str, tuple[str, ...]]) -> Ports:
+        """The recorded ports; those not recorded yet are chosen and recorded.
+
+        Raises:
+            StackError: the state file is not one of ours.
+        """
+        recorded = self._read_ports() if self.exists() else {}
+        missing = [
+            (server, purpose)
+            for server, purposes in wanted.items()
+            for purpose in purposes
+            if purpose not in recorded.get(server, {})
+        ]
+        if missing:
+            for (server, purpose), port in zip(missing, ports.choose(len(missing), random.SystemRandom()), strict=True):
+                recorded.setdefault(server, {})[purpose] = port
+            state = {"version": _VERSION, "host": ports.LOOPBACK, "ports": recorded}
+            _write(self.state, json.dumps(state, indent=2, sort_keys=True) + "\n", mode=0o644)
+        return recorded
+
+    def _read_ports(self) -> dict[str, dict[str, int]]:
+        try:
+            state = json.loads(self.state.read_text(encoding="utf-8"))
+            if state["version"] != _VERSION:
+                raise StackError(f"{self.state}: version {state['version']}, and this program knows {_VERSION}")
+            return {
+                str(server): {str(purpose): int(port) for purpose, port in purposes.items()}
+                for server, purposes in state["ports"].items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StackError(f"{self.state} cannot be read: {error}; stop its servers and remove it") from error
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Holds the home for one command: two that start the same server would both fail.
+
+        Raises:
+            StackError: another command holds it for too long.
+        """
+        with (self.root / "lock").open("w") as file:
+            deadline = time.monotonic() + _LOCK_WAIT_S
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise StackError(f"{self.root}: another command has held this home for too long") from None
+                    time.sleep(_LOCK_ASK_S)
+            yield
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """All of it or nothing, even where this process is killed; never readable by more than `mode` says."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(file, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    new.replace(path)
+
+
+def write_conf(folder: Path, name: str, text: str) -> Path:
+    """Writes one configuration file, readable by its owner only, and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _write(folder / name, text, mode=0o600)
+    return folder / name

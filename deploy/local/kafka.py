@@ -1,0 +1,113 @@
+"""One Kafka broker, which is its own controller."""
+
+import base64
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deploy.local import jars, java, probes
+from deploy.local.errors import StackError
+from deploy.local.home import Home, write_conf
+from deploy.local.ports import LOOPBACK
+from deploy.local.processes import Command
+from deploy.local.servers import Say
+
+NAME = "kafka"
+PORTS = ("client", "controller")
+
+_PROFILE = "kafka"
+_HEAP_MIB = 384
+_FORMAT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """Survives a kill of its process: what it acknowledged is in the system's page cache.
+
+    Topics are not created by being named: a misspelt one must fail.
+    """
+
+    home: Home
+    ports: Mapping[str, int]
+    name: str = NAME
+    needs: tuple[str, ...] = ()
+    patience_s: float = 30.0
+
+    @property
+    def mark(self) -> str:
+        return java.mark(self.home, self.name)
+
+    def prepare(self, say: Say) -> None:
+        conf = self.home.conf(self.name)
+        write_conf(conf, java.LOG_CONF, java.log_conf())
+        write_conf(conf, "server.properties", self._properties())
+        jars.ensure(_PROFILE, say)
+        if not (self.home.data(self.name) / "meta.properties").exists():
+            self._format(say)
+
+    def command(self) -> Command:
+        return self._java("kafka.Kafka", self._properties_path)
+
+    def check(self) -> None:
+        probes.kafka_metadata(self.ports["client"])
+
+    @property
+    def _properties_path(self) -> str:
+        return str(self.home.conf(self.name) / "server.properties")
+
+    def _java(self, *main: str) -> Command:
+        return java.command(self.home, self.name, jars=jars.folder(_PROFILE), heap_mib=_HEAP_MIB, main=main)
+
+    def _format(self, say: Say) -> None:
+        say(f"{self.name}: formatting its data directory")
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One word with its option: one identifier in 64 begins with a hyphen, and would be taken for another option.
+        command = self._java(
+            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", self._properties_path,
+            "--ignore-formatted",
+        )  # fmt: skip
+        # The mark belongs to the server: a second command would find this one and take it for the broker.
+        argv = [argument for argument in command.argv if argument != command.mark]
+        try:
+            done = subprocess.run(  # noqa: S603 - the arguments are ours
+                argv, env=command.env, capture_output=True, text=True, timeout=_FORMAT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StackError(f"{self.name}: its data directory could not be formatted: {error}") from error
+        if done.returncode != 0:
+            raise StackError(f"{self.name}: its data directory could not be formatted:\n{done.stdout}{done.stderr}")
+
+    def _properties(self) -> str:
+        client, controller = self.ports["client"], self.ports["controller"]
+        values = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{client},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.home.data(self.name)),
+            "auto.create.topics.enable": "false",
+            # One broker: every inner topic has one replica.
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "8",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            # A broker that was killed may come back when its session has ended; the default lets it wait 9 s.
+            "broker.session.timeout.ms": "4000",
+            "broker.heartbeat.interval.ms": "1000",
+            # A group of one consumer need not wait for others, and tests of lost members need not wait for long.
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            # The default takes a third of this heap.
+            "log.cleaner.dedupe.buffer.size": "16777216",
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+            "background.threads": "4",
+        }
+        return "".join(f"{key}={value}\n" for key, value in values.items())

@@ -1,0 +1,105 @@
+"""One MariaDB server with two databases, which are two shards of the follow store."""
+
+import getpass
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deploy.local import probes, processes
+from deploy.local.errors import StackError
+from deploy.local.home import Home, write_conf
+from deploy.local.ports import LOOPBACK
+from deploy.local.processes import Command
+from deploy.local.servers import Say
+
+NAME = "mariadb"
+PORTS = ("client",)
+USER = "feed"
+DATABASES = ("follows_0", "follows_1")
+
+_BUFFER_POOL_MIB = 128
+_INSTALL_S = 120.0
+
+
+@dataclass(frozen=True)
+class MariaDb:
+    """A server of our own beside the system's: own data, own port, no file of /etc is read.
+
+    Its user owns every database whose name begins with `follows_`, and may create more of them, for tests.
+    """
+
+    home: Home
+    ports: Mapping[str, int]
+    name: str = NAME
+    needs: tuple[str, ...] = ()
+    patience_s: float = 60.0
+
+    @property
+    def mark(self) -> str:
+        return f"--datadir={self.home.data(self.name)}"
+
+    def prepare(self, say: Say) -> None:
+        conf = self.home.conf(self.name)
+        password = self.home.password()
+        write_conf(conf, "init.sql", _init_sql(password))
+        client = f'[client]\nhost={LOOPBACK}\nport={self.ports["client"]}\nuser={USER}\npassword="{password}"\n'
+        write_conf(conf, "client.cnf", client)
+        if not self.home.data(self.name).exists():
+            self._install(say)
+
+    def command(self) -> Command:
+        argv = (
+            "mariadbd",
+            "--no-defaults",
+            self.mark,
+            f"--user={getpass.getuser()}",
+            f"--bind-address={LOOPBACK}",
+            f"--port={self.ports['client']}",
+            # Relative to the data directory: a socket's whole path must not exceed 107 bytes.
+            "--socket=mariadb.sock",
+            f"--pid-file={self.home.data(self.name) / 'mariadbd.pid'}",
+            f"--init-file={self.home.conf(self.name) / 'init.sql'}",
+            "--skip-name-resolve",
+            "--character-set-server=utf8mb4",
+            f"--innodb-buffer-pool-size={_BUFFER_POOL_MIB}M",
+            "--innodb-flush-log-at-trx-commit=1",
+            "--max-connections=200",
+        )
+        return Command(argv, self.mark, dict(os.environ))
+
+    def check(self) -> None:
+        # The last database that the init file makes: with it everything is there.
+        probes.mariadb_select(self.home.conf(self.name) / "client.cnf", DATABASES[-1])
+
+    def _install(self, say: Say) -> None:
+        """Makes the data directory under another name first: half of one must not look like a whole one."""
+        say(f"{self.name}: making its data directory")
+        data = self.home.data(self.name)
+        new = data.with_name(f"{data.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        program = processes.installed("mariadb-install-db")
+        argv = [program, "--no-defaults", f"--datadir={new}", f"--user={getpass.getuser()}", "--skip-test-db"]
+        try:
+            done = subprocess.run(  # noqa: S603 - the arguments are ours
+                argv, capture_output=True, text=True, timeout=_INSTALL_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StackError(f"{self.name}: its data directory was not made in {_INSTALL_S:.0f} s") from error
+        if done.returncode != 0:
+            raise StackError(f"{self.name}: its data directory could not be made:\n{done.stdout}{done.stderr}")
+        new.rename(data)
+
+
+def _init_sql(password: str) -> str:
+    """Run by the server at every start, one statement a line. The password has no character that needs escaping."""
+    return "".join(
+        f"{statement};\n"
+        for statement in (
+            f"CREATE USER IF NOT EXISTS '{USER}'@'{LOOPBACK}' IDENTIFIED BY '{password}'",
+            f"ALTER USER '{USER}'@'{LOOPBACK}' IDENTIFIED BY '{password}'",
+            rf"GRANT ALL PRIVILEGES ON `follows\_%`.* TO '{USER}'@'{LOOPBACK}'",
+            *(f"CREATE DATABASE IF NOT EXISTS {name}" for name in DATABASES),
+        )
+    )

@@ -1,0 +1,117 @@
+"""Asks servers for what their clients ask them for, in their own protocols and with nothing but the standard library:
+the stack must start on a machine where no client is installed yet.
+
+A probe returns when the answer is right, and raises NotReadyError when there is none, or another.
+"""
+
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+from deploy.local.errors import NotReadyError
+from deploy.local.ports import LOOPBACK
+
+_ANSWER_S = 5.0
+_ANSWER_BYTES_MAX = 1 << 24
+
+_THRIFT_VERSION = 0x80010000
+_THRIFT_CALL, _THRIFT_REPLY = 1, 2
+_THRIFT_STOP, _THRIFT_STRING, _THRIFT_LIST = 0, 11, 15
+
+_KAFKA_METADATA, _KAFKA_METADATA_VERSION = 3, 1
+
+
+def mariadb_select(client_conf: Path, database: str) -> None:
+    """SELECT 1 as the follow store's user, over TCP."""
+    argv = ["mariadb", f"--defaults-file={client_conf}", "--connect-timeout=3", "-N", "-e", "SELECT 1", database]
+    try:
+        done = subprocess.run(  # noqa: S603 - the arguments are ours
+            argv, capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
+    except FileNotFoundError as error:
+        raise NotReadyError("there is no program mariadb to ask it with") from error
+    except subprocess.TimeoutExpired as error:
+        raise NotReadyError(f"no answer to SELECT 1 in {_ANSWER_S:.0f} s") from error
+    if done.returncode != 0 or done.stdout.strip() != "1":
+        raise NotReadyError((done.stderr or done.stdout).strip() or "SELECT 1 was not answered")
+
+
+def listens(port: int) -> None:
+    """Somebody accepts connections."""
+    _connection(port).close()
+
+
+def kafka_metadata(port: int) -> None:
+    """The metadata of no topic: the answer names the broker as one of its brokers."""
+    client = b"probe"
+    body = struct.pack(">hhih", _KAFKA_METADATA, _KAFKA_METADATA_VERSION, 1, len(client)) + client
+    body += struct.pack(">i", 0)  # an empty list of topics
+    with _connection(port) as stream:
+        _send(stream, struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", _receive(stream, 4))
+        if not 0 < size <= _ANSWER_BYTES_MAX:
+            raise NotReadyError(f"an answer of {size} bytes")
+        answer = _receive(stream, size)
+    if len(answer) < 8:
+        raise NotReadyError("an answer that is too short")
+    _, brokers = struct.unpack_from(">ii", answer)
+    if brokers < 1:
+        raise NotReadyError("its metadata name no broker")
+
+
+def thrift1_tables(port: int) -> None:
+    """Thrift1 `getTableNames`: goes through the gateway to the cluster's master and its catalogue."""
+    _thrift_list(port, "getTableNames", b"")
+
+
+def thrift2_tables(port: int) -> None:
+    """Thrift2 `getTableNamesByNamespace("default")`: goes to the cluster's master and its catalogue."""
+    name = b"default"
+    argument = struct.pack(">bhi", _THRIFT_STRING, 1, len(name)) + name
+    _thrift_list(port, "getTableNamesByNamespace", argument)
+
+
+def _thrift_list(port: int, method: str, arguments: bytes) -> None:
+    """Calls a method in the strict binary protocol; right is an answer whose field 0 is a list."""
+    name = method.encode()
+    head = struct.pack(">Ii", _THRIFT_VERSION | _THRIFT_CALL, len(name)) + name + struct.pack(">i", 1)
+    with _connection(port) as stream:
+        _send(stream, head + arguments + bytes([_THRIFT_STOP]))
+        version, size = struct.unpack(">Ii", _receive(stream, 8))
+        if not 0 <= size <= _ANSWER_BYTES_MAX:
+            raise NotReadyError("an answer in another protocol")
+        _receive(stream, size + 4)
+        if version & 0xFF != _THRIFT_REPLY:
+            raise NotReadyError(f"{method} failed in the gateway")
+        kind, field = struct.unpack(">bh", _receive(stream, 3))
+        if (kind, field) != (_THRIFT_LIST, 0):
+            raise NotReadyError(f"{method}: the cluster does not answer the gateway")
+
+
+def _connection(port: int) -> socket.socket:
+    try:
+        return socket.create_connection((LOOPBACK, port), timeout=_ANSWER_S)
+    except OSError as error:
+        raise NotReadyError(f"no connection to port {port}: {error.strerror or error}") from error
+
+
+def _send(stream: socket.socket, message: bytes) -> None:
+    try:
+        stream.sendall(message)
+    except OSError as error:
+        raise NotReadyError(f"no answer: {error}") from error
+
+
+def _receive(stream: socket.socket, size: int) -> bytes:
+    """Exactly `size` bytes."""
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = stream.recv(min(size - len(parts), 1 << 16))
+        except OSError as error:
+            raise NotReadyError(f"no answer: {error}") from error
+        if not part:
+            raise NotReadyError("it closed the connection")
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,26 @@
+"""What tests of several packages share: the real servers."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local import Stack
+
+RUNNING = "FEED_TEST_STACK"
+"""Names the home of a stack to use; it is left running, so that tests can be repeated without waiting for its start."""
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The real servers, none of them started: a test says `stack.up("kafka")` for what it needs, which costs nothing
+    where it runs. A test that breaks a server brings it back.
+    """
+    running = os.environ.get(RUNNING)
+    if running:
+        yield Stack(Path(running), print)
+        return
+    stack = Stack(tmp_path_factory.mktemp("stack"), print)
+    yield stack
+    stack.down()

@@ -1,0 +1,46 @@
+"""The command line says what it does, and its exit status says whether it was done."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cli import main
+from deploy.local.stack import NAMES, Stack
+
+
+def test_help_names_every_server_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in NAMES)
+    assert "python -m deploy.local up --home /tmp/k kafka" in shown
+
+
+@pytest.mark.parametrize("command", [["down"], ["status"], ["logs"], ["kill", "kafka"], ["start", "kafka"]])
+def test_nothing_but_up_makes_a_home(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--home", str(tmp_path / "none")]) == 1
+    assert "there is no stack here" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_unknown_server_is_an_error_that_lists_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "zookeeper", "--home", str(tmp_path)]) == 1
+    assert "there is no server 'zookeeper'; there are kafka, " in capsys.readouterr().err
+
+
+def test_status_of_a_stack_that_is_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stack = Stack(tmp_path)
+    assert main(["status", "--home", str(tmp_path)]) == 3
+    assert capsys.readouterr().out.count("stopped") == len(NAMES)
+    assert main(["status", "--json", "--home", str(tmp_path), "kafka"]) == 3
+    (kafka,) = json.loads(capsys.readouterr().out)
+    assert (kafka["state"], kafka["ports"]["client"]) == ("stopped", stack.port("kafka"))
+
+
+def test_logs_of_what_never_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stack = Stack(tmp_path)
+    assert main(["logs", "--home", str(tmp_path)]) == 1
+    stack.log("kafka").write_text("one\ntwo\n", encoding="utf-8")
+    assert main(["logs", "kafka", "--lines", "1", "--home", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "two\n"

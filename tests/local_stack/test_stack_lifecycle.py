@@ -1,0 +1,169 @@
+"""A stack starts, ends, kills and finds its servers; shown with servers that are small Python programs."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fake_servers import DEAF, ENDS, NEVER_ANSWERS, FakeServer, StackOf
+
+from deploy.local import NotReadyError, Stack, StackError, processes
+from deploy.local.home import Home
+from deploy.local.ports import LOOPBACK
+
+
+def test_up_starts_what_is_named_and_what_that_needs_in_order(home: Home, stack_of: StackOf) -> None:
+    said: list[str] = []
+    cluster, gateway = FakeServer(home, "hbase-a"), FakeServer(home, "thrift2-a", needs=("hbase-a",))
+    broker = FakeServer(home, "kafka")
+    stack = stack_of(gateway, cluster, broker, said=said)
+    stack.up("thrift2-a")
+    assert [line.split()[0] for line in said] == ["hbase-a:", "hbase-a:", "thrift2-a:", "thrift2-a:"]
+    assert stack.pid("hbase-a") is not None
+    assert stack.pid("kafka") is None
+
+
+def test_up_and_stop_may_be_repeated(home: Home, stack_of: StackOf) -> None:
+    server = FakeServer(home, "kafka")
+    stack = stack_of(server)
+    stack.up("kafka")
+    pid = stack.pid("kafka")
+    stack.up("kafka")
+    assert (stack.pid("kafka"), server.starts) == (pid, 1)
+    stack.stop("kafka")
+    stack.stop("kafka")
+    assert stack.pid("kafka") is None
+
+
+def test_up_restarts_only_what_was_killed(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "kafka"), FakeServer(home, "mariadb"))
+    stack.up("kafka", "mariadb")
+    kafka, mariadb = stack.pid("kafka"), stack.pid("mariadb")
+    stack.kill("kafka")
+    assert stack.pid("kafka") is None
+    stack.up("kafka", "mariadb")
+    assert stack.pid("mariadb") == mariadb
+    assert stack.pid("kafka") not in (None, kafka)
+
+
+def test_start_does_not_start_what_a_server_needs(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "hbase-a"), FakeServer(home, "thrift2-a", needs=("hbase-a",)))
+    stack.start("thrift2-a")
+    assert stack.pid("hbase-a") is None
+    assert stack.pid("thrift2-a") is not None
+
+
+def test_a_server_that_ends_is_told_of_at_once_with_its_log(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "kafka", ENDS))
+    with pytest.raises(StackError, match=r"(?s)kafka: ended before it was ready.*kafka\.log.*no such disk"):
+        stack.up("kafka")
+
+
+def test_a_server_that_does_not_answer_is_told_of_with_the_reason_and_its_log(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "kafka", NEVER_ANSWERS))
+    with pytest.raises(StackError, match=r"(?s)not ready after 1 s: it has not answered.*waiting for the moon"):
+        stack.up("kafka", deadline_s=1.0)
+
+
+def test_what_does_not_end_is_killed(home: Home, stack_of: StackOf) -> None:
+    said: list[str] = []
+    stack = stack_of(FakeServer(home, "kafka", DEAF, patience_s=0.3), said=said)
+    stack.up("kafka")
+    stack.stop("kafka")
+    assert stack.pid("kafka") is None
+    assert "killed" in said[-1]
+
+
+def test_a_suspended_server_is_shown_goes_on_and_ends(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "kafka"))
+    stack.up("kafka")
+    stack.suspend("kafka")
+    assert stack.status("kafka")[0].state == "suspended"
+    stack.resume("kafka")
+    assert stack.status("kafka")[0].state == "ready"
+    stack.suspend("kafka")
+    began = time.monotonic()
+    stack.stop("kafka")
+    assert time.monotonic() - began < 5
+    assert stack.pid("kafka") is None
+
+
+def test_a_dying_process_is_not_gone_before_its_ports_are(
+    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its command line goes first, its sockets last."""
+    stack = stack_of(FakeServer(home, "kafka"))
+    stack.up("kafka")
+    with stack._held(["kafka"]) as ((_, process),):
+        monkeypatch.setattr(processes, "is_ours", lambda pid, mark: False)
+        assert not process.wait_gone(0.2)
+        process.kill()
+    assert not Path(f"/proc/{process.pid}").exists()
+
+
+def test_a_process_that_took_a_recorded_number_is_left_alone(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "kafka"))
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as stranger:
+        home.pid_file("kafka").write_text(f"{stranger.pid}\n", encoding="ascii")
+        stack.stop("kafka")
+        stack.kill("kafka")
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_server_that_was_not_recorded_before_a_crash_is_found(home: Home, stack_of: StackOf) -> None:
+    server = FakeServer(home, "kafka")
+    stack = stack_of(server)
+    stack.up("kafka")
+    home.pid_file("kafka").unlink()
+    stack.up("kafka")
+    assert server.starts == 1
+    stack.stop("kafka")
+    assert stack.pid("kafka") is None
+
+
+def test_a_port_that_a_stranger_took_is_named(home: Home, stack_of: StackOf) -> None:
+    with socket.create_server((LOOPBACK, 0)) as stranger:
+        port = stranger.getsockname()[1]
+        stack = stack_of(FakeServer(home, "kafka", ports={"client": port}))
+        with pytest.raises(StackError, match=rf"its port {port} \(client\) is taken"):
+            stack.up("kafka")
+
+
+def test_two_commands_at_once_start_a_server_once(home: Home, stack_of: StackOf) -> None:
+    server = FakeServer(home, "kafka")
+    first, second = stack_of(server), stack_of(server)
+    threads = [threading.Thread(target=stack.up, args=("kafka",)) for stack in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.starts == 1
+
+
+def test_servers_outlive_the_session_that_started_them(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "kafka"))
+    stack.up("kafka")
+    pid = stack.pid("kafka")
+    assert pid is not None
+    assert os.getsid(pid) == pid != os.getsid(0)
+
+
+def test_status_says_what_is_not_ready_and_why(home: Home, stack_of: StackOf) -> None:
+    stack = stack_of(FakeServer(home, "kafka", NEVER_ANSWERS), FakeServer(home, "mariadb"))
+    stack.start("kafka", wait=False)
+    kafka, mariadb = stack.status("kafka", "mariadb")
+    assert (kafka.state, kafka.detail) == ("not ready", "it has not answered")
+    assert kafka.resident_bytes > 0
+    assert (mariadb.state, mariadb.pid) == ("stopped", None)
+    with pytest.raises(NotReadyError, match="does not run"):
+        stack.check("mariadb")
+
+
+def test_an_unknown_server_is_refused_before_anything_is_done(home: Home) -> None:
+    with pytest.raises(StackError, match="no server 'hbase-c'; there are kafka, "):
+        Stack(home.root).up("kafka", "hbase-c")

@@ -1,0 +1,103 @@
+"""What the real servers are started with: everything on the loopback, each process known by one argument."""
+
+import stat
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from deploy.local import hbase, jars, kafka, mariadb
+from deploy.local.home import Home
+from deploy.local.servers import Server
+
+
+@pytest.fixture
+def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
+    """Prepared as for a start, without Maven and without data."""
+    monkeypatch.setattr(jars, "ensure", lambda profile, say: jars.folder(profile))
+    made: list[Server] = [
+        kafka.Kafka(home, {"client": 1, "controller": 2}),
+        mariadb.MariaDb(home, {"client": 3}),
+        hbase.Cluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6}),
+        hbase.Gateway(home, "thrift2", "a", 4, {"client": 7}),
+        hbase.Gateway(home, "thrift1", "a", 4, {"client": 8}),
+    ]
+    home.data("mariadb").mkdir()
+    home.data("kafka").mkdir()
+    (home.data("kafka") / "meta.properties").touch()
+    for server in made:
+        server.prepare(lambda _: None)
+    return {server.name: server for server in made}
+
+
+def _site(home: Home, server: str) -> dict[str, str]:
+    tree = ET.parse(home.conf(server) / "hbase-site.xml")
+    return {item.findtext("name", ""): item.findtext("value", "") for item in tree.getroot()}
+
+
+def test_every_mark_is_one_argument_of_one_server(servers: dict[str, Server], home: Home) -> None:
+    marks = {server.mark for server in servers.values()}
+    assert len(marks) == len(servers)
+    for server in servers.values():
+        assert server.mark in server.command().argv
+        assert str(home.root) in server.mark
+
+
+def test_kafka_listens_on_the_loopback_only(servers: dict[str, Server], home: Home) -> None:
+    lines = (home.conf("kafka") / "server.properties").read_text(encoding="utf-8").splitlines()
+    values = dict(line.split("=", 1) for line in lines)
+    assert values["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
+    assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1"
+    assert values["auto.create.topics.enable"] == "false"
+
+
+def test_mariadb_listens_on_the_loopback_only_and_reads_no_file_of_the_system(servers: dict[str, Server]) -> None:
+    argv = servers["mariadb"].command().argv
+    assert argv[1] == "--no-defaults"
+    assert "--bind-address=127.0.0.1" in argv
+    assert "--port=3" in argv
+
+
+def test_the_password_is_on_no_command_line_and_in_no_file_that_others_read(
+    servers: dict[str, Server], home: Home
+) -> None:
+    password = home.password()
+    for server in servers.values():
+        assert not any(password in argument for argument in server.command().argv)
+    holding = [path for path in home.root.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
+    assert {path.name for path in holding} == {"mariadb.password", "init.sql", "client.cnf"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holding} == {0o600}
+
+
+def test_a_cluster_keeps_what_it_acknowledged_and_listens_on_the_loopback_only(
+    servers: dict[str, Server], home: Home
+) -> None:
+    site = _site(home, "hbase-a")
+    assert site["fs.file.impl"] == "org.apache.hadoop.fs.RawLocalFileSystem"
+    assert site["hbase.rootdir"] == f"file://{home.data('hbase-a')}/root"
+    assert site["hbase.master.ipc.address"] == site["hbase.regionserver.ipc.address"] == "127.0.0.1"
+    assert [site[f"hbase.{role}.port"] for role in ("master", "regionserver")] == ["5", "6"]
+
+
+@pytest.mark.parametrize(("gateway", "port"), [("thrift2-a", "7"), ("thrift1-a", "8")])
+def test_a_gateway_keeps_idle_connections_and_finds_its_cluster(
+    servers: dict[str, Server], home: Home, gateway: str, port: str
+) -> None:
+    site = _site(home, gateway)
+    assert site["hbase.thrift.server.socket.read.timeout"] == "0"
+    assert site["hbase.zookeeper.property.clientPort"] == "4"
+    assert site["hbase.regionserver.thrift.ipaddress"] == "127.0.0.1"
+    assert servers[gateway].command().argv[-5:] == ("start", "-p", port, "--bind", "127.0.0.1")
+
+
+def test_site_files_escape_what_xml_needs() -> None:
+    assert "<name>a</name><value>&lt;&amp;&gt;</value>" in hbase.site_xml({"a": "<&>"})
+
+
+def test_another_pom_gets_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = jars.folder("kafka")
+    changed = tmp_path / "pom.xml"
+    changed.write_text("<project/>", encoding="utf-8")
+    monkeypatch.setattr(jars, "POM", changed)
+    assert jars.folder("kafka") != before
+    assert jars.folder("kafka") != jars.folder("hbase")

@@ -1,0 +1,128 @@
+"""The real servers: each answers, comes back after a kill with what it acknowledged, and leaves nothing running."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import thrift_client
+from thrift_client import BOOL, LIST, MAP, STRING
+
+from deploy.local import NAMES, NotReadyError, Stack
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+
+_ROWS = 500
+_TABLE = b"survivors"
+
+
+def _create(port: int) -> None:
+    family = {1: (STRING, b"f:")}
+    if _TABLE not in thrift_client.call(port, "getTableNames", {}):
+        thrift_client.call(port, "createTable", {1: (STRING, _TABLE), 2: (LIST, [family])})
+
+
+def _put(port: int, row: bytes) -> None:
+    mutation = {1: (BOOL, 0), 2: (STRING, b"f:c"), 3: (STRING, b"v" + row), 4: (BOOL, 1)}
+    arguments = {1: (STRING, _TABLE), 2: (STRING, row), 3: (LIST, [mutation]), 4: (MAP, {})}
+    thrift_client.call(port, "mutateRow", arguments)
+
+
+def _has(port: int, row: bytes) -> bool:
+    rows = thrift_client.call(port, "getRow", {1: (STRING, _TABLE), 2: (STRING, row), 3: (MAP, {})})
+    return [found[1] for found in rows] == [row]
+
+
+def _sql(stack: Stack, statement: str) -> str:
+    conf = stack.home / "conf" / "mariadb" / "client.cnf"
+    argv = ["mariadb", f"--defaults-file={conf}", "-N", "-e", statement, "follows_1"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+@pytest.mark.parametrize("cluster", ["a", "b"])
+def test_a_cluster_that_is_killed_comes_back_with_every_acknowledged_row(stack: Stack, cluster: str) -> None:
+    stack.up(f"cluster-{cluster}")
+    port = stack.port(f"thrift1-{cluster}")
+    _create(port)
+    rows = [f"row-{number:05d}".encode() for number in range(_ROWS)]
+    for row in rows:
+        _put(port, row)
+    stack.kill(f"hbase-{cluster}")
+    with pytest.raises(NotReadyError):
+        stack.check(f"thrift1-{cluster}")
+    stack.up(f"cluster-{cluster}")
+    assert [row for row in rows if not _has(port, row)] == []
+
+
+def test_a_gateway_that_is_killed_comes_back_on_its_port(stack: Stack) -> None:
+    stack.up("cluster-a")
+    port = stack.port("thrift2-a")
+    stack.kill("thrift2-a")
+    with pytest.raises(NotReadyError, match="does not run"):
+        stack.check("thrift2-a")
+    stack.check("thrift1-a")
+    stack.start("thrift2-a")
+    assert stack.port("thrift2-a") == port
+
+
+def test_a_database_that_is_killed_comes_back_with_what_was_committed(stack: Stack) -> None:
+    stack.up("mariadb")
+    _sql(stack, "CREATE OR REPLACE TABLE survivors (id INT PRIMARY KEY) ENGINE=InnoDB")
+    _sql(stack, "INSERT INTO survivors SELECT seq FROM seq_1_to_1000")
+    stack.kill("mariadb")
+    stack.up("mariadb")
+    assert _sql(stack, "SELECT COUNT(*) FROM survivors; DROP TABLE survivors") == "1000"
+
+
+def test_the_broker_comes_back_after_a_kill_and_after_a_suspension(stack: Stack) -> None:
+    stack.up("kafka")
+    stack.kill("kafka")
+    stack.up("kafka")
+    stack.suspend("kafka")
+    with pytest.raises(NotReadyError, match="no answer"):
+        stack.check("kafka")
+    stack.resume("kafka")
+    stack.up("kafka")
+
+
+def test_everything_listens_on_the_loopback_only(stack: Stack) -> None:
+    stack.up()
+    ours = {status.pid for status in stack.status()}
+    listening = {line for name in ("tcp", "tcp6") for line in _listeners(name)}
+    sockets = {inode for pid in ours for inode in _sockets(pid)}
+    addresses = {address for address, inode in listening if inode in sockets}
+    assert len(addresses) >= 13
+    assert {address.partition(":")[0] for address in addresses} <= {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+def test_nothing_is_left_running_and_everything_comes_back(stack: Stack) -> None:
+    stack.up()
+    pids = [status.pid for status in stack.status()]
+    stack.down()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]
+    assert {status.state for status in stack.status()} == {"stopped"}
+    stack.up()
+    assert [status.name for status in stack.status() if status.state == "ready"] == list(NAMES)
+
+
+def test_two_stacks_stand_side_by_side(stack: Stack, tmp_path: Path) -> None:
+    stack.up("kafka", "mariadb")
+    other = Stack(tmp_path / "other")
+    try:
+        other.up("kafka", "mariadb")
+        stack.check("kafka")
+        other.down()
+        stack.check("mariadb")
+    finally:
+        other.down()
+
+
+def _listeners(table: str) -> list[tuple[str, str]]:
+    """The local address and the inode of every socket that listens."""
+    lines = Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+    return [(fields[1], fields[9]) for fields in map(str.split, lines) if fields[3] == "0A"]
+
+
+def _sockets(pid: int | None) -> set[str]:
+    links = (str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return {found[1] for link in links if (found := re.fullmatch(r"socket:\[(\d+)\]", link))}
