@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import mysql_places
+
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore
 
@@ -61,5 +63,5 @@ def _files(folder: Path, shards: int) -> Callable[[Callable[[], int]], FollowSto
     return lambda clock: sqlite.open_store(paths, clock)
 
 
-ADAPTERS = {"memory": (_memory, False), "sqlite": (_files, True)}
+ADAPTERS = {"memory": (_memory, False), "sqlite": (_files, True), "mysql": (mysql_places.opener, True)}
 """Another adapter joins here: how a store is made in a fresh place, and whether it can be opened twice."""
