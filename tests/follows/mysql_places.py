@@ -15,6 +15,7 @@ from feedstore.follows.port import FollowStore
 VARIABLE = "FEED_TEST_MYSQL"
 URL = os.environ.get(VARIABLE, "")
 NO_SERVER = f"{VARIABLE} names no server"
+PREFIX = f"feed_test_{os.getpid()}"
 TABLES = [
     "clocks",
     "edges",
@@ -52,7 +53,7 @@ def drop(where: mysql.Server) -> None:
 @cache
 def _created(shards: int, purpose: str) -> list[mysql.Server]:
     """Databases that stay for the whole run."""
-    servers = [server(f"feed_test_{os.getpid()}_{purpose}_{shards}_{number}") for number in range(shards)]
+    servers = [server(f"{PREFIX}_{purpose}_{shards}_{number}") for number in range(shards)]
     for each in servers:
         drop(each)
     mysql.create(servers)

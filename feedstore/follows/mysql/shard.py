@@ -152,7 +152,7 @@ class MySQLShard:
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         rows: list[FollowerRow] = []
-        for chunk in sql.chunks(places, sql.KEYS_A_STATEMENT):
+        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
             statement = sql.followers(chunk, limit - len(rows), tombstones=tombstones)
             rows += self._packed(statement, 5)  # type: ignore[arg-type]  # the columns of a FollowerRow
             if len(rows) == limit:

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from feedstore.follows.shard import EdgeKey, EdgeRow, FollowerRow, KeyRow, NewestFrom, PinIndexRow, PinRow, Place
 
-KEYS_A_STATEMENT: Final = 500
-"""MariaDB makes a sub-query of lists of a thousand and more."""
+VALUES_A_LIST: Final = 900
+"""MariaDB makes a sub-query of a list of a thousand values and more, and counts each column."""
 
 ROWS_A_STATEMENT: Final = 1_000
 
@@ -71,10 +71,22 @@ def _insert(into: str, rows: Iterable[str], then: str = "") -> Iterator[str]:
         yield f"INSERT INTO {into} VALUES {', '.join(chunk)}{then}"
 
 
+# Without the hints a small table would be scanned, and rows locked that nobody asked for.
+
+
 def _select(text: str, keys: Iterable[Any], literal: Callable[[Any], str], then: str) -> Iterator[str]:
-    # Without the hint a small table would be scanned, and rows locked that nobody asked for.
-    for chunk in chunks(sorted(keys), KEYS_A_STATEMENT):
+    ordered = sorted(keys)
+    width = len(ordered[0]) if ordered and isinstance(ordered[0], tuple) else 1
+    for chunk in chunks(ordered, VALUES_A_LIST // width):
         yield f"{text} ({', '.join(map(literal, chunk))}){then}"
+
+
+def _delete(
+    table: str, key: str, keys: Iterable[Any], literal: Callable[[Any], str], still: str = "TRUE"
+) -> Iterator[str]:
+    return _select(
+        f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY) WHERE {still} AND {key} IN", keys, literal, UNLOCKED
+    )
 
 
 # Records by their keys, under locks or without
@@ -213,7 +225,7 @@ def unrelayed(limit: int) -> str:
 
 
 def mark_relayed(ids: Iterable[int]) -> Iterator[str]:
-    return _select("DELETE FROM outbox_unrelayed WHERE id IN", ids, _integer, "")
+    return _delete("outbox_unrelayed", "id", ids, _integer)
 
 
 # Index writes
@@ -373,13 +385,9 @@ def old_follower_tombstones(before_ms: int, limit: int) -> str:
 
 
 def drop_follower_tombstones(rows: Sequence[tuple[int, int, int, int]], before_ms: int) -> Iterator[str]:
-    yield from _select("DELETE FROM follower_tombstones WHERE (ts, kind, followee, follower) IN", rows, _integers, "")
-    yield from _select(
-        f"DELETE FROM followers WHERE active = 0 AND ts < {before_ms:d} AND (kind, followee, follower) IN",
-        {row[1:] for row in rows},
-        _integers,
-        "",
-    )
+    yield from _delete("follower_tombstones", "(ts, kind, followee, follower)", rows, _integers)
+    keys = {row[1:] for row in rows}
+    yield from _delete("followers", "(kind, followee, follower)", keys, _integers, f"active = 0 AND ts < {before_ms:d}")
 
 
 def old_deleted_pins(before_ms: int, limit: int) -> str:
@@ -390,15 +398,10 @@ def old_deleted_pins(before_ms: int, limit: int) -> str:
 
 
 def drop_deleted_pins(rows: Sequence[tuple[int, int, int, int, int]], before_ms: int) -> Iterator[str]:
-    yield from _select(
-        "DELETE FROM pin_index_deleted WHERE (deleted_ms, kind, followee, created_ms, pin) IN", rows, _integers, ""
-    )
-    yield from _select(
-        f"DELETE FROM pin_index WHERE deleted_ms < {before_ms:d} AND (kind, followee, created_ms, pin) IN",
-        {row[1:] for row in rows},
-        _integers,
-        "",
-    )
+    yield from _delete("pin_index_deleted", "(deleted_ms, kind, followee, created_ms, pin)", rows, _integers)
+    keys = {row[1:] for row in rows}
+    still = f"deleted_ms < {before_ms:d}"
+    yield from _delete("pin_index", "(kind, followee, created_ms, pin)", keys, _integers, still)
 
 
 def oldest_relayed(limit: int) -> str:
@@ -410,7 +413,7 @@ def oldest_relayed(limit: int) -> str:
 
 
 def drop_outbox(ids: Iterable[int]) -> Iterator[str]:
-    return _select("DELETE FROM outbox WHERE id IN", ids, _integer, "")
+    return _delete("outbox", "id", ids, _integer)
 
 
 def drop_keys(before_ms: int, limit: int) -> str:
