@@ -370,10 +370,12 @@ class ShardedFollowStore:
         return Counts(*map(sum, zip(*self._on_all(lambda shard: shard.counts()), strict=True)))
 
     def close(self) -> None:
+        # Whoever calls later is told by a shard that the store was closed.
+        executor, self._executor = self._executor, None
         for shard in self._shards:
             shard.close()
-        if self._executor is not None:
-            self._executor.shutdown()
+        if executor is not None:
+            executor.shutdown()
 
     # Routing
     # -----------------------------------------------------------------------------------------------------------

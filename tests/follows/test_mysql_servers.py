@@ -1,6 +1,8 @@
 """How a MySQL shard is named and reached, what its errors mean, and its migrations: all that needs no server."""
 
+import json
 import ssl
+import sys
 from pathlib import Path
 
 import pymysql
@@ -11,6 +13,8 @@ from feedstore.follows import mysql
 from feedstore.follows.mysql import connections, schema
 from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.serving import wiring
+from feedstore.serving.config import DEFAULT, FILE_NAME, Config, ConfigError, load
 
 
 @pytest.mark.parametrize(
@@ -157,3 +161,33 @@ def test_a_ca_and_a_certificate_that_are_not_there_are_named(tmp_path: Path):
             mysql.open_store([where])
         with pytest.raises(FollowStoreUnavailableError, match="No such file"):
             mysql.create([where])
+
+
+# The configuration
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def config(home: Path, *shards: str) -> Config:
+    return load(home, {"FEED_FOLLOWS_SHARDS": json.dumps(shards)})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / FILE_NAME).write_text(DEFAULT)
+    return tmp_path
+
+
+def test_a_url_in_the_configuration_that_cannot_be_is_named(home: Path):
+    for work in (lambda each: wiring.open_follows(each, int), wiring.create_follows):
+        with pytest.raises(ConfigError, match=r"feed\.toml: follows\.shards: url: expected no password"):
+            work(config(home, "mysql://feed:s3cret@db/follows"))
+        with pytest.raises(ConfigError, match=r"feed\.toml: follows\.shards: .*nowhere"):
+            work(config(home, "mysql://feed@db/follows?password_file=nowhere"))
+        with pytest.raises(ConfigError, match="expected sqlite:PATH"):
+            work(config(home, "mysql://feed@db/follows", "sqlite:data/follows.db"))
+
+
+def test_without_the_driver_the_configuration_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "feedstore.follows.mysql", None)
+    with pytest.raises(ConfigError, match=r"install feedstore\[mysql\]"):
+        wiring.open_follows(config(home, "mysql://feed@db/follows"), int)

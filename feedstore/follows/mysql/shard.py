@@ -1,10 +1,10 @@
 """One shard of the follow store in MySQL or MariaDB.
 
-**Times.** A transaction takes its locks, then the row of `shard_state` shared, and only then its time; it holds that
-row until it is committed, and waits for no lock of others in between that they could hold while they wait for it.
-Whoever settles takes the row alone: at that moment every time that was ever stamped is committed or gone, and what is
-stamped later is not before the time that is left in the row. Transactions do not wait for each other, only for the
-moment in which somebody settles; no tick has to run behind, and no clock has to be right.
+**Times.** A transaction takes the locks of its keys, then the row of `shard_state` shared, and only then its time; it
+holds that row until it is committed. Whoever settles takes the row alone: at that moment every time that was ever
+stamped is committed or gone, and what is stamped later is not before the time that is left in the row. Transactions do
+not wait for each other, only for the moment in which somebody settles; no tick has to run behind, and no clock has to
+be right. The row comes last: who holds it waits for hardly anything, and who settles waits for who holds it.
 
 **Keys that do not stand yet** have no row to lock. They are inserted plainly; of two transactions the later fails on
 the duplicate and begins again, and then it finds and locks the row.
@@ -20,7 +20,7 @@ import pymysql
 
 from feedstore.follows.mysql import statements as sql
 from feedstore.follows.mysql.connections import MAX_PACKET, Bounds, Connection, Pool, Reply, meaning
-from feedstore.follows.port import Counts, FollowStoreUnavailableError
+from feedstore.follows.port import Counts
 from feedstore.follows.shard import (
     Changes,
     Decide,
@@ -90,9 +90,10 @@ class MySQLShard:
         try:
             connection.run(last)
         except (pymysql.MySQLError, OSError) as error:
-            if meaning(error) == "lost":
-                raise self._lost(f"lost while it committed, with an unknown outcome: {error}") from error
-            raise
+            if connection.open:
+                raise  # the server has answered: it did not commit
+            self._pool.forget_idle()
+            raise self._pool.unavailable(f"lost while it committed, with an unknown outcome: {error}") from error
         return result
 
     def settled_ms(self) -> int:
@@ -279,10 +280,6 @@ class MySQLShard:
             # Two that collided must not collide again.
             time.sleep(random.uniform(0, pause_s))  # noqa: S311 - jitter needs no secrecy
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-
-    def _lost(self, message: str) -> FollowStoreUnavailableError:
-        self._pool.forget_idle()
-        return self._pool.unavailable(message)
 
 
 # What a transaction reads
