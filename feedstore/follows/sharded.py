@@ -79,7 +79,8 @@ def mix(value: int) -> int:
 class ShardedFollowStore:
     """Implements `FollowStore` (which see). The number and the order of the shards are part of the data.
 
-    executor: where calls to several shards run beside each other; without one they run in turn.
+    executor: where calls to several shards run beside each other; without one they run in turn. It is shut down with
+        the store.
     """
 
     def __init__(self, shards: Sequence[Shard], executor: Executor | None = None) -> None:
@@ -90,7 +91,7 @@ class ShardedFollowStore:
         self._turns = itertools.count()
 
     def now(self) -> int:
-        return min(shard.now_ms() for shard in self._shards)
+        return min(self._on_all(lambda shard: shard.now_ms()))
 
     # Recording
     # ------------------------------------------------------------------------------------------------------------
@@ -372,8 +373,12 @@ class ShardedFollowStore:
         return Counts(*map(sum, zip(*self._on_all(lambda shard: shard.counts()), strict=True)))
 
     def close(self) -> None:
+        # Whoever calls later is told by a shard that the store was closed.
+        executor, self._executor = self._executor, None
         for shard in self._shards:
             shard.close()
+        if executor is not None:
+            executor.shutdown()
 
     # Routing
     # -----------------------------------------------------------------------------------------------------------

@@ -1,16 +1,22 @@
 """Turns the configuration into adapters: the one place in this package that knows which there are."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from feedstore.domain import InvalidValueError
 from feedstore.feeds import FEEDS, PROGRESS, Replica, feed_table, progress_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
-from feedstore.serving.config import Config, ConfigError
+from feedstore.serving.config import FILE_NAME, Config, ConfigError
 from feedstore.widecolumn import Table, UnavailableError
 from feedstore.widecolumn.late import LateCluster
 from feedstore.widecolumn.rocksdb import Access, RocksCluster
+
+if TYPE_CHECKING:
+    from feedstore.follows.mysql import Server
 
 
 def tables(config: Config) -> list[Table]:
@@ -20,12 +26,26 @@ def tables(config: Config) -> list[Table]:
 
 
 def open_follows(config: Config, clock: Callable[[], int]) -> FollowStore:
-    """Raises FollowStoreUnavailableError, ConfigError."""
+    """clock: the store's, where it has none of its own: MySQL goes by its servers'.
+
+    Raises FollowStoreUnavailableError, ConfigError.
+    """
+    if _in_mysql(config):
+        servers = _mysql_servers(config)
+        from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
+
+        return mysql.open_store(servers)
     return sqlite.open_store([config.path(url, "sqlite") for url in config.shards], clock)
 
 
 def create_follows(config: Config) -> None:
     """Makes the follow store, or brings an older one up to date. Raises FollowStoreUnavailableError, ConfigError."""
+    if _in_mysql(config):
+        servers = _mysql_servers(config)
+        from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
+
+        mysql.create(servers)
+        return
     paths = [config.path(url, "sqlite") for url in config.shards]
     try:
         for path in paths:
@@ -33,6 +53,21 @@ def create_follows(config: Config) -> None:
     except OSError as error:
         raise FollowStoreUnavailableError(str(error)) from error
     sqlite.create(paths)
+
+
+def _in_mysql(config: Config) -> bool:
+    return all(url.startswith("mysql:") for url in config.shards)
+
+
+def _mysql_servers(config: Config) -> list["Server"]:
+    try:
+        from feedstore.follows.mysql import server  # noqa: PLC0415 - PyMySQL is an extra
+    except ImportError as error:
+        raise ConfigError(f"the follow store is in MySQL: install feedstore[mysql]: {error}") from error
+    try:
+        return [server(url, config.home, os.environ) for url in config.shards]
+    except (InvalidValueError, OSError) as error:
+        raise ConfigError(f"{config.home / FILE_NAME}: follows.shards: {error}") from error
 
 
 def create_cluster(config: Config, name: str, prepare: Callable[[Replica], None] | None = None) -> None:

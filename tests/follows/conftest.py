@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import mysql_places
 import pytest
 from follow_places import ADAPTERS, FakeClock, Place
 
@@ -41,3 +42,9 @@ def clock(place: Place) -> FakeClock:
 @pytest.fixture
 def store(place: Place) -> FollowStore:
     return place.open()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_database_is_left() -> Iterator[None]:
+    yield
+    mysql_places.drop_all()

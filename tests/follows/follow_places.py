@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import mysql_places
+
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore
 
@@ -63,3 +65,6 @@ def _files(folder: Path, shards: int) -> Callable[[Callable[[], int]], FollowSto
 
 ADAPTERS = {"memory": (_memory, False), "sqlite": (_files, True)}
 """Another adapter joins here: how a store is made in a fresh place, and whether it can be opened twice."""
+
+if mysql_places.URL:
+    ADAPTERS["mysql"] = (mysql_places.opener, True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import mysql_places
+import pytest
 from follow_places import NOW, FakeClock
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ from feedstore.domain import (
     board,
     user,
 )
-from feedstore.follows import sqlite
+from feedstore.follows import mysql, sqlite
 from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, PinState, Request
 
 USERS = range(1, 6)
@@ -181,8 +183,11 @@ class Agreement(RuleBasedStateMachine):
     def open(self) -> None:
         self.clock = FakeClock()
         self.model = Model()
-        self.stores: list[FollowStore] = [sqlite.open_store([":memory:"] * shards, self.clock) for shards in (1, 3)]
+        self.stores: list[FollowStore] = [self.open_store(shards) for shards in (1, 3)]
         self.recorded: list[RecordedAction] = []
+
+    def open_store(self, shards: int) -> FollowStore:
+        return sqlite.open_store([":memory:"] * shards, self.clock)
 
     def teardown(self) -> None:
         for store in getattr(self, "stores", ()):
@@ -323,5 +328,13 @@ class Agreement(RuleBasedStateMachine):
             assert counts.outbox_unrelayed == len(waiting)
 
 
+class MySQLAgreement(Agreement):
+    def open_store(self, shards: int) -> FollowStore:
+        return mysql.open_store(mysql_places.fresh(shards, "agreement"), self.clock)
+
+
 TestAgreement = Agreement.TestCase
 TestAgreement.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+TestMySQLAgreement = pytest.mark.skipif(not mysql_places.URL, reason=mysql_places.NO_SERVER)(MySQLAgreement.TestCase)
+TestMySQLAgreement.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)

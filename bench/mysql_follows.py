@@ -1,0 +1,196 @@
+"""`python -m bench.mysql_follows mysql://root@127.0.0.1:3306/`: the follow store in MySQL, call by call.
+
+It makes databases of its own on that server and drops them. Each line is the median of the repeats.
+"""
+
+import argparse
+import itertools
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, user
+from feedstore.follows import mysql
+from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.port import FollowStore, Request
+
+CREATED_MS = 1_700_000_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.mysql_follows", description=__doc__)
+    parser.add_argument("url", help="a server, and a user that may create databases")
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--followers", type=int, default=200_000, help="of the one followee that is paged through")
+    parser.add_argument("--repeats", type=int, default=5)
+    chosen = parser.parse_args()
+    servers = [_server(chosen.url, f"feed_bench_{os.getpid()}_{shard}") for shard in range(chosen.shards)]
+    try:
+        mysql.create(servers)
+        store = mysql.open_store(servers)
+        try:
+            for name, unit, measure in _measurements(store, chosen.followers):
+                rates = sorted(measure() for _ in range(chosen.repeats))
+                print(f"{name:<58} {statistics.median(rates):>12,.0f} {unit}  ({rates[0]:,.0f} .. {rates[-1]:,.0f})")
+        finally:
+            store.close()
+    finally:
+        for server in servers:
+            _drop(server)
+
+
+def _server(url: str, database: str) -> mysql.Server:
+    return mysql.server(urlunsplit(urlsplit(url)._replace(path=f"/{database}")), Path(), os.environ)
+
+
+def _drop(server: mysql.Server) -> None:
+    connection = Connection(server.without_database(), Bounds(), server.tls_context())
+    connection.run([f"DROP DATABASE IF EXISTS `{server.database}`"])
+    connection.close()
+
+
+Measure = Callable[[], float]
+
+
+def _measurements(store: FollowStore, followers: int) -> Iterator[tuple[str, str, Measure]]:
+    ids = itertools.count(1)
+    for size, batches in ((1, 200), (50, 40), (500, 10)):
+        yield f"record, follows in batches of {size}", "actions/s", _recording(store, ids, size, batches, 1)
+    for threads in (4, 16):
+        yield f"record, single follows, {threads} threads", "actions/s", _recording(store, ids, 1, 50, threads)
+    yield "record, pins in batches of 500", "actions/s", lambda: _saved(store, ids, 500, 10)
+    yield "relay: unrelayed(2,000) and mark_relayed", "rows/s", lambda: _relayed(store, ids, 10_000)
+    yield "index, edges in batches of 5,000, new rows", "rows/s", lambda: _indexed(store, ids, 50_000)
+    yield "index, the same edges again", "rows/s", _indexing_again(store, next(ids))
+    yield (
+        "index, pins in batches of 2,500 (two rows each), new rows",
+        "rows/s",
+        lambda: _indexed_pins(store, ids, 10_000),
+    )
+    yield f"followers, {followers:,} in pages of 1,000", "rows/s", _paging(store, next(ids), followers)
+    yield "newest_pins, 1,000 of one followee", "calls/s", _newest(store, next(ids))
+    yield "newest_pins_merged, 1,000 of 500 followees", "calls/s", _merged(store, ids)
+    yield "edges, 500 keys", "keys/s", _edges(store, ids)
+    yield "settled_ms", "calls/s", lambda: 200 / _seconds(lambda: [store.settled_ms() for _ in range(200)])
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    work()
+    return time.perf_counter() - began_s
+
+
+def _recording(store: FollowStore, ids: Iterator[int], size: int, batches: int, threads: int) -> Measure:
+    def record(requests: Sequence[Sequence[Request]]) -> None:
+        for batch in requests:
+            store.record(batch)
+
+    def measure() -> float:
+        work = [
+            [[Request(Follow(next(ids), user(1))) for _ in range(size)] for _ in range(batches)] for _ in range(threads)
+        ]
+        workers = [threading.Thread(target=record, args=(mine,)) for mine in work]
+
+        def run() -> None:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+
+        return threads * batches * size / _seconds(run)
+
+    next(ids)  # a follower is nobody that they follow
+    return measure
+
+
+def _saved(store: FollowStore, ids: Iterator[int], size: int, batches: int) -> float:
+    work = [
+        [
+            Request(SavePin(Pin(pin, pin % 1_000 + 1, pin % 1_000 + 1, CREATED_MS)))
+            for pin in itertools.islice(ids, size)
+        ]
+        for _ in range(batches)
+    ]
+    return size * batches / _seconds(lambda: [store.record(batch) for batch in work])
+
+
+def _relayed(store: FollowStore, ids: Iterator[int], rows: int) -> float:
+    while waiting := store.unrelayed(2_000):
+        store.mark_relayed(waiting)
+    for _ in range(rows // 500):
+        store.record([Request(Follow(follower, user(1))) for follower in itertools.islice(ids, 500)])
+
+    def relay() -> None:
+        while waiting := store.unrelayed(2_000):
+            store.mark_relayed(waiting)
+
+    return rows / _seconds(relay)
+
+
+def _index_edges(store: FollowStore, edges: Sequence[Edge]) -> None:
+    for start in range(0, len(edges), 5_000):
+        store.index_edges(edges[start : start + 5_000])
+
+
+def _indexed(store: FollowStore, ids: Iterator[int], rows: int) -> float:
+    # As tasks come: of many followees, in no order.
+    edges = [Edge(each, user(each * 7_919 % 20_011 + 1), each, active=True) for each in itertools.islice(ids, rows)]
+    return rows / _seconds(lambda: _index_edges(store, edges))
+
+
+def _indexing_again(store: FollowStore, first: int) -> Measure:
+    edges = [Edge(first + each, user(each * 7_919 % 20_011 + 1), 5, active=True) for each in range(50_000)]
+    _index_edges(store, edges)
+    return lambda: len(edges) / _seconds(lambda: _index_edges(store, edges))
+
+
+def _indexed_pins(store: FollowStore, ids: Iterator[int], pins: int) -> float:
+    saved = [
+        PinSaved(Pin(each, each % 5_003 + 1, each % 5_003 + 1, CREATED_MS + each), CREATED_MS + each)
+        for each in itertools.islice(ids, pins)
+    ]
+    batches = [saved[start : start + 2_500] for start in range(0, pins, 2_500)]
+    return 2 * pins / _seconds(lambda: [store.index_pins(batch) for batch in batches])
+
+
+def _paging(store: FollowStore, followee: int, followers: int) -> Measure:
+    wanted = user(10**12 + followee)
+    _index_edges(store, [Edge(each, wanted, CREATED_MS + each, active=True) for each in range(1, followers + 1)])
+
+    def walk() -> None:
+        after, seen = None, 0
+        while page := store.followers([wanted], after, 1_000, tombstones=False):
+            after, seen = (wanted, page[-1].follower), seen + len(page)
+        assert seen == followers
+
+    return lambda: followers / _seconds(walk)
+
+
+def _newest(store: FollowStore, owner: int) -> Measure:
+    owner += 10**12
+    store.index_pins(
+        [PinSaved(Pin(owner + each, owner, owner, CREATED_MS + each), CREATED_MS) for each in range(3_000)]
+    )
+    return lambda: 50 / _seconds(lambda: [store.newest_pins([user(owner)], 1_000) for _ in range(50)])
+
+
+def _merged(store: FollowStore, ids: Iterator[int]) -> Measure:
+    first = next(ids) + 10**13
+    pins = [Pin(first + each, first + each % 500, first + each % 500, CREATED_MS + each) for each in range(10_000)]
+    store.index_pins([PinSaved(pin, CREATED_MS) for pin in pins])
+    followees = [user(first + each) for each in range(500)]
+    return lambda: 10 / _seconds(lambda: [store.newest_pins_merged(followees, 1_000) for _ in range(10)])
+
+
+def _edges(store: FollowStore, ids: Iterator[int]) -> Measure:
+    keys = [(follower, user(1)) for follower in itertools.islice(ids, 500)]
+    store.record([Request(Follow(*key)) for key in keys])
+    return lambda: 50 * len(keys) / _seconds(lambda: [store.edges(keys) for _ in range(50)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Connections to one MySQL server: how they are made, lent, and given up, and what its errors mean.
+
+Statements go out in packets: several of them, one round trip. They hold integers and hexadecimal literals only, so
+nothing in them needs escaping.
+"""
+
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import pymysql
+from pymysql.constants import CLIENT, SERVER_STATUS
+
+from feedstore.follows.mysql.servers import Server
+from feedstore.follows.port import FollowStoreUnavailableError
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long things may take, and how many there may be.
+
+    transaction_s: a transaction that takes longer is aborted, by the client where it still runs, and by the server
+        where the client has stopped asking.
+    lock_wait_s: how long one statement waits for a lock, at least 1; a transaction waits again until `transaction_s`.
+    reply_s: how long the server may take for a round trip.
+    connections: how many one shard has at most.
+    """
+
+    connect_s: float = 5.0
+    reply_s: float = 20.0
+    transaction_s: float = 10.0
+    lock_wait_s: int = 1
+    connections: int = 32
+
+
+class Reply(NamedTuple):
+    """What one statement of a packet answered. last_id: the value that it gave to LAST_INSERT_ID."""
+
+    rows: Sequence[tuple[Any, ...]]
+    affected: int
+    last_id: int
+
+
+MAX_PACKET: Final = 1_000_000
+"""The most characters that go out at once; far below what any server takes by default."""
+
+MAX_GROUP_CONCAT: Final = 8_000_000
+
+Meaning = Literal["again", "lost", "failed"]
+
+_AGAIN: Final = frozenset(
+    {
+        1213,  # deadlock: this transaction was chosen
+        1205,  # a lock was not got in time
+        1062,  # a row that did not stand when it was looked for stands now
+        1020,  # a row has changed since it was read
+    }
+)
+_LOST: Final = frozenset(
+    {
+        2003,  # cannot connect
+        2006,  # gone away
+        2013,  # lost during the query
+        2055,  # lost, with the system's error
+        1053,  # the server shuts down
+        1927,  # the connection was killed
+        3169,  # the session was killed
+        4031,  # the server closed an idle connection
+        1290,  # read-only: this is not the primary any more
+        1792,
+        1836,
+    }
+)
+
+
+def meaning(error: BaseException) -> Meaning:
+    """again: the transaction did nothing, and may do better now. lost: the connection, or the primary at its end."""
+    if isinstance(error, pymysql.err.InterfaceError):
+        return "lost"
+    number = error.args[0] if isinstance(error, pymysql.MySQLError) and error.args else None
+    if number in _AGAIN:
+        return "again"
+    return "lost" if number in _LOST else "failed"
+
+
+class Connection:
+    """reused: it has been lent before, and may have died since."""
+
+    def __init__(self, server: Server, bounds: Bounds, tls: ssl.SSLContext | None) -> None:
+        self.reused = False
+        self.idle_since_s = 0.0
+        self._raw = pymysql.connect(
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            # As bytes: a text would be sent as Latin-1.
+            password=server.password.encode(),
+            database=server.database or None,
+            charset="utf8mb4",
+            autocommit=True,
+            client_flag=CLIENT.MULTI_STATEMENTS,
+            connect_timeout=bounds.connect_s,
+            read_timeout=bounds.reply_s,
+            write_timeout=bounds.reply_s,
+            program_name="feedstore",
+            # Left out, PyMySQL would encrypt where it can and trust anybody.
+            ssl=tls,
+            ssl_disabled=tls is None,
+        )
+        try:
+            self.run(_session(bounds))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, statements: Sequence[str]) -> list[Reply]:
+        """Sends the statements in one packet, and gives the reply of each. After an error the later ones have not
+        run.
+        """
+        replies: list[Reply] = []
+        with self._raw.cursor() as cursor:
+            cursor.execute(";".join(statements))
+            while True:
+                replies.append(Reply(cursor.fetchall(), cursor.rowcount, cursor.lastrowid or 0))
+                if not cursor.nextset():
+                    return replies
+
+    def rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        return self.run([statement])[0].rows
+
+    def roll_back(self) -> None:
+        self._raw.rollback()
+
+    @property
+    def open(self) -> bool:
+        return bool(self._raw.open)
+
+    @property
+    def in_transaction(self) -> bool:
+        """What the server said with its last reply."""
+        return bool(self._raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        with suppress(pymysql.MySQLError, OSError):
+            self._raw.close()
+
+
+def _session(bounds: Bounds) -> list[str]:
+    variables = {
+        # A client that stops inside a transaction is cut off, and what it holds is free again.
+        "wait_timeout": max(1, round(bounds.transaction_s)),
+        "innodb_lock_wait_timeout": max(1, bounds.lock_wait_s),
+        "group_concat_max_len": MAX_GROUP_CONCAT,
+        "sql_mode": "'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
+    }
+    # Every statement sees what is committed when it begins (rule 4), and locks stay on the rows that match only.
+    isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+    return [isolation, f"SET SESSION {', '.join(f'{name} = {value}' for name, value in variables.items())}"]
+
+
+class Pool:
+    """Lends connections to one server, the one that was used last first. Thread-safe."""
+
+    def __init__(self, server: Server, bounds: Bounds) -> None:
+        self._server = server
+        self._bounds = bounds
+        self._tls = server.tls_context()
+        self._idle: deque[Connection] = deque()
+        self._room = threading.BoundedSemaphore(bounds.connections)
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """A connection outside of any transaction. What the block leaves open is rolled back.
+
+        Raises:
+            FollowStoreUnavailableError: all are lent for too long, or the pool is closed.
+            pymysql.MySQLError, OSError: it cannot connect; and what the block raises.
+        """
+        if not self._room.acquire(timeout=self._bounds.transaction_s):
+            raise self.unavailable(f"all {self._bounds.connections} connections are in use")
+        try:
+            connection = self._take()
+            try:
+                yield connection
+            except pymysql.MySQLError:
+                # The server has answered, with an error; or the connection is closed already.
+                if connection.open:
+                    with suppress(pymysql.MySQLError, OSError):
+                        connection.roll_back()
+                        self._give_back(connection)
+                        connection = None  # type: ignore[assignment]  # it is the pool's again
+                raise
+            else:
+                if not connection.in_transaction:
+                    self._give_back(connection)
+                    connection = None  # type: ignore[assignment]  # it is the pool's again
+            finally:
+                # In whatever state it is: closing it rolls back.
+                if connection is not None:
+                    connection.close()
+        finally:
+            self._room.release()
+
+    def forget_idle(self) -> None:
+        """Closes what is not lent: one connection was lost, so others may be."""
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def close(self) -> None:
+        self._closed = True
+        self.forget_idle()
+
+    def unavailable(self, error: BaseException | str) -> FollowStoreUnavailableError:
+        return FollowStoreUnavailableError(f"{self._server}: {_described(error)}")
+
+    def _take(self) -> Connection:
+        if self._closed:
+            raise self.unavailable("the store was closed")
+        # The server closes what is idle for as long as a transaction may last.
+        oldest_s = time.monotonic() - self._bounds.transaction_s / 2
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break
+            if connection.idle_since_s > oldest_s:
+                connection.reused = True
+                return connection
+            connection.close()
+        return Connection(self._server, self._bounds, self._tls)
+
+    def _give_back(self, connection: Connection) -> None:
+        connection.idle_since_s = time.monotonic()
+        self._idle.append(connection)
+        if self._closed:
+            self.forget_idle()
+
+
+def _described(error: BaseException | str) -> str:
+    if isinstance(error, pymysql.MySQLError) and len(error.args) > 1:
+        return f"{error.args[1]} (error {error.args[0]})"
+    return str(error)

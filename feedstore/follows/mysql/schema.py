@@ -1,0 +1,121 @@
+"""The tables of a MySQL shard: migrations, in order and one runner at a time, and which shard a database is."""
+
+import hashlib
+import importlib.resources
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+import pymysql
+
+from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.mysql.servers import Server
+from feedstore.follows.port import FollowStoreUnavailableError
+
+LOCK_WAIT_S: Final = 15
+"""How long a runner waits for another one."""
+
+_UNKNOWN_DATABASE: Final = 1049
+_UNKNOWN_TABLE: Final = 1146
+
+
+@cache
+def migrations() -> tuple[tuple[int, str], ...]:
+    """(version, script), ascending. They stand in `schemas/follows/mysql`, or in the package where it is installed."""
+    packaged = importlib.resources.files("feedstore.follows") / "migrations" / "mysql"
+    in_repository = Path(__file__).parents[3] / "schemas" / "follows" / "mysql"
+    folder: Traversable = packaged if packaged.is_dir() else in_repository
+    scripts = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return tuple((int(name.split("_", 1)[0]), entry.read_text("utf-8")) for name, entry in scripts)
+
+
+def migrate(server: Server, shard: int, shards: int, bounds: Bounds) -> None:
+    """Creates the database where it is missing, applies the migrations that it lacks, and makes it this shard.
+
+    A migration commits statement by statement; each may run again where one was cut off.
+
+    Raises:
+        FollowStoreUnavailableError: it is another shard, newer than this program, or cannot be written.
+    """
+    try:
+        connection = _connect_or_create(server, bounds)
+        try:
+            _locked(connection, server)
+            _migrate(connection, server)
+            claim = f"VALUES (1, {shard:d}, {shards:d}, 0) ON DUPLICATE KEY UPDATE only_row = 1"
+            connection.run([f"INSERT INTO shard_state (only_row, shard, shards, latest_ms) {claim}"])
+            check(connection, server, shard, shards)
+        finally:
+            # The lock goes with the connection.
+            connection.close()
+    except (pymysql.MySQLError, OSError) as error:
+        raise FollowStoreUnavailableError(f"{server}: {error}") from error
+
+
+def check(connection: Connection, server: Server, shard: int, shards: int) -> None:
+    """Refuses a database that is not this shard, with tables of this program's version. A store that opened its shards
+    in another order would find nothing.
+
+    Raises:
+        FollowStoreUnavailableError
+        pymysql.MySQLError: it could not look.
+    """
+    stands, latest = _version(connection), migrations()[-1][0]
+    if stands != latest:
+        raise FollowStoreUnavailableError(
+            f"{server}: its tables have version {stands}, this program needs {latest}: migrate it"
+        )
+    rows = connection.rows("SELECT shard, shards FROM shard_state WHERE only_row = 1")
+    found = rows[0] if rows else None
+    if found != (shard, shards):
+        raise FollowStoreUnavailableError(
+            f"{server}: it is {_shard_name(found)}, and was opened as {_shard_name((shard, shards))}"
+        )
+
+
+def _shard_name(shard: tuple[int, ...] | None) -> str:
+    return "no shard" if shard is None else f"shard {shard[0]} of {shard[1]}"
+
+
+def _connect_or_create(server: Server, bounds: Bounds) -> Connection:
+    tls = server.tls_context()
+    try:
+        return Connection(server, bounds, tls)
+    except pymysql.MySQLError as error:
+        if error.args[0] != _UNKNOWN_DATABASE:
+            raise
+    connection = Connection(server.without_database(), bounds, tls)
+    try:
+        connection.run([f"CREATE DATABASE IF NOT EXISTS `{server.database}`"])
+    finally:
+        connection.close()
+    return Connection(server, bounds, tls)
+
+
+def _locked(connection: Connection, server: Server) -> None:
+    # Names of locks are the whole server's, and at most 64 characters.
+    name = "feedstore." + hashlib.blake2b(server.database.encode(), digest_size=16).hexdigest()
+    if connection.rows(f"SELECT GET_LOCK('{name}', {LOCK_WAIT_S})")[0][0] != 1:
+        raise FollowStoreUnavailableError(f"{server}: another migration has been running for {LOCK_WAIT_S} s")
+
+
+def _migrate(connection: Connection, server: Server) -> None:
+    stands, latest = _version(connection), migrations()[-1][0]
+    if stands > latest:
+        raise FollowStoreUnavailableError(f"{server}: it has version {stands}, this program knows {latest}")
+    for version, script in migrations():
+        if version > stands:
+            connection.run([script.rstrip().removesuffix(";")])
+            connection.run([f"INSERT INTO schema_versions (version) VALUES ({version:d})"])
+
+
+def _version(connection: Connection) -> int:
+    """0 where there is nothing yet."""
+    try:
+        version = connection.rows("SELECT MAX(version) FROM schema_versions")[0][0]
+    except pymysql.MySQLError as error:
+        if error.args[0] != _UNKNOWN_TABLE:
+            raise
+        return 0
+    return int(version or 0)

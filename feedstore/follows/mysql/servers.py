@@ -1,0 +1,98 @@
+"""Where a MySQL shard is, and how it is reached: `mysql://user@host:3306/follows_0?ca=ca.pem&password_file=secret`."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Literal, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from feedstore.domain import InvalidValueError
+
+PASSWORD_VARIABLE: Final = "FEED_MYSQL_PASSWORD"  # noqa: S105 - the name of a variable, not a password
+"""The environment's password for every shard whose url names no `password_file`."""
+
+DEFAULT_PORT: Final = 3306
+
+Tls = Literal["verify", "encrypt", "off"]
+"""verify: the certificate and the host's name are checked. encrypt: neither is. off: in the clear."""
+
+_TLS: Final = ("verify", "encrypt", "off")
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_PARAMETERS: Final = ("ca", "cert", "key", "password_file", "tls")
+
+
+@dataclass(frozen=True)
+class Server:
+    """One shard's database. Its text names the place and no secret.
+
+    ca, cert, key: files. Without `ca`, the system's authorities are trusted.
+    """
+
+    host: str
+    port: int
+    user: str
+    database: str
+    password: str = field(default="", repr=False)
+    tls: Tls = "verify"
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def __str__(self) -> str:
+        return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}"
+
+    def without_database(self) -> "Server":
+        return replace(self, database="")
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Raises OSError where a file of it cannot be used."""
+        if self.tls == "off":
+            return None
+        context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+        # What the servers make for themselves at their first start lacks extensions that the strict mode asks for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self.tls == "encrypt":
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.cert is not None:
+            context.load_cert_chain(self.cert, self.key)
+        return context
+
+
+def parse(url: str, base: Path, environ: Mapping[str, str]) -> Server:
+    """The server that a url names. base: where relative paths of files start from.
+
+    The password comes from `password_file`, else from FEED_MYSQL_PASSWORD; a url with a password in it is refused,
+    because urls stand in configurations and logs. `tls` is `verify` unless the host is this machine, or it says
+    otherwise.
+
+    Raises:
+        InvalidValueError: the url cannot be used; the message does not repeat it where it holds a password.
+        OSError: the password file cannot be read.
+    """
+    expected = (
+        "mysql://USER@HOST[:PORT]/DATABASE[?ca=FILE&cert=FILE&key=FILE&password_file=FILE&tls=verify|encrypt|off]"
+    )
+    parts = urlsplit(url)
+    if parts.password is not None:
+        raise InvalidValueError("url", "mysql://...", "no password in it: use password_file, or the environment")
+    try:
+        port = parts.port or DEFAULT_PORT
+        given = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+    except ValueError:
+        raise InvalidValueError("url", url, expected) from None
+    database = unquote(parts.path.removeprefix("/"))
+    named = bool(parts.hostname and parts.username and database) and "/" not in database and "`" not in database
+    if parts.scheme != "mysql" or not named or not given.keys() <= set(_PARAMETERS):
+        raise InvalidValueError("url", url, expected)
+    host = parts.hostname or ""
+    tls = given.get("tls", "off" if host in _LOOPBACK and "ca" not in given else "verify")
+    if tls not in _TLS or (tls == "off" and given.keys() & {"ca", "cert", "key"}):
+        raise InvalidValueError("url", url, expected)
+    files = {name: base / given[name] for name in ("ca", "cert", "key") if name in given}
+    if "password_file" in given:
+        password = (base / given["password_file"]).read_text("utf-8").rstrip("\r\n")
+    else:
+        password = environ.get(PASSWORD_VARIABLE, "")
+    return Server(host, port, unquote(parts.username or ""), database, password, cast("Tls", tls), **files)

@@ -1,0 +1,377 @@
+"""One shard of the follow store in MySQL or MariaDB.
+
+**Times.** A transaction takes the locks of its keys, then the row of `shard_state` shared, and only then its time; it
+holds that row until it is committed. Whoever settles takes the row alone: at that moment every time that was ever
+stamped is committed or gone, and what is stamped later is not before the time that is left in the row. Transactions do
+not wait for each other, only for the moment in which somebody settles; no tick has to run behind, and no clock has to
+be right. The row comes last: who holds it waits for hardly anything, and who settles waits for who holds it.
+
+**Keys that do not stand yet** have no row to lock. They are inserted plainly; of two transactions the later fails on
+the duplicate and begins again, and then it finds and locks the row.
+"""
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import pymysql
+
+from feedstore.follows.mysql import statements as sql
+from feedstore.follows.mysql.connections import MAX_PACKET, Bounds, Connection, Pool, Reply, meaning
+from feedstore.follows.port import Counts
+from feedstore.follows.shard import (
+    Changes,
+    Decide,
+    EdgeKey,
+    EdgeRow,
+    FollowerRow,
+    NewestFrom,
+    PinIndexRow,
+    PinRow,
+    Place,
+    Result,
+    Standing,
+    Wanted,
+)
+
+SETTLE_AGAIN_S: Final = 5.0
+"""How long nobody is asked to make room after a transaction that did not end in time: while one waits to be alone, all
+others wait behind it.
+"""
+
+_PAUSE_S: Final = 0.002
+_PAUSE_MAX_S: Final = 0.2
+
+_Done = TypeVar("_Done")
+
+
+class MySQLShard:
+    """A Shard (which see). clock: the time in ms, in place of the database's own."""
+
+    def __init__(self, pool: Pool, bounds: Bounds, clock: Callable[[], int] | None = None) -> None:
+        self._pool = pool
+        self._bounds = bounds
+        self._clock = clock
+        self._settle_again_s = 0.0
+
+    def now_ms(self) -> int:
+        return self._time(self._rows(sql.NOW)[0])
+
+    def look(self, wanted: Wanted) -> tuple[int, Standing]:
+        packet = _Reads(wanted, sql.UNLOCKED)
+        replies = self._run([*packet.statements, sql.NOW])
+        return self._time(replies[-1].rows[0]), packet.found(replies).standing
+
+    def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
+        def attempt(connection: Connection) -> Result:
+            return self._transact(connection, wanted, decide)
+
+        return self._with_connection(attempt)
+
+    def _transact(self, connection: Connection, wanted: Wanted, decide: Decide[Result]) -> Result:
+        began_s = time.monotonic()
+        packet = _Reads(wanted, sql.LOCKED)
+        replies = connection.run(["START TRANSACTION", *packet.statements, sql.STAMP])
+        found = packet.found(replies[1:])
+        now_ms = max(self._time(replies[-1].rows[0]), found.latest_ms)
+        changes, result = decide(now_ms, found.standing)
+        if not any(changes):
+            connection.roll_back()
+            return result
+        *packets, last = _packets([*_writes(changes, now_ms, found), "COMMIT"])
+        for each in packets:
+            connection.run(each)
+        took_s = time.monotonic() - began_s
+        if took_s >= self._bounds.transaction_s:
+            connection.roll_back()
+            raise self._pool.unavailable(f"a transaction took {took_s:.1f} s and was aborted")
+        try:
+            connection.run(last)
+        except (pymysql.MySQLError, OSError) as error:
+            if connection.open:
+                raise  # the server has answered: it did not commit
+            self._pool.forget_idle()
+            raise self._pool.unavailable(f"lost while it committed, with an unknown outcome: {error}") from error
+        return result
+
+    def settled_ms(self) -> int:
+        settled_ms = self._settle()
+        oldest_ms = self._rows(sql.OLDEST_UNRELAYED)[0][0]
+        return settled_ms if oldest_ms is None else min(settled_ms, int(oldest_ms))
+
+    def _settle(self) -> int:
+        """The latest time that was settled: now, unless some transaction takes long."""
+        if time.monotonic() >= self._settle_again_s:
+            now_ms = None if self._clock is None else self._clock()
+            try:
+                with self._pool.lend() as connection:
+                    return connection.run([sql.settle(now_ms)])[0].last_id
+            except (pymysql.MySQLError, OSError) as error:
+                # A connection may have died in the pool; the next attempt is as good as a repetition.
+                if meaning(error) == "failed":
+                    raise self._pool.unavailable(error) from error
+                if meaning(error) == "again":
+                    self._settle_again_s = time.monotonic() + SETTLE_AGAIN_S
+                else:
+                    self._pool.forget_idle()
+        return int(self._rows(sql.LATEST)[0][0])
+
+    def _time(self, row: tuple[Any, ...]) -> int:
+        """Never before what was settled, whatever the clock says. row: (settled time, the database's time)."""
+        latest_ms, now_ms = row
+        return max(int(latest_ms), int(now_ms) if self._clock is None else self._clock())
+
+    # The outbox
+    # -----------------------------------------------------------------------------------------------------------
+
+    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
+        return self._all([sql.unrelayed(limit)])
+
+    def mark_relayed(self, ids: Sequence[int]) -> None:
+        self._write(sql.mark_relayed(ids))
+
+    def backlog(self) -> int:
+        return int(self._rows(sql.BACKLOG)[0][0])
+
+    # Index writes
+    # -----------------------------------------------------------------------------------------------------------
+
+    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
+        self.index(rows, ())
+
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+        self.index((), rows)
+
+    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
+        """Upserts, in one transaction. See `index_edges` and `index_pins` for which rows win."""
+        self._write(itertools.chain(sql.index_followers(followers), sql.index_pins(pins)))
+
+    # Reads
+    # -----------------------------------------------------------------------------------------------------------
+
+    def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
+        rows: list[FollowerRow] = []
+        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
+            statement = sql.followers(chunk, limit - len(rows), tombstones=tombstones)
+            rows += self._packed(statement, 5)  # type: ignore[arg-type]  # the columns of a FollowerRow
+            if len(rows) == limit:
+                break
+        return rows
+
+    def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
+        return self._all(sql.edges(keys, sql.UNLOCKED))
+
+    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
+        return self._all([sql.active_edges(follower, or_changed_since_ms)])
+
+    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
+        return self._all([sql.changed_edges(follower, since_ms)])
+
+    def newest_pins(
+        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
+    ) -> list[list[PinRow]]:
+        found: list[list[PinRow]] = [[] for _ in places]
+        size = max(1, min(sql.PLACES_A_STATEMENT, sql.PACKED_ROWS // limit))
+        for start in range(0, len(places), size):
+            statement = sql.newest_pins(places[start : start + size], limit, saved_before_ms, created_from_ms)
+            rows = (
+                self._packed(sql.packed(statement, sql.NEWEST_COLUMNS), 6)
+                if limit <= sql.PACKED_ROWS
+                else sorted(self._rows(statement))
+            )
+            for place, order_ms, pin, owner, board, saved_ms in rows:
+                found[start + place].append((pin, owner, board, -order_ms, saved_ms, None))
+        return found
+
+    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
+        return self._all([sql.pins_saved_since(place, since_ms, after or (0, 0), limit)])
+
+    def pins(self, pins: Sequence[int]) -> list[PinRow]:
+        return self._all(sql.pins(pins, sql.UNLOCKED))
+
+    def deletions(self, pins: Sequence[int]) -> dict[int, int]:
+        return dict(self._all(sql.deletions(pins)))
+
+    def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
+        return dict(self._all(sql.boards(boards, sql.UNLOCKED)))
+
+    def users(self, after_user: int, limit: int) -> list[int]:
+        return [user for (user,) in self._rows(sql.users(after_user, limit))]
+
+    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
+        return self._all([sql.edges_of_users(first_user, last_user)])
+
+    # Upkeep
+    # -----------------------------------------------------------------------------------------------------------
+
+    def expire(self, purge_window_ms: int, limit: int) -> int:
+        before_ms = self.now_ms() - purge_window_ms
+        gone = 0
+        for old, drop in (
+            (sql.old_follower_tombstones, sql.drop_follower_tombstones),
+            (sql.old_deleted_pins, sql.drop_deleted_pins),
+        ):
+            rows: list[Any] = self._all([old(before_ms, limit - gone)])
+            self._write(drop(rows, before_ms))
+            gone += len(rows)
+        ids = [row[0] for row in self._rows(sql.oldest_relayed(limit - gone)) if row[1] < before_ms]
+        self._write(sql.drop_outbox(ids))
+        gone += len(ids)
+        for drop_old in (sql.drop_keys, sql.drop_refills):
+            gone += sum(reply.affected for reply in self._run([drop_old(before_ms, limit - gone)]))
+        return gone
+
+    def counts(self) -> Counts:
+        return Counts(*self._rows(sql.COUNTS)[0])
+
+    def close(self) -> None:
+        self._pool.close()
+
+    # Round trips
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        return self._run([statement])[0].rows
+
+    def _all(self, statements: Iterable[str]) -> list[Any]:
+        return list(itertools.chain.from_iterable(reply.rows for reply in self._run(list(statements))))
+
+    def _packed(self, statement: str, width: int) -> list[tuple[int, ...]]:
+        try:
+            return sql.unpacked(self._rows(statement)[0], width)
+        except ValueError as error:
+            raise self._pool.unavailable(f"the server cut a page off: {error}") from error
+
+    def _run(self, statements: Sequence[str]) -> list[Reply]:
+        """Statements that each stand for themselves, and may be repeated."""
+
+        def attempt(connection: Connection) -> list[Reply]:
+            return [reply for packet in _packets(statements) for reply in connection.run(packet)]
+
+        return self._with_connection(attempt)
+
+    def _write(self, statements: Iterable[str]) -> None:
+        """One transaction, which may be repeated whether it was committed or not."""
+        writes = list(statements)
+        if len(writes) > 1:
+            writes = ["START TRANSACTION", *writes, "COMMIT"]
+        self._run(writes)
+
+    def _with_connection(self, attempt: Callable[[Connection], _Done]) -> _Done:
+        """Repeats what deadlocked or came too late, for as long as a transaction may take; what failed because its
+        connection had died in the pool, once more on a new one.
+        """
+        deadline_s = time.monotonic() + self._bounds.transaction_s
+        pause_s = _PAUSE_S
+        while True:
+            reused = False
+            try:
+                with self._pool.lend() as connection:
+                    reused = connection.reused
+                    return attempt(connection)
+            except (pymysql.MySQLError, OSError) as error:
+                means = meaning(error)
+                if means == "lost":
+                    self._pool.forget_idle()
+                if not (means == "again" or (means == "lost" and reused)) or time.monotonic() >= deadline_s:
+                    raise self._pool.unavailable(error) from error
+            # Two that collided must not collide again.
+            time.sleep(random.uniform(0, pause_s))  # noqa: S311 - jitter needs no secrecy
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+# What a transaction reads
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """standing: what stands; who decides owns it. known: the keys that stood, by kind. latest_ms: the latest time that
+    any of these records was written at: the transaction is not earlier.
+    """
+
+    standing: Standing
+    known: Standing
+    latest_ms: int
+
+
+class _Reads:
+    """The statements that read what is wanted, in the order in which every transaction takes its locks."""
+
+    def __init__(self, wanted: Wanted, lock: str) -> None:
+        groups = (
+            sql.clocks(wanted.clocks, lock),
+            sql.edges(wanted.edges, lock),
+            sql.boards(wanted.boards, lock),
+            sql.pins(wanted.pins, lock),
+            sql.request_keys(wanted.keys, lock),
+            sql.refills(wanted.refills, lock),
+        )
+        self._groups = [list(group) for group in groups]
+        self.statements = [statement for group in self._groups for statement in group]
+
+    def found(self, replies: Sequence[Reply]) -> _Found:
+        rest = iter(replies)
+        clocks, edges, boards, pins, keys, refills = (
+            [row for _ in group for row in next(rest).rows] for group in self._groups
+        )
+        standing = Standing(
+            clocks={follower: last_ts for follower, last_ts, _ in clocks},
+            edges={row[:3]: row for row in edges},
+            boards=dict(boards),
+            pins={row[0]: row for row in pins},
+            keys={key.decode(): (fingerprint, answer) for key, fingerprint, answer, _ in keys},
+            refills={(user, cluster.decode()): asked_ms for user, cluster, asked_ms in refills},
+        )
+        times = (
+            *(row[2] for row in clocks),
+            *(row[5] for row in edges),
+            *(max(row[4], row[5] or 0) for row in pins),
+            *(row[3] for row in keys),
+            *(row[2] for row in refills),
+        )
+        return _Found(standing, Standing(*map(dict, standing)), max(times, default=0))  # type: ignore[arg-type]
+
+
+# What a transaction writes
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _writes(changes: Changes, now_ms: int, found: _Found) -> Iterator[str]:
+    known = found.known
+    for new, clocks in _parted(changes.clocks, known.clocks):
+        yield from sql.put_clocks(clocks, now_ms, new=new)
+    yield from sql.put_edges(changes.edges.values())
+    yield from sql.insert_boards(changes.boards.items())
+    for new, pins in _parted(changes.pins, known.pins):
+        yield from sql.put_pins((row for _, row in pins), new=new)
+    for new, keys in _parted(changes.keys, known.keys):
+        yield from sql.put_keys(keys, now_ms, new=new)
+    for new, refills in _parted(changes.refills, known.refills):
+        yield from sql.put_refills(refills, new=new)
+    yield from sql.insert_outbox(changes.outbox, now_ms)
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def _parted(changed: dict[_Key, _Value], known: dict[_Key, Any]) -> Iterator[tuple[bool, list[tuple[_Key, _Value]]]]:
+    """What stood when it was looked for, and what did not (True)."""
+    for new in (False, True):
+        yield new, [item for item in changed.items() if (item[0] not in known) == new]
+
+
+def _packets(statements: Iterable[str]) -> Iterator[list[str]]:
+    """Statements that go out together."""
+    packet: list[str] = []
+    size = 0
+    for statement in statements:
+        if packet and size + len(statement) > MAX_PACKET:
+            yield packet
+            packet, size = [], 0
+        packet.append(statement)
+        size += len(statement)
+    if packet:
+        yield packet

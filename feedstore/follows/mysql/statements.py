@@ -1,0 +1,431 @@
+"""The SQL of a MySQL shard: texts, and how rows and keys become literals in them.
+
+What is put in is integers, which are checked by `%d`, and bytes as hexadecimal literals. Statements that take many
+rows come in chunks, sorted by primary key: transactions that write the same rows take their locks in the same order.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from feedstore.follows.shard import EdgeKey, EdgeRow, FollowerRow, KeyRow, NewestFrom, PinIndexRow, PinRow, Place
+
+VALUES_A_LIST: Final = 900
+"""MariaDB makes a sub-query of a list of a thousand values and more, and counts each column."""
+
+ROWS_A_STATEMENT: Final = 1_000
+
+PACKED_ROWS: Final = 20_000
+"""The most rows that are asked for in one text; see `packed`."""
+
+NOW_MS: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000"
+
+_Item = TypeVar("_Item")
+
+
+# Literals
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _bytes(value: bytes | None) -> str:
+    # X'' is an empty text.
+    return "NULL" if value is None else f"X'{value.hex()}'"
+
+
+def _integer(value: int) -> str:
+    return "%d" % value
+
+
+def _nullable(value: int | None) -> str:
+    return "NULL" if value is None else "%d" % value
+
+
+def _key(key: str) -> str:
+    return _bytes(key.encode())
+
+
+_INTEGERS: Final = tuple("(" + ", ".join(["%d"] * width) + ")" for width in range(7))
+
+
+def _integers(row: tuple[int, ...]) -> str:
+    return _INTEGERS[len(row)] % row
+
+
+def _pin(row: PinRow) -> str:
+    return "(%d, %d, %d, %d, %d, %s)" % (*row[:5], _nullable(row[5]))
+
+
+def _indexed_pin(row: PinIndexRow) -> str:
+    return "(%d, %d, %d, %d, %d, %d, %d, %s)" % (*row[:7], _nullable(row[7]))
+
+
+def _refill(asked: tuple[int, str]) -> str:
+    return "(%d, %s)" % (asked[0], _key(asked[1]))
+
+
+def _insert(into: str, rows: Iterable[str], then: str = "") -> Iterator[str]:
+    for chunk in chunks(list(rows), ROWS_A_STATEMENT):
+        yield f"INSERT INTO {into} VALUES {', '.join(chunk)}{then}"
+
+
+# Without the hints a small table would be scanned, and rows locked that nobody asked for.
+
+
+def _select(text: str, keys: Iterable[Any], literal: Callable[[Any], str], then: str) -> Iterator[str]:
+    ordered = sorted(keys)
+    width = len(ordered[0]) if ordered and isinstance(ordered[0], tuple) else 1
+    for chunk in chunks(ordered, VALUES_A_LIST // width):
+        yield f"{text} ({', '.join(map(literal, chunk))}){then}"
+
+
+def _delete(
+    table: str, key: str, keys: Iterable[Any], literal: Callable[[Any], str], still: str = "TRUE"
+) -> Iterator[str]:
+    return _select(
+        f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY) WHERE {still} AND {key} IN", keys, literal, UNLOCKED
+    )
+
+
+# Records by their keys, under locks or without
+# --------------------------------------------------------------------------------------------------------------------
+
+LOCKED: Final = " FOR UPDATE"
+UNLOCKED: Final = ""
+
+_EDGE: Final = "SELECT follower, kind, followee, ts, active, committed_ms FROM edges FORCE INDEX (PRIMARY)"
+_PIN: Final = "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pins FORCE INDEX (PRIMARY)"
+
+
+def clocks(followers: Iterable[int], lock: str) -> Iterator[str]:
+    """(follower, last_ts, committed_ms)."""
+    text = "SELECT follower, last_ts, committed_ms FROM clocks FORCE INDEX (PRIMARY) WHERE follower IN"
+    return _select(text, followers, _integer, lock)
+
+
+def edges(keys: Iterable[EdgeKey], lock: str) -> Iterator[str]:
+    return _select(f"{_EDGE} WHERE (follower, kind, followee) IN", keys, _integers, lock)
+
+
+def boards(keys: Iterable[int], lock: str) -> Iterator[str]:
+    return _select("SELECT board, owner FROM boards FORCE INDEX (PRIMARY) WHERE board IN", keys, _integer, lock)
+
+
+def pins(keys: Iterable[int], lock: str) -> Iterator[str]:
+    return _select(f"{_PIN} WHERE pin IN", keys, _integer, lock)
+
+
+def deletions(keys: Iterable[int]) -> Iterator[str]:
+    text = "SELECT pin, deleted_ms FROM pins FORCE INDEX (PRIMARY) WHERE deleted_ms IS NOT NULL AND pin IN"
+    return _select(text, keys, _integer, UNLOCKED)
+
+
+def request_keys(keys: Iterable[str], lock: str) -> Iterator[str]:
+    """(request_key, fingerprint, answer, committed_ms)."""
+    text = "SELECT request_key, fingerprint, answer, committed_ms FROM request_keys FORCE INDEX (PRIMARY)"
+    return _select(f"{text} WHERE request_key IN", keys, _key, lock)
+
+
+def refills(keys: Iterable[tuple[int, str]], lock: str) -> Iterator[str]:
+    """(user_id, cluster_name, asked_ms)."""
+    text = "SELECT user_id, cluster_name, asked_ms FROM refills FORCE INDEX (PRIMARY)"
+    return _select(f"{text} WHERE (user_id, cluster_name) IN", keys, _refill, lock)
+
+
+# The state of the shard
+# --------------------------------------------------------------------------------------------------------------------
+
+STAMP: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1 LOCK IN SHARE MODE"
+"""Until the transaction ends, nobody settles."""
+
+NOW: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1"
+LATEST: Final = "SELECT latest_ms FROM shard_state WHERE only_row = 1"
+OLDEST_UNRELAYED: Final = "SELECT MIN(committed_ms) FROM outbox_unrelayed"
+BACKLOG: Final = "SELECT COUNT(*) FROM outbox_unrelayed"
+
+
+def settle(now_ms: int | None) -> str:
+    """The reply's last_id is the time. It waits for every transaction that has stamped and not committed."""
+    now = NOW_MS if now_ms is None else _integer(now_ms)
+    return f"UPDATE shard_state SET latest_ms = LAST_INSERT_ID(GREATEST(latest_ms, {now})) WHERE only_row = 1"
+
+
+# What a transaction writes
+# --------------------------------------------------------------------------------------------------------------------
+# What did not stand is inserted plainly: where somebody else was faster, the transaction fails and begins again.
+
+
+def put_clocks(rows: Iterable[tuple[int, int]], now_ms: int, *, new: bool) -> Iterator[str]:
+    then = "" if new else _update("last_ts", "committed_ms")
+    return _insert(
+        "clocks (follower, last_ts, committed_ms)", (_integers((*row, now_ms)) for row in sorted(rows)), then
+    )
+
+
+def put_edges(rows: Iterable[EdgeRow]) -> Iterator[str]:
+    """New or not: nobody writes an edge without its follower's clock."""
+    into = "edges (follower, kind, followee, ts, active, committed_ms)"
+    return _insert(into, map(_integers, sorted(rows)), _update("ts", "active", "committed_ms"))
+
+
+def insert_boards(rows: Iterable[tuple[int, int]]) -> Iterator[str]:
+    return _insert("boards (board, owner)", map(_integers, sorted(rows)))
+
+
+def put_pins(rows: Iterable[PinRow], *, new: bool) -> Iterator[str]:
+    then = "" if new else _update("saved_ms", "deleted_ms")
+    into = "pins (pin, owner, board, created_ms, saved_ms, deleted_ms)"
+    return _insert(into, map(_pin, sorted(rows, key=_first)), then)
+
+
+def put_keys(rows: Iterable[tuple[str, KeyRow]], now_ms: int, *, new: bool) -> Iterator[str]:
+    """An answer for a key that was claimed keeps the time of the claim."""
+    into = "request_keys (request_key, fingerprint, answer, committed_ms)"
+    values = (
+        f"({_key(key)}, {_bytes(fingerprint)}, {_bytes(answer)}, {now_ms:d})"
+        for key, (fingerprint, answer) in sorted(rows, key=_first)
+    )
+    return _insert(into, values, "" if new else _update("answer"))
+
+
+def put_refills(rows: Iterable[tuple[tuple[int, str], int]], *, new: bool) -> Iterator[str]:
+    values = ("(%d, %s, %d)" % (user, _key(cluster), asked_ms) for (user, cluster), asked_ms in sorted(rows))
+    then = "" if new else _update("asked_ms")
+    return _insert("refills (user_id, cluster_name, asked_ms)", values, then)
+
+
+def insert_outbox(bodies: Sequence[bytes], now_ms: int) -> Iterator[str]:
+    """Rows of one insert of a known number of rows get ids that follow each other, and LAST_INSERT_ID is the first."""
+    for chunk in chunks(bodies, ROWS_A_STATEMENT):
+        yield from _insert("outbox (committed_ms, body)", (f"({now_ms:d}, {_bytes(body)})" for body in chunk))
+        ids = (f"(LAST_INSERT_ID() + {n} * @@auto_increment_increment, {now_ms:d})" for n in range(len(chunk)))
+        yield from _insert("outbox_unrelayed (id, committed_ms)", ids)
+
+
+def _update(*columns: str) -> str:
+    # VALUES() is what both servers know: row aliases are MySQL's only.
+    return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{column} = VALUES({column})" for column in columns)
+
+
+def _first(row: tuple[Any, ...]) -> Any:
+    return row[0]
+
+
+# The outbox
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def unrelayed(limit: int) -> str:
+    return (
+        "SELECT STRAIGHT_JOIN u.id, o.body FROM outbox_unrelayed AS u FORCE INDEX (PRIMARY)"
+        f" JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT {limit:d}"
+    )
+
+
+def mark_relayed(ids: Iterable[int]) -> Iterator[str]:
+    return _delete("outbox_unrelayed", "id", ids, _integer)
+
+
+# Index writes
+# --------------------------------------------------------------------------------------------------------------------
+# Assignments take effect from left to right: what an earlier one changed, a later one sees.
+
+
+def index_followers(rows: Sequence[FollowerRow]) -> Iterator[str]:
+    """A row with a later ts wins. Tombstones are noted first, as their expiry removes them first."""
+    yield from _note(
+        "follower_tombstones (ts, kind, followee, follower)",
+        ((ts, kind, followee, follower) for kind, followee, follower, ts, active in rows if not active),
+    )
+    yield from _insert(
+        "followers (kind, followee, follower, ts, active)",
+        map(_integers, sorted(rows)),
+        " ON DUPLICATE KEY UPDATE active = IF(VALUES(ts) > ts, VALUES(active), active), ts = GREATEST(ts, VALUES(ts))",
+    )
+
+
+def index_pins(rows: Sequence[PinIndexRow]) -> Iterator[str]:
+    """The larger saved_ms and the larger deleted_ms win, each for itself."""
+    yield from _note(
+        "pin_index_deleted (deleted_ms, kind, followee, created_ms, pin)",
+        ((row[7], *row[:4]) for row in rows if row[7] is not None),
+    )
+    yield from _insert(
+        "pin_index (kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)",
+        map(_indexed_pin, sorted(rows, key=_feed_order)),
+        " ON DUPLICATE KEY UPDATE saved_ms = GREATEST(saved_ms, VALUES(saved_ms)),"
+        " deleted_ms = NULLIF(GREATEST(COALESCE(deleted_ms, 0), COALESCE(VALUES(deleted_ms), 0)), 0)",
+    )
+
+
+def _note(into: str, rows: Iterable[tuple[int, ...]]) -> Iterator[str]:
+    column = into.partition("(")[2].partition(",")[0]
+    return _insert(into, map(_integers, sorted(set(rows))), f" ON DUPLICATE KEY UPDATE {column} = VALUES({column})")
+
+
+def _feed_order(row: PinIndexRow) -> tuple[int, int, int, int]:
+    return row[0], row[1], -row[2], row[3]
+
+
+# Pages
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def packed(select: str, columns: str) -> str:
+    """One row instead of many: (number of rows, their integers in one text). Taking a result set apart costs the client
+    five times as much as splitting a text.
+    """
+    return f"SELECT COUNT(*), GROUP_CONCAT(CONCAT_WS(',', {columns}) SEPARATOR ',') FROM ({select}) AS page"
+
+
+def unpacked(reply: tuple[int, str | bytes | None], width: int) -> list[tuple[int, ...]]:
+    """The rows of a packed page, sorted. Raises ValueError where the server cut the text off."""
+    count, text = reply
+    if text is None:
+        return []
+    numbers = map(int, text.split(b"," if isinstance(text, bytes) else ","))  # type: ignore[arg-type]
+    rows = sorted(zip(*[numbers] * width, strict=True))
+    if len(rows) != count:
+        raise ValueError(f"{count} rows were packed and {len(rows)} came")
+    return rows
+
+
+FOLLOWER_COLUMNS: Final = "kind, followee, follower, ts, active"
+
+
+def followers(places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> str:
+    """One range over the primary key, in whose order the rows come; it ends where the page is full. Each place is
+    (after this follower, kind, followee).
+    """
+    ranges: list[str] = []
+    whole: dict[int, list[int]] = {}
+    for after, kind, followee in places:
+        if after > 0:
+            ranges.append("(kind = %d AND followee = %d AND follower > %d)" % (kind, followee, after))
+        else:
+            whole.setdefault(kind, []).append(followee)
+    for kind, followees in whole.items():
+        ranges.append(f"(kind = {kind:d} AND followee IN ({', '.join(map(_integer, followees))}))")
+    active = "" if tombstones else " AND active = 1"
+    return packed(
+        f"SELECT {FOLLOWER_COLUMNS} FROM followers FORCE INDEX (PRIMARY) WHERE ({' OR '.join(ranges)}){active}"
+        f" ORDER BY kind, followee, follower LIMIT {limit:d}",
+        FOLLOWER_COLUMNS,
+    )
+
+
+PLACES_A_STATEMENT: Final = 128
+
+NEWEST_COLUMNS: Final = "place, order_ms, pin, owner, board, saved_ms"
+"""order_ms is the negative of created_ms: sorted, the rows stand in feed order."""
+
+
+def newest_pins(places: Sequence[NewestFrom], limit: int, saved_before_ms: int, created_from_ms: int) -> str:
+    """Each place has a limit of its own, and so a part of its own."""
+    parts = (
+        "(SELECT %d AS place, -created_ms AS order_ms, pin, owner, board, saved_ms"
+        " FROM pin_index FORCE INDEX (PRIMARY) WHERE kind = %d AND followee = %d AND created_ms BETWEEN %d AND %d"
+        " AND (created_ms < %d OR pin > %d) AND saved_ms < %d AND deleted_ms IS NULL"
+        " ORDER BY created_ms DESC, pin LIMIT %d)"
+        % (
+            number,
+            place.kind,
+            place.followee,
+            created_from_ms,
+            place.created_ms,
+            place.created_ms,
+            place.pin,
+            saved_before_ms,
+            limit,
+        )
+        for number, place in enumerate(places)
+    )
+    return " UNION ALL ".join(parts)
+
+
+def pins_saved_since(place: Place, since_ms: int, after: tuple[int, int], limit: int) -> str:
+    after_saved_ms, after_pin = after
+    return (
+        "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pin_index FORCE INDEX (pin_index_saved)"
+        " WHERE kind = %d AND followee = %d AND saved_ms >= %d AND (saved_ms > %d OR pin > %d) AND deleted_ms IS NULL"
+        " ORDER BY saved_ms, pin LIMIT %d" % (*place, max(since_ms, after_saved_ms), after_saved_ms, after_pin, limit)
+    )
+
+
+def active_edges(follower: int, or_changed_since_ms: int | None) -> str:
+    changed = "" if or_changed_since_ms is None else f" OR committed_ms >= {or_changed_since_ms:d}"
+    return f"{_EDGE} WHERE follower = {follower:d} AND (active = 1{changed}) ORDER BY kind, followee"
+
+
+def changed_edges(follower: int, since_ms: int) -> str:
+    return f"{_EDGE} WHERE follower = {follower:d} AND committed_ms >= {since_ms:d} ORDER BY kind, followee"
+
+
+def edges_of_users(first: int, last: int) -> str:
+    return f"{_EDGE} WHERE follower BETWEEN {first:d} AND {last:d} AND active = 1 ORDER BY follower, kind, followee"
+
+
+def users(after: int, limit: int) -> str:
+    # Whoever has an edge has a clock.
+    return f"SELECT follower FROM clocks WHERE follower > {after:d} ORDER BY follower LIMIT {limit:d}"
+
+
+# Expiry
+# --------------------------------------------------------------------------------------------------------------------
+# What is old is looked for without locks, and dropped by its key where it is still so.
+
+
+def old_follower_tombstones(before_ms: int, limit: int) -> str:
+    return (
+        f"SELECT ts, kind, followee, follower FROM follower_tombstones WHERE ts < {before_ms:d}"
+        f" ORDER BY ts, kind, followee, follower LIMIT {limit:d}"
+    )
+
+
+def drop_follower_tombstones(rows: Sequence[tuple[int, int, int, int]], before_ms: int) -> Iterator[str]:
+    yield from _delete("follower_tombstones", "(ts, kind, followee, follower)", rows, _integers)
+    keys = {row[1:] for row in rows}
+    yield from _delete("followers", "(kind, followee, follower)", keys, _integers, f"active = 0 AND ts < {before_ms:d}")
+
+
+def old_deleted_pins(before_ms: int, limit: int) -> str:
+    return (
+        f"SELECT deleted_ms, kind, followee, created_ms, pin FROM pin_index_deleted WHERE deleted_ms < {before_ms:d}"
+        f" ORDER BY deleted_ms, kind, followee, created_ms, pin LIMIT {limit:d}"
+    )
+
+
+def drop_deleted_pins(rows: Sequence[tuple[int, int, int, int, int]], before_ms: int) -> Iterator[str]:
+    yield from _delete("pin_index_deleted", "(deleted_ms, kind, followee, created_ms, pin)", rows, _integers)
+    keys = {row[1:] for row in rows}
+    still = f"deleted_ms < {before_ms:d}"
+    yield from _delete("pin_index", "(kind, followee, created_ms, pin)", keys, _integers, still)
+
+
+def oldest_relayed(limit: int) -> str:
+    """Ids ascend nearly as commit times do: what is old stands first."""
+    return (
+        "SELECT STRAIGHT_JOIN o.id, o.committed_ms FROM outbox AS o FORCE INDEX (PRIMARY)"
+        f" LEFT JOIN outbox_unrelayed AS u ON u.id = o.id WHERE u.id IS NULL ORDER BY o.id LIMIT {limit:d}"
+    )
+
+
+def drop_outbox(ids: Iterable[int]) -> Iterator[str]:
+    return _delete("outbox", "id", ids, _integer)
+
+
+def drop_keys(before_ms: int, limit: int) -> str:
+    return f"DELETE FROM request_keys WHERE committed_ms < {before_ms:d} ORDER BY committed_ms LIMIT {limit:d}"
+
+
+def drop_refills(before_ms: int, limit: int) -> str:
+    return f"DELETE FROM refills WHERE asked_ms < {before_ms:d} ORDER BY asked_ms LIMIT {limit:d}"
+
+
+COUNTS: Final = (
+    "SELECT (SELECT COUNT(*) FROM edges WHERE active = 1), (SELECT COUNT(*) FROM edges WHERE active = 0),"
+    " (SELECT COUNT(*) FROM boards), (SELECT COUNT(*) FROM pins),"
+    " (SELECT COUNT(*) FROM pins WHERE deleted_ms IS NOT NULL), (SELECT COUNT(*) FROM outbox_unrelayed)"
+)

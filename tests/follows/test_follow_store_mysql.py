@@ -1,0 +1,623 @@
+"""What only a database behind a network can get wrong: other transactions in between, connections that end, servers
+that are not what they were, and times under all of that.
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import mysql_places
+import pymysql
+import pytest
+from follow_places import NOW, FakeClock
+
+from feedstore.domain import Edge, Follow, Followed, Pin, PinDeleted, PinSaved, SavePin, board, user
+from feedstore.follows import mysql
+from feedstore.follows.mysql import shard as mysql_shard
+from feedstore.follows.mysql import statements
+from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.shard import Changes, NewestFrom, Standing, Wanted
+
+if not mysql_places.URL:
+    pytest.skip(mysql_places.NO_SERVER, allow_module_level=True)
+
+Opener = Callable[..., FollowStore]
+
+
+@pytest.fixture
+def where() -> mysql.Server:
+    """An empty store of one shard."""
+    return mysql_places.fresh(1)[0]
+
+
+@pytest.fixture
+def open_one(where: mysql.Server) -> Iterator[Opener]:
+    opened: list[FollowStore] = []
+
+    def opener(bounds: Bounds | None = None, clock: Callable[[], int] | None = None) -> FollowStore:
+        opened.append(mysql.open_store([where], clock or FakeClock(), bounds))
+        return opened[-1]
+
+    yield opener
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def raw(where: mysql.Server) -> Iterator[Connection]:
+    """A connection that is nobody's."""
+    connection = mysql_places.connect(where)
+    yield connection
+    connection.close()
+
+
+def shard_of(store: FollowStore) -> mysql.MySQLShard:
+    return store._shards[0]
+
+
+def follow(store: FollowStore, follower: int) -> Followed:
+    (answer,) = store.record([Request(Follow(follower, board(99)))])
+    return answer
+
+
+def nothing(_: int, standing: Standing) -> tuple[Changes, Standing]:
+    return Changes.none(), standing
+
+
+# Rule 4: fresh snapshots
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_4_every_read_on_one_connection_sees_what_another_has_committed_meanwhile(
+    open_one: Opener, raw: Connection
+):
+    store = open_one(Bounds(connections=1))
+    place = (user(7), None, 10)
+    assert store.followers([place[0]], None, 10, tombstones=True) == []
+    with shard_of(store)._pool.lend() as only:
+        thread = only.rows("SELECT CONNECTION_ID()")[0][0]
+    raw.run(["START TRANSACTION", *statements.index_followers([(1, 7, 1, 50, 1)])])
+    assert store.followers([place[0]], None, 10, tombstones=True) == []
+    raw.run(["COMMIT"])
+    assert store.followers([place[0]], None, 10, tombstones=True) == [(user(7), 1, 50, True)]
+    raw.run(statements.index_followers([(1, 7, 1, 60, 0)]))
+    assert store.followers([place[0]], None, 10, tombstones=True) == [(user(7), 1, 60, False)]
+    with shard_of(store)._pool.lend() as only:
+        assert only.rows("SELECT CONNECTION_ID()")[0][0] == thread, "all of it went through one connection"
+
+
+def test_rule_4_no_call_leaves_a_transaction_open(open_one: Opener):
+    store = open_one()
+    follow(store, 1)
+    store.index_edges([Edge(1, board(99), NOW, active=True)])
+    store.index_pins([PinSaved(Pin(5, 7, 70, 1), NOW)])
+    store.newest_pins([user(7)], 5)
+    store.mark_relayed(store.unrelayed(5))
+    shard_of(store).transact(Wanted(clocks=[1]), nothing)
+    store.settled_ms()
+    store.expire(0, 10)
+    assert [each.in_transaction for each in shard_of(store)._pool._idle] == [False]
+    with shard_of(store)._pool.lend() as connection:
+        connection.run(["START TRANSACTION"])
+    assert not shard_of(store)._pool._idle, "one that was left open is closed"
+
+
+# Transactions beside each other
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_transactions_on_other_keys_do_not_wait_for_each_other(open_one: Opener):
+    store, other = open_one(), open_one()
+
+    def decide(now_ms: int, _: Standing) -> tuple[Changes, int]:
+        follow(other, 2)
+        changes = Changes.none()
+        changes.outbox.append(b"{}")
+        return changes, now_ms
+
+    began_s = time.monotonic()
+    assert shard_of(store).transact(Wanted(clocks=[1]), decide) == NOW
+    assert time.monotonic() - began_s < 1
+
+
+def test_what_did_not_stand_and_does_when_it_is_written_is_decided_again(open_one: Opener):
+    """Of two that create one record the later begins again, and sees it."""
+    store, other = open_one(), open_one()
+    saw: list[dict[int, int]] = []
+
+    def decide(now_ms: int, standing: Standing) -> tuple[Changes, None]:
+        saw.append(dict(standing.boards))
+        if len(saw) == 1:
+            other.record([Request(SavePin(Pin(5, 8, 70, 1)))])
+        changes = Changes.none()
+        if 70 not in standing.boards:
+            changes.boards[70] = 7
+        return changes, None
+
+    shard_of(store).transact(Wanted(boards=[70]), decide)
+    assert saw == [{}, {70: 8}]
+    assert store.board_owners([70]) == {70: 8}
+
+
+def test_a_deadlock_is_decided_again(open_one: Opener, raw: Connection):
+    store = open_one(clock=FakeClock(NOW + 5))
+    for follower in (1, 2):
+        follow(store, follower)
+    lock = "SELECT * FROM clocks WHERE follower = {} FOR UPDATE"
+    # Whoever has written less is the victim.
+    raw.run(["START TRANSACTION", *statements.put_edges([(9, 0, each, 1, 1, 1) for each in range(1, 50)])])
+    raw.run([lock.format(2)])
+    answers: list[Followed] = []
+
+    def work() -> None:
+        answers.extend(store.record([Request(Follow(follower, board(3))) for follower in (1, 2)]))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: waiting(raw))
+    before = deadlocks(raw)
+    raw.run([lock.format(1)])
+    assert deadlocks(raw) == before + 1
+    raw.run(["ROLLBACK"])
+    thread.join()
+    assert [answer.ts for answer in answers] == [NOW + 6, NOW + 6]
+    assert len(store.unrelayed(10)) == 4
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s
+        # The server looks again only where nobody has asked for a tenth of a second.
+        time.sleep(0.15)
+
+
+def waiting(connection: Connection) -> bool:
+    rows = connection.rows("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+    return rows[0][0] > 0
+
+
+def deadlocks(connection: Connection) -> int:
+    text = connection.rows("SHOW ENGINE INNODB STATUS")[0][2]
+    if "LATEST DETECTED DEADLOCK" not in text:
+        return 0
+    counts = connection.rows("SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'")
+    return int(counts[0][0])
+
+
+def test_a_lock_that_is_never_given_is_given_up(open_one: Opener, raw: Connection):
+    store = open_one(Bounds(lock_wait_s=1, transaction_s=1.0))
+    follow(store, 1)
+    raw.run(["START TRANSACTION", "SELECT * FROM clocks WHERE follower = 1 FOR UPDATE"])
+    with pytest.raises(FollowStoreUnavailableError, match="Lock wait timeout exceeded"):
+        follow(store, 1)
+    raw.run(["ROLLBACK"])
+    follow(store, 1)
+    assert len(store.unrelayed(10)) == 2
+
+
+# Rule 10: settled times
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_10_nothing_settles_past_a_transaction_that_is_open(open_one: Opener, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mysql_shard, "SETTLE_AGAIN_S", 0.0)
+    clock = FakeClock()
+    store, other = open_one(clock=clock), open_one(clock=clock)
+    assert other.settled_ms() == NOW
+    clock.advance(10)
+    seen: list[int] = []
+
+    def decide(now_ms: int, _: Standing) -> tuple[Changes, int]:
+        # It is stamped, and not committed.
+        clock.advance(1_000)
+        seen.append(other.settled_ms())
+        changes = Changes.none()
+        changes.outbox.append(b"{}")
+        return changes, now_ms
+
+    assert shard_of(store).transact(Wanted(), decide) == NOW + 10
+    assert seen == [NOW]
+    assert other.settled_ms() == NOW + 10, "its row is not relayed yet"
+    shard_of(other).mark_relayed([row[0] for row in shard_of(other).unrelayed(10)])
+    assert other.settled_ms() == NOW + 1_010
+
+
+def test_rule_10_who_settles_makes_room_after_a_transaction_that_lasts(open_one: Opener, raw: Connection):
+    store = open_one()
+    settled_ms = store.settled_ms()
+    raw.run(["START TRANSACTION", statements.STAMP])
+    began_s = time.monotonic()
+    assert [store.settled_ms() for _ in range(5)] == [settled_ms] * 5
+    assert time.monotonic() - began_s < 1.9, "only the first of them waited"
+    follow(store, 1)
+    raw.run(["ROLLBACK"])
+
+
+def test_rule_10_late_commits_do_not_fall_behind_the_relay(open_one: Opener, raw: Connection):
+    store = open_one()
+    body = store_body(store)
+    raw.run(["START TRANSACTION", statements.STAMP, *statements.insert_outbox([body, body], NOW)])
+    follow(store, 1)
+    store.mark_relayed(store.unrelayed(10))
+    assert store.unrelayed(10) == []
+    raw.run(["COMMIT"])
+    rows = store.unrelayed(10)
+    assert len({row.id for row in rows}) == 2
+    assert store.settled_ms() == NOW
+
+
+def store_body(store: FollowStore) -> bytes:
+    follow(store, 77)
+    ((_, body),) = shard_of(store).unrelayed(10)
+    store.mark_relayed(store.unrelayed(10))
+    return body
+
+
+def test_times_of_a_record_never_go_back_whatever_the_clocks(open_one: Opener):
+    ahead, behind = open_one(clock=FakeClock(NOW + 9_000)), open_one()
+    first = follow(ahead, 1)
+    assert follow(behind, 1).committed_ms == first.committed_ms
+    assert follow(behind, 2).committed_ms == NOW, "another record has its own"
+
+
+def test_the_time_is_the_databases(where: mysql.Server):
+    store = mysql.open_store([where])
+    before_ms = time.time_ns() // 1_000_000
+    assert abs(store.now() - before_ms) < 60_000
+    assert abs(follow(store, 1).committed_ms - before_ms) < 60_000
+    assert abs(store.settled_ms() - before_ms) < 60_000
+    store.close()
+
+
+# Transactions that take too long
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(open_one: Opener):
+    store = open_one(Bounds(transaction_s=0.05))
+
+    def decide(_: int, standing: Standing) -> tuple[Changes, None]:
+        time.sleep(0.06)
+        changes = Changes.none()
+        changes.boards[1] = 2
+        return changes, None
+
+    with pytest.raises(FollowStoreUnavailableError, match=r"a transaction took 0\.\d s and was aborted"):
+        shard_of(store).transact(Wanted(boards=[1]), decide)
+    assert store.board_owners([1]) == {}
+
+
+def test_the_server_aborts_a_transaction_whose_client_has_stopped(open_one: Opener):
+    stopped, store = open_one(Bounds(transaction_s=1.0)), open_one()
+    follow(store, 1)
+
+    with shard_of(stopped)._pool.lend() as connection:
+        connection.run(["START TRANSACTION", *statements.clocks([1], statements.LOCKED), statements.STAMP])
+        # It waits for the lock: longer than the other one may be idle.
+        follow(store, 1)
+        with pytest.raises(pymysql.MySQLError):
+            connection.run(["COMMIT"])
+    assert len(store.unrelayed(10)) == 2
+    assert store.settled_ms() == NOW
+
+
+# Connections that end
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def kill_all(raw: Connection) -> int:
+    mine = raw.rows("SELECT CONNECTION_ID(), DATABASE()")[0]
+    others = raw.rows(f"SELECT id FROM information_schema.processlist WHERE db = '{mine[1]}' AND id <> {mine[0]}")
+    for (each,) in others:
+        raw.run([f"KILL CONNECTION {each}"])
+    return len(others)
+
+
+def test_a_connection_that_is_killed_in_a_transaction_leaves_nothing(open_one: Opener, raw: Connection):
+    store = open_one()
+
+    def decide(_: int, standing: Standing) -> tuple[Changes, None]:
+        assert kill_all(raw) > 0
+        changes = Changes.none()
+        changes.boards[1] = 2
+        changes.outbox.append(b"{}")
+        return changes, None
+
+    with pytest.raises(FollowStoreUnavailableError, match="unknown outcome"):
+        shard_of(store).transact(Wanted(boards=[1]), decide)
+    assert shard_of(store).unrelayed(10) == []
+    assert store.board_owners([1]) == {}
+    follow(store, 1)
+
+
+def test_connections_that_died_in_the_pool_are_replaced(open_one: Opener, raw: Connection):
+    store = open_one()
+    for work in (
+        lambda: store.following(1),
+        lambda: follow(store, 1),
+        lambda: store.index_edges([Edge(1, user(2), 3, active=True), Edge(1, user(2), 4, active=False)]),
+        store.settled_ms,
+        store.now,
+    ):
+        with shard_of(store)._pool.lend(), shard_of(store)._pool.lend():
+            pass
+        assert kill_all(raw) == 2
+        work()
+    assert len(store.unrelayed(10)) == 1
+
+
+def test_connections_that_were_idle_for_long_are_not_used_again(open_one: Opener):
+    store = open_one()
+    pool = shard_of(store)._pool
+    store.now()
+    (idle,) = pool._idle
+    idle.idle_since_s -= 6
+    store.now()
+    assert not idle.open
+    assert pool._idle
+
+
+def test_a_pool_has_a_limit(open_one: Opener):
+    store = open_one(Bounds(connections=1, transaction_s=0.05))
+    with (
+        shard_of(store)._pool.lend(),
+        pytest.raises(FollowStoreUnavailableError, match="all 1 connections are in use"),
+    ):
+        store.now()
+    store.now()
+
+
+def test_a_server_that_is_away(where: mysql.Server, unused_port: int):
+    away = mysql.Server("127.0.0.1", unused_port, "feed", "follows", tls="off")
+    for attempt in (lambda: mysql.open_store([away]), lambda: mysql.create([away])):
+        with pytest.raises(FollowStoreUnavailableError, match=rf"mysql://feed@127\.0\.0\.1:{unused_port}/follows: "):
+            attempt()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_closed_store_says_so(shards: int):
+    store = mysql.open_store(mysql_places.fresh(shards))
+    store.now()
+    store.close()
+    store.close()
+    for call in (lambda: store.following(1), lambda: follow(store, 1), store.settled_ms, store.now):
+        with pytest.raises(FollowStoreUnavailableError, match="closed"):
+            call()
+
+
+CHILD = """
+import os, sys
+from pathlib import Path
+from feedstore.domain import Follow, Pin, SavePin, board
+from feedstore.follows import mysql
+from feedstore.follows.port import Request
+
+child = int(sys.argv[1])
+store = mysql.open_store([mysql.server(url, Path(), os.environ) for url in sys.argv[2:]])
+for number in range(10_000):
+    base = child * 1_000_000 + number * 100
+    store.record(
+        [Request(Follow(base + each, board(99)), f"{base + each}") for each in range(1, 9)]
+        + [Request(SavePin(Pin(base + each, child, child * 10, 1_000))) for each in range(1, 9)]
+    )
+    print(base, flush=True)
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
+    """An edge, its key and its outbox row stand together, and all that was acknowledged stands."""
+    databases = mysql_places.fresh(shards)
+    acknowledged: list[int] = []
+    for child in range(1, 4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(child), *map(str, databases)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        acknowledged += [int(process.stdout.readline()) for _ in range(5 * child)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged += [int(line) for line in process.stdout.read().split()]
+        process.stdout.close()
+        process.wait()
+    store = mysql.open_store(databases)
+    # Who settles waits until the server has noticed the death: what it had begun is committed or gone.
+    for each in databases:
+        raw = mysql_places.connect(each)
+        raw.run([statements.settle(None)])
+        raw.close()
+    recorded = [row.action for row in store.unrelayed(1_000_000)]
+    followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
+    saved = sorted(action.pin.pin for action in recorded if hasattr(action, "pin"))
+    assert followed == [line.user for line in store.following_page(0, 1_000)]
+    assert sorted(store.pins(saved)) == saved
+    assert len(saved) == store.counts().pins
+    wanted = {base + each for base in acknowledged for each in range(1, 9)}
+    assert set(followed) >= wanted
+    assert set(saved) >= wanted
+    # Asked again by their keys, they are answered and do nothing twice.
+    store.record([Request(Follow(each, board(99)), str(each)) for each in followed])
+    assert len(store.unrelayed(1_000_000)) == len(recorded)
+    store.close()
+
+
+# Tables
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def new() -> Iterator[list[mysql.Server]]:
+    """Databases that are not there."""
+    databases = [mysql_places.server(f"{mysql_places.PREFIX}_new_{number}") for number in range(3)]
+    yield databases
+    for each in databases:
+        mysql_places.drop(each)
+
+
+def test_opening_creates_nothing(new: list[mysql.Server]):
+    with pytest.raises(FollowStoreUnavailableError, match="Unknown database"):
+        mysql.open_store(new)
+
+
+def test_creating_again_and_at_once_keeps_what_stands(new: list[mysql.Server]):
+    failures: list[Exception] = []
+
+    def create() -> None:
+        try:
+            mysql.create(new[:1])
+        except FollowStoreUnavailableError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=create) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    store = mysql.open_store(new[:1])
+    follow(store, 1)
+    create()
+    assert len(store.following(1)) == 1
+    store.close()
+
+
+def test_a_migration_that_was_cut_off_is_done_again(new: list[mysql.Server]):
+    mysql.create(new[:1])
+    connection = mysql_places.connect(new[0])
+    connection.run(["DELETE FROM schema_versions", "DROP TABLE refills", "DROP TABLE outbox"])
+    with pytest.raises(FollowStoreUnavailableError, match="version 0, this program needs"):
+        mysql.open_store(new[:1])
+    mysql.create(new[:1])
+    mysql.open_store(new[:1]).close()
+    connection.close()
+
+
+def test_a_database_of_a_newer_program_is_refused(new: list[mysql.Server]):
+    mysql.create(new[:1])
+    connection = mysql_places.connect(new[0])
+    connection.run(["INSERT INTO schema_versions (version) VALUES (9999)"])
+    connection.close()
+    for attempt in (mysql.open_store, mysql.create):
+        with pytest.raises(FollowStoreUnavailableError, match="version 9999"):
+            attempt(new[:1])
+
+
+def test_shards_in_another_order_or_number_are_refused(new: list[mysql.Server]):
+    mysql.create(new)
+    for wrong in (new[::-1], new[:2], [*new, new[0]]):
+        with pytest.raises(FollowStoreUnavailableError, match=r"it is shard \d of 3, and was opened as shard"):
+            mysql.open_store(wrong)
+    with pytest.raises(FollowStoreUnavailableError, match="it is shard 0 of 3"):
+        mysql.create(new[:1])
+
+
+# Plans
+# --------------------------------------------------------------------------------------------------------------------
+
+KEYS = range(1, 2_000)
+EDGE_KEYS = [(each, 1, each + 1) for each in KEYS]
+NEWEST = [NewestFrom(1, each, 2**62, 0) for each in KEYS]
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        *((text, "PRIMARY") for text in statements.clocks(KEYS, "")),
+        *((text, "PRIMARY") for text in statements.edges(EDGE_KEYS, "")),
+        *((text, "PRIMARY") for text in statements.boards(KEYS, "")),
+        *((text, "PRIMARY") for text in statements.pins(KEYS, "")),
+        *((text, "PRIMARY") for text in statements.deletions(KEYS)),
+        *((text, "PRIMARY") for text in statements.request_keys(map(str, KEYS), "")),
+        *((text, "PRIMARY") for text in statements.refills([(each, "a") for each in KEYS], "")),
+        *((text, "PRIMARY") for text in statements.mark_relayed(KEYS)),
+        *((text, "PRIMARY") for text in statements.drop_outbox(KEYS)),
+        *((text, "PRIMARY") for text in statements.drop_follower_tombstones([(1, *key) for key in EDGE_KEYS], 5)),
+        *((text, "PRIMARY") for text in statements.drop_deleted_pins([(1, *key, 1) for key in EDGE_KEYS], 5)),
+        (statements.followers([(5, 0, 8), (0, 1, 9), (0, 1, 10)], 5, tombstones=False), "PRIMARY"),
+        (statements.newest_pins(NEWEST, 5, 9, 1), "PRIMARY"),
+        (statements.pins_saved_since((1, 2), 1, (3, 4), 5), "pin_index_saved"),
+        (statements.active_edges(1, 2), "PRIMARY"),
+        (statements.changed_edges(1, 2), "PRIMARY"),
+        (statements.edges_of_users(1, 2), "PRIMARY"),
+        (statements.users(1, 2), "PRIMARY"),
+        (statements.unrelayed(5), "PRIMARY"),
+        (statements.oldest_relayed(5), "PRIMARY"),
+        (statements.old_follower_tombstones(5, 5), "PRIMARY"),
+        (statements.old_deleted_pins(5, 5), "PRIMARY"),
+        (statements.drop_keys(5, 5), "request_keys_committed"),
+        (statements.drop_refills(5, 5), "refills_asked"),
+    ],
+)
+def test_rows_are_found_by_key_and_never_sorted(filled: Connection, statement: str, index: str):
+    with filled._raw.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute(f"EXPLAIN {statement}")
+        # Without a table: a single key that does not stand.
+        plan = [row for row in cursor.fetchall() if not str(row["table"]).startswith("<") and row["table"]]
+    for step in plan:
+        assert step["key"] == index, step
+        assert "filesort" not in (step["Extra"] or ""), step
+        # What is read from its beginning: the outbox, up to a limit.
+        in_order = step["table"] in ("u", "o")
+        assert step["type"] in ("range", "eq_ref", "const", "ref") or (in_order and step["type"] == "index"), step
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[Connection]:
+    """So many rows that plans matter."""
+    (where,) = mysql_places.fresh(1, "plans")
+    store = mysql.open_store([where], FakeClock())
+    store.record([Request(Follow(each, user(each + 1)), f"key {each}") for each in range(1, 2_001)])
+    store.record([Request(SavePin(Pin(each, each % 50 + 1, each % 50 + 1, each))) for each in range(1, 2_001)])
+    store.index_edges([Edge(each, user(each % 10 + 1), each, active=each % 2 == 0) for each in range(11, 2_001)])
+    store.index_pins([PinSaved(Pin(each, each % 50 + 1, each % 50 + 1, each), each) for each in range(1, 2_001)])
+    store.index_deletions([PinDeleted(Pin(each, 60, 60, each), each) for each in range(1, 2_001)])
+    store.ask_refill(range(1, 2_001), "a", 0)
+    store.close()
+    connection = mysql_places.connect(where)
+    connection.run([f"ANALYZE TABLE {', '.join(mysql_places.TABLES)}"])
+    yield connection
+    connection.close()
+
+
+def test_a_page_that_the_server_cut_off_is_noticed(open_one: Opener):
+    store = open_one()
+    store.index_edges([Edge(each, user(7), each, active=True) for each in range(8, 400)])
+    with shard_of(store)._pool.lend() as connection:
+        connection.run(["SET SESSION group_concat_max_len = 1000"])
+    with pytest.raises(FollowStoreUnavailableError, match="cut a page off"):
+        store.followers([user(7)], None, 1_000, tombstones=False)
+
+
+def test_more_rows_than_one_packet_holds(open_one: Opener, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mysql_shard, "MAX_PACKET", 5_000)
+    store = open_one()
+    store.record([Request(Follow(each, user(9_000)), f"key {each}") for each in range(1, 1_500)])
+    rows = store.unrelayed(5_000)
+    assert [row.action.follower for row in rows] == list(range(1, 1_500))
+    assert len(store.edges([(each, user(9_000)) for each in range(1, 1_500)])) == 1_499
+    store.index_edges([row.action.edge() for row in rows])
+    assert len(store.followers([user(9_000)], None, 1_000, tombstones=False)) == 1_000
+    assert len(store.followers([user(9_000)], (user(9_000), 1_000), 1_000, tombstones=False)) == 499
+
+
+def test_rows_that_are_too_many_to_pack(open_one: Opener, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(statements, "PACKED_ROWS", 5)
+    store = open_one()
+    store.index_pins([PinSaved(Pin(each, 7, 70, 1_000 - each), NOW) for each in range(1, 30)])
+    for limit in (3, 5, 6, 20):
+        found = store.newest_pins([user(7), board(70), user(9)], limit)
+        assert [state.pin.pin for state in found[user(7)]] == list(range(1, limit + 1))
+        assert found[board(70)] == found[user(7)]
+        assert found[user(9)] == []

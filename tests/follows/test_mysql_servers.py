@@ -1,0 +1,193 @@
+"""How a MySQL shard is named and reached, what its errors mean, and its migrations: all that needs no server."""
+
+import json
+import ssl
+import sys
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from feedstore.domain import InvalidValueError
+from feedstore.follows import mysql
+from feedstore.follows.mysql import connections, schema
+from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.serving import wiring
+from feedstore.serving.config import DEFAULT, FILE_NAME, Config, ConfigError, load
+
+
+@pytest.mark.parametrize(
+    ("numbers", "means"),
+    [
+        ((1213, 1205, 1062), "again"),
+        ((2003, 2006, 2013, 1927, 1290, 1792, 1836), "lost"),
+        ((1064, 1045, 1146), "failed"),
+    ],
+)
+def test_what_errors_mean(numbers: tuple[int, ...], means: str):
+    for number in numbers:
+        assert connections.meaning(pymysql.err.OperationalError(number, "text")) == means
+        assert connections.meaning(pymysql.err.IntegrityError(number, "text")) == means
+    assert connections.meaning(pymysql.err.InterfaceError(0, "")) == "lost"
+    assert connections.meaning(OSError(numbers[0])) == "failed"
+
+
+def test_migrations_are_numbered_without_gaps():
+    assert [version for version, _ in schema.migrations()] == list(range(1, len(schema.migrations()) + 1))
+
+
+# Urls and secrets
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def parse(url: str, base: Path = Path("/home/x"), **environ: str) -> mysql.Server:
+    return mysql.server(url, base, environ)
+
+
+def test_a_url_names_a_database():
+    where = parse(
+        "mysql://feed@db-0.example:3307/follows_0?ca=ca.pem&cert=c.pem&key=/k.pem", FEED_MYSQL_PASSWORD="s3cret"
+    )
+    assert where == mysql.Server(
+        "db-0.example",
+        3307,
+        "feed",
+        "follows_0",
+        "s3cret",
+        "verify",
+        ca=Path("/home/x/ca.pem"),
+        cert=Path("/home/x/c.pem"),
+        key=Path("/k.pem"),
+    )
+    assert str(where) == "mysql://feed@db-0.example:3307/follows_0"
+    assert "s3cret" not in repr(where)
+    assert parse("mysql://feed@db/follows") == mysql.Server("db", 3306, "feed", "follows")
+
+
+def test_a_password_comes_from_its_file_first(tmp_path: Path):
+    (tmp_path / "secret").write_text("päss wörd\n")
+    where = parse("mysql://feed@db/follows?password_file=secret", tmp_path, FEED_MYSQL_PASSWORD="other")
+    assert where.password == "päss wörd"
+    with pytest.raises(FileNotFoundError):
+        parse("mysql://feed@db/follows?password_file=nowhere", tmp_path)
+
+
+def test_a_url_with_a_password_is_refused_and_not_repeated():
+    with pytest.raises(InvalidValueError, match="password_file") as caught:
+        parse("mysql://feed:s3cret@db/follows")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://db/follows",
+        "mysql://feed@/follows",
+        "mysql://feed@db",
+        "mysql://feed@db/",
+        "mysql://feed@db/a/b",
+        "mysql://feed@db/a`b",
+        "mysql://feed@db:no/follows",
+        "mysql://feed@db/follows?what=1",
+        "mysql://feed@db/follows?tls=maybe",
+        "mysql://feed@db/follows?tls=off&ca=ca.pem",
+        "mysql:follows",
+        "sqlite:follows.db",
+    ],
+)
+def test_a_url_that_cannot_be(url: str):
+    with pytest.raises(InvalidValueError, match="expected mysql://USER@HOST"):
+        parse(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "tls"),
+    [
+        ("mysql://feed@db/follows", "verify"),
+        ("mysql://feed@db/follows?tls=encrypt", "encrypt"),
+        ("mysql://feed@db/follows?tls=off", "off"),
+        ("mysql://feed@127.0.0.1/follows", "off"),
+        ("mysql://feed@localhost/follows?tls=verify", "verify"),
+        ("mysql://feed@127.0.0.1/follows?ca=ca.pem", "verify"),
+    ],
+)
+def test_tls_is_verified_unless_the_url_says_otherwise(url: str, tls: str):
+    assert parse(url).tls == tls
+
+
+class RefusedError(Exception):
+    pass
+
+
+def connected_with(where: mysql.Server, monkeypatch: pytest.MonkeyPatch, bounds: Bounds) -> dict[str, object]:
+    """What the driver is called with."""
+    called: dict[str, object] = {}
+
+    def connect(**arguments: object) -> None:
+        called.update(arguments)
+        raise RefusedError
+
+    monkeypatch.setattr(pymysql, "connect", connect)
+    with pytest.raises(RefusedError):
+        Connection(where, bounds, where.tls_context())
+    return called
+
+
+def test_the_driver_gets_timeouts_tls_and_the_password_in_utf8(monkeypatch: pytest.MonkeyPatch):
+    where = parse("mysql://feed@db/follows", FEED_MYSQL_PASSWORD="päss")
+    called = connected_with(where, monkeypatch, Bounds(connect_s=1.5, reply_s=2.5))
+    assert (called["connect_timeout"], called["read_timeout"], called["write_timeout"]) == (1.5, 2.5, 2.5)
+    assert called["password"] == "päss".encode()
+    assert called["ssl_disabled"] is False
+    context = called["ssl"]
+    assert isinstance(context, ssl.SSLContext)
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
+def test_the_driver_gets_no_tls_or_an_unverified_one_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch):
+    off = connected_with(parse("mysql://feed@db/follows?tls=off"), monkeypatch, Bounds())
+    assert (off["ssl"], off["ssl_disabled"]) == (None, True)
+    context = connected_with(parse("mysql://feed@db/follows?tls=encrypt"), monkeypatch, Bounds())["ssl"]
+    assert isinstance(context, ssl.SSLContext)
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+
+
+def test_a_ca_and_a_certificate_that_are_not_there_are_named(tmp_path: Path):
+    for query in ("ca=ca.pem", "cert=cert.pem"):
+        where = parse(f"mysql://feed@db/follows?{query}", tmp_path)
+        with pytest.raises(FollowStoreUnavailableError, match=r"mysql://feed@db:3306/follows: .*No such file"):
+            mysql.open_store([where])
+        with pytest.raises(FollowStoreUnavailableError, match="No such file"):
+            mysql.create([where])
+
+
+# The configuration
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def config(home: Path, *shards: str) -> Config:
+    return load(home, {"FEED_FOLLOWS_SHARDS": json.dumps(shards)})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / FILE_NAME).write_text(DEFAULT)
+    return tmp_path
+
+
+def test_a_url_in_the_configuration_that_cannot_be_is_named(home: Path):
+    for work in (lambda each: wiring.open_follows(each, int), wiring.create_follows):
+        with pytest.raises(ConfigError, match=r"feed\.toml: follows\.shards: url: expected no password"):
+            work(config(home, "mysql://feed:s3cret@db/follows"))
+        with pytest.raises(ConfigError, match=r"feed\.toml: follows\.shards: .*nowhere"):
+            work(config(home, "mysql://feed@db/follows?password_file=nowhere"))
+        with pytest.raises(ConfigError, match="expected sqlite:PATH"):
+            work(config(home, "mysql://feed@db/follows", "sqlite:data/follows.db"))
+
+
+def test_without_the_driver_the_configuration_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "feedstore.follows.mysql", None)
+    with pytest.raises(ConfigError, match=r"install feedstore\[mysql\]"):
+        wiring.open_follows(config(home, "mysql://feed@db/follows"), int)
