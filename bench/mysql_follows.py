@@ -133,7 +133,7 @@ def _relayed(store: FollowStore, ids: Iterator[int], rows: int) -> float:
 
 def _index_edges(store: FollowStore, edges: Sequence[Edge]) -> None:
     for start in range(0, len(edges), 5_000):
-        store.index_edges(edges[start : start + 5_000])
+        store.index(edges=edges[start : start + 5_000])
 
 
 def _indexed(store: FollowStore, ids: Iterator[int], rows: int) -> float:
@@ -154,7 +154,7 @@ def _indexed_pins(store: FollowStore, ids: Iterator[int], pins: int) -> float:
         for each in itertools.islice(ids, pins)
     ]
     batches = [saved[start : start + 2_500] for start in range(0, pins, 2_500)]
-    return 2 * pins / _seconds(lambda: [store.index_pins(batch) for batch in batches])
+    return 2 * pins / _seconds(lambda: [store.index(pins=batch) for batch in batches])
 
 
 def _paging(store: FollowStore, followee: int, followers: int) -> Measure:
@@ -172,8 +172,8 @@ def _paging(store: FollowStore, followee: int, followers: int) -> Measure:
 
 def _newest(store: FollowStore, owner: int) -> Measure:
     owner += 10**12
-    store.index_pins(
-        [PinSaved(Pin(owner + each, owner, owner, CREATED_MS + each), CREATED_MS) for each in range(3_000)]
+    store.index(
+        pins=[PinSaved(Pin(owner + each, owner, owner, CREATED_MS + each), CREATED_MS) for each in range(3_000)]
     )
     return lambda: 50 / _seconds(lambda: [store.newest_pins([user(owner)], 1_000) for _ in range(50)])
 
@@ -181,7 +181,7 @@ def _newest(store: FollowStore, owner: int) -> Measure:
 def _merged(store: FollowStore, ids: Iterator[int]) -> Measure:
     first = next(ids) + 10**13
     pins = [Pin(first + each, first + each % 500, first + each % 500, CREATED_MS + each) for each in range(10_000)]
-    store.index_pins([PinSaved(pin, CREATED_MS) for pin in pins])
+    store.index(pins=[PinSaved(pin, CREATED_MS) for pin in pins])
     followees = [user(first + each) for each in range(500)]
     return lambda: 10 / _seconds(lambda: [store.newest_pins_merged(followees, 1_000) for _ in range(10)])
 

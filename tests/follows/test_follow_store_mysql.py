@@ -94,8 +94,8 @@ def test_rule_4_every_read_on_one_connection_sees_what_another_has_committed_mea
 def test_rule_4_no_call_leaves_a_transaction_open(open_one: Opener):
     store = open_one()
     follow(store, 1)
-    store.index_edges([Edge(1, board(99), NOW, active=True)])
-    store.index_pins([PinSaved(Pin(5, 7, 70, 1), NOW)])
+    store.index(edges=[Edge(1, board(99), NOW, active=True)])
+    store.index(pins=[PinSaved(Pin(5, 7, 70, 1), NOW)])
     store.newest_pins([user(7)], 5)
     store.mark_relayed(store.unrelayed(5))
     shard_of(store).transact(Wanted(clocks=[1]), nothing)
@@ -341,7 +341,7 @@ def test_connections_that_died_in_the_pool_are_replaced(open_one: Opener, raw: C
     for work in (
         lambda: store.following(1),
         lambda: follow(store, 1),
-        lambda: store.index_edges([Edge(1, user(2), 3, active=True), Edge(1, user(2), 4, active=False)]),
+        lambda: store.index(edges=[Edge(1, user(2), 3, active=True), Edge(1, user(2), 4, active=False)]),
         store.settled_ms,
         store.now,
     ):
@@ -580,9 +580,9 @@ def filled() -> Iterator[Connection]:
     store = mysql.open_store([where], FakeClock())
     store.record([Request(Follow(each, user(each + 1)), f"key {each}") for each in range(1, 2_001)])
     store.record([Request(SavePin(Pin(each, each % 50 + 1, each % 50 + 1, each))) for each in range(1, 2_001)])
-    store.index_edges([Edge(each, user(each % 10 + 1), each, active=each % 2 == 0) for each in range(11, 2_001)])
-    store.index_pins([PinSaved(Pin(each, each % 50 + 1, each % 50 + 1, each), each) for each in range(1, 2_001)])
-    store.index_deletions([PinDeleted(Pin(each, 60, 60, each), each) for each in range(1, 2_001)])
+    store.index(edges=[Edge(each, user(each % 10 + 1), each, active=each % 2 == 0) for each in range(11, 2_001)])
+    store.index(pins=[PinSaved(Pin(each, each % 50 + 1, each % 50 + 1, each), each) for each in range(1, 2_001)])
+    store.index(deletions=[PinDeleted(Pin(each, 60, 60, each), each) for each in range(1, 2_001)])
     store.ask_refill(range(1, 2_001), "a", 0)
     store.close()
     connection = mysql_places.connect(where)
@@ -593,7 +593,7 @@ def filled() -> Iterator[Connection]:
 
 def test_a_page_that_the_server_cut_off_is_noticed(open_one: Opener):
     store = open_one()
-    store.index_edges([Edge(each, user(7), each, active=True) for each in range(8, 400)])
+    store.index(edges=[Edge(each, user(7), each, active=True) for each in range(8, 400)])
     with shard_of(store)._pool.lend() as connection:
         connection.run(["SET SESSION group_concat_max_len = 1000"])
     with pytest.raises(FollowStoreUnavailableError, match="cut a page off"):
@@ -607,7 +607,7 @@ def test_more_rows_than_one_packet_holds(open_one: Opener, monkeypatch: pytest.M
     rows = store.unrelayed(5_000)
     assert [row.action.follower for row in rows] == list(range(1, 1_500))
     assert len(store.edges([(each, user(9_000)) for each in range(1, 1_500)])) == 1_499
-    store.index_edges([row.action.edge() for row in rows])
+    store.index(edges=[row.action.edge() for row in rows])
     assert len(store.followers([user(9_000)], None, 1_000, tombstones=False)) == 1_000
     assert len(store.followers([user(9_000)], (user(9_000), 1_000), 1_000, tombstones=False)) == 499
 
@@ -615,7 +615,7 @@ def test_more_rows_than_one_packet_holds(open_one: Opener, monkeypatch: pytest.M
 def test_rows_that_are_too_many_to_pack(open_one: Opener, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(statements, "PACKED_ROWS", 5)
     store = open_one()
-    store.index_pins([PinSaved(Pin(each, 7, 70, 1_000 - each), NOW) for each in range(1, 30)])
+    store.index(pins=[PinSaved(Pin(each, 7, 70, 1_000 - each), NOW) for each in range(1, 30)])
     for limit in (3, 5, 6, 20):
         found = store.newest_pins([user(7), board(70), user(9)], limit)
         assert [state.pin.pin for state in found[user(7)]] == list(range(1, limit + 1))

@@ -138,14 +138,7 @@ class MySQLShard:
     # Index writes
     # -----------------------------------------------------------------------------------------------------------
 
-    def index_edges(self, rows: Sequence[FollowerRow]) -> None:
-        self.index(rows, ())
-
-    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
-        self.index((), rows)
-
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
-        """Upserts, in one transaction. See `index_edges` and `index_pins` for which rows win."""
         self._write(itertools.chain(sql.index_followers(followers), sql.index_pins(pins)))
 
     # Reads
