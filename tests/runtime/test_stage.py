@@ -97,6 +97,9 @@ class _Noting:
         self._consumer.commit(positions)
         self._commits.append(dict(positions))
 
+    def keep_alive(self) -> None:
+        self._consumer.keep_alive()
+
     def close(self) -> None:
         self._consumer.close()
 
