@@ -1,4 +1,4 @@
-"""Every queue adapter, with one and with three partitions. The real Kafka joins where FEED_TEST_KAFKA names a broker."""
+"""Every queue adapter, with one and with three partitions. Kafka joins where FEED_TEST_KAFKA names a broker."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kafka.admin import OffsetSpec
 from kafka.structs import TopicPartition
 from queue_benches import Bench, Clock
 
@@ -128,13 +129,9 @@ class TestedQueue:
         return dropped
 
     def _ends(self, topic: Topic) -> dict[int, int]:
-        from kafka.admin import OffsetSpec
-
         return {place.partition: offset for place, offset in self.queue._offsets(topic, OffsetSpec.LATEST).items()}
 
     def _earliest(self, topic: Topic, partition: int) -> int:
-        from kafka.admin import OffsetSpec
-
         found = self.queue._offsets(topic, OffsetSpec.EARLIEST)
         return next(offset for place, offset in found.items() if place.partition == partition)
 

@@ -70,9 +70,7 @@ class KafkaDeadLetters:
                 **address.options(),
             )
             try:
-                if not client.partitions_for_topic(address.named(DEAD)):
-                    name = address.named(DEAD)
-                    raise QueueUnavailableError(f"{address}: no topic {name}; make it first (feedctl topics apply)")
+                _check_there(address, client.partitions_for_topic(address.named(DEAD)))
                 client.assign([TopicPartition(address.named(DEAD), 0)])
                 sender = producer(address, MAX_RECORD_BYTES)
             except BaseException:
@@ -185,6 +183,12 @@ class KafkaDeadLetters:
                 admin.close()
         except (KafkaError, QueueError) as error:
             _log.warning("dead_letters.not_deleted", error=describe(error))
+
+
+def _check_there(address: Address, partitions: set[int]) -> None:
+    if not partitions:
+        name = address.named(DEAD)
+        raise QueueUnavailableError(f"{address}: no topic {name}; make it first (feedctl topics apply)")
 
 
 def _key(topic: Topic, group: str, value: bytes) -> bytes:

@@ -11,6 +11,7 @@ import kafka
 from kafka.admin import OffsetSpec
 from kafka.errors import (
     IllegalGenerationError,
+    KafkaError,
     NoError,
     RebalanceInProgressError,
     RetriableError,
@@ -50,6 +51,8 @@ class KafkaQueue:
         self._turns = itertools.count()
         self._lock = threading.Lock()
         self._producer: kafka.KafkaProducer | None = None
+        self._retired: list[kafka.KafkaProducer] = []
+        self._version: object = None
         self._closed = False
 
     @classmethod
@@ -139,10 +142,11 @@ class KafkaQueue:
             if self._closed:
                 return
             self._closed = True
-            producer, self._producer = self._producer, None
-        with contextlib.suppress(QueueError), translated(str(self._address)):
-            if producer is not None:
-                producer.close(timeout=REQUEST_MS / 1_000)
+            producers, self._producer, self._retired = [self._producer, *self._retired], None, []
+        for one in producers:
+            with contextlib.suppress(KafkaError):
+                if one is not None:
+                    one.close(timeout=REQUEST_MS / 1_000)
         self._admin.close()
 
     @contextlib.contextmanager
@@ -175,7 +179,10 @@ class KafkaQueue:
             self._refuse_closed()
             if self._producer is None:
                 with translated(str(self._address)):
-                    self._producer = producer(self._address)
+                    self._producer = producer(self._address, api_version=self._version)
+                # A client that knows the brokers' version asks nobody when it is made: in an outage that would fail,
+                # again and again, and leave a thread behind each time.
+                self._version = self._producer.config["api_version"]
             return self._producer
 
     def _give_up(self, producer: kafka.KafkaProducer) -> None:
@@ -183,8 +190,14 @@ class KafkaQueue:
         with self._lock:
             if self._producer is producer:
                 self._producer = None
-        with contextlib.suppress(QueueError), translated(str(self._address)):
-            producer.close(timeout=1)
+                self._retired.append(producer)
+            retired, self._retired = self._retired, []
+        for one in retired:
+            try:
+                one.close(timeout=1)
+            except KafkaError:  # others still wait for what they gave to it
+                with self._lock:
+                    self._retired.append(one)
 
     def _places(self, topic: Topic) -> list[TopicPartition]:
         name = self._address.named(topic)
@@ -258,8 +271,8 @@ def connect(address: Address) -> kafka.KafkaAdminClient:
         )
 
 
-def producer(address: Address, max_request_size: int = 1_048_576) -> kafka.KafkaProducer:
-    """An idempotent producer; raises what kafka-python raises."""
+def producer(address: Address, max_request_size: int = 1_048_576, api_version: object = None) -> kafka.KafkaProducer:
+    """An idempotent producer; raises what kafka-python raises. api_version: the brokers', where it is known."""
     return kafka.KafkaProducer(
         enable_idempotence=True,
         acks="all",
@@ -267,6 +280,7 @@ def producer(address: Address, max_request_size: int = 1_048_576) -> kafka.Kafka
         # `publish` flushes when it has handed over all of a call: until then batches may fill.
         linger_ms=1_000,
         max_request_size=max_request_size,
+        api_version=api_version,
         max_block_ms=REQUEST_MS,
         request_timeout_ms=REQUEST_MS,
         delivery_timeout_ms=DELIVERY_MS,
