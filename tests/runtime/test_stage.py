@@ -359,6 +359,24 @@ def test_bytes_in_flight_are_bounded() -> None:
     assert len(set().union(*bench.calls)) == 50
 
 
+def test_a_stage_without_room_stays_in_its_group() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away"))
+    bench.stage.close()
+    bench.stage = bench.restarted(in_flight=3)
+    bench.publish(*map(str, range(10)))
+    alive = 0
+
+    def keep_alive() -> None:
+        nonlocal alive
+        alive += 1
+
+    bench.stage._consumer.keep_alive = keep_alive  # type: ignore[method-assign]
+    for _ in range(200):
+        bench.stage.step()
+        bench.now_s += 0.05
+    assert alive > 100
+
+
 def test_a_queue_that_is_away_is_asked_ever_more_rarely() -> None:
     bench = Bench()
     polls = 0
