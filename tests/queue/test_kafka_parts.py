@@ -29,6 +29,7 @@ def test_a_url_names_servers_and_nothing_else_is_needed() -> None:
         "bootstrap_servers": ["one:9092", "[::1]:9093"],
         "client_id": "feedstore",
         "security_protocol": "PLAINTEXT",
+        "reconnect_backoff_max_ms": 1_000,
     }
     assert address.named(ACTIONS) == "feed.actions"
 

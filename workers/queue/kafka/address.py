@@ -72,6 +72,8 @@ class Address:
             "bootstrap_servers": list(self.servers),
             "client_id": "feedstore",
             "security_protocol": self.security,
+            # A broker that is back is used within a second, not within half a minute.
+            "reconnect_backoff_max_ms": 1_000,
         }
         if self.security.startswith("SASL"):
             options |= {
