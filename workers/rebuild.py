@@ -20,6 +20,7 @@ Told = Callable[[int], None]
 """Told how many users are done."""
 
 _DISCARD_AT_ONCE: Final = 1_000
+_DISCARD_WAIT_S: Final = 1.0
 
 
 def ask_user(follows: FollowStore, user: int, cluster: str | None) -> None:
@@ -70,7 +71,8 @@ def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Work
     worker(wiring.worker(ports, config, writers=[]))
     consumer = ports.queue.consumer(DELIVERIES, group)
     try:
-        while messages := consumer.poll(_DISCARD_AT_ONCE, 0):
+        while ports.queue.lag(DELIVERIES, group):
+            messages = consumer.poll(_DISCARD_AT_ONCE, _DISCARD_WAIT_S)
             consumer.commit({message.partition: message.offset + 1 for message in messages})
     finally:
         consumer.close()

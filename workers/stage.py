@@ -150,7 +150,11 @@ class Stage(Generic[Body]):
             return False
         try:
             work = self._due()
-            if not work and self._has_room():
+            if work or not self._has_room():
+                # However long everything waits, the group keeps its partitions here: given away, they would come back
+                # with all that waits, once more.
+                self._consumer.keep_alive()
+            else:
                 work = self._poll(self._patience())
             for item in work:
                 if isinstance(item, _Corpse):

@@ -18,7 +18,7 @@ from workers.handlers.expander import MAX_BATCH
 from workers.housekeeping import Housekeeper, Sweeper
 from workers.messages import Delivery, Hold, Task, decode_action, decode_delivery
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
-from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, DeadLetters, PositionLostError, Queue, QueueUnavailableError
+from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, DeadLetters, Queue, QueueUnavailableError
 from workers.relay import Relay
 from workers.retry import RetryPolicy
 from workers.runtime import Loop, Worker
@@ -181,15 +181,8 @@ def _policy(config: Config) -> RetryPolicy:
 
 
 def lost_deliveries(ports: Ports, cluster: str) -> bool:
-    """Whether messages are gone that this cluster's writer has not read (rule 8). Not in the writer's own process."""
-    consumer = ports.queue.consumer(DELIVERIES, writer_group(cluster))
-    try:
-        consumer.poll(1, 0)
-    except PositionLostError:
-        return True
-    finally:
-        consumer.close()
-    return False
+    """Whether messages are gone that this cluster's writer has not read (rule 8)."""
+    return ports.queue.lost(DELIVERIES, writer_group(cluster)) > 0
 
 
 def lost_message(cluster: str) -> str:

@@ -1,16 +1,21 @@
-"""Every queue adapter, with one and with three partitions. Kafka joins as one more parameter in ADAPTERS."""
+"""Every queue adapter, with one and with three partitions. Kafka joins where FEED_TEST_KAFKA names a broker."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kafka_bench import kafka_bench, kafka_letters, needs_kafka
 from queue_benches import Bench, embedded_bench, memory_bench
 
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.memory import MemoryDeadLetters
 from workers.queue.port import ACTIONS, DELIVERIES, DeadLetters
 
-ADAPTERS = [pytest.param(memory_bench, id="memory"), pytest.param(embedded_bench, id="embedded")]
+ADAPTERS = [
+    pytest.param(memory_bench, id="memory"),
+    pytest.param(embedded_bench, id="embedded"),
+    pytest.param(kafka_bench, id="kafka", marks=needs_kafka),
+]
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -25,10 +30,14 @@ def bench(make_bench: Callable[[int, Path], Bench], request: pytest.FixtureReque
     bench.close()
 
 
-@pytest.fixture(params=["memory", "embedded", "embedded-in-queue"])
+@pytest.fixture(params=["memory", "embedded", "embedded-in-queue", pytest.param("kafka", marks=needs_kafka)])
 def letters(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DeadLetters]:
     if request.param == "memory":
         yield MemoryDeadLetters()
+        return
+    if request.param == "kafka":
+        with kafka_letters() as letters:
+            yield letters
         return
     path = tmp_path / "letters.db"
     if request.param == "embedded-in-queue":

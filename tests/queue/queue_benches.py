@@ -28,6 +28,11 @@ class Bench:
         self._reopen = reopen
         self._consumers = ExitStack()
         self.queue = queue
+        self.closing = ExitStack()
+        self.one_member = True
+        """Whether a group has one live consumer on a topic."""
+        self.reads_ahead = False
+        """Whether what a live consumer was about to poll survives its expiry."""
         self.clock = clock
         self.partitions = partitions
 
@@ -42,8 +47,9 @@ class Bench:
         self.queue = self._reopen(self.queue)
 
     def close(self) -> None:
-        self._consumers.close()
-        self.queue.close()
+        with self.closing:
+            self._consumers.close()
+            self.queue.close()
 
 
 def memory_bench(partitions: int, directory: Path) -> Bench:

@@ -1,13 +1,15 @@
-"""Random operations: the embedded queue does what the model in memory does."""
+"""Random operations: every queue does what the model in memory does."""
 
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from kafka_bench import kafka_bench, needs_kafka
 from queue_benches import Bench, embedded_bench, memory_bench
 
 from workers.queue import embedded
@@ -22,6 +24,8 @@ BATCH_BYTES = 40
 class Agreement(RuleBasedStateMachine):
     """Two queues and the same calls; positions are committed as workers do, or anywhere at all."""
 
+    other_bench = staticmethod(embedded_bench)
+
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
@@ -31,7 +35,7 @@ class Agreement(RuleBasedStateMachine):
 
     @initialize(partitions=st.sampled_from([1, 3]))
     def make(self, partitions: int) -> None:
-        self.benches = [memory_bench(partitions, self.directory), embedded_bench(partitions, self.directory)]
+        self.benches = [memory_bench(partitions, self.directory), self.other_bench(partitions, self.directory)]
         self.partitions = partitions
 
     def both(self, call: Callable[[Bench, int], object]) -> object:
@@ -57,6 +61,8 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, group=GROUPS)
     def join(self, topic: Topic, group: str) -> None:
+        if not self.benches[1].one_member and (topic, group) in self.consumers:
+            return
         consumers: list[Consumer] = []
 
         def consumer(bench: Bench, _: int) -> None:
@@ -103,6 +109,10 @@ class Agreement(RuleBasedStateMachine):
         self.both(lambda bench, _: bench.queue.lag(topic, group))
 
     @rule(topic=TOPICS, group=GROUPS)
+    def lost(self, topic: Topic, group: str) -> None:
+        self.both(lambda bench, _: bench.queue.lost(topic, group))
+
+    @rule(topic=TOPICS, group=GROUPS)
     def reset(self, topic: Topic, group: str) -> None:
         self.both(lambda bench, _: bench.queue.reset(topic, group))
 
@@ -113,6 +123,8 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(age=st.integers(-1, 6))
     def expire(self, age: int) -> None:
+        if self.benches[1].reads_ahead and self.consumers:
+            return
         self.both(lambda bench, _: bench.queue.expire(bench.clock.now_ms - age))
 
     @rule()
@@ -130,3 +142,15 @@ class Agreement(RuleBasedStateMachine):
 
 Agreement.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestAgreement = Agreement.TestCase
+
+
+class KafkaAgreement(Agreement):
+    """The same against a broker, where what a live consumer holds already survives its expiry."""
+
+    other_bench = staticmethod(kafka_bench)
+
+
+KafkaAgreement.TestCase.settings = settings(
+    max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestKafkaAgreement = pytest.mark.timeout(900)(needs_kafka(KafkaAgreement.TestCase))

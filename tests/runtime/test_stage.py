@@ -97,6 +97,9 @@ class _Noting:
         self._consumer.commit(positions)
         self._commits.append(dict(positions))
 
+    def keep_alive(self) -> None:
+        self._consumer.keep_alive()
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -354,6 +357,24 @@ def test_bytes_in_flight_are_bounded() -> None:
     bench.run(600)
 
     assert len(set().union(*bench.calls)) == 50
+
+
+def test_a_stage_without_room_stays_in_its_group() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away"))
+    bench.stage.close()
+    bench.stage = bench.restarted(in_flight=3)
+    bench.publish(*map(str, range(10)))
+    alive = 0
+
+    def keep_alive() -> None:
+        nonlocal alive
+        alive += 1
+
+    bench.stage._consumer.keep_alive = keep_alive  # type: ignore[method-assign]
+    for _ in range(200):
+        bench.stage.step()
+        bench.now_s += 0.05
+    assert alive > 100
 
 
 def test_a_queue_that_is_away_is_asked_ever_more_rarely() -> None:

@@ -263,6 +263,11 @@ class EmbeddedQueue:
             (lag,) = reader.execute(_LAG, (group, topic)).fetchone()
         return cast("int", lag)
 
+    def lost(self, topic: Topic, group: str) -> int:
+        with self._file.read() as reader:
+            (lost,) = reader.execute(_LOST, (group, topic)).fetchone()
+        return lost or 0
+
     def reset(self, topic: Topic, group: str) -> int:
         self._shared.refuse_live(topic, group)
         with self._file.write(synced=True) as writer:
@@ -367,6 +372,9 @@ class EmbeddedConsumer:
             )
         for partition, position in news.items():
             self._committed[partition] = position
+
+    def keep_alive(self) -> None:
+        """Nothing: the only member has nobody to tell."""
 
     def close(self) -> None:
         if not self._closed:

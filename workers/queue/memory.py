@@ -91,6 +91,12 @@ class MemoryQueue:
             committed = state.committed.get((topic, group)) or [log.earliest for log in logs]
             return sum(log.end - position for log, position in zip(logs, committed, strict=True))
 
+    def lost(self, topic: Topic, group: str) -> int:
+        with self._open() as state:
+            logs = state.logs[topic]
+            committed = state.committed.get((topic, group)) or [log.earliest for log in logs]
+            return sum(max(0, log.earliest - position) for log, position in zip(logs, committed, strict=True))
+
     def reset(self, topic: Topic, group: str) -> int:
         with self._open() as state:
             state.refuse_live(topic, group)
@@ -161,6 +167,9 @@ class MemoryConsumer:
                 check_position(self._topic, partition, position, self._logs[partition].end)
             for partition, position in positions.items():
                 self._committed[partition] = max(position, self._committed[partition])
+
+    def keep_alive(self) -> None:
+        """Nothing: the only member has nobody to tell."""
 
     def close(self) -> None:
         with self._state.changed:

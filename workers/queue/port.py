@@ -56,13 +56,18 @@ class Consumer(Protocol):
     A new consumer starts each partition at the group's committed position. The first consumer that a group ever has
     starts at the earliest message, and commits that it does: what retention takes from the group after that is never
     skipped unseen. What was polled and not committed is delivered again to whoever reads the partition next.
+
+    Where a group may have several members, each reads some of the partitions, and which ones may change inside any
+    call. A partition that goes to another member begins there at the committed position, and so it does when it comes
+    back: what this member has polled of it and not committed is done twice, by whoever it may be.
     """
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         """Up to `limit` next messages (1 or more), waiting up to `timeout_s` for the first; empty when there are none.
 
-        Within a partition messages come in offset order, each once for this consumer. It may return less than there
-        is, to bound what is in memory. With a timeout of 0 it never waits.
+        Within a partition messages come in offset order, each once for as long as this member reads it. It may return
+        less than there is, to bound what is in memory. With a timeout of 0 it never waits for messages; a member that
+        must join its group first, or give partitions up, takes a few seconds more.
 
         Raises:
             PositionLostError: a partition's position points at messages that are gone.
@@ -75,11 +80,22 @@ class Consumer(Protocol):
 
         Where the machine dies, the latest positions may be forgotten: the messages come again.
         Positions are the caller's promise that every effect before them is durable. A committed position never goes
-        back: one at or below it changes nothing. Partitions that are not named stay where they are.
+        back: one at or below it changes nothing. Partitions that are not named stay where they are. Those that this
+        member does not read now stay too, and nothing is raised: the messages come again to whoever reads them.
 
         Raises:
             ValueError: the topic has no such partition, or the position is past its end; nothing was stored.
             QueueUnavailableError: later; some may have been stored.
+        """
+        ...
+
+    def keep_alive(self) -> None:
+        """Tells the group that this member works, while it has no room for more messages and polls none. Cheap, and
+        meant for every round without a poll: a member that does neither for minutes counts as hung, and its
+        partitions go to others.
+
+        Raises:
+            QueueUnavailableError: later; nothing was skipped.
         """
         ...
 
@@ -123,6 +139,12 @@ class Queue(Protocol):
         """How many messages of a topic the group has not committed yet, over all partitions.
 
         Those that are gone count for a group that lost them; for a group that was never there, those that are kept.
+        """
+        ...
+
+    def lost(self, topic: Topic, group: str) -> int:
+        """How many messages are gone that the group has not read, over all partitions: its consumers raise
+        PositionLostError. Safe beside a live consumer, in any process.
         """
         ...
 

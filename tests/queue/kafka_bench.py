@@ -1,0 +1,174 @@
+"""The real Kafka under the queue's tests: FEED_TEST_KAFKA=host:port names a broker; without it they are skipped.
+
+Every bench makes its own topics behind a prefix of its own, and removes them. Two wrappers give the tests what a broker
+has no use for: a clock that they move, for expiry, and polls without a timeout that see all that was published.
+"""
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kafka.admin import OffsetSpec
+from kafka.structs import TopicPartition
+from queue_benches import Bench, Clock
+
+from workers.queue.kafka import Address, KafkaConsumer, KafkaDeadLetters, KafkaQueue, parse, topics
+from workers.queue.kafka.queue import connect
+from workers.queue.port import TOPICS, Message, Topic
+
+SERVER = os.environ.get("FEED_TEST_KAFKA")
+
+needs_kafka = pytest.mark.skipif(SERVER is None, reason="FEED_TEST_KAFKA names no broker")
+
+SETTLE_S = 20.0
+
+
+def new_address() -> Address:
+    return replace(parse(f"kafka://{SERVER}", {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
+
+
+class Cluster:
+    """Topics of a test, and what an operator can do to them."""
+
+    def __init__(self, partitions: int) -> None:
+        self.address = new_address()
+        self.partitions = partitions
+        self.wanted = topics.definitions(self.address, partitions=partitions, replication=1, action_age_ms=86_400_000)
+        topics.apply(self.address, self.wanted)
+        self.admin = connect(self.address)
+
+    def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+        """What retention does to a partition."""
+        self.admin.delete_records({TopicPartition(self.address.named(topic), partition): offset})
+
+    def close(self) -> None:
+        self.admin.delete_topics([topic.name for topic in self.wanted])
+        self.admin.close()
+
+
+class PromptConsumer:
+    """A member that has joined when it is made, and whose polls without a timeout see what was published before."""
+
+    def __init__(self, queue: KafkaQueue, consumer: KafkaConsumer, topic: Topic) -> None:
+        self._queue = queue
+        self._consumer = consumer
+        self._topic = topic
+        wait_until(lambda: len(consumer.held()) == queue.partitions(topic), consumer.keep_alive)
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        if timeout_s or limit < 1:
+            return self._consumer.poll(limit, timeout_s)
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            messages = self._consumer.poll(limit, 0.05)
+            if messages or self._read_all():
+                return messages
+        raise AssertionError("a poll did not see what was published")
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self._consumer.commit(positions)
+
+    def keep_alive(self) -> None:
+        self._consumer.keep_alive()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _read_all(self) -> bool:
+        """Whether everything that is there has been polled: positions are asked of the client itself."""
+        client = self._consumer._client
+        places = list(client.assignment())
+        ends = client.end_offsets(places)
+        return not self._consumer._ahead.count and all(
+            client.position(place, timeout_ms=10_000) == ends[place] for place in places
+        )
+
+
+class TestedQueue:
+    """A Kafka queue that notes when it was published to, so that a test's clock decides what expires."""
+
+    __test__ = False
+
+    def __init__(self, cluster: Cluster, clock: Clock, batches: dict[tuple[Topic, int], list[tuple[int, int]]]) -> None:
+        self.queue = KafkaQueue.open(cluster.address)
+        self._cluster = cluster
+        self._clock = clock
+        self._batches = batches
+        self.close = self.queue.close
+        self.lag = self.queue.lag
+        self.lost = self.queue.lost
+        self.partitions = self.queue.partitions
+        self.reset = self.queue.reset
+
+    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        self.queue.publish(topic, values, partition)
+        for place, end in self._ends(topic).items():
+            noted = self._batches.setdefault((topic, place), [])
+            if end > (noted[-1][0] if noted else 0):
+                noted.append((end, self._clock.now_ms))
+
+    def consumer(self, topic: Topic, group: str) -> PromptConsumer:
+        return PromptConsumer(self.queue, self.queue.consumer(topic, group), topic)
+
+    def expire(self, before_ms: int) -> int:
+        """What the broker's retention would do if the test's clock were its own."""
+        dropped = self.queue.expire(before_ms)
+        for (topic, partition), noted in self._batches.items():
+            kept = next((index for index, (_, ms) in enumerate(noted) if ms >= before_ms), len(noted))
+            if kept:
+                end = noted[kept - 1][0]
+                low = self._earliest(topic, partition)
+                if end > low:
+                    self._cluster.delete_before(topic, partition, end)
+                    dropped += end - low
+        return dropped
+
+    def _ends(self, topic: Topic) -> dict[int, int]:
+        return {place.partition: offset for place, offset in self.queue._offsets(topic, OffsetSpec.LATEST).items()}
+
+    def _earliest(self, topic: Topic, partition: int) -> int:
+        found = self.queue._offsets(topic, OffsetSpec.EARLIEST)
+        return next(offset for place, offset in found.items() if place.partition == partition)
+
+
+def kafka_bench(partitions: int, directory: Path) -> Bench:
+    cluster = Cluster(partitions)
+    clock = Clock()
+    batches: dict[tuple[Topic, int], list[tuple[int, int]]] = {}
+
+    def reopen(queue: TestedQueue) -> TestedQueue:
+        queue.close()
+        return TestedQueue(cluster, clock, batches)
+
+    bench = Bench(TestedQueue(cluster, clock, batches), reopen, clock, partitions)
+    bench.one_member = False
+    bench.reads_ahead = True
+    bench.closing.callback(cluster.close)
+    return bench
+
+
+@contextlib.contextmanager
+def kafka_letters():
+    cluster = Cluster(1)
+    letters = KafkaDeadLetters.open(cluster.address)
+    try:
+        yield letters
+    finally:
+        letters.close()
+        cluster.close()
+
+
+def wait_until(true: Callable[[], bool], meanwhile: Callable[[], object] = lambda: None) -> None:
+    deadline = time.monotonic() + SETTLE_S
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        meanwhile()
+        time.sleep(0.02)
+
+
+__all__ = ["TOPICS", "Cluster", "kafka_bench", "kafka_letters", "needs_kafka", "new_address", "wait_until"]

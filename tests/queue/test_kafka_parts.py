@@ -1,0 +1,238 @@
+"""The parts of the Kafka adapter that need no broker: urls, errors, positions, what was fetched ahead."""
+
+from pathlib import Path
+
+import pytest
+from kafka import errors as kafka_errors
+
+from workers.queue.kafka import parse
+from workers.queue.kafka.ahead import Ahead
+from workers.queue.kafka.errors import REBALANCED, translated
+from workers.queue.kafka.positions import Positions
+from workers.queue.kafka.topics import definitions
+from workers.queue.port import (
+    ACTIONS,
+    Message,
+    MessageRefusedError,
+    PositionLostError,
+    QueueError,
+    QueueUnavailableError,
+)
+
+# Addresses.
+
+
+def test_a_url_names_servers_and_nothing_else_is_needed() -> None:
+    address = parse("kafka://one:9092,[::1]:9093", {})
+    assert address.servers == ("one:9092", "[::1]:9093")
+    assert address.options() == {
+        "bootstrap_servers": ["one:9092", "[::1]:9093"],
+        "client_id": "feedstore",
+        "security_protocol": "PLAINTEXT",
+        "reconnect_backoff_max_ms": 1_000,
+    }
+    assert address.named(ACTIONS) == "feed.actions"
+
+
+def test_sasl_and_tls_are_passed_through(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("from a file\n")
+    url = "kafka://one:9092?security=SASL_SSL&mechanism=SCRAM-SHA-512&user=feed&ca=/ca.pem&cert=/c.pem&key=/k.pem"
+    secrets = {"FEED_KAFKA_PASSWORD": "secret", "FEED_KAFKA_KEY_PASSWORD": "secret too"}
+    options = parse(url, secrets).options()
+    assert options["security_protocol"] == "SASL_SSL"
+    assert options["sasl_mechanism"] == "SCRAM-SHA-512"
+    assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("feed", "secret")
+    assert (options["ssl_cafile"], options["ssl_certfile"], options["ssl_keyfile"]) == ("/ca.pem", "/c.pem", "/k.pem")
+    assert options["ssl_password"] == "secret too"
+    assert options["ssl_check_hostname"] is True
+    address = parse(f"{url}&password_file={file}&prefix=staging.", secrets)
+    assert address.options()["sasl_plain_password"] == "from a file"
+    assert address.named(ACTIONS) == "staging.feed.actions"
+    for shown in (repr(address), str(address)):
+        assert "secret" not in shown
+        assert "from a file" not in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("http://one:9092", "kafka://"),
+        ("kafka://", "HOST:PORT"),
+        ("kafka://one", "HOST:PORT"),
+        ("kafka://one:99999", "HOST:PORT"),
+        ("kafka://one:9092,", "HOST:PORT"),
+        ("kafka://one:9092/topic", "kafka://"),
+        ("kafka://feed:hunter2@one:9092", "FEED_KAFKA_PASSWORD"),
+        ("kafka://one:9092?password=hunter2", "password"),
+        ("kafka://one:9092?security=TLS", "security"),
+        ("kafka://one:9092?security=SSL&security=PLAINTEXT", "twice"),
+        ("kafka://one:9092?security=", "empty"),
+        ("kafka://one:9092?prefix=a/b", "prefix"),
+        ("kafka://one:9092?security=SASL_SSL&user=feed", "mechanism"),
+        ("kafka://one:9092?security=SASL_SSL&mechanism=PLAIN", "user"),
+        ("kafka://one:9092?security=SASL_SSL&mechanism=PLAIN&user=feed", "FEED_KAFKA_PASSWORD"),
+    ],
+)
+def test_a_url_that_cannot_be_used_says_what_was_expected(url: str, what: str) -> None:
+    with pytest.raises(ValueError, match=what) as refused:
+        parse(url, {})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_missing_password_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        parse(f"kafka://one:9092?password_file={tmp_path}/nowhere", {})
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (kafka_errors.KafkaTimeoutError("slow"), QueueUnavailableError),
+        (kafka_errors.NotLeaderForPartitionError(), QueueUnavailableError),
+        (kafka_errors.SaslAuthenticationFailedError("who"), QueueUnavailableError),
+        (kafka_errors.TopicAuthorizationFailedError({"t"}), QueueUnavailableError),
+        (kafka_errors.CorruptRecordError("crc"), QueueUnavailableError),
+        (ConnectionResetError("gone"), QueueUnavailableError),
+        (kafka_errors.MessageSizeTooLargeError("large"), MessageRefusedError),
+        (kafka_errors.IllegalStateError("closed"), QueueError),
+        (PositionLostError("as it is"), PositionLostError),
+    ],
+)
+def test_errors_become_the_ports_own(raised: Exception, expected: type[QueueError]) -> None:
+    with pytest.raises(expected) as found, translated("here"):
+        raise raised
+    assert type(found.value) is expected
+    assert found.value is raised or "here" in str(found.value)
+
+
+def test_mistakes_of_ours_are_not_hidden() -> None:
+    with pytest.raises(KeyError), translated("here"):
+        raise KeyError
+
+
+def test_a_rebalance_is_told_from_an_outage() -> None:
+    assert issubclass(kafka_errors.CommitFailedError, REBALANCED)
+    assert issubclass(kafka_errors.RebalanceInProgressError, REBALANCED)
+    assert not issubclass(kafka_errors.KafkaTimeoutError, REBALANCED)
+
+
+# Positions.
+
+
+def learned(stored: dict[int, int | None]) -> Positions:
+    positions = Positions()
+    positions.gained(stored)
+    for partition, position in stored.items():
+        positions.learned(partition, position)
+    return positions
+
+
+def test_positions_are_due_once_what_is_stored_is_known() -> None:
+    positions = Positions()
+    positions.gained([0, 1])
+    positions.owe({0: 5})
+    assert positions.unknown() == [0]
+    assert positions.due() == {}
+    positions.learned(0, 3)
+    assert (positions.unknown(), positions.due()) == ([], {0: 5})
+    positions.stored({0: 5})
+    assert positions.due() == {}
+
+
+def test_a_stored_position_never_goes_back() -> None:
+    positions = learned({0: 10})
+    for position in (9, 10):
+        positions.owe({0: position})
+        assert positions.due() == {}
+    positions.owe({0: 12})
+    positions.owe({0: 11})
+    assert positions.due() == {0: 12}
+
+
+def test_a_group_that_was_never_there_may_store_the_very_beginning() -> None:
+    positions = learned({0: None})
+    positions.owe({0: 0})
+    assert positions.due() == {0: 0}
+
+
+def test_positions_of_partitions_that_are_not_held_are_dropped() -> None:
+    positions = learned({0: 1, 1: 1})
+    positions.owe({0: 5, 1: 5, 2: 5})
+    positions.gave_up([0])
+    assert (positions.held, positions.due()) == ({1}, {1: 5})
+    positions.stored({0: 5, 1: 5})
+    assert positions.due() == {}
+
+
+def test_a_partition_that_came_back_is_learned_anew() -> None:
+    positions = learned({0: 1})
+    positions.owe({0: 5})
+    positions.gave_up([0])
+    positions.gained([0])
+    positions.owe({0: 6})
+    assert positions.unknown() == [0]
+    positions.learned(0, 8)  # another member went on from where this one was
+    assert positions.due() == {}
+
+
+def test_a_position_that_could_not_be_stored_stays_due() -> None:
+    positions = learned({0: 1, 1: 1})
+    positions.owe({0: 5})
+    positions.owe({1: 7})
+    assert positions.due() == {0: 5, 1: 7}
+
+
+# What was fetched ahead.
+
+
+def messages(partition: int, count: int) -> list[Message]:
+    return [Message(partition, offset, b"12345") for offset in range(count)]
+
+
+def test_every_partition_has_its_turn() -> None:
+    ahead = Ahead()
+    for partition in range(3):
+        ahead.add(partition, messages(partition, 100))
+    assert (ahead.count, ahead.size) == (300, 1_500)
+    first = [ahead.take(10) for _ in range(3)]
+    assert [{message.partition for message in taken} for taken in first] == [{0}, {1}, {2}]
+    rest = []
+    while taken := ahead.take(70):
+        rest += taken
+    assert (ahead.count, ahead.size) == (0, 0)
+    for partition in range(3):
+        own = [message.offset for taken in [*first, rest] for message in taken if message.partition == partition]
+        assert own == list(range(100))
+
+
+def test_a_partition_that_was_given_up_leaves_nothing() -> None:
+    ahead = Ahead()
+    ahead.add(0, messages(0, 3))
+    ahead.add(1, messages(1, 2))
+    ahead.drop(0)
+    ahead.drop(7)
+    assert (ahead.count, ahead.size, ahead.of(0)) == (2, 10, 0)
+    assert {message.partition for message in ahead.take(10)} == {1}
+    ahead.add(0, messages(0, 1))
+    assert ahead.take(10) == messages(0, 1)
+
+
+# Topics.
+
+
+def test_retention_outlives_an_action() -> None:
+    action_age_ms = 172_800_000
+    for topic in definitions(parse("kafka://one:9092", {}), partitions=4, replication=3, action_age_ms=action_age_ms):
+        retention_ms = int(topic.config["retention.ms"])
+        assert retention_ms == -1 or retention_ms > action_age_ms
+        assert topic.config["min.insync.replicas"] == "2"
+        assert topic.config["unclean.leader.election.enable"] == "false"
+
+
+def test_numbers_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="partitions"):
+        definitions(parse("kafka://one:9092", {}), partitions=0, replication=1, action_age_ms=1)

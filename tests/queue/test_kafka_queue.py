@@ -1,0 +1,365 @@
+"""What Kafka brings beyond the port's other adapters: members that come and go, positions that are lost, topics."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from kafka_bench import Cluster, needs_kafka, new_address, wait_until
+from queue_benches import after, drain, values
+
+from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, consumer, topics
+from workers.queue.port import (
+    ACTIONS,
+    DELIVERIES,
+    GroupBusyError,
+    Message,
+    PositionLostError,
+    QueueError,
+    QueueUnavailableError,
+)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster(4)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def kafka_queue(cluster: Cluster) -> Iterator[KafkaQueue]:
+    opened = KafkaQueue.open(cluster.address)
+    yield opened
+    opened.close()
+
+
+def publish(opened: KafkaQueue, each: int = 10) -> set[bytes]:
+    """Some messages in each partition."""
+    published = set()
+    for partition in range(opened.partitions(DELIVERIES)):
+        batch = [b"%d/%d" % (partition, number) for number in range(each)]
+        opened.publish(DELIVERIES, batch, partition)
+        published |= set(batch)
+    return published
+
+
+def read(member: KafkaConsumer, count: int) -> list[Message]:
+    """Polls until that many have come."""
+    messages: list[Message] = []
+    wait_until(lambda: len(messages) >= count, lambda: messages.extend(member.poll(100, 0.1)))
+    assert len(messages) == count
+    return messages
+
+
+def balanced(*members: KafkaConsumer) -> bool:
+    held = [member.held() for member in members]
+    return len(frozenset().union(*held)) == sum(map(len, held)) == 4 and all(held)
+
+
+def balance(*members: KafkaConsumer) -> None:
+    """Until the group has come to rest: every member is asked in a thread of its own, as in real life."""
+    rested = threading.Event()
+
+    def work(member: KafkaConsumer) -> None:
+        while not rested.is_set():
+            member._ask(0, 0.05)
+
+    with ThreadPoolExecutor(len(members)) as pool:
+        working = [pool.submit(work, member) for member in members]
+        try:
+            wait_until(lambda: balanced(*members))
+        finally:
+            rested.set()
+        for each in working:
+            each.result()
+
+
+# Members.
+
+
+@needs_kafka
+def test_members_share_the_partitions_and_take_over_from_each_other(kafka_queue: KafkaQueue) -> None:
+    published = publish(kafka_queue)
+    first = kafka_queue.consumer(DELIVERIES, "a")
+    second = kafka_queue.consumer(DELIVERIES, "a")
+    balance(first, second)
+    own = read(first, 10 * len(first.held()))
+    other = read(second, 10 * len(second.held()))
+    assert set(values(own)) | set(values(other)) == published
+    assert set(values(own)) & set(values(other)) == set()
+    first.commit(after(own))
+    second.close()
+    again = read(first, len(other))
+    assert set(values(again)) == set(values(other)), "it was not committed"
+    first.commit(after(again))
+    assert kafka_queue.lag(DELIVERIES, "a") == 0
+    first.close()
+
+
+@needs_kafka
+def test_what_stays_with_a_member_is_not_read_again(kafka_queue: KafkaQueue) -> None:
+    publish(kafka_queue)
+    first = kafka_queue.consumer(DELIVERIES, "a")
+    read(first, 40)
+    second = kafka_queue.consumer(DELIVERIES, "a")
+    balance(first, second)
+    assert drain(first) == []
+    assert {message.partition for message in read(second, 10 * len(second.held()))} == second.held()
+    first.close()
+    second.close()
+
+
+@needs_kafka
+def test_a_commit_after_a_partition_went_away_moves_only_what_stayed(kafka_queue: KafkaQueue) -> None:
+    publish(kafka_queue)
+    first = kafka_queue.consumer(DELIVERIES, "a")
+    done = after(read(first, 40))
+    second = kafka_queue.consumer(DELIVERIES, "a")
+    balance(first, second)
+    first.commit(done)
+    assert kafka_queue.lag(DELIVERIES, "a") == 10 * len(second.held())
+    again = read(second, 10 * len(second.held()))
+    second.commit(after(again))
+    second.close()
+    balance(first)
+    first.commit(dict.fromkeys(range(4), 1))
+    assert kafka_queue.lag(DELIVERIES, "a") == 0, "a position went back"
+    assert drain(first) == []
+    first.close()
+
+
+@needs_kafka
+def test_a_commit_in_the_middle_of_a_move_is_stored_when_it_is_over(kafka_queue: KafkaQueue) -> None:
+    publish(kafka_queue)
+    first = kafka_queue.consumer(DELIVERIES, "a")
+    done = after(read(first, 40))
+    second = kafka_queue.consumer(DELIVERIES, "a")
+    second._client.poll(timeout_ms=200)  # it asks for its share; the first one does not know yet
+    first.commit(done)
+    balance(first, second)
+    first.keep_alive()
+    assert kafka_queue.lag(DELIVERIES, "a") in {0, 10 * len(second.held())}
+    first.close()
+    second.close()
+
+
+@needs_kafka
+def test_a_member_that_hangs_gives_way_and_comes_back(kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "MAX_POLL_INTERVAL_MS", 2_000)
+    publish(kafka_queue)
+    hung = kafka_queue.consumer(DELIVERIES, "a")
+    done = after(read(hung, 40))
+    other = kafka_queue.consumer(DELIVERIES, "a")
+    again: list[Message] = []
+    wait_until(lambda: len(again) == 40, lambda: again.extend(other.poll(100, 0.1)))
+    other.commit(after(again[:0]) | dict.fromkeys(range(4), 9))
+    hung.commit(done)  # no error, and nothing stored: others read these now
+    assert kafka_queue.lag(DELIVERIES, "a") == 4
+    other.close()
+    assert len(read(hung, 4)) == 4
+    hung.close()
+
+
+@needs_kafka
+def test_a_member_without_room_keeps_its_partitions(kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "MAX_POLL_INTERVAL_MS", 2_000)
+    publish(kafka_queue)
+    member = kafka_queue.consumer(DELIVERIES, "a")
+    done = after(read(member, 40))
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        member.keep_alive()
+        kafka_queue.publish(DELIVERIES, [bytes(100_000)] * 4)
+        assert member._ahead.size <= consumer.FETCH_BYTES
+        time.sleep(0.1)
+    held = member._ahead.count
+    assert held <= 40, "nothing is read ahead meanwhile"
+    member.commit(done)
+    assert member.held() == set(range(4))
+    more = member.poll(100, 5.0)
+    assert more
+    assert all(message.offset >= 10 for message in more), "it was not read again"
+    member.close()
+
+
+@needs_kafka
+def test_a_stopped_process_loses_its_partitions_and_resumes_without_harm(kafka_queue: KafkaQueue) -> None:
+    publish(kafka_queue)
+    program = """
+import sys
+from dataclasses import replace
+from workers.queue.kafka import KafkaQueue, consumer, parse
+consumer.SESSION_TIMEOUT_MS, consumer.HEARTBEAT_MS = 6_000, 1_000
+address = replace(parse(sys.argv[1], {}), prefix=sys.argv[2])
+queue = KafkaQueue.open(address)
+member = queue.consumer("feed.deliveries", "a")
+done = {}
+while sum(done.values()) < 40:
+    done |= {message.partition: message.offset + 1 for message in member.poll(100, 1.0)}
+print("read", flush=True)
+sys.stdin.readline()
+member.commit(dict.fromkeys(done, 5))
+print("committed", flush=True)
+for _ in range(50):
+    member.poll(1, 0.1)
+member.close()
+queue.close()
+"""
+    address = kafka_queue._address
+    stopped = subprocess.Popen(
+        [sys.executable, "-c", program, str(address), address.prefix],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        lines = iter(stopped.stdout.readline, "")
+        assert any(line == "read\n" for line in lines)
+        stopped.send_signal(signal.SIGSTOP)
+        other = kafka_queue.consumer(DELIVERIES, "a")
+        again = read(other, 40)
+        other.commit(after(again))
+        stopped.send_signal(signal.SIGCONT)
+        stopped.stdin.write("\n")
+        stopped.stdin.flush()
+        assert any(line == "committed\n" for line in lines)
+        # It takes some of the partitions again, and leaves them when it ends.
+        again = []
+        wait_until(lambda: stopped.poll() is not None, lambda: again.extend(other.poll(100, 0.1)))
+        assert stopped.returncode == 0
+        assert again == [], "a position went back"
+        publish(kafka_queue, 1)
+        wait_until(lambda: len(again) >= 4, lambda: again.extend(other.poll(100, 0.1)))
+        assert {(message.partition, message.offset) for message in again} == {(each, 10) for each in range(4)}
+        other.close()
+    finally:
+        stopped.kill()
+        stopped.communicate()
+
+
+# Positions.
+
+
+@needs_kafka
+def test_a_lost_position_is_said_while_the_member_lives_and_after(cluster: Cluster, kafka_queue: KafkaQueue) -> None:
+    publish(kafka_queue)
+    kafka_queue.consumer(DELIVERIES, "a").close()
+    cluster.delete_before(DELIVERIES, 2, 7)
+    assert kafka_queue.lost(DELIVERIES, "a") == 7
+    member = kafka_queue.consumer(DELIVERIES, "a")
+    with pytest.raises(PositionLostError, match=r"feed\.deliveries/2: a wants offset 0, .* earliest .* is 7"):
+        wait_until(lambda: False, lambda: member.poll(100, 0.2))
+    with pytest.raises(PositionLostError):
+        member.poll(1, 0)
+    with pytest.raises(GroupBusyError):
+        kafka_queue.reset(DELIVERIES, "a")
+    member.close()
+    assert kafka_queue.reset(DELIVERIES, "a") == 7
+    member = kafka_queue.consumer(DELIVERIES, "a")
+    read(member, 33)
+    member.close()
+
+
+# Topics and errors.
+
+
+@needs_kafka
+def test_topics_are_made_checked_and_mended(cluster: Cluster) -> None:
+    ours = {topic.name for topic in cluster.wanted}
+    longer = topics.definitions(cluster.address, partitions=5, replication=1, action_age_ms=10 * 86_400_000)
+
+    def found() -> list[tuple[str, str]]:
+        return sorted(
+            (difference.topic.removeprefix(cluster.address.prefix), difference.what)
+            for difference in topics.differences(cluster.address, longer)
+            if difference.topic in ours
+        )
+
+    assert found() == [
+        ("feed.actions", "partitions"),
+        ("feed.actions", "retention.ms"),
+        ("feed.deliveries", "partitions"),
+        ("feed.deliveries", "retention.ms"),
+    ]
+    left = topics.apply(cluster.address, longer)
+    assert not [difference for difference in left if difference.topic in ours]
+    assert [difference.what for difference in topics.differences(cluster.address, cluster.wanted)][:2] == [
+        "partitions",
+        "partitions",
+    ], "partitions are never taken away, and a longer retention is none of rule 8's business"
+
+
+@needs_kafka
+def test_missing_topics_are_named_and_not_made() -> None:
+    address = new_address()
+    for use in (KafkaQueue.open, KafkaDeadLetters.open):
+        for _ in range(2):
+            with pytest.raises(QueueUnavailableError, match=r"no topic test-.*feed\..* make it first"):
+                use(address)
+
+
+def test_a_broker_that_does_not_answer_is_unavailable() -> None:
+    # In a process of its own: the client leaves a socket behind that it could not connect.
+    program = """
+from workers.queue.kafka import KafkaQueue, parse, queue
+queue.REQUEST_MS = 300
+KafkaQueue.open(parse("kafka://127.0.0.1:1", {}))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    assert "QueueUnavailableError: kafka://127.0.0.1:1: " in ended.stderr
+
+
+@needs_kafka
+def test_a_producer_that_failed_is_replaced(kafka_queue: KafkaQueue) -> None:
+    kafka_queue.publish(ACTIONS, [b"x"])
+    for _ in range(2):
+        kafka_queue._producer.close()
+        with pytest.raises(QueueError):
+            kafka_queue.publish(ACTIONS, [b"lost"])
+        kafka_queue.publish(ACTIONS, [b"x"])
+    assert kafka_queue.lag(ACTIONS, "a") == 3
+    assert kafka_queue._retired == []
+
+
+@needs_kafka
+def test_a_large_call_is_spread_over_the_partitions(kafka_queue: KafkaQueue) -> None:
+    kafka_queue.publish(ACTIONS, [bytes(1_000)] * 2_000)
+    member = kafka_queue.consumer(ACTIONS, "a")
+    counts = dict.fromkeys(range(4), 0)
+    for message in read(member, 2_000):
+        counts[message.partition] += 1
+    assert min(counts.values()) > 300
+    member.close()
+
+
+# Dead letters.
+
+
+@needs_kafka
+def test_letters_are_the_same_for_everybody_and_space_is_freed_from_the_front(cluster: Cluster) -> None:
+    here, there = KafkaDeadLetters.open(cluster.address), KafkaDeadLetters.open(cluster.address)
+    for number in range(3):
+        here.bury(ACTIONS, "a", "r", "x" * 50_000, number, b"%d" % number)
+    assert there.letters(0, 10) == here.letters(0, 10)
+    assert len(there.letters(0, 1)[0].detail) < 25_000
+    assert there.drop(1)
+    assert here.letter(1) is None
+    there.bury(ACTIONS, "a", "r", "", 1, b"1")
+    assert here.count() == 2
+    assert here.drop(3)
+    assert here.drop(2)
+    assert (here.count(), there.count()) == (0, 0)
+    for letters in (here, there):
+        letters.close()
+    anew = KafkaDeadLetters.open(cluster.address)
+    assert anew.letters(0, 10) == []
+    anew.bury(ACTIONS, "a", "r", "", 1, b"1")
+    (letter,) = anew.letters(0, 10)
+    assert letter.id > 3
+    anew.close()

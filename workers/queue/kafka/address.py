@@ -1,0 +1,141 @@
+"""Where a Kafka cluster is and how to speak to it: `kafka://host:port,host:port?security=SASL_SSL&...`.
+
+The url stands in `feed.toml`, so no secret may stand in it: the SASL password comes from a file that the url names or
+from FEED_KAFKA_PASSWORD, the password of a client key from FEED_KAFKA_KEY_PASSWORD.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+PASSWORD = "FEED_KAFKA_PASSWORD"  # noqa: S105 - the name of a variable
+KEY_PASSWORD = "FEED_KAFKA_KEY_PASSWORD"  # noqa: S105 - the name of a variable
+
+_SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_KEYS = ("security", "mechanism", "user", "password_file", "ca", "cert", "key", "prefix")
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A Kafka cluster, as a client needs it.
+
+    servers: `host:port` of brokers to ask for all the others.
+    security: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; certificates and host names are always checked.
+    mechanism, user, password: of SASL. ca: the authorities that sign brokers, where they are not the system's.
+    cert, key, key_password: of this client.
+    prefix: stands before the name of every topic and every group, so that several systems can share a cluster.
+    """
+
+    servers: tuple[str, ...]
+    security: str = "PLAINTEXT"
+    mechanism: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.servers:
+            raise ValueError("kafka: expected at least one host:port")
+        _one_of("security", self.security, _SECURITY)
+        if self.security.startswith("SASL"):
+            _one_of("mechanism", self.mechanism, _MECHANISMS)
+            if not self.user:
+                raise ValueError("kafka: user: SASL needs one")
+            if not self.password:
+                raise ValueError(f"kafka: SASL needs a password, from password_file or {PASSWORD}")
+        if not _PREFIX.fullmatch(self.prefix):
+            raise ValueError(f"kafka: prefix: expected letters, digits, '.', '_' and '-', got {self.prefix!r}")
+
+    def __str__(self) -> str:
+        return f"kafka://{','.join(self.servers)}"
+
+    def named(self, name: str) -> str:
+        """The name of a topic or group as the cluster knows it."""
+        return self.prefix + name
+
+    def group(self, topic: str, group: str) -> str:
+        """The name of a consumer group. A group on another topic is another group."""
+        return self.named(f"{group}.{topic}")
+
+    def options(self) -> dict[str, object]:
+        """What every client of kafka-python is told."""
+        options: dict[str, object] = {
+            "bootstrap_servers": list(self.servers),
+            "client_id": "feedstore",
+            "security_protocol": self.security,
+            # A broker that is back is used within a second, not within half a minute.
+            "reconnect_backoff_max_ms": 1_000,
+        }
+        if self.security.startswith("SASL"):
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": self.user,
+                "sasl_plain_password": self.password,
+            }
+        if self.security.endswith("SSL"):
+            options |= {
+                "ssl_check_hostname": True,
+                "ssl_cafile": self.ca,
+                "ssl_certfile": self.cert,
+                "ssl_keyfile": self.key,
+                "ssl_password": self.key_password,
+            }
+        return options
+
+
+def parse(url: str, environ: Mapping[str, str]) -> Address:
+    """What a `kafka://` url and the environment say.
+
+    Raises:
+        ValueError: something is missing, unknown, or a secret; the message says what was expected.
+        OSError: the password file cannot be read.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "kafka" or parts.path not in ("", "/") or parts.fragment:
+        raise ValueError(f"url {_without_secrets(url)!r}: expected kafka://HOST:PORT,HOST:PORT?KEY=VALUE")
+    if "@" in parts.netloc:
+        raise ValueError(f"url: a user goes into user=..., and a password never into a url: use {PASSWORD}")
+    servers = tuple(_server(text) for text in parts.netloc.split(","))
+    values = _values(parts.query)
+    password_file = values.pop("password_file", None)
+    password = environ.get(PASSWORD) if password_file is None else Path(password_file).read_text("utf-8").strip()
+    return Address(servers, password=password, key_password=environ.get(KEY_PASSWORD), **values)
+
+
+def _server(text: str) -> str:
+    match = _SERVER.fullmatch(text)
+    if match is None or not 1 <= int(match[2]) <= 65_535:
+        raise ValueError(f"url: expected HOST:PORT, got {text!r}")
+    return text
+
+
+def _values(query: str) -> dict[str, str]:
+    pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("url: a key stands in it twice")
+    for name, value in values.items():
+        if name not in _KEYS:
+            raise ValueError(f"url: expected one of {', '.join(_KEYS)}, got {name!r}")
+        if not value and name != "prefix":
+            raise ValueError(f"url: {name} is empty")
+    return values
+
+
+def _one_of(name: str, value: str | None, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"kafka: {name}: expected one of {', '.join(known)}, got {value!r}")
+
+
+def _without_secrets(url: str) -> str:
+    """Somebody may have written a password where a user stands: it goes into no message."""
+    return re.sub(r"//[^/]*@", "//...@", url)

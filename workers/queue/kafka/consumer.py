@@ -1,0 +1,287 @@
+"""One member of a Kafka consumer group.
+
+The client's own thread sends the heartbeats; whatever else the group asks for (joining, giving partitions up) happens
+inside `poll` and `keep_alive`. One of them must be called within MAX_POLL_INTERVAL_MS: a member whose thread hangs
+loses its partitions to the others, and one that is stopped loses them within SESSION_TIMEOUT_MS.
+
+Partitions move one by one (cooperative-sticky): those that stay are not read again from the committed position.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import kafka
+import structlog
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.errors import LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
+
+from workers.queue.checks import check_limit, check_partition, check_position
+from workers.queue.kafka.address import Address
+from workers.queue.kafka.ahead import Ahead
+from workers.queue.kafka.errors import REBALANCED, translated
+from workers.queue.kafka.positions import Positions
+from workers.queue.port import Message, PositionLostError, QueueError, Topic
+
+_log = structlog.get_logger()
+
+MAX_POLL_INTERVAL_MS: Final = 300_000
+SESSION_TIMEOUT_MS: Final = 10_000
+"""How long a member that is killed or stopped keeps its partitions from the others."""
+HEARTBEAT_MS: Final = 3_000
+
+MAX_AHEAD_BYTES: Final = 4_000_000
+"""Beyond this many bytes of messages that wait here, nothing more is asked for."""
+FETCH_BYTES: Final = 8_388_608
+PARTITION_FETCH_BYTES: Final = 2_097_152
+
+MAX_RECORDS: Final = 1_000_000_000
+"""The client hands over whatever has arrived (FETCH_BYTES from each broker at most). It must never keep a part of a
+fetch: a partition that is paused then is sometimes not read again after it was resumed (seen in kafka-python 3.0.12).
+"""
+
+SLICE_S: Final = 0.1
+"""How soon a waiting poll notices that its queue was closed."""
+JOIN_S: Final = 5.0
+"""How long a call waits for the group to share out its partitions, whatever its own timeout."""
+KEEP_ALIVE_S: Final = 0.5
+"""`keep_alive` does nothing where the client was asked this recently."""
+REQUEST_S: Final = 10.0
+"""How long one call for positions or offsets may take before it counts as unavailable."""
+CLOSE_S: Final = 5.0
+
+
+class KafkaConsumer:
+    """One member of a group on one topic, among any number of them."""
+
+    def __init__(self, address: Address, topic: Topic, group: str, partitions: int, closed: Callable[[], bool]) -> None:
+        """For KafkaQueue. It joins the group with its first poll. closed: whether the queue was."""
+        self._place = f"{address}: {topic}"
+        self._topic = topic
+        self._group = group
+        self._name = address.named(topic)
+        self._partitions = partitions
+        self._queue_closed = closed
+        self._closed = False
+        self._positions = Positions()
+        self._ahead = Ahead()
+        self._delivered: dict[int, int] = {}  # the position after the last message that a poll returned
+        self._lost: dict[int, str] = {}
+        self._asked_s = 0.0
+        self._client = kafka.KafkaConsumer(
+            group_id=address.group(topic, group),
+            enable_auto_commit=False,
+            # A position that is gone must never be replaced by another one unseen (rule 8): what has no committed
+            # position yet begins in `_begin`, and nothing else ever moves.
+            auto_offset_reset="none",
+            partition_assignment_strategy=[CooperativeStickyAssignor],
+            allow_auto_create_topics=False,
+            max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            fetch_max_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
+            bootstrap_timeout_ms=int(REQUEST_S * 1_000),
+            metrics_enabled=False,
+            **address.options(),
+        )
+        try:
+            self._client.subscribe([self._name], listener=_Listener(self))
+            # A leader that does not know the topic yet gives nobody anything, and does not notice when it does.
+            every = [TopicPartition(self._name, partition) for partition in range(partitions)]
+            self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
+        except BaseException:
+            self._client.close(autocommit=False, timeout_ms=0)
+            raise
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls. It takes
+        up to JOIN_S longer where the group is sharing out its partitions.
+        """
+        check_limit(limit)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._refuse_closed()
+            wait_s = 0.0 if self._ahead.count else min(SLICE_S, max(0.0, deadline - time.monotonic()))
+            self._ask(limit, wait_s)
+            if self._lost:
+                raise PositionLostError(next(iter(self._lost.values())))
+            taken = self._ahead.take(limit)
+            if taken or time.monotonic() >= deadline:
+                for message in taken:
+                    self._delivered[message.partition] = message.offset + 1
+                return taken
+
+    def keep_alive(self) -> None:
+        self._refuse_closed()
+        if time.monotonic() - self._asked_s >= KEEP_ALIVE_S:
+            self._ask(0, 0.0)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """The port's. A position that cannot be stored because partitions are moving is stored by a later call of
+        any method, if its partition stays here.
+        """
+        self._refuse_closed()
+        self._check(positions)
+        self._positions.owe(positions)
+        with translated(self._place):
+            self._store()
+
+    def held(self) -> frozenset[int]:
+        """The partitions that this member reads now; none before it has joined."""
+        return self._positions.held
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        # Leaving is a courtesy: a group that is not told finds out within SESSION_TIMEOUT_MS.
+        with contextlib.suppress(QueueError), translated(self._place):
+            self._client.close(autocommit=False, timeout_ms=CLOSE_S * 1_000)
+
+    def gained(self, partitions: Iterable[int]) -> None:
+        """For the listener, inside a call of the client."""
+        partitions = sorted(partitions)
+        self._forget(partitions)
+        self._positions.gained(partitions)
+        _log.info("partitions.gained", topic=self._topic, group=self._group, partitions=partitions)
+
+    def gave_up(self, partitions: Iterable[int]) -> None:
+        """For the listener, inside a call of the client."""
+        partitions = sorted(partitions)
+        self._forget(partitions)
+        self._positions.gave_up(partitions)
+        _log.info("partitions.given_up", topic=self._topic, group=self._group, partitions=partitions)
+
+    def _forget(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self._ahead.drop(partition)
+            self._delivered.pop(partition, None)
+            self._lost.pop(partition, None)
+
+    def _ask(self, limit: int, wait_s: float) -> None:
+        """Lets the client do what it has to, and takes in what it has fetched. limit: of messages of one partition
+        that may wait here before no more of it are asked for.
+        """
+        self._asked_s = time.monotonic()
+        with translated(self._place):
+            self._store()
+            self._choose(limit)
+            try:
+                fetched = self._fetch(wait_s)
+            except NoOffsetForPartitionError as error:
+                self._begin(error.args[0])
+                return
+            except OffsetOutOfRangeError as error:
+                for place, position in error.args[0].items():
+                    self._note_lost(place, position)
+                return
+            except LogTruncationError as error:
+                for place in error.divergent_offsets:
+                    self._note_lost(place, self._client.position(place, timeout_ms=REQUEST_S * 1_000))
+                return
+        for place, records in fetched.items():
+            self._ahead.add(
+                place.partition, [Message(place.partition, record.offset, record.value or b"") for record in records]
+            )
+
+    def _fetch(self, wait_s: float) -> Mapping[TopicPartition, list[Any]]:
+        """One poll of the client; while the group shares out its partitions, as many as it takes.
+
+        The client drops what a join has brought when the join ends between two polls, and joins again: polls that do
+        not wait would go on like this for ever, and every join disturbs the whole group.
+        """
+        deadline = time.monotonic() + JOIN_S
+        while True:
+            fetched: dict[TopicPartition, list[Any]] = self._client.poll(
+                timeout_ms=int(wait_s * 1_000), max_records=MAX_RECORDS
+            )
+            joined = self._client.group_metadata().state == MemberState.STABLE
+            if fetched or joined or time.monotonic() > deadline or self._queue_closed():
+                return fetched
+            wait_s = SLICE_S
+
+    def _choose(self, limit: int) -> None:
+        """Pauses the partitions of which enough is here: otherwise they would stand before the others."""
+        full = self._ahead.size >= MAX_AHEAD_BYTES
+        paused = self._client.paused()
+        for place in self._client.assignment():
+            enough = full or self._ahead.of(place.partition) >= limit
+            if enough and place not in paused:
+                self._client.pause(place)
+            elif not enough and place in paused:
+                self._client.resume(place)
+
+    def _begin(self, places: Iterable[TopicPartition]) -> None:
+        """The group was never there: it begins at the earliest message, and it is stored that it does."""
+        places = list(places)
+        for place, earliest in self._client.beginning_offsets(places, timeout_ms=REQUEST_S * 1_000).items():
+            self._client.seek(place, earliest)
+            self._positions.learned(place.partition, None)
+            self._positions.owe({place.partition: earliest})
+        self._store()
+
+    def _note_lost(self, place: TopicPartition, position: int) -> None:
+        earliest = self._client.beginning_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
+        end = self._client.end_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
+        if position < earliest:
+            kept = f"the earliest that is kept is {earliest}"
+        else:
+            kept = f"the log ends at {end}: the brokers lost what was there, or the topic was made anew"
+        self._lost[place.partition] = f"{self._topic}/{place.partition}: {self._group} wants offset {position}, {kept}"
+
+    def _check(self, positions: Mapping[int, int]) -> None:
+        """Raises ValueError for positions that nobody can have reached."""
+        beyond = []
+        for partition, position in positions.items():
+            check_partition(self._topic, partition, self._partitions)
+            if not 0 <= position <= self._delivered.get(partition, -1):
+                beyond.append(TopicPartition(self._name, partition))
+        if beyond:
+            with translated(self._place):
+                ends = self._client.end_offsets(beyond, timeout_ms=REQUEST_S * 1_000)
+            for place in beyond:
+                check_position(self._topic, place.partition, positions[place.partition], ends[place])
+
+    def _store(self) -> None:
+        """Stores what is owed, where the group lets this member."""
+        try:
+            for partition in self._positions.unknown():
+                place = TopicPartition(self._name, partition)
+                self._positions.learned(partition, self._client.committed(place, timeout_ms=REQUEST_S * 1_000))
+            due = self._positions.due()
+            if due:
+                self._client.commit(
+                    {
+                        TopicPartition(self._name, partition): OffsetAndMetadata(position)
+                        for partition, position in due.items()
+                    },
+                    timeout_ms=REQUEST_S * 1_000,
+                )
+        except REBALANCED as error:
+            _log.info("positions.later", topic=self._topic, group=self._group, reason=type(error).__name__)
+            return
+        self._positions.stored(due)
+
+    def _refuse_closed(self) -> None:
+        if self._closed or self._queue_closed():
+            raise QueueError(f"{self._place}: a consumer of {self._group} was used after it was closed")
+
+
+class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
+    """Tells a consumer what it holds. Called by the client's thread while `poll` waits for it; it must not block."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        # Eager protocols name what stays as well; this one names what is new.
+        self._consumer.gained(place.partition for place in assigned)
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._consumer.gave_up(place.partition for place in revoked)
+
+    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self._consumer.gave_up(place.partition for place in lost)

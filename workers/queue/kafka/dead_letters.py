@@ -1,0 +1,210 @@
+"""Dead letters in a topic of their own, `feed.dead`: one partition, kept for ever.
+
+A letter is a record: its value is the message, its headers say the rest, its key names what was buried, and its id is
+its offset + 1. To drop a letter is to append a record of the same key without a value. What stands before the first
+letter that is left is deleted; between letters, dropped ones keep their space.
+
+Every process keeps the ids in memory and reads on from where it was before each call. Two processes that bury the same
+message at the same moment may store it twice; the first one counts, in every process. It is made for thousands of
+letters, not for millions: somebody shall read them.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any, Final
+
+import kafka
+import structlog
+from kafka.errors import KafkaError
+from kafka.structs import TopicPartition
+
+from workers.queue.checks import check_limit
+from workers.queue.kafka.address import Address
+from workers.queue.kafka.errors import describe, translated
+from workers.queue.kafka.queue import REQUEST_MS, connect, producer
+from workers.queue.port import TOPICS, DeadLetter, QueueError, QueueUnavailableError, Topic
+
+_log = structlog.get_logger()
+
+DEAD: Final = "feed.dead"
+MAX_RECORD_BYTES: Final = 1_200_000
+"""The largest record of the topic: a message of MAX_MESSAGE_BYTES and what is said about it."""
+MAX_DETAIL_CHARS: Final = 20_000
+"""Longer details lose their middle."""
+
+
+class KafkaDeadLetters:
+    """Dead letters in a topic. Thread-safe; one call at a time."""
+
+    def __init__(self, address: Address, client: kafka.KafkaConsumer, sender: kafka.KafkaProducer) -> None:
+        """For `open`."""
+        self._address = address
+        self._place = TopicPartition(address.named(DEAD), 0)
+        self._client = client
+        self._sender = sender
+        self._lock = threading.Lock()
+        self._next = 0  # the first offset that was not read yet
+        self._keys: dict[int, bytes] = {}  # of the letters that are there, by id, ascending
+        self._ids: dict[bytes, int] = {}
+        self._closed = False
+
+    @classmethod
+    def open(cls, address: Address) -> "KafkaDeadLetters":
+        """The dead letters at an address.
+
+        Raises:
+            QueueUnavailableError: no broker answers, or the topic is missing.
+        """
+        with translated(str(address)):
+            client = kafka.KafkaConsumer(
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                allow_auto_create_topics=False,
+                max_partition_fetch_bytes=2 * MAX_RECORD_BYTES,
+                bootstrap_timeout_ms=REQUEST_MS,
+                metrics_enabled=False,
+                **address.options(),
+            )
+            try:
+                _check_there(address, client.partitions_for_topic(address.named(DEAD)))
+                client.assign([TopicPartition(address.named(DEAD), 0)])
+                sender = producer(address, MAX_RECORD_BYTES)
+            except BaseException:
+                client.close()
+                raise
+        return cls(address, client, sender)
+
+    def bury(self, topic: Topic, group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
+        key = _key(topic, group, value)
+        headers = {"topic": topic, "group": group, "reason": reason, "detail": _cut(detail), "died_ms": str(died_ms)}
+        with self._calling():
+            if key not in self._ids:
+                self._send(key, value, headers)
+
+    def letters(self, after: int, limit: int) -> list[DeadLetter]:
+        check_limit(limit)
+        with self._calling():
+            wanted = [letter_id for letter_id in self._keys if letter_id > after][:limit]
+            if not wanted:
+                return []
+            chosen = set(wanted)
+            records = self._records(wanted[0] - 1, wanted[-1])
+            return [_letter(record) for record in records if record.offset + 1 in chosen]
+
+    def letter(self, letter_id: int) -> DeadLetter | None:
+        with self._calling():
+            if letter_id not in self._keys:
+                return None
+            return next((_letter(record) for record in self._records(letter_id - 1, letter_id)), None)
+
+    def count(self) -> int:
+        with self._calling():
+            return len(self._keys)
+
+    def drop(self, letter_id: int) -> bool:
+        with self._calling():
+            key = self._keys.get(letter_id)
+            if key is None:
+                return False
+            self._send(key, None, {})
+            self._catch_up()
+            front = min(self._keys, default=self._next + 1) - 1
+        self._delete_before(front)
+        return True
+
+    def close(self) -> None:
+        """Doing it twice is fine; any other use afterwards raises QueueError."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                with translated(str(self._address)):
+                    self._sender.close(timeout=REQUEST_MS / 1_000)
+            except QueueError as error:
+                _log.warning("dead_letters.close", error=str(error))
+            self._client.close(autocommit=False)
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        """One call at a time, begun with a look at what is new."""
+        with self._lock, translated(f"{self._address}: {DEAD}"):
+            if self._closed:
+                raise QueueError(f"{self._address}: dead letters were used after they were closed")
+            self._catch_up()
+            yield
+
+    def _send(self, key: bytes, value: bytes | None, headers: dict[str, str]) -> None:
+        encoded = [(name, text.encode("utf-8", "backslashreplace")) for name, text in headers.items()]
+        sent = self._sender.send(self._place.topic, value=value, key=key, headers=encoded, partition=0)
+        self._sender.flush(timeout=2 * REQUEST_MS / 1_000)
+        sent.get(timeout=2 * REQUEST_MS / 1_000)
+
+    def _catch_up(self) -> None:
+        """Reads what was buried and dropped since the last call, here and elsewhere."""
+        begin = self._client.beginning_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
+        end = self._client.end_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
+        for letter_id in [letter_id for letter_id in self._keys if letter_id <= begin]:
+            del self._ids[self._keys.pop(letter_id)]
+        for record in self._records(max(self._next, begin), end):
+            if record.value is None:
+                self._keys.pop(self._ids.pop(record.key, 0), None)
+            elif record.key not in self._ids:
+                self._ids[record.key] = record.offset + 1
+                self._keys[record.offset + 1] = record.key
+            self._next = record.offset + 1
+        self._next = max(self._next, end)
+
+    def _records(self, start: int, end: int) -> Iterator[Any]:
+        """The records from one offset up to another."""
+        if start >= end:
+            return
+        self._client.seek(self._place, start)
+        deadline = time.monotonic() + REQUEST_MS / 1_000
+        while self._client.position(self._place, timeout_ms=REQUEST_MS) < end:
+            if time.monotonic() > deadline:
+                raise QueueUnavailableError(f"{self._address}: {DEAD}: nothing came within {REQUEST_MS} ms")
+            for record in self._client.poll(timeout_ms=200).get(self._place, ()):
+                deadline = time.monotonic() + REQUEST_MS / 1_000
+                if record.offset < end:
+                    yield record
+
+    def _delete_before(self, offset: int) -> None:
+        """Frees the space of the letters before the first that is left. Without the permission nothing is lost."""
+        try:
+            admin = connect(self._address)
+            try:
+                admin.delete_records({self._place: offset}, timeout_ms=REQUEST_MS)
+            finally:
+                admin.close()
+        except (KafkaError, QueueError) as error:
+            _log.warning("dead_letters.not_deleted", error=describe(error))
+
+
+def _check_there(address: Address, partitions: set[int]) -> None:
+    if not partitions:
+        name = address.named(DEAD)
+        raise QueueUnavailableError(f"{address}: no topic {name}; make it first (feedctl topics apply)")
+
+
+def _key(topic: Topic, group: str, value: bytes) -> bytes:
+    return sha256(f"{topic}\0{group}\0".encode() + value).digest()
+
+
+def _cut(detail: str) -> str:
+    if len(detail) <= MAX_DETAIL_CHARS:
+        return detail
+    half = MAX_DETAIL_CHARS // 2
+    return f"{detail[:half]}\n... {len(detail) - 2 * half} characters ...\n{detail[-half:]}"
+
+
+def _letter(record: Any) -> DeadLetter:
+    said = {name: text.decode("utf-8") for name, text in record.headers}
+    topic = next(topic for topic in TOPICS if topic == said["topic"])
+    return DeadLetter(
+        record.offset + 1, topic, said["group"], said["reason"], said["detail"], int(said["died_ms"]), record.value
+    )

@@ -1,0 +1,57 @@
+"""What kafka-python raises, by what the caller of the port should do."""
+
+import contextlib
+from collections.abc import Iterator
+
+from kafka.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    IllegalStateError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    RebalanceInProgressError,
+    RecordListTooLargeError,
+    UnknownMemberIdError,
+)
+
+from workers.queue.port import MessageRefusedError, QueueError, QueueUnavailableError
+
+REBALANCED = (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+"""A commit that comes too late or too early: the group is sharing out its partitions anew. Nothing is lost by it: what
+was not committed comes again, to this member or to another.
+"""
+
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+
+
+@contextlib.contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Turns what kafka-python and the network raise into the port's own errors; the port's own pass through.
+
+    Wrong credentials and missing permissions are "not now" too: they end when somebody grants them, and a worker that
+    waits meanwhile loses nothing.
+    """
+    try:
+        yield
+    except QueueError:
+        raise
+    except _TOO_LARGE as error:
+        raise MessageRefusedError(f"{place}: {describe(error)}") from error
+    except IllegalStateError as error:
+        raise QueueError(f"{place}: used after it was closed: {describe(error)}") from error
+    except (KafkaError, OSError) as error:
+        raise QueueUnavailableError(f"{place}: {describe(error)}") from error
+
+
+def describe(error: Exception) -> str:
+    """An error in one line; kafka-python's often have a name and nothing else."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return text if name in text else f"{name}: {text}" if text else name

@@ -1,0 +1,65 @@
+"""What a member of a group holds, and which positions it still has to store: bookkeeping without a network."""
+
+from collections.abc import Iterable, Mapping
+
+
+class Positions:
+    """The positions that a caller has promised, until the group has them.
+
+    Only those of partitions that this member holds are stored: another member may have gone on from an earlier one,
+    and what this one has done comes again there. No stored position ever goes back: of a partition that is new
+    here, the stored one must be learned before anything is stored.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[int, int | None] = {}  # by partition that is held; None until it is learned
+        self._owed: dict[int, int] = {}
+
+    @property
+    def held(self) -> frozenset[int]:
+        return frozenset(self._stored)
+
+    def gained(self, partitions: Iterable[int]) -> None:
+        """This member holds them from now on. Of one that went away and came back, nothing is known any more."""
+        for partition in partitions:
+            self._stored[partition] = None
+            self._owed.pop(partition, None)
+
+    def gave_up(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self._stored.pop(partition, None)
+            self._owed.pop(partition, None)
+
+    def owe(self, positions: Mapping[int, int]) -> None:
+        """Everything before these positions is done. Those of partitions that are not held are dropped."""
+        for partition, position in positions.items():
+            if partition in self._stored:
+                self._owed[partition] = max(position, self._owed.get(partition, 0))
+
+    def unknown(self) -> list[int]:
+        """The partitions whose stored position must be learned before `due` is stored."""
+        return [partition for partition in self._owed if self._stored[partition] is None]
+
+    def learned(self, partition: int, stored: int | None) -> None:
+        """What the group has stored; None where there is nothing yet."""
+        if partition in self._stored:
+            self._stored[partition] = -1 if stored is None else stored
+
+    def due(self) -> dict[int, int]:
+        """What is to be stored now."""
+        due = {}
+        for partition, position in self._owed.items():
+            stored = self._stored[partition]
+            if stored is not None and position > stored:
+                due[partition] = position
+        return due
+
+    def stored(self, positions: Mapping[int, int]) -> None:
+        """These are stored. What was given up meanwhile is nobody's business here any more."""
+        for partition, position in positions.items():
+            if partition in self._stored:
+                self._stored[partition] = position
+        for partition, owed in list(self._owed.items()):
+            known = self._stored[partition]
+            if known is not None and owed <= known:
+                del self._owed[partition]

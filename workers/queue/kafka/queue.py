@@ -1,0 +1,320 @@
+"""Both topics on Kafka: an idempotent producer that waits for every acknowledgement, and the groups' positions."""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import kafka
+from kafka.admin import OffsetSpec
+from kafka.errors import (
+    IllegalGenerationError,
+    KafkaError,
+    NoError,
+    RebalanceInProgressError,
+    RetriableError,
+    UnknownMemberIdError,
+    for_code,
+)
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from workers.queue.checks import check_partition, refuse_oversized
+from workers.queue.kafka.address import Address
+from workers.queue.kafka.consumer import KafkaConsumer
+from workers.queue.kafka.errors import describe, translated
+from workers.queue.port import TOPICS, GroupBusyError, QueueError, QueueUnavailableError, Topic
+
+REQUEST_MS: Final = 10_000
+DELIVERY_MS: Final = 20_000
+"""How long a message is tried before `publish` gives up."""
+BATCH_BYTES: Final = 131_072
+"""A publish call goes to one partition after the other, about this much to each: large batches are cheap ones."""
+
+RETRY_S: Final = 0.1
+
+_LIVE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
+
+
+class KafkaQueue:
+    """Both topics. Several queues may be open on one cluster, in one process or in many.
+
+    The number of partitions is read when it is opened: after partitions were added, every worker is started again.
+    """
+
+    def __init__(self, address: Address, admin: kafka.KafkaAdminClient, partitions: Mapping[Topic, int]) -> None:
+        """For `open`."""
+        self._address = address
+        self._admin = admin
+        self._partitions = partitions
+        self._turns = itertools.count()
+        self._lock = threading.Lock()
+        self._producer: kafka.KafkaProducer | None = None
+        self._retired: list[kafka.KafkaProducer] = []
+        self._version: object = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, address: Address) -> "KafkaQueue":
+        """The queue at an address.
+
+        Raises:
+            QueueUnavailableError: no broker answers, or a topic is missing.
+        """
+        admin = connect(address)
+        try:
+            with translated(str(address)):
+                partitions: dict[Topic, int] = {topic: _count(address, admin, topic) for topic in TOPICS}
+        except BaseException:
+            admin.close()
+            raise
+        return cls(address, admin, partitions)
+
+    def partitions(self, topic: Topic) -> int:
+        return self._partitions[topic]
+
+    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        """The port's: every message is acknowledged by all in-sync replicas when it returns."""
+        self._refuse_closed()
+        if partition is not None:
+            check_partition(topic, partition, self._partitions[topic])
+        if not values:
+            return
+        refuse_oversized(topic, values)
+        name = self._address.named(topic)
+        producer = self._open_producer()
+        try:
+            with translated(f"{self._address}: {topic}"):
+                sent = [
+                    producer.send(name, value=value, partition=target)
+                    for value, target in zip(values, self._targets(topic, values, partition), strict=True)
+                ]
+                producer.flush(timeout=2 * DELIVERY_MS / 1_000)
+                for future in sent:
+                    future.get(timeout=0)
+        except QueueError:
+            self._give_up(producer)
+            raise
+
+    def consumer(self, topic: Topic, group: str) -> KafkaConsumer:
+        self._refuse_closed()
+        with translated(f"{self._address}: {topic}"):
+            self._register(topic, group)
+            return KafkaConsumer(self._address, topic, group, self._partitions[topic], lambda: self._closed)
+
+    def lag(self, topic: Topic, group: str) -> int:
+        with self._calling(topic):
+            # Positions first: what is committed between the two calls makes the lag too large, never too small.
+            positions = self._committed(topic, group)
+            ends = self._offsets(topic, OffsetSpec.LATEST)
+            begins = self._offsets(topic, OffsetSpec.EARLIEST) if None in positions.values() else {}
+        return sum(
+            max(0, ends[place] - (begins[place] if position is None else position))
+            for place, position in positions.items()
+        )
+
+    def lost(self, topic: Topic, group: str) -> int:
+        with self._calling(topic):
+            return sum(_passed_over(position, earliest, end) for position, earliest, end in self._lost(topic, group))
+
+    def reset(self, topic: Topic, group: str) -> int:
+        """The port's; refused while the group has any live member."""
+        with self._calling(topic):
+            self._refuse_live(topic, group)
+            passed = 0
+            positions = {}
+            for place, (position, earliest, end) in self._where_lost(topic, group).items():
+                positions[place] = OffsetAndMetadata(earliest)
+                passed += _passed_over(position, earliest, end)
+            if positions and not self._alter(topic, group, positions):
+                raise self._busy(topic, group)
+        return passed
+
+    def expire(self, before_ms: int) -> int:  # noqa: ARG002 - the port's
+        """Nothing: the brokers drop what is past the topic's retention."""
+        self._refuse_closed()
+        return 0
+
+    def close(self) -> None:
+        """Consumers raise QueueError from now on; each still closes itself."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            producers, self._producer, self._retired = [self._producer, *self._retired], None, []
+        for one in producers:
+            with contextlib.suppress(KafkaError):
+                if one is not None:
+                    one.close(timeout=REQUEST_MS / 1_000)
+        self._admin.close()
+
+    @contextlib.contextmanager
+    def _calling(self, topic: Topic) -> Iterator[None]:
+        self._refuse_closed()
+        with translated(f"{self._address}: {topic}"):
+            yield
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise QueueError(f"{self._address}: used after it was closed")
+
+    def _targets(self, topic: Topic, values: Sequence[bytes], partition: int | None) -> Iterator[int]:
+        """The partition of each message of a call."""
+        if partition is not None:
+            yield from itertools.repeat(partition, len(values))
+            return
+        count = self._partitions[topic]
+        target = next(self._turns) % count
+        room = BATCH_BYTES
+        for value in values:
+            if room <= 0:
+                target = next(self._turns) % count
+                room = BATCH_BYTES
+            room -= len(value)
+            yield target
+
+    def _open_producer(self) -> kafka.KafkaProducer:
+        with self._lock:
+            self._refuse_closed()
+            if self._producer is None:
+                with translated(str(self._address)):
+                    self._producer = producer(self._address, api_version=self._version)
+                # A client that knows the brokers' version asks nobody when it is made: in an outage that would fail,
+                # again and again, and leave a thread behind each time.
+                self._version = self._producer.config["api_version"]
+            return self._producer
+
+    def _give_up(self, producer: kafka.KafkaProducer) -> None:
+        """The next call opens a new one: one that has failed may refuse everything after it."""
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
+                self._retired.append(producer)
+            retired, self._retired = self._retired, []
+        for one in retired:
+            try:
+                one.close(timeout=1)
+            except KafkaError:  # others still wait for what they gave to it
+                with self._lock:
+                    self._retired.append(one)
+
+    def _places(self, topic: Topic) -> list[TopicPartition]:
+        name = self._address.named(topic)
+        return [TopicPartition(name, partition) for partition in range(self._partitions[topic])]
+
+    def _offsets(self, topic: Topic, which: OffsetSpec) -> dict[TopicPartition, int]:
+        places = dict.fromkeys(self._places(topic), which)
+        found = _patiently(lambda: self._admin.list_partition_offsets(places))
+        return {place: at.offset for place, at in found.items()}
+
+    def _committed(self, topic: Topic, group: str) -> dict[TopicPartition, int | None]:
+        """The group's position in each partition; None where it never was."""
+        places = self._places(topic)
+        named = self._address.group(topic, group)
+        found = _patiently(lambda: self._admin.list_group_offsets({named: places}))[named]
+        return {place: found[place].offset if place in found and found[place].offset >= 0 else None for place in places}
+
+    def _where_lost(self, topic: Topic, group: str) -> dict[TopicPartition, tuple[int, int, int]]:
+        """Position, earliest offset and end of each partition where the position points at nothing."""
+        positions = self._committed(topic, group)
+        earliest = self._offsets(topic, OffsetSpec.EARLIEST)
+        ends = self._offsets(topic, OffsetSpec.LATEST)
+        return {
+            place: (position, earliest[place], ends[place])
+            for place, position in positions.items()
+            if position is not None and not earliest[place] <= position <= ends[place]
+        }
+
+    def _lost(self, topic: Topic, group: str) -> Iterable[tuple[int, int, int]]:
+        return self._where_lost(topic, group).values()
+
+    def _register(self, topic: Topic, group: str) -> None:
+        """Stores the earliest position wherever the group was never there, so that what retention takes from it is
+        noticed. Live members of the group do the same for themselves when they are given a partition.
+        """
+        new = [place for place, position in self._committed(topic, group).items() if position is None]
+        if new:
+            earliest = self._offsets(topic, OffsetSpec.EARLIEST)
+            self._alter(topic, group, {place: OffsetAndMetadata(earliest[place]) for place in new})
+
+    def _alter(self, topic: Topic, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Stores positions of a group that has no live member; False where it has."""
+        named = self._address.group(topic, group)
+        results = _patiently(lambda: self._admin.alter_group_offsets(named, dict(positions)))
+        errors = {error for error in results.values() if error is not NoError}
+        if errors & set(_LIVE):
+            return False
+        for error in errors:
+            raise error
+        return True
+
+    def _refuse_live(self, topic: Topic, group: str) -> None:
+        named = self._address.group(topic, group)
+        found = _patiently(lambda: self._admin.describe_groups([named]))[named]
+        if found["members"]:
+            raise self._busy(topic, group)
+
+    def _busy(self, topic: Topic, group: str) -> GroupBusyError:
+        return GroupBusyError(f"{self._address}: {topic} has a live consumer of {group}; close it first")
+
+
+def connect(address: Address) -> kafka.KafkaAdminClient:
+    """A client for what is neither publishing nor reading; its caller closes it. Thread-safe.
+
+    Raises:
+        QueueUnavailableError: no broker answers.
+    """
+    with translated(str(address)):
+        return kafka.KafkaAdminClient(
+            bootstrap_timeout_ms=REQUEST_MS, request_timeout_ms=REQUEST_MS, **address.options()
+        )
+
+
+def producer(address: Address, max_request_size: int = 1_048_576, api_version: object = None) -> kafka.KafkaProducer:
+    """An idempotent producer; raises what kafka-python raises. api_version: the brokers', where it is known."""
+    return kafka.KafkaProducer(
+        enable_idempotence=True,
+        acks="all",
+        batch_size=BATCH_BYTES,
+        # `publish` flushes when it has handed over all of a call: until then batches may fill.
+        linger_ms=1_000,
+        max_request_size=max_request_size,
+        api_version=api_version,
+        max_block_ms=REQUEST_MS,
+        request_timeout_ms=REQUEST_MS,
+        delivery_timeout_ms=DELIVERY_MS,
+        bootstrap_timeout_ms=REQUEST_MS,
+        allow_auto_create_topics=False,
+        metrics_enabled=False,
+        **address.options(),
+    )
+
+
+def _count(address: Address, admin: kafka.KafkaAdminClient, topic: str) -> int:
+    """How many partitions a topic has. Raises QueueUnavailableError where there is none."""
+    name = address.named(topic)
+    (found,) = admin.describe_topics([name])
+    if found["error_code"]:
+        error = for_code(found["error_code"])()
+        raise QueueUnavailableError(
+            f"{address}: no topic {name}; make it first (feedctl topics apply): {describe(error)}"
+        )
+    return len(found["partitions"])
+
+
+def _patiently(call: Callable[[], Any]) -> Any:
+    """Brokers that have just started, or have just taken over a group, ask their clients to come back."""
+    deadline = time.monotonic() + REQUEST_MS / 1_000
+    while True:
+        try:
+            return call()
+        except RetriableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
+
+
+def _passed_over(position: int, earliest: int, end: int) -> int:
+    """How many messages are gone for a position that points at nothing."""
+    return earliest - position if position < earliest else position - end

@@ -1,0 +1,208 @@
+"""The topics of a Kafka queue: made by `apply`, held against their definition by `differences`.
+
+Nothing here deletes anything, and partitions are never taken away. Retention is held against rule 8: what a group has
+not read in time must still be there when its age is counted, so the topics keep longer than `action_age`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import kafka
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+
+from workers.queue.kafka.address import Address
+from workers.queue.kafka.dead_letters import DEAD, MAX_RECORD_BYTES
+from workers.queue.kafka.errors import translated
+from workers.queue.kafka.queue import connect
+from workers.queue.port import MAX_MESSAGE_BYTES, TOPICS, QueueUnavailableError
+
+RETENTION_FACTOR: Final = 2
+"""The topics keep messages this many times as long as an action may be under way: time to bring back what is down."""
+
+OFFSETS_RETENTION_MIN: Final = 90 * 24 * 60
+"""The least that brokers should remember the positions of a group whose members are all gone. A group that is forgotten
+is taken for a new one: it begins at the earliest message, whatever it has missed (rule 8).
+"""
+
+_RECORD_OVERHEAD_BYTES = 48_576
+_FOREVER = -1
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a topic must be. config: by the names that Kafka gives them; retention_ms_min: -1 for ever."""
+
+    name: str
+    partitions: int
+    replication: int
+    retention_ms_min: int
+    config: Mapping[str, str]
+
+
+class Difference(NamedTuple):
+    """What is not as it must be. what: `missing`, `partitions`, `replication` or the name of a setting.
+    fixable: `apply` does it; the rest is for whoever runs the brokers.
+    """
+
+    topic: str
+    what: str
+    expected: str
+    found: str
+    fixable: bool
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.what}: expected {self.expected}, found {self.found}"
+
+
+def definitions(address: Address, *, partitions: int, replication: int, action_age_ms: int) -> list[Definition]:
+    """What the topics must be. Raises ValueError for numbers that make no sense."""
+    for name, value in (("partitions", partitions), ("replication", replication), ("action_age_ms", action_age_ms)):
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+    common = {
+        "cleanup.policy": "delete",
+        # Retention counts by the brokers' clock: no other machine's can shorten it.
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": str(max(1, replication - 1)),
+        "unclean.leader.election.enable": "false",
+    }
+    retention_ms = RETENTION_FACTOR * action_age_ms
+    queue = common | {
+        "max.message.bytes": str(MAX_MESSAGE_BYTES + _RECORD_OVERHEAD_BYTES),
+        "retention.ms": str(retention_ms),
+        "retention.bytes": "-1",
+    }
+    dead = common | {
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+        "retention.ms": str(_FOREVER),
+        "retention.bytes": "-1",
+    }
+    return [
+        *(Definition(address.named(topic), partitions, replication, action_age_ms + 1, queue) for topic in TOPICS),
+        Definition(address.named(DEAD), 1, replication, _FOREVER, dead),
+    ]
+
+
+def differences(address: Address, wanted: list[Definition]) -> list[Difference]:
+    """Everything that is not as it must be; empty where workers may start.
+
+    A retention that is longer than asked for is none: only one that rule 8 forbids.
+
+    Raises:
+        QueueUnavailableError: no broker answers, or it refuses.
+    """
+    admin = connect(address)
+    try:
+        with translated(str(address)):
+            return [*_topic_differences(admin, wanted), *_broker_differences(admin)]
+    finally:
+        admin.close()
+
+
+def apply(address: Address, wanted: list[Definition]) -> list[Difference]:
+    """Makes what is missing, adds partitions, changes settings; returns what is left to somebody else.
+
+    Raises:
+        QueueUnavailableError: later; some may have been done. Doing it again is fine.
+    """
+    admin = connect(address)
+    try:
+        with translated(str(address)):
+            found = _topic_differences(admin, wanted)
+            missing = {difference.topic for difference in found if difference.what == "missing"}
+            for topic in wanted:
+                if topic.name in missing:
+                    _create(admin, topic)
+                else:
+                    _change(admin, topic, [difference for difference in found if difference.topic == topic.name])
+    finally:
+        admin.close()
+    return differences(address, wanted)
+
+
+def _create(admin: kafka.KafkaAdminClient, topic: Definition) -> None:
+    try:
+        admin.create_topics(
+            {
+                topic.name: {
+                    "num_partitions": topic.partitions,
+                    "replication_factor": topic.replication,
+                    "configs": dict(topic.config),
+                }
+            },
+            wait_for_metadata=True,
+        )
+    except TopicAlreadyExistsError:
+        return  # somebody else made it just now
+
+
+def _change(admin: kafka.KafkaAdminClient, topic: Definition, found: list[Difference]) -> None:
+    fixable = {difference.what for difference in found if difference.fixable}
+    if "partitions" in fixable:
+        admin.create_partitions({topic.name: topic.partitions})
+    settings = {name: topic.config[name] for name in fixable if name in topic.config}
+    if settings:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic.name, settings)])
+
+
+def _topic_differences(admin: kafka.KafkaAdminClient, wanted: list[Definition]) -> list[Difference]:
+    found = {topic["name"]: topic for topic in admin.describe_topics([topic.name for topic in wanted])}
+    there = [topic for topic in wanted if _is_there(found[topic.name])]
+    settings = _settings(admin, ConfigResourceType.TOPIC, [topic.name for topic in there])
+    differences = [Difference(topic.name, "missing", "a topic", "none", True) for topic in wanted if topic not in there]
+    for topic in there:
+        differences += _compare(topic, found[topic.name]["partitions"], settings[topic.name])
+    return differences
+
+
+def _is_there(topic: Mapping[str, Any]) -> bool:
+    error = for_code(topic["error_code"])
+    if error is UnknownTopicOrPartitionError:
+        return False
+    if error is not NoError:
+        raise error(topic["name"])
+    return True
+
+
+def _compare(topic: Definition, partitions: list[Mapping[str, Any]], found: Mapping[str, str]) -> Iterator[Difference]:
+    if len(partitions) != topic.partitions:
+        # More of them cannot be taken away; the definition must say what is there.
+        fixable = len(partitions) < topic.partitions
+        yield Difference(topic.name, "partitions", str(topic.partitions), str(len(partitions)), fixable)
+    replication = min(len(partition["replica_nodes"]) for partition in partitions)
+    if replication < topic.replication:
+        yield Difference(topic.name, "replication", str(topic.replication), str(replication), False)
+    for name, expected in topic.config.items():
+        value = found.get(name, "")
+        if name == "retention.ms" and _keeps_long_enough(int(value), topic.retention_ms_min):
+            continue
+        if value != expected:
+            yield Difference(topic.name, name, expected, value or "nothing", True)
+
+
+def _keeps_long_enough(retention_ms: int, least_ms: int) -> bool:
+    return retention_ms == _FOREVER or (least_ms != _FOREVER and retention_ms >= least_ms)
+
+
+def _broker_differences(admin: kafka.KafkaAdminClient) -> Iterator[Difference]:
+    """Settings of the brokers themselves, which no client may change."""
+    name = "offsets.retention.minutes"
+    brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
+    for broker, found in _settings(admin, ConfigResourceType.BROKER, brokers).items():
+        if int(found.get(name, OFFSETS_RETENTION_MIN)) < OFFSETS_RETENTION_MIN:
+            yield Difference(f"broker {broker}", name, f"at least {OFFSETS_RETENTION_MIN}", found[name], False)
+
+
+def _settings(admin: kafka.KafkaAdminClient, kind: ConfigResourceType, names: list[str]) -> dict[str, dict[str, str]]:
+    if not names:
+        return {}
+    described = admin.describe_configs([ConfigResource(kind, name) for name in names], config_filter="all")
+    found = described.get(kind.name.lower(), {})
+    if set(found) < set(names):
+        raise QueueUnavailableError(f"no settings of {kind.name.lower()} {', '.join(set(names) - set(found))}")
+    return {
+        name: {key: setting["value"] for key, setting in found[name].items() if setting["value"] is not None}
+        for name in names
+    }
