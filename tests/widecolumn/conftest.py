@@ -1,5 +1,6 @@
 """Every test of the port runs against every adapter."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from feedstore.widecolumn import Table, WideColumnStore
 
 @pytest.fixture(params=ADAPTERS)
 def adapter(request: pytest.FixtureRequest) -> Adapter:
-    return ADAPTERS[request.param]
+    chosen = ADAPTERS[request.param]
+    if chosen.variable is not None and chosen.variable not in os.environ:
+        pytest.skip(f"{chosen.variable} does not say where one is")
+    return chosen
 
 
 @pytest.fixture
@@ -30,3 +34,11 @@ def open_store(adapter: Adapter, tmp_path: Path) -> Iterator[Callable[[Table], W
 @pytest.fixture
 def store(open_store: Callable[[Table], WideColumnStore]) -> WideColumnStore:
     return open_store(TABLE)
+
+
+@pytest.fixture
+def swept_store(adapter: Adapter, store: WideColumnStore) -> WideColumnStore:
+    """A store whose sweeps can be looked at."""
+    if not adapter.sweeps:
+        pytest.skip("sweeps when it likes")
+    return store
