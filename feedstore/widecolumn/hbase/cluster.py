@@ -38,8 +38,8 @@ class HBaseCluster:
 
         Raises:
             ValueError: the url, or two tables of one name.
+            UnsafeTableError: checked, and a table is defined so that it would break the port's promises.
             UnavailableError: checked, and the cluster does not answer, or a table is missing.
-            RefusedError: checked, and a table is defined so that it would break the port's promises.
         """
         if len({table.name for table in tables}) != len(tables):
             raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from thriftpy2.protocol import TCyBinaryProtocol
+from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TCyBufferedTransport
 
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
@@ -23,3 +24,9 @@ def shown(message: object) -> str:
     text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
     first = text.partition("\n")[0]
     return first if len(first) <= MESSAGE_MAX else first[: MESSAGE_MAX - 3] + "..."
+
+
+def unexpected(error: TApplicationException, kind: str) -> str:
+    """What a gateway says that could not make sense of a call, or broke down over it."""
+    hint = f"; is it a {kind} gateway?" if error.type == TApplicationException.UNKNOWN_METHOD else ""
+    return shown(error) + hint

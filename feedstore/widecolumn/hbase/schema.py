@@ -15,6 +15,14 @@ from feedstore.widecolumn.port import RefusedError, Table, UnavailableError
 PURGE = "hbase.hstore.time.to.purge.deletes"
 
 
+class UnsafeTableError(UnavailableError):
+    """A table is defined so that the rules would not hold: nothing is written until somebody has changed it.
+
+    Unavailable, and not refused: the mutations are good, and will be taken by a table that is as it must be. A process
+    that meets this when it starts should not go on.
+    """
+
+
 @dataclass(frozen=True)
 class Difference:
     """One setting of a table that is not what it must be.
@@ -108,14 +116,14 @@ def refuse_unsafe(tables: Tables, opened: Sequence[Table]) -> None:
     """Refuses tables on which the rules would not hold.
 
     Raises:
+        UnsafeTableError: the message names each setting that is unsafe.
         UnavailableError: a table is missing, or the cluster does not answer.
-        RefusedError: a setting is unsafe; the message names each.
     """
     found = differences(tables, [definition(table) for table in opened])
     if missing := [each.table for each in found if each.setting == "the table"]:
         raise UnavailableError(f"no table {', '.join(missing)}; feedctl schema apply creates what is missing")
     if unsafe := [str(each) for each in found if each.is_unsafe]:
-        raise RefusedError("; ".join(unsafe))
+        raise UnsafeTableError("; ".join(unsafe))
 
 
 def _shadowing(wanted: Mapping[str, str], family_has: Mapping[str, str]) -> dict[str, str]:

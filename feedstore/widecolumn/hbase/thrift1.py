@@ -59,5 +59,5 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, IllegalArgument):
         return AnsweredError(codec.shown(error.message), may_retry=False)
     if isinstance(error, TApplicationException):
-        return AnsweredError(f"{codec.shown(error.message)}; is it a Thrift1 gateway?", may_retry=True)
+        return AnsweredError(codec.unexpected(error, "Thrift1"), may_retry=True)
     return error

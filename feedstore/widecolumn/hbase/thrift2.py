@@ -38,5 +38,5 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, structs.TIOError):
         return AnsweredError(codec.shown(error.message), may_retry=error.canRetry is not False)
     if isinstance(error, TApplicationException):
-        return AnsweredError(f"{error.message}; is it a Thrift2 gateway?", may_retry=True)
+        return AnsweredError(codec.unexpected(error, "Thrift2"), may_retry=True)
     return error
