@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from feedstore.widecolumn.hbase import thrift1, thrift2
+from feedstore.widecolumn.hbase.abreast import Abreast
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.schema import refuse_unsafe
@@ -30,7 +31,10 @@ class HBaseCluster:
             size,
         )
         self.administration = Tables(self._thrift2, addresses.namespace)
-        self._stores = {table.name: HBaseStore(table, addresses, self._thrift2, self._thrift1) for table in tables}
+        self._abreast = Abreast(size)
+        self._stores = {
+            table.name: HBaseStore(table, addresses, self._thrift2, self._thrift1, self._abreast) for table in tables
+        }
 
     @classmethod
     def open(cls, url: str, tables: Sequence[Table], *, check: bool) -> Self:
@@ -59,5 +63,6 @@ class HBaseCluster:
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
+        self._abreast.close()
         self._thrift2.close()
         self._thrift1.close()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
+from feedstore.widecolumn.hbase.abreast import Abreast
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after, requests
 from feedstore.widecolumn.hbase.gateways import Gateways
@@ -32,12 +33,14 @@ class HBaseStore:
         addresses: Addresses,
         thrift2: Gateways[Thrift2Connection],
         thrift1: Gateways[Thrift1Connection],
+        abreast: Abreast,
     ) -> None:
         self._table = table
         self._name = f"{addresses.namespace}:{table.name}".encode()
         self._addresses = addresses
         self._thrift2 = thrift2
         self._thrift1 = thrift1
+        self._abreast = abreast
         self._family = [structs.TColumn(FAMILY)]
         self._closed = False
 
@@ -48,8 +51,7 @@ class HBaseStore:
         """
         check_batch(self._table, batch)
         self._check_open()
-        for request in requests(structs, batch):
-            self._write(request)
+        self._abreast.run(self._write, requests(structs, batch))
 
     def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
         check_read(self._table, row, after, limit)
