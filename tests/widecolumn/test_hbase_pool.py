@@ -1,6 +1,7 @@
 """The pool, with connections that are only names."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -120,6 +121,22 @@ def test_a_gateway_that_is_down_is_asked_last_for_a_while(gateways: Gateways):
     gateways.down = set()
     gateways.now += DOWN_S + 0.1
     assert {pool.take(110).address for _ in range(2)} == {G1, G2}
+
+
+def test_a_gateway_that_keeps_failing_is_asked_less_and_less(gateways: Gateways):
+    pool = gateways.pool(G1, G2, size=100)
+    asked: list[float] = []
+    for _ in range(1_000):
+        lease = pool.take(gateways.now + 1)
+        if lease.address == G1:
+            asked.append(gateways.now)
+            pool.discard(lease)
+            pool.failed(G1)
+        else:
+            pool.give_back(lease)
+        gateways.now += 0.1
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert gaps == pytest.approx([1, 2, 4, 8, 16, 30, 30], abs=0.3)
 
 
 def test_a_failed_gateway_loses_its_idle_connections(gateways: Gateways):

@@ -10,8 +10,10 @@ from typing import Generic, Protocol, TypeVar
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.port import UnavailableError
 
-DOWN_S = 1.0
-"""How long a gateway that could not be reached is asked last."""
+DOWN_S, DOWN_S_MAX = 1.0, 30.0
+"""How long a gateway that failed is asked last: doubled by each failure in a row, because to ask one that hangs costs a
+call its share of the time.
+"""
 
 
 class Connection(Protocol):
@@ -47,7 +49,8 @@ class GatewayError(Exception):
 class Pool(Generic[C]):
     """At most `size` connections over all gateways. Thread-safe.
 
-    connect: opens one; raises OSError. Gateways take turns; one that failed goes to the end of the queue for `DOWN_S`.
+    connect: opens one; raises OSError. Gateways take turns; one that failed is asked only where no other is left, for
+    `DOWN_S` and longer.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Pool(Generic[C]):
         self._idle: dict[Address, deque[C]] = {address: deque() for address in addresses}
         self._turns = deque(self._idle)
         self._down_until = dict.fromkeys(self._idle, float("-inf"))
+        self._failures = dict.fromkeys(self._idle, 0)
         self._leased = 0
         self._closed = False
 
@@ -107,6 +111,7 @@ class Pool(Generic[C]):
                 lease.connection.close()
             else:
                 self._idle[lease.address].append(lease.connection)
+            self._failures[lease.address] = 0
             self._leased -= 1
             self._changed.notify()
 
@@ -118,7 +123,8 @@ class Pool(Generic[C]):
     def failed(self, address: Address) -> None:
         """Ask this gateway last for a while, and on new connections: the idle ones lead to the same dead end."""
         with self._changed:
-            self._down_until[address] = self._clock() + DOWN_S
+            self._down_until[address] = self._clock() + min(DOWN_S_MAX, DOWN_S * 2 ** min(10, self._failures[address]))
+            self._failures[address] += 1
         self.forget(address)
 
     def forget(self, address: Address) -> None:
