@@ -1,6 +1,5 @@
 """Every test of the port runs against every adapter."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,10 +11,7 @@ from feedstore.widecolumn import Table, WideColumnStore
 
 @pytest.fixture(params=ADAPTERS)
 def adapter(request: pytest.FixtureRequest) -> Adapter:
-    chosen = ADAPTERS[request.param]
-    if chosen.variable is not None and chosen.variable not in os.environ:
-        pytest.skip(f"{chosen.variable} does not say where one is")
-    return chosen
+    return ADAPTERS[request.param]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ the times are small, the table keeps its markers for ever, and the sweeps of the
 time, where they only drop what is masked.
 """
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -83,7 +82,7 @@ class HBaseAgreement(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
 
-@pytest.mark.skipif(hbase_adapter.VARIABLE not in os.environ, reason=f"{hbase_adapter.VARIABLE} names no HBase")
+@pytest.mark.skipif(not hbase_adapter.URL, reason=f"{hbase_adapter.VARIABLE} names no HBase")
 class TestHBaseAgreement(HBaseAgreement.TestCase):
     settings = settings(
         max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -1,6 +1,5 @@
 """What is particular to a real HBase: tables and their settings, compactions, gateways that are not there."""
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
@@ -14,9 +13,8 @@ from feedstore.widecolumn.hbase import HBaseCluster, UnsafeTableError
 from feedstore.widecolumn.hbase.schema import apply, definition, differences
 from feedstore.widecolumn.hbase.tables import Definition
 
-pytestmark = pytest.mark.skipif(
-    hbase_adapter.VARIABLE not in os.environ, reason=f"{hbase_adapter.VARIABLE} names no HBase"
-)
+if not hbase_adapter.URL:
+    pytest.skip(f"{hbase_adapter.VARIABLE} names no HBase", allow_module_level=True)
 
 TABLE = Table("server", 9, 16, keep=None, purge_window_ms=432_000_000)
 WIDE = Table("following_feed", 9, 16, keep=1_250, purge_window_ms=432_000_000)

@@ -22,18 +22,17 @@ def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> Wid
 class Adapter:
     """open: opens a table on what it held when it was last closed, if `is_durable`.
 
-    sweeps: a sweep is done when the call returns. variable: what the environment must have for it to take part.
+    sweeps: a sweep is done when the call returns.
     """
 
     open: Callable[[Path, Table], WideColumnStore]
     is_durable: bool
     sweeps: bool = True
-    variable: str | None = None
 
 
-ADAPTERS = {
+EMBEDDED = {
     "memory": Adapter(open=lambda _, table: MemoryStore(table), is_durable=False),
     "rocksdb": Adapter(open=open_rocks, is_durable=True),
-    "hbase": Adapter(hbase_adapter.open_hbase, is_durable=True, sweeps=False, variable=hbase_adapter.VARIABLE),
 }
-EMBEDDED = {name: each for name, each in ADAPTERS.items() if each.variable is None}
+SERVERS = {"hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True, sweeps=False)} if hbase_adapter.URL else {}
+ADAPTERS = EMBEDDED | SERVERS
