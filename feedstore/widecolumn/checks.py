@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from feedstore.widecolumn.port import MAX_LIMIT, Mutation, RefusedError, Table
 
-MAX_TIMESTAMP = 2**63 - 1
+MAX_TIMESTAMP = 2**63 - 2
+"""One less than what 64 bits hold: to HBase, 2^63-1 means "whatever the time is when it arrives"."""
 
 
 def check_batch(table: Table, batch: Sequence[Mutation]) -> None:
@@ -20,7 +21,7 @@ def check_batch(table: Table, batch: Sequence[Mutation]) -> None:
         _check_lengths(table, "column", columns, table.column_bytes)
         if {*map(type, timestamps)} != {int} or min(timestamps) < 1 or max(timestamps) > MAX_TIMESTAMP:
             bad = next(each for each in timestamps if type(each) is not int or not 1 <= each <= MAX_TIMESTAMP)
-            raise RefusedError(f"{table.name}: timestamp: expected ms from 1 to 2^63-1, got {bad!r}")
+            raise RefusedError(f"{table.name}: timestamp: expected ms from 1 to 2^63-2, got {bad!r}")
 
 
 def check_row(table: Table, row: bytes) -> None:

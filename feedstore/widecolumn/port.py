@@ -95,7 +95,7 @@ class Sweep:
 class WideColumnStore(Protocol):
     """One table of one cluster. Thread-safe: any number of threads may call any method at once.
 
-    Row keys and columns have the lengths that `Table` gives and sort as unsigned bytes; timestamps are ms, 1..2^63-1.
+    Row keys and columns have the lengths that `Table` gives and sort as unsigned bytes; timestamps are ms, 1..2^63-2.
     Anything else raises RefusedError, before anything was written.
 
     What is visible: the version of a column is its put with the largest timestamp, if that is *strictly larger* than

@@ -39,7 +39,7 @@ from typing import Literal, Self
 from rocksdict import ColumnFamily, Rdict, Snapshot, WriteBatch
 
 from feedstore.widecolumn import rocksdb_files
-from feedstore.widecolumn.checks import MAX_TIMESTAMP, check_batch, check_range, check_read, check_row
+from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.dead_runs import DeadRuns, step_over
 from feedstore.widecolumn.port import Cell, DeleteColumns, Mutation, RefusedError, Sweep, Table, UnavailableError
 from feedstore.widecolumn.resolution import Garbage, Version, garbage
@@ -49,6 +49,7 @@ from feedstore.widecolumn.rocksdb_files import DURABLE, UNSYNCED, Files
 Access = Literal["owner", "beside"]
 
 _MARKER, _PUT = 0, 1
+_REVERSED_FROM = 2**63 - 1
 _TAIL = struct.Struct(">QB")
 _PAST_COLUMN = b"\x80"
 """Sorts behind the tail of every version: reversed timestamps begin with a byte below it."""
@@ -439,14 +440,14 @@ class RocksStore:
 
     def _decode(self, key: bytes) -> Version:
         reversed_timestamp, kind = _TAIL.unpack_from(key, self._column_end)
-        return Version(self._column(key), MAX_TIMESTAMP - reversed_timestamp, kind == _MARKER)
+        return Version(self._column(key), _REVERSED_FROM - reversed_timestamp, kind == _MARKER)
 
     def _garbage(self, keys: list[bytes], now_ms: int) -> Garbage:
         return garbage([*map(self._decode, keys)], self._table.keep, now_ms, self._table.purge_window_ms)
 
 
 def _tail(timestamp: int, *, is_marker: bool) -> bytes:
-    return _TAIL.pack(MAX_TIMESTAMP - timestamp, _MARKER if is_marker else _PUT)
+    return _TAIL.pack(_REVERSED_FROM - timestamp, _MARKER if is_marker else _PUT)
 
 
 def _encode(batch: Sequence[Mutation], handle: ColumnFamily) -> WriteBatch:
@@ -460,10 +461,10 @@ def _encode(batch: Sequence[Mutation], handle: ColumnFamily) -> WriteBatch:
         if len(columns) == 1:
             column = columns[0]
             for row, timestamp in mutation.rows:
-                put(row + column + pack(MAX_TIMESTAMP - timestamp, kind), empty)
+                put(row + column + pack(_REVERSED_FROM - timestamp, kind), empty)
             continue
         for row, timestamp in mutation.rows:
-            tail = pack(MAX_TIMESTAMP - timestamp, kind)
+            tail = pack(_REVERSED_FROM - timestamp, kind)
             for column in columns:
                 put(row + column + tail, empty)
     return encoded

@@ -9,7 +9,7 @@ from unittest import mock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from widecolumn_adapters import ADAPTERS, open_rocks
+from widecolumn_adapters import ADAPTERS, EMBEDDED, open_rocks
 
 from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, WideColumnStore, rocksdb
 from feedstore.widecolumn.rocksdb import RocksCluster
@@ -44,7 +44,7 @@ class Agreement(RuleBasedStateMachine):
         self.small_chunks.start()
         self.openers: dict[str, Callable[[], WideColumnStore]] = {
             name: lambda name=name, each=each: each.open(self.directory / name, self.table)
-            for name, each in ADAPTERS.items()
+            for name, each in EMBEDDED.items()
             if name != "rocksdb"
         }
         self.openers["rocksdb"] = lambda: open_rocks(self.directory / "rocksdb", self.table, keys_min)

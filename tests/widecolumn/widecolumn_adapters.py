@@ -1,8 +1,10 @@
-"""How the tests open each adapter. A real HBase joins the whole suite by one more entry in `ADAPTERS`."""
+"""How the tests open each adapter. A real HBase takes part where a variable of the environment says where it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import hbase_adapter
 
 from feedstore.widecolumn import Table, WideColumnStore
 from feedstore.widecolumn.memory import MemoryStore
@@ -18,13 +20,19 @@ def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> Wid
 
 @dataclass(frozen=True)
 class Adapter:
-    """open: opens a table on what it held when it was last closed, if `is_durable`."""
+    """open: opens a table on what it held when it was last closed, if `is_durable`.
+
+    sweeps: a sweep is done when the call returns.
+    """
 
     open: Callable[[Path, Table], WideColumnStore]
     is_durable: bool
+    sweeps: bool = True
 
 
-ADAPTERS = {
+EMBEDDED = {
     "memory": Adapter(open=lambda _, table: MemoryStore(table), is_durable=False),
     "rocksdb": Adapter(open=open_rocks, is_durable=True),
 }
+SERVERS = {"hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True, sweeps=False)} if hbase_adapter.URL else {}
+ADAPTERS = EMBEDDED | SERVERS

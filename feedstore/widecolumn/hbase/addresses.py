@@ -1,0 +1,94 @@
+"""Where a cluster's gateways are: the url.
+
+    hbase://HOST:PORT[,HOST:PORT...][/NAMESPACE]?thrift1=HOST:PORT[,HOST:PORT...][&OPTION=NUMBER...]
+
+The hosts before the slash are Thrift2 gateways, those after `thrift1=` Thrift1 gateways, which serve scans. All of a
+list lead to the same cluster: any of them may answer. NAMESPACE is HBase's, `default` where none is given.
+
+    hbase://10.0.0.1:9091,10.0.0.2:9091/?thrift1=10.0.0.1:9090,10.0.0.2:9090&read_ms=800
+
+Options: `connections` (the most to each kind of gateway, 16), `connect_ms` (1000), `read_ms` (5000), `write_ms`
+(30000): how long one call may take in all, on whatever gateways it is tried.
+"""
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qsl, urlsplit
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+class Address(NamedTuple):
+    """Where one gateway listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """What a url says. connections: the most that are open to each kind of gateway."""
+
+    thrift2: tuple[Address, ...]
+    thrift1: tuple[Address, ...]
+    namespace: str = "default"
+    connections: int = 16
+    connect_ms: int = 1_000
+    read_ms: int = 5_000
+    write_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        for name in ("thrift2", "thrift1"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: expected at least one HOST:PORT")
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise ValueError(f"namespace: expected letters, digits and underscores, got {self.namespace!r}")
+        for name in _NUMBERS:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Raises ValueError, which names what is wrong with the url."""
+        try:
+            return cls(**_parse(url))
+        except ValueError as error:
+            raise ValueError(f"url {url!r}: {error}") from error
+
+
+_NUMBERS = {field.name for field in fields(Addresses) if field.type is int}
+
+
+def _parse(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    if parts.scheme != "hbase":
+        raise ValueError("expected hbase://HOST:PORT/?thrift1=HOST:PORT")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    thrift1 = _addresses(options.pop("thrift1", ""))
+    if unknown := options.keys() - _NUMBERS:
+        raise ValueError(f"unknown option {', '.join(sorted(unknown))}")
+    numbers = {name: _number(name, text) for name, text in options.items()}
+    namespace = parts.path.strip("/") or "default"
+    return {"thrift2": _addresses(parts.netloc), "thrift1": thrift1, "namespace": namespace, **numbers}
+
+
+def _addresses(text: str) -> tuple[Address, ...]:
+    return tuple(_address(each) for each in text.split(",") if each)
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65_535:
+        raise ValueError(f"expected HOST:PORT, got {text!r}")
+    return Address(host, int(port))
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise ValueError(f"{name}: expected a whole number from 1, got {text!r}")
+    return int(text)

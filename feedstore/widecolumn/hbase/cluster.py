@@ -1,0 +1,68 @@
+"""An HBase cluster behind its Thrift gateways."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from feedstore.widecolumn.hbase import thrift1, thrift2
+from feedstore.widecolumn.hbase.abreast import Abreast
+from feedstore.widecolumn.hbase.addresses import Addresses
+from feedstore.widecolumn.hbase.gateways import Gateways
+from feedstore.widecolumn.hbase.schema import refuse_unsafe
+from feedstore.widecolumn.hbase.store import HBaseStore
+from feedstore.widecolumn.hbase.tables import Tables
+from feedstore.widecolumn.port import Table
+
+
+class HBaseCluster:
+    """The tables of one cluster, on connections that they share. Build it with `open`. Thread-safe."""
+
+    def __init__(self, addresses: Addresses, tables: Sequence[Table]) -> None:
+        size, connect_s = addresses.connections, addresses.connect_ms / 1_000
+        self._thrift2 = Gateways(
+            addresses.thrift2,
+            lambda to, left_s: thrift2.connect(to, min(left_s, connect_s)),
+            thrift2.translate,
+            size,
+        )
+        self._thrift1 = Gateways(
+            addresses.thrift1,
+            lambda to, left_s: thrift1.connect(to, min(left_s, connect_s)),
+            thrift1.translate,
+            size,
+        )
+        self.administration = Tables(self._thrift2, addresses.namespace)
+        self._abreast = Abreast(size)
+        self._stores = {
+            table.name: HBaseStore(table, addresses, self._thrift2, self._thrift1, self._abreast) for table in tables
+        }
+
+    @classmethod
+    def open(cls, url: str, tables: Sequence[Table], *, check: bool) -> Self:
+        """check: look at the tables' definitions first (two round trips a table). Who writes must; a reader need not.
+
+        Raises:
+            ValueError: the url, or two tables of one name.
+            UnsafeTableError: checked, and a table is defined so that it would break the port's promises.
+            UnavailableError: checked, and the cluster does not answer, or a table is missing.
+        """
+        if len({table.name for table in tables}) != len(tables):
+            raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
+        cluster = cls(Addresses.parse(url), tables)
+        if check:
+            try:
+                refuse_unsafe(cluster.administration, tables)
+            except BaseException:
+                cluster.close()
+                raise
+        return cluster
+
+    def table(self, name: str) -> HBaseStore:
+        """Raises KeyError for a table that the cluster was not opened with."""
+        return self._stores[name]
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+        self._abreast.close()
+        self._thrift2.close()
+        self._thrift1.close()

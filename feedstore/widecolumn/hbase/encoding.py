@@ -1,0 +1,105 @@
+"""How mutations and pages become requests. Pure: no connection is needed.
+
+Requests are built from what `Batches` is given as classes, so that this module does not know Thrift.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from feedstore.widecolumn.port import Mutation, Put
+
+FAMILY = b"feed"
+
+CELLS_MAX = 4_000
+"""The most cells in one request, one row's own excepted. HBase warns of requests with more than 5,000 rows."""
+
+
+class Structs(Protocol):
+    """The Thrift structs of a write."""
+
+    TPut: Any
+    TDelete: Any
+    TColumn: Any
+    TColumnValue: Any
+
+
+class Request(NamedTuple):
+    """items: TPut or TDelete, one for each row (and timestamp, where it is a put)."""
+
+    call: Literal["putMultiple", "deleteMultiple"]
+    items: list[Any]
+
+
+_SYNC_WAL = 3
+_DELETE_COLUMNS = 1
+
+
+def requests(structs: Structs, batch: Sequence[Mutation], cells_max: int = CELLS_MAX) -> Iterator[Request]:
+    """The requests that write a batch, in any order.
+
+    All puts of a row that share a timestamp become one TPut, whose own timestamp serves every cell of it; all markers
+    of a row become one TDelete, where each column needs the timestamp again, because a TDelete's own is ignored as
+    soon as it names columns. The cells of one mutation in one row are never parted: they are atomic.
+    """
+    puts: defaultdict[tuple[bytes, int], list[Any]] = defaultdict(list)
+    deletes: defaultdict[bytes, list[Any]] = defaultdict(list)
+    value, column_of = structs.TColumnValue, structs.TColumn
+    for mutation in batch:
+        rows, columns = mutation
+        if isinstance(mutation, Put):
+            # One object for a column, whatever the number of rows: encoding them is most of the client's work.
+            values = [value(FAMILY, column, b"") for column in columns]
+            if len(values) == 1:
+                only = values[0]
+                for row, timestamp in rows:
+                    puts[row, timestamp].append(only)
+            else:
+                for row, timestamp in rows if values else ():
+                    puts[row, timestamp] += values
+        else:
+            for row, timestamp in rows if columns else ():
+                deletes[row] += [column_of(FAMILY, column, timestamp) for column in columns]
+    yield from _bounded(
+        "putMultiple",
+        ((structs.TPut(row, values, ts, _SYNC_WAL), len(values)) for (row, ts), values in puts.items()),
+        cells_max,
+    )
+    yield from _bounded(
+        "deleteMultiple",
+        ((structs.TDelete(row, cs, _DELETE_COLUMNS, _SYNC_WAL), len(cs)) for row, cs in deletes.items()),
+        cells_max,
+    )
+
+
+def _bounded(
+    call: Literal["putMultiple", "deleteMultiple"], items: Iterator[tuple[Any, int]], cells_max: int
+) -> Iterator[Request]:
+    request: list[Any] = []
+    cells = 0
+    for item, size in items:
+        if request and cells + size > cells_max:
+            yield Request(call, request)
+            request, cells = [], 0
+        request.append(item)
+        cells += size
+    if request:
+        yield Request(call, request)
+
+
+_RANGE_FILTER = b"org.apache.hadoop.hbase.filter.ColumnRangeFilter"
+
+
+def columns_after(column: bytes) -> bytes:
+    """The filter that passes columns strictly after one, as HBase's own protobuf: unlike its filter language, that
+    carries any bytes, and the region server seeks to the column instead of walking there.
+    """
+    column_range = _field(1, column) + b"\x10\x00"  # the lower end, exclusive; no upper end
+    return _field(1, _RANGE_FILTER) + _field(2, column_range)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A protobuf field of bytes, shorter than 128."""
+    if len(value) > 127:
+        raise ValueError(f"expected at most 127 bytes, got {len(value)}")
+    return bytes((number << 3 | 2, len(value))) + value

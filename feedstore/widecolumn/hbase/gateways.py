@@ -1,0 +1,112 @@
+"""One call on whichever gateway answers, and every error turned into the port's own.
+
+Every call of this adapter may be repeated: writes carry their timestamps, and the administration looks before it acts.
+So a gateway that cannot be reached, or breaks off, costs a second try on another one. What HBase itself answers is
+final, because every gateway would ask the same HBase.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from feedstore.widecolumn.hbase.addresses import Address
+from feedstore.widecolumn.hbase.pool import Connection, GatewayError, Lease, Pool
+from feedstore.widecolumn.port import RefusedError, UnavailableError
+
+
+class Conversation(Connection, Protocol):
+    """A connection that a call is made on."""
+
+    def set_deadline(self, deadline: float) -> None: ...
+
+
+class AnsweredError(Exception):
+    """HBase answered, and the answer is an error; the connection is as good as before.
+
+    may_retry: HBase's own opinion.
+    """
+
+    def __init__(self, message: str, *, may_retry: bool) -> None:
+        super().__init__(message)
+        self.may_retry = may_retry
+
+
+C = TypeVar("C", bound=Conversation)
+T = TypeVar("T")
+
+
+class Gateways(Generic[C]):
+    """The gateways of one kind. Thread-safe.
+
+    connect: opens a connection; raises OSError. translate: an exception of a call as AnsweredError where HBase
+    answered, else as it came.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        connect: Callable[[Address, float], C],
+        translate: Callable[[Exception], Exception],
+        connections: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = Pool(addresses, connect, connections, clock)
+        self._translate = translate
+        self._clock = clock
+
+    def call(self, ask: Callable[[C], T], within_ms: int, *, may_refuse: bool = False) -> T:
+        """What `ask` returns. A gateway that hangs gets its share of the time, and the rest is for the others.
+
+        may_refuse: HBase's own word counts on whether a later try can succeed. Not for calls on data: those were
+        checked before, and what HBase still objects to (a table that is missing or disabled, a gateway that is
+        read-only) an operator puts right.
+
+        Raises:
+            UnavailableError: no gateway answered in time, or HBase could not do it now.
+            RefusedError: HBase will never do it.
+        """
+        deadline = self._clock() + within_ms / 1_000
+        tried: list[Address] = []
+        failures: list[str] = []
+        while len(tried) < self._pool.gateways:
+            now = self._clock()
+            if now >= deadline:
+                failures.append(f"no answer in {within_ms} ms")
+                break
+            share = now + (deadline - now) / (self._pool.gateways - len(tried))
+            try:
+                lease = self._pool.take(share, tried)
+            except GatewayError as error:
+                tried.append(error.address)
+                failures.append(str(error))
+                continue
+            try:
+                lease.connection.set_deadline(share)
+                answer = ask(lease.connection)
+            except Exception as error:
+                judged = self._translate(error)
+                if isinstance(judged, AnsweredError):
+                    self._pool.give_back(lease)
+                    kind = RefusedError if may_refuse and not judged.may_retry else UnavailableError
+                    raise kind(f"{lease.address}: {judged}") from error
+                self._broken(lease, judged, tried, failures)
+            except BaseException:  # interrupted in the middle of an answer
+                self._pool.discard(lease)
+                raise
+            else:
+                self._pool.give_back(lease)
+                return answer
+        raise UnavailableError("; ".join(failures))
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _broken(self, lease: Lease[C], error: Exception, tried: list[Address], failures: list[str]) -> None:
+        """The call broke off; notes where not to try it again."""
+        self._pool.discard(lease)
+        if lease.is_reused and isinstance(error, ConnectionError):
+            self._pool.forget(lease.address)  # the gateway was started anew: a new connection may do
+            return
+        self._pool.failed(lease.address)
+        tried.append(lease.address)
+        failures.append(f"{lease.address}: {str(error) or type(error).__name__}")

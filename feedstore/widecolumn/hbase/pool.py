@@ -1,0 +1,179 @@
+"""Connections to the gateways of one cluster: bounded, shared by all threads, none of them handed out dead."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from feedstore.widecolumn.hbase.addresses import Address
+from feedstore.widecolumn.port import UnavailableError
+
+DOWN_S, DOWN_S_MAX = 1.0, 30.0
+"""How long a gateway that failed is asked last: doubled by each failure in a row, because to ask one that hangs costs a
+call its share of the time.
+"""
+
+
+class Connection(Protocol):
+    """What a pool needs of a connection."""
+
+    def is_silent(self) -> bool:
+        """False where its peer has closed it, as far as that is known here; no round trip."""
+        ...
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+@dataclass(frozen=True)
+class Lease(Generic[C]):
+    """A connection for one call. is_reused: it served calls before, so its peer may have gone since the last one."""
+
+    address: Address
+    connection: C
+    is_reused: bool
+
+
+class GatewayError(Exception):
+    """No connection to this gateway."""
+
+    def __init__(self, address: Address, cause: BaseException) -> None:
+        super().__init__(f"{address}: {str(cause) or type(cause).__name__}")
+        self.address = address
+
+
+class Pool(Generic[C]):
+    """At most `size` connections over all gateways. Thread-safe.
+
+    connect: opens one; raises OSError. Gateways take turns; one that failed is asked only where no other is left, for
+    `DOWN_S` and longer.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        connect: Callable[[Address, float], C],
+        size: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._size = size
+        self._changed = threading.Condition()
+        self._idle: dict[Address, deque[C]] = {address: deque() for address in addresses}
+        self._turns = deque(self._idle)
+        self._down_until = dict.fromkeys(self._idle, float("-inf"))
+        self._failures = dict.fromkeys(self._idle, 0)
+        self._leased = 0
+        self._closed = False
+
+    @property
+    def gateways(self) -> int:
+        return len(self._idle)
+
+    def take(self, deadline: float, tried: Sequence[Address] = ()) -> Lease[C]:
+        """A connection to a gateway that is not among `tried`.
+
+        Raises:
+            GatewayError: the gateway whose turn it was cannot be reached; try another.
+            UnavailableError: closed, or every connection was busy until the deadline.
+        """
+        with self._changed:
+            while not self._closed and self._leased >= self._size:
+                if not self._changed.wait(deadline - self._clock()) and self._clock() >= deadline:
+                    raise UnavailableError(f"all {self._size} connections are busy; the url sets connections=")
+            self._refuse_closed()
+            address = self._next(tried)
+            self._leased += 1
+            idle = self._silent(address)
+            if idle is None:
+                self._make_room()
+        if idle is not None:
+            return Lease(address, idle, is_reused=True)
+        try:
+            return Lease(address, self._connect(address, deadline - self._clock()), is_reused=False)
+        except OSError as error:
+            self.failed(address)
+            self._returned()
+            raise GatewayError(address, error) from error
+        except BaseException:
+            self._returned()
+            raise
+
+    def give_back(self, lease: Lease[C]) -> None:
+        """The call is done and its answer read to the end."""
+        with self._changed:
+            if self._closed:
+                lease.connection.close()
+            else:
+                self._idle[lease.address].append(lease.connection)
+            self._failures[lease.address] = 0
+            self._leased -= 1
+            self._changed.notify()
+
+    def discard(self, lease: Lease[C]) -> None:
+        """The call broke off somewhere: what the connection would say next is not known."""
+        lease.connection.close()
+        self._returned()
+
+    def failed(self, address: Address) -> None:
+        """Ask this gateway last for a while, and on new connections: the idle ones lead to the same dead end."""
+        with self._changed:
+            self._down_until[address] = self._clock() + min(DOWN_S_MAX, DOWN_S * 2 ** min(10, self._failures[address]))
+            self._failures[address] += 1
+        self.forget(address)
+
+    def forget(self, address: Address) -> None:
+        """Closes the idle connections to a gateway."""
+        with self._changed:
+            idle, self._idle[address] = self._idle[address], deque()
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Closes what is idle; what is leased is closed when it comes back."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for address in self._idle:
+            self.forget(address)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise UnavailableError("the cluster is closed")
+
+    def _next(self, tried: Sequence[Address]) -> Address:
+        now = self._clock()
+        open_to = [address for address in self._turns if address not in tried] or [*self._turns]
+        # `min` keeps the order of the turns among equals.
+        address = min(open_to, key=lambda each: self._down_until[each] if self._down_until[each] > now else 0.0)
+        self._turns.remove(address)
+        self._turns.append(address)
+        return address
+
+    def _silent(self, address: Address) -> C | None:
+        """The idle connection that was used last, so that the others may age and be closed by the gateway."""
+        idle = self._idle[address]
+        while idle:
+            connection = idle.pop()
+            if connection.is_silent():
+                return connection
+            connection.close()
+        return None
+
+    def _make_room(self) -> None:
+        """Closes an idle connection to another gateway where a new one would exceed the size."""
+        if self._leased + sum(map(len, self._idle.values())) > self._size:
+            for idle in self._idle.values():
+                if idle:
+                    idle.popleft().close()
+                    return
+
+    def _returned(self) -> None:
+        with self._changed:
+            self._leased -= 1
+            self._changed.notify()

@@ -1,0 +1,80 @@
+"""A socket that gives up in time: the byte transport under every Thrift connection.
+
+Thrift's own sockets count a timeout from each byte that arrives, so a peer that trickles is waited for without end.
+Here a *deadline* holds for everything until the next one is set.
+"""
+
+import select
+import socket
+import time
+
+from feedstore.widecolumn.hbase.addresses import Address
+
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
+"""A peer that vanished without a word is noticed in 19 s on a connection that nobody uses."""
+_UNACKNOWLEDGED_MS_MAX = 10_000
+"""A peer that does not acknowledge what was sent is given up, also where a call may take longer."""
+
+
+class DeadlineSocket:
+    """A connected socket with the methods that Thrift asks of a transport. Not thread-safe."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._deadline = 0.0
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+
+    @classmethod
+    def connect(cls, address: Address, timeout_s: float) -> "DeadlineSocket":
+        """Raises OSError."""
+        connected = socket.create_connection(address, timeout_s)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in {**_KEEP_ALIVE, "TCP_USER_TIMEOUT": _UNACKNOWLEDGED_MS_MAX}.items():
+                if hasattr(socket, name):  # not on every system
+                    connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        except OSError:
+            connected.close()
+            raise
+        return cls(connected)
+
+    def set_deadline(self, deadline: float) -> None:
+        """deadline: of `time.monotonic`, for all reads and writes from now on."""
+        self._deadline = deadline
+
+    def is_silent(self) -> bool:
+        """Whether the connection is as an idle one must be. One that has something to read was closed by its peer, or
+        holds an answer that nobody waited for. No round trip.
+        """
+        return not self._poll.poll(0)
+
+    def read(self, size: int) -> bytes:
+        self._socket.settimeout(self._left())
+        data = self._socket.recv(size)
+        if not data:
+            raise ConnectionResetError("the gateway closed the connection")
+        return data
+
+    def write(self, data: bytes) -> None:
+        self._socket.settimeout(self._left())
+        self._socket.sendall(data)
+
+    def flush(self) -> None:
+        """Nothing is kept here."""
+
+    def open(self) -> None:
+        """It is open from the beginning."""
+
+    def is_open(self) -> bool:
+        return self._socket.fileno() >= 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the deadline of the call has passed")
+        return left

@@ -1,0 +1,112 @@
+"""One table of an HBase cluster, behind the port."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
+from feedstore.widecolumn.hbase.abreast import Abreast
+from feedstore.widecolumn.hbase.addresses import Addresses
+from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after, requests
+from feedstore.widecolumn.hbase.gateways import Gateways
+from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
+from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
+from feedstore.widecolumn.port import Cell, Mutation, Sweep, Table, UnavailableError
+
+_FIRST_ROWS = 2
+_SCAN_CELLS = 2_000
+"""About how many cells a scan of a range holds: hundreds of them are read side by side."""
+_FULL_SCAN_CELLS = 50_000
+"""The same for a scan of everything."""
+_SCAN_ROWS_MAX = 1_000
+
+
+class HBaseStore:
+    """HBase resolves what is visible itself, in every read: the port's model is its own.
+
+    A cell's value is empty, and its timestamp the mutation's. Every write is synced to the write-ahead log, whatever
+    the table's default is.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        addresses: Addresses,
+        thrift2: Gateways[Thrift2Connection],
+        thrift1: Gateways[Thrift1Connection],
+        abreast: Abreast,
+    ) -> None:
+        self._table = table
+        self._name = f"{addresses.namespace}:{table.name}".encode()
+        self._addresses = addresses
+        self._thrift2 = thrift2
+        self._thrift1 = thrift1
+        self._abreast = abreast
+        self._family = [structs.TColumn(FAMILY)]
+        self._closed = False
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        """Puts and markers go in requests of their own, in any order: timestamps decide, not arrival.
+
+        HBase does not say which rows of a request failed, so a failure is one of the whole batch.
+        """
+        check_batch(self._table, batch)
+        self._check_open()
+        self._abreast.run(self._write, requests(structs, batch))
+
+    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+        check_read(self._table, row, after, limit)
+        page = structs.TGet(row, self._family, limit, None if after is None else columns_after(after))
+        return [each.qualifier for each in self._get(lambda to: to.pages.get(self._name, page))]
+
+    def cells(self, row: bytes) -> list[Cell]:
+        check_row(self._table, row)
+        get = structs.TGet(row, self._family)
+        return [Cell(each.qualifier, each.timestamp) for each in self._get(lambda to: to.cells.get(self._name, get))]
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
+        check_range(self._table, start, stop)
+        self._check_open()
+        if stop is not None and start >= stop:  # to HBase an empty end means no end
+            return iter(())
+        return self._rows(start, stop, _SCAN_CELLS if start or stop else _FULL_SCAN_CELLS)
+
+    def sweep(self, now_ms: int) -> Sweep:  # noqa: ARG002  # HBase goes by its own clock
+        """Asks HBase to compact the table, and does not wait: its compactions drop what is masked or expired.
+
+        The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses the files, and does nothing
+        where there are too few of them. All numbers are 0: HBase does not tell.
+        """
+        self._check_open()
+        self._thrift1.call(lambda to: to.compact(self._name), self._addresses.read_ms)
+        return Sweep()
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _rows(self, position: bytes, stop: bytes | None, cells_wanted: int) -> Iterator[tuple[bytes, list[bytes]]]:
+        count = _FIRST_ROWS
+        while True:
+            rows = self._some_rows(position, stop, count)
+            yield from rows
+            if len(rows) < count:
+                return
+            position = rows[-1][0] + b"\0"
+            cells = sum(len(columns) for _, columns in rows)
+            # As many rows as make up the cells wanted, judged by the last ones; slowly, in case those were short.
+            count = max(1, min(cells_wanted * len(rows) // max(1, cells), count * 4, _SCAN_ROWS_MAX))
+
+    def _some_rows(self, position: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, list[bytes]]]:
+        self._check_open()
+        return self._thrift1.call(lambda to: to.rows(self._name, position, stop, count), self._addresses.write_ms)
+
+    def _write(self, request: Request) -> None:
+        call, items = request
+        self._thrift2.call(lambda to: getattr(to.writes, call)(self._name, items), self._addresses.write_ms)
+
+    def _get(self, ask: Callable[[Thrift2Connection], Any]) -> Any:
+        self._check_open()
+        return self._thrift2.call(ask, self._addresses.read_ms).columnValues
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError(f"{self._table.name}: the store is closed")

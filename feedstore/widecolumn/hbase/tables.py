@@ -1,0 +1,108 @@
+"""Administration of tables through a Thrift2 gateway: definitions in and out, as plain values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from feedstore.widecolumn.hbase.gateways import Gateways
+from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
+from feedstore.widecolumn.port import UnavailableError
+
+WITHIN_MS = 60_000
+"""Creating a table of many regions takes seconds, disabling a large one longer."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What HBase knows of a table. families: the settings of each by its name; a family's stand before the table's.
+
+    split_keys: where it was or is to be split; not known of a table that is there.
+    """
+
+    name: str
+    families: Mapping[str, Mapping[str, str]]
+    settings: Mapping[str, str]
+    split_keys: Sequence[bytes] = field(default=())
+
+
+class Tables:
+    """The tables of one namespace. Every method raises UnavailableError, and RefusedError where HBase says so."""
+
+    def __init__(self, gateways: Gateways[Thrift2Connection], namespace: str) -> None:
+        self._gateways = gateways
+        self._namespace = namespace
+
+    def definition(self, name: str) -> Definition | None:
+        """None where there is no such table."""
+        if not self.exists(name):
+            return None
+        found = self._ask(lambda to: to.getTableDescriptor(self._named(name)))
+        return Definition(
+            name,
+            {_text(each.name): _texts(each.attributes) | _texts(each.configuration) for each in found.columns or ()},
+            _texts(found.attributes),
+        )
+
+    def exists(self, name: str) -> bool:
+        return bool(self._ask(lambda to: to.tableExists(self._named(name))))
+
+    def is_enabled(self, name: str) -> bool:
+        return bool(self._ask(lambda to: to.isTableEnabled(self._named(name))))
+
+    def create(self, wanted: Definition) -> None:
+        """Makes a table, and its namespace; a table of that name that is there stays as it is."""
+        families = [structs.TColumnFamilyDescriptor(each.encode(), _bytes(s)) for each, s in wanted.families.items()]
+        descriptor = structs.TTableDescriptor(self._named(wanted.name), families, _bytes(wanted.settings))
+        # A try that broke off may have made it: the next one looks before it acts.
+        self._unless(self.exists, wanted.name, lambda to: to.createTable(descriptor, list(wanted.split_keys) or None))
+
+    def create_namespace(self) -> None:
+        def create(to: Any) -> None:
+            if self._namespace not in to.listNamespaces():
+                to.createNamespace(structs.TNamespaceDescriptor(self._namespace))
+
+        self._ask(create)
+
+    def drop_namespace(self) -> None:
+        """HBase refuses while there are tables in it."""
+        self._ask(lambda to: to.deleteNamespace(self._namespace))
+
+    def drop(self, name: str) -> None:
+        """Deletes a table with everything in it; one that is not there is fine."""
+        if self.exists(name):
+            self._unless(lambda each: not self.is_enabled(each), name, lambda to: to.disableTable(self._named(name)))
+            self._unless(lambda each: not self.exists(each), name, lambda to: to.deleteTable(self._named(name)))
+
+    def empty(self, name: str) -> None:
+        """Deletes everything in a table; its definition and its splits stay."""
+        self._unless(lambda each: not self.is_enabled(each), name, lambda to: to.disableTable(self._named(name)))
+        self._unless(self.is_enabled, name, lambda to: to.truncateTable(self._named(name), preserveSplits=True))
+
+    def _named(self, name: str) -> Any:
+        return structs.TTableName(self._namespace.encode(), name.encode())
+
+    def _unless(self, done: Callable[[str], bool], name: str, act: Callable[[Any], None]) -> None:
+        if done(name):
+            return
+        try:
+            self._ask(act)
+        except UnavailableError:
+            if not done(name):
+                raise
+
+    def _ask(self, ask: Callable[[Any], T]) -> T:
+        return self._gateways.call(lambda to: ask(to.tables), WITHIN_MS, may_refuse=True)
+
+
+def _bytes(settings: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {key.encode(): value.encode() for key, value in settings.items()}
+
+
+def _texts(settings: Mapping[Any, Any] | None) -> dict[str, str]:
+    return {_text(key): _text(value) for key, value in (settings or {}).items()}
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,42 @@
+"""A connection to a Thrift2 gateway, with thriftpy2's compiled codec."""
+
+from pathlib import Path
+from typing import Any
+
+import thriftpy2
+from thriftpy2.thrift import TApplicationException, TClient
+
+from feedstore.widecolumn.hbase import codec
+from feedstore.widecolumn.hbase.addresses import Address
+from feedstore.widecolumn.hbase.gateways import AnsweredError
+from feedstore.widecolumn.hbase.sockets import DeadlineSocket
+
+structs: Any = thriftpy2.load(str(Path(__file__).parent / "thrift2.thrift"), "feedstore_hbase_thrift2_thrift")
+
+
+class Thrift2Connection:
+    """pages, cells, writes, tables: the services of one gateway, all on the same connection."""
+
+    def __init__(self, connected: DeadlineSocket) -> None:
+        self._socket = connected
+        protocol = codec.protocol(connected, decodes=True)
+        self.pages: Any = TClient(structs.Pages, protocol)
+        self.cells: Any = TClient(structs.Cells, protocol)
+        self.writes: Any = TClient(structs.Writes, protocol)
+        self.tables: Any = TClient(structs.Tables, protocol)
+        self.set_deadline = connected.set_deadline
+        self.is_silent = connected.is_silent
+        self.close = connected.close
+
+
+def connect(address: Address, timeout_s: float) -> Thrift2Connection:
+    """Raises OSError."""
+    return Thrift2Connection(DeadlineSocket.connect(address, timeout_s))
+
+
+def translate(error: Exception) -> Exception:
+    if isinstance(error, structs.TIOError):
+        return AnsweredError(codec.shown(error.message), may_retry=error.canRetry is not False)
+    if isinstance(error, TApplicationException):
+        return AnsweredError(codec.unexpected(error, "Thrift2"), may_retry=True)
+    return error

@@ -1,0 +1,36 @@
+import pytest
+
+from feedstore.widecolumn.hbase.addresses import Address, Addresses
+
+
+def test_a_url_names_every_gateway():
+    found = Addresses.parse("hbase://h1:9091,h2:9092/?thrift1=h1:9090,[::1]:9090")
+    assert found.thrift2 == (Address("h1", 9091), Address("h2", 9092))
+    assert found.thrift1 == (Address("h1", 9090), Address("::1", 9090))
+    assert (found.namespace, found.connections, found.read_ms) == ("default", 16, 5_000)
+
+
+def test_a_url_may_set_the_namespace_and_the_limits():
+    found = Addresses.parse("hbase://h:1/feeds_1?thrift1=h:2&connections=3&connect_ms=4&read_ms=5&write_ms=6")
+    assert found == Addresses((Address("h", 1),), (Address("h", 2),), "feeds_1", 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("rocksdb:data/a", "expected hbase://"),
+        ("hbase://h:1/", "thrift1: expected at least one"),
+        ("hbase:///?thrift1=h:2", "thrift2: expected at least one"),
+        ("hbase://h/?thrift1=h:2", "expected HOST:PORT, got 'h'"),
+        ("hbase://h:0/?thrift1=h:2", "expected HOST:PORT, got 'h:0'"),
+        ("hbase://h:70000/?thrift1=h:2", "expected HOST:PORT"),
+        ("hbase://h:1/a-b?thrift1=h:2", "namespace: expected letters"),
+        ("hbase://h:1/?thrift1=h:2&retries=3", "unknown option retries"),
+        ("hbase://h:1/?thrift1=h:2&read_ms=0", "read_ms: expected a whole number"),
+        ("hbase://h:1/?thrift1=h:2&read_ms=fast", "read_ms: expected a whole number"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused_by_name(url: str, wrong: str):
+    with pytest.raises(ValueError, match=wrong) as caught:
+        Addresses.parse(url)
+    assert repr(url) in str(caught.value)

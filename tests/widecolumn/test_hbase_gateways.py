@@ -1,0 +1,170 @@
+"""Calls on several gateways, and what becomes of errors."""
+
+from collections.abc import Callable
+
+import pytest
+from Hbase_thrift import IllegalArgument
+from Hbase_thrift import IOError as HBaseIOError
+from test_hbase_pool import G1, G2, FakeConnection
+from thriftpy2.thrift import TApplicationException
+
+from feedstore.widecolumn import RefusedError, UnavailableError
+from feedstore.widecolumn.hbase import thrift1, thrift2
+from feedstore.widecolumn.hbase.addresses import Address
+from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways
+from feedstore.widecolumn.hbase.thrift2 import structs
+
+
+class Talking(FakeConnection):
+    deadline = 0.0
+
+    def set_deadline(self, deadline: float) -> None:
+        self.deadline = deadline
+
+
+class World:
+    """Gateways of which some are down, and a clock that `ask` may move."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.down: set[Address] = set()
+        self.opened: list[Talking] = []
+
+    def connect(self, address: Address, timeout_s: float) -> Talking:
+        if address in self.down:
+            raise ConnectionRefusedError("refused")
+        self.opened.append(Talking(address))
+        return self.opened[-1]
+
+    def gateways(self, *addresses: Address) -> Gateways[Talking]:
+        return Gateways(addresses, self.connect, lambda error: error, 4, lambda: self.now)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def raising(error: Exception, at: Address) -> Callable[[Talking], Address]:
+    def ask(connection: Talking) -> Address:
+        if connection.address == at:
+            raise error
+        return connection.address
+
+    return ask
+
+
+def test_an_answer_comes_from_the_first_gateway(world: World):
+    assert world.gateways(G1, G2).call(lambda to: to.address, 1_000) == G1
+
+
+def test_a_gateway_that_is_down_costs_a_try(world: World):
+    world.down = {G1}
+    assert world.gateways(G1, G2).call(lambda to: to.address, 1_000) == G2
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("reset"), TimeoutError("slow"), ValueError("garbage")])
+def test_a_call_that_breaks_off_is_made_elsewhere(world: World, error: Exception):
+    gateways = world.gateways(G1, G2)
+    assert gateways.call(raising(error, G1), 1_000) == G2
+    assert [each.closed for each in world.opened] == [True, False]
+    assert gateways.call(lambda to: to.address, 1_000) == G2, "the one that failed is asked last"
+
+
+def test_the_error_names_every_gateway(world: World):
+    world.down = {G1}
+    with pytest.raises(UnavailableError, match="g1:1: refused; g2:2: slow"):
+        world.gateways(G1, G2).call(raising(TimeoutError("slow"), G2), 1_000)
+
+
+def test_each_gateway_gets_its_share_of_the_time(world: World):
+    seen: list[float] = []
+
+    def hang(to: Talking) -> None:
+        seen.append(to.deadline - world.now)
+        world.now = to.deadline
+        raise TimeoutError("timed out")
+
+    with pytest.raises(UnavailableError, match="timed out"):
+        world.gateways(G1, G2).call(hang, 1_000)
+    assert seen == pytest.approx([0.5, 0.5])
+
+
+def test_no_gateway_is_asked_after_the_deadline(world: World):
+    def hang(to: Talking) -> None:
+        world.now += 5
+        raise TimeoutError("timed out")
+
+    with pytest.raises(UnavailableError, match="g1:1: timed out; no answer in 1000 ms"):
+        world.gateways(G1, G2).call(hang, 1_000)
+    assert len(world.opened) == 1
+
+
+def test_a_gateway_that_was_started_anew_is_asked_again(world: World):
+    gateways = world.gateways(G1)
+    gateways.call(lambda to: to.address, 1_000)
+    calls = 0
+
+    def once(to: Talking) -> Address:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ConnectionResetError("the gateway closed the connection")
+        return to.address
+
+    assert gateways.call(once, 1_000) == G1
+    assert [each.closed for each in world.opened] == [True, False]
+
+
+def test_an_answer_that_is_an_error_is_final_and_keeps_the_connection(world: World):
+    gateways = world.gateways(G1, G2)
+    with pytest.raises(UnavailableError, match="g1:1: region is not online"):
+        gateways.call(raising(AnsweredError("region is not online", may_retry=True), G1), 1_000)
+    assert [each.closed for each in world.opened] == [False]
+
+
+@pytest.mark.parametrize(("may_refuse", "kind"), [(True, RefusedError), (False, UnavailableError)])
+def test_only_administration_is_refused(world: World, may_refuse: bool, kind: type):
+    with pytest.raises(kind, match="no such table"):
+        world.gateways(G1).call(
+            raising(AnsweredError("no such table", may_retry=False), G1), 1_000, may_refuse=may_refuse
+        )
+
+
+def test_an_interrupt_passes_and_discards_the_connection(world: World):
+    def interrupted(to: Talking) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.gateways(G1).call(interrupted, 1_000)
+    assert world.opened[0].closed
+
+
+# ---- what the two kinds of gateways raise
+
+
+@pytest.mark.parametrize(
+    ("translate", "error", "message", "may_retry"),
+    [
+        (thrift2.translate, structs.TIOError("Failed 1 action\n\tat Some.java:1", True), "Failed 1 action", True),
+        (thrift2.translate, structs.TIOError("nope", False), "nope", False),
+        (thrift2.translate, structs.TIOError("from an older HBase", None), "from an older HBase", True),
+        (thrift2.translate, structs.TIOError("x" * 1_000, None), "x" * 297 + "...", True),
+        (thrift2.translate, TApplicationException(1), "Unknown method; is it a Thrift2 gateway", True),
+        (thrift1.translate, HBaseIOError(b"lost"), "lost", True),
+        (thrift1.translate, IllegalArgument(b"bad scan"), "bad scan", False),
+        (thrift1.translate, TApplicationException(1), "Unknown method; is it a Thrift1 gateway", True),
+    ],
+)
+def test_what_a_gateway_answers(translate: Callable, error: Exception, message: str, may_retry: bool):
+    found = translate(error)
+    assert isinstance(found, AnsweredError)
+    assert str(found).startswith(message)
+    assert "\n" not in str(found)
+    assert found.may_retry is may_retry
+
+
+@pytest.mark.parametrize("translate", [thrift1.translate, thrift2.translate])
+def test_what_is_no_answer_stays_as_it_is(translate: Callable):
+    error = TimeoutError("slow")
+    assert translate(error) is error

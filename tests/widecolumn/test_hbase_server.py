@@ -1,0 +1,199 @@
+"""What is particular to a real HBase: tables and their settings, compactions, gateways that are not there."""
+
+import socket
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import hbase_adapter
+import pytest
+from hbase_regions import Regions
+
+from feedstore.widecolumn import Cell, DeleteColumns, Put, RefusedError, Sweep, Table, UnavailableError
+from feedstore.widecolumn.hbase import HBaseCluster, UnsafeTableError
+from feedstore.widecolumn.hbase.schema import apply, definition, differences
+from feedstore.widecolumn.hbase.tables import Definition
+
+if not hbase_adapter.URL:
+    pytest.skip(f"{hbase_adapter.VARIABLE} names no HBase", allow_module_level=True)
+
+TABLE = Table("server", 9, 16, keep=None, purge_window_ms=432_000_000)
+WIDE = Table("following_feed", 9, 16, keep=1_250, purge_window_ms=432_000_000)
+ROW = b"r" * 9
+
+
+def column(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def opened(*tables: Table, url: str | None = None) -> HBaseCluster:
+    return HBaseCluster.open(url or hbase_adapter.made(), tables, check=False)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[HBaseCluster]:
+    """Two tables that are made once; each test that writes uses rows of its own or empties the table."""
+    cluster = opened(TABLE, WIDE)
+    small = {"MEMSTORE_FLUSHSIZE": str(16 << 20)}
+    assert apply(cluster.administration, [definition(TABLE, small), definition(WIDE, small)]) == [
+        "server",
+        "following_feed",
+    ]
+    yield cluster
+    for each in (TABLE, WIDE):
+        cluster.administration.drop(each.name)
+        cluster.administration.drop(each.name)
+    cluster.close()
+
+
+@pytest.fixture
+def make(cluster: HBaseCluster) -> Iterator[Callable[[Definition], None]]:
+    made: list[str] = []
+
+    def create(wanted: Definition) -> None:
+        made.append(wanted.name)
+        cluster.administration.create(wanted)
+
+    yield create
+    for name in made:
+        cluster.administration.drop(name)
+
+
+# ---- tables
+
+
+def test_a_table_is_made_as_it_must_be(cluster: HBaseCluster):
+    found = differences(cluster.administration, [definition(TABLE), definition(WIDE)])
+    assert [str(each) for each in found] == ["following_feed: MEMSTORE_FLUSHSIZE is 16777216, expected 536870912"]
+
+
+def test_what_is_there_is_not_made_again(cluster: HBaseCluster):
+    cluster.table("server").apply([Put([(ROW, 5)], [column(1)])])
+    assert apply(cluster.administration, [definition(TABLE)]) == []
+    cluster.administration.create(definition(TABLE))
+    assert cluster.table("server").cells(ROW) == [Cell(column(1), 5)]
+
+
+def test_the_feeds_are_split_on_their_first_byte(cluster: HBaseCluster):
+    assert len(Regions(hbase_adapter.made(), "following_feed")._all()) == 16
+
+
+def test_a_cluster_opens_on_tables_that_are_safe(cluster: HBaseCluster):
+    HBaseCluster.open(hbase_adapter.made(), [TABLE, WIDE], check=True).close()
+
+
+def test_a_missing_table_is_named():
+    with pytest.raises(UnavailableError, match="no table nothing"):
+        HBaseCluster.open(hbase_adapter.made(), [Table("nothing", 1, 1, None, 0)], check=True)
+
+
+def test_an_unsafe_table_is_refused(cluster: HBaseCluster, make: Callable[[Definition], None]):
+    table = Table("unsafe", 1, 1, None, 10)
+    wanted = definition(table)
+    family = {**wanted.families["feed"], "VERSIONS": "2", "NEW_VERSION_BEHAVIOR": "true", "KEEP_DELETED_CELLS": "TRUE"}
+    make(Definition("unsafe", {"feed": family}, {}))
+    with pytest.raises(UnsafeTableError) as caught:
+        HBaseCluster.open(hbase_adapter.made(), [table], check=True)
+    assert str(caught.value).split("; ") == [
+        "unsafe: VERSIONS is 2, expected 1 (unsafe)",
+        "unsafe: KEEP_DELETED_CELLS is TRUE, expected FALSE (unsafe)",
+        "unsafe: NEW_VERSION_BEHAVIOR is true, expected false (unsafe)",
+        "unsafe: hbase.hstore.time.to.purge.deletes is not set, expected 10 (unsafe)",
+    ]
+
+
+def test_an_impossible_definition_is_refused(make: Callable[[Definition], None]):
+    with pytest.raises(RefusedError, match="at least one column family"):
+        make(Definition("impossible", {}, {}))
+
+
+def test_an_emptied_table_is_empty_and_in_use(cluster: HBaseCluster):
+    store = cluster.table("server")
+    store.apply([Put([(ROW, 5)], [column(1)])])
+    cluster.administration.empty("server")
+    assert list(store.scan()) == []
+    store.apply([Put([(ROW, 4)], [column(1)])])
+    assert store.cells(ROW) == [Cell(column(1), 4)]
+
+
+def test_calls_on_a_table_that_is_missing_are_unavailable():
+    """Somebody will make it: nothing of what is to be written may be thrown away."""
+    cluster = opened(Table("nothing", 9, 16, None, 0))
+    store = cluster.table("nothing")
+    for call in (
+        lambda: store.apply([Put([(ROW, 1)], [column(1)])]),
+        lambda: store.read(ROW, None, 1),
+        lambda: store.cells(ROW),
+        lambda: list(store.scan()),
+        lambda: store.sweep(1),
+    ):
+        with pytest.raises(UnavailableError):
+            call()
+    cluster.close()
+
+
+# ---- data
+
+
+def test_a_batch_of_many_rows_and_wide_rows_is_read_back(cluster: HBaseCluster):
+    store = cluster.table("following_feed")
+    rows = [bytes([number % 256]) + number.to_bytes(8, "big") for number in range(1, 5_001)]
+    wide = [bytes([number]) * 9 for number in range(200, 210)]
+    columns = [column(number) for number in range(1_500)]
+    store.apply([Put([(row, 7) for row in rows], columns[:1]), Put([(row, 8) for row in wide], columns)])
+    store.apply([DeleteColumns([(wide[0], 8)], columns[:750])])
+    found = dict(store.scan())
+    expected = dict.fromkeys(rows, columns[:1]) | dict.fromkeys(wide, columns) | {wide[0]: columns[750:]}
+    assert found == expected
+    assert list(found) == sorted(expected)
+    assert dict(store.scan(b"\x40", b"\x50")) == {
+        row: cells for row, cells in expected.items() if b"\x40" <= row < b"\x50"
+    }
+    assert store.read(wide[0], None, 3) == columns[750:753]
+    assert store.read(wide[1], columns[1_400], 10_000) == columns[1_401:]
+
+
+def test_what_was_masked_is_gone_after_a_major_compaction_and_its_marker_is_not(cluster: HBaseCluster):
+    """The marker is dated by the clock: inside its window, it masks what comes after the compaction as well."""
+    store, regions = cluster.table("server"), Regions(hbase_adapter.made(), "server")
+    now = 4_000_000_000_000
+    store.apply([Put([(ROW, now)], [column(1), column(2)]), DeleteColumns([(ROW, now)], [column(1)])])
+    regions.flush()
+    regions.compact(major=True)
+    store.apply([Put([(ROW, now - 1)], [column(1)])])
+    assert store.read(ROW, None, 10) == [column(2)]
+
+
+def test_a_marker_beyond_its_window_goes_with_a_major_compaction(cluster: HBaseCluster):
+    """It shows that these tests do compact: without it, the late put would stay masked."""
+    store, regions = cluster.table("server"), Regions(hbase_adapter.made(), "server")
+    row = b"o" * 9
+    store.apply([Put([(row, 5)], [column(1)]), DeleteColumns([(row, 5)], [column(1)])])
+    store.apply([Put([(row, 5)], [column(1)])])
+    assert store.read(row, None, 10) == []
+    regions.flush()
+    regions.compact(major=True)
+    assert store.read(row, None, 10) == []
+    store.apply([Put([(row, 5)], [column(1)])])
+    assert store.read(row, None, 10) == [column(1)]
+
+
+def test_a_sweep_is_a_request(cluster: HBaseCluster):
+    assert cluster.table("server").sweep(1) == Sweep()
+
+
+# ---- gateways
+
+
+def test_a_gateway_that_is_not_there_is_passed_over(cluster: HBaseCluster):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = taken.getsockname()[1]
+    url = urlsplit(hbase_adapter.made())
+    thrift1 = url.query.removeprefix("thrift1=")
+    two = url._replace(netloc=f"127.0.0.1:{free},{url.netloc}", query=f"thrift1=127.0.0.1:{free},{thrift1}").geturl()
+    other = opened(TABLE, url=two)
+    store = other.table("server")
+    for number in range(4):
+        store.apply([Put([(b"g" * 9, 5)], [column(number)])])
+        assert store.read(b"g" * 9, None, 10) == [column(each) for each in range(number + 1)]
+        assert list(store.scan(b"g" * 9, b"h")) == [(b"g" * 9, [column(each) for each in range(number + 1)])]
+    other.close()

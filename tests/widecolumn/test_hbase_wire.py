@@ -1,0 +1,200 @@
+"""The adapter against small gateways in this process: real sockets and the real codec, no HBase."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from thriftpy2.protocol import TBinaryProtocol
+from thriftpy2.thrift import TProcessor
+from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
+
+from feedstore.widecolumn import Put, Table, UnavailableError
+from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.hbase.addresses import Address
+from feedstore.widecolumn.hbase.sockets import DeadlineSocket
+from feedstore.widecolumn.hbase.thrift2 import structs
+
+TABLE = Table("feed", 2, 3, keep=None, purge_window_ms=0)
+ROW, A = b"r1", b"aaa"
+
+
+class Handler:
+    """One column in every row; `before` runs first."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self.before = before
+        self.asked: list[tuple] = []
+
+    def get(self, table: bytes, tget: object) -> object:
+        self.asked.append((table, tget))
+        self.before()
+        return structs.TResult([structs.TFoundColumn(A)])
+
+    def putMultiple(self, table: bytes, tputs: list) -> None:  # noqa: N802  # HBase's name
+        self.asked.append((table, tputs))
+        self.before()
+
+
+class Gateway:
+    """Serves each connection in a thread of its own until it is stopped."""
+
+    def __init__(self, handler: Handler, service: object = structs.Pages, port: int = 0) -> None:
+        self._listening = socket.create_server(("127.0.0.1", port))
+        self.port = self._listening.getsockname()[1]
+        self._processor = TProcessor(service, handler)
+        self._connections: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def stop(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for each in self._connections:
+            with suppress(OSError):  # the other side may have closed it
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        protocol = TBinaryProtocol(TBufferedTransport(TSocket(sock=connection)))
+        try:
+            while True:
+                self._processor.process(protocol, protocol)
+        except (TTransportException, OSError):
+            pass
+
+
+@contextmanager
+def opened(*ports: int, options: str = "") -> Iterator[HBaseCluster]:
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    cluster = HBaseCluster.open(f"hbase://{hosts}/?thrift1={hosts}{options}", [TABLE], check=False)
+    yield cluster
+    cluster.close()
+
+
+def test_a_page_is_one_call():
+    handler = Handler()
+    gateway = Gateway(handler)
+    with opened(gateway.port) as cluster:
+        assert cluster.table("feed").read(ROW, b"aa0", 7) == [A]
+    ((table, get),) = handler.asked
+    assert (table, get.row, get.storeLimit) == (b"default:feed", ROW, 7)
+    assert b"ColumnRangeFilter" in get.filterBytes
+    assert [(each.family, each.qualifier) for each in get.columns] == [(b"feed", None)]
+    gateway.stop()
+
+
+def test_a_gateway_that_was_started_anew_is_not_noticed():
+    handler = Handler()
+    gateway = Gateway(handler)
+    with opened(gateway.port) as cluster:
+        for _ in range(3):
+            assert cluster.table("feed").read(ROW, None, 1) == [A]
+            gateway.stop()
+            gateway = Gateway(handler, port=gateway.port)
+    gateway.stop()
+
+
+def test_a_gateway_that_is_gone_is_unavailable_or_passed_over():
+    gone, alive = Gateway(Handler()), Gateway(Handler())
+    with opened(gone.port, alive.port) as two, opened(gone.port) as one:
+        for cluster in (two, one):
+            assert cluster.table("feed").read(ROW, None, 1) == [A]
+        gone.stop()
+        for _ in range(4):
+            assert two.table("feed").read(ROW, None, 1) == [A]
+        with pytest.raises(UnavailableError, match=f"127.0.0.1:{gone.port}"):
+            one.table("feed").read(ROW, None, 1)
+    alive.stop()
+
+
+def test_a_gateway_that_hangs_is_given_up_in_time():
+    release = threading.Event()
+    hanging, alive = Gateway(Handler(release.wait)), Gateway(Handler())
+    with opened(hanging.port, alive.port, options="&read_ms=2000") as cluster:
+        began = time.monotonic()
+        assert cluster.table("feed").read(ROW, None, 1) == [A]
+        assert 0.9 < time.monotonic() - began < 1.9
+        began = time.monotonic()
+        assert cluster.table("feed").read(ROW, None, 1) == [A]
+        assert time.monotonic() - began < 0.9, "it is asked last now"
+    release.set()
+    hanging.stop()
+    alive.stop()
+
+
+def test_a_gateway_that_trickles_is_given_up_in_time():
+    """Each byte comes quickly; the answer never does."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def trickle() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            for byte in b"\x80\x01\x00\x02\x00\x00\x10\x00" + b"g" * 4_096:
+                try:
+                    connection.send(bytes([byte]))
+                except OSError:
+                    return
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    with opened(listening.getsockname()[1], options="&read_ms=300") as cluster:
+        began = time.monotonic()
+        with pytest.raises(UnavailableError):
+            cluster.table("feed").read(ROW, None, 1)
+        assert time.monotonic() - began < 2
+    thread.join()
+    listening.close()
+
+
+def test_what_hbase_answers_is_the_ports_own_error():
+    def fail() -> None:
+        raise structs.TIOError("Failed 1 action: the region is not online\n\tat Some.java:1", canRetry=True)
+
+    gateway = Gateway(Handler(fail), structs.Writes)
+    with opened(gateway.port) as cluster:
+        with pytest.raises(UnavailableError, match=r"Failed 1 action: the region is not online$"):
+            cluster.table("feed").apply([Put([(ROW, 1)], [A])])
+        with pytest.raises(UnavailableError, match="is it a Thrift2 gateway"):
+            cluster.table("feed").read(ROW, None, 1)
+        with pytest.raises(UnavailableError, match="is it a Thrift1 gateway"):
+            list(cluster.table("feed").scan())
+    gateway.stop()
+
+
+def test_a_large_batch_goes_over_the_wire():
+    handler = Handler()
+    gateway = Gateway(handler, structs.Writes)
+    rows = [(number.to_bytes(2, "big"), number + 1) for number in range(9_000)]
+    with opened(gateway.port) as cluster:
+        cluster.table("feed").apply([Put(rows, [A])])
+    assert sorted(len(puts) for _, puts in handler.asked) == [1_000, 4_000, 4_000]
+    assert sorted((put.row, put.timestamp) for _, puts in handler.asked for put in puts) == rows
+    gateway.stop()
+
+
+def test_a_socket_gives_up_on_a_peer_that_vanishes():
+    gateway = Gateway(Handler())
+    connected = DeadlineSocket.connect(Address("127.0.0.1", gateway.port), 1)
+    options = connected._socket.getsockopt
+    assert options(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert options(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        assert options(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+    assert connected.is_silent()
+    gateway.stop()
+    time.sleep(0.05)
+    assert not connected.is_silent()
+    connected.close()
+    assert not connected.is_open()
