@@ -20,6 +20,7 @@ from typing import Final
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.serving import config as configuration
 from feedstore.serving.config import ConfigError
+from feedstore.widecolumn import UnsafeTableError
 from workers import collector, logs, wiring
 from workers.queue.port import PositionLostError, QueueError
 from workers.runtime import Worker, WorkerFailedError
@@ -109,12 +110,15 @@ def main() -> int:
         return _fail(FAILED, str(error))
     collector.relax()
     try:
+        wiring.refuse_unsafe(ports, [cluster])
         worker = Worker([wiring.writer(ports, config, cluster), wiring.sweeper(ports, config, cluster)])
         writer = wiring.writer_group(cluster)
         worker.run(lambda: stop.is_set() or writer not in worker.running())
     except WorkerFailedError as error:
         codes = {PositionLostError: LOST, TooManyDeadLettersError: DEAD_LETTERS}
         return _fail(codes.get(type(error.causes[0]), FAILED), str(error))
+    except UnsafeTableError as error:
+        return _fail(FAILED, str(error))
     finally:
         ports.close()
     return 0

@@ -13,7 +13,7 @@ from typing import Final
 from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Unfollow, Unfollowed
 from feedstore.feeds import FeedReader, Page, feeds_ascending
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
-from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.clusters import Directory, place
 from feedstore.serving.config import Config
 from workers import wiring
 from workers.messages import Task, encode_action
@@ -124,7 +124,9 @@ class Demo:
         away, *others = self._names
         self._stage.title(f"Replica {away} is taken away while work goes on")
         self._ports = self._reopened()
-        path = serving_wiring.cluster_path(self._config, away)
+        where = place(self._config, away)
+        assert isinstance(where, Directory)  # a demonstration makes a home of its own, an embedded one
+        path = where.path
         aside = path.with_name(path.name + ".away")
         path.rename(aside)
         pins = self._save_pins(user)

@@ -25,8 +25,15 @@ class HomeBusyError(Exception):
         self.pid = pid
 
 
-def create(home: Path, environ: Mapping[str, str], *, cap: int | None = None, slack: int | None = None) -> Config:
-    """Makes a home and its stores.
+def create(
+    home: Path,
+    environ: Mapping[str, str],
+    *,
+    cap: int | None = None,
+    slack: int | None = None,
+    replaced: Mapping[str, str] | None = None,
+) -> Config:
+    """Makes a home and its stores. replaced: what stands in the default `feed.toml`, and what shall stand there.
 
     `feed.toml` is written last: a home is there or it is not, and after a failure this can be done again.
 
@@ -38,6 +45,9 @@ def create(home: Path, environ: Mapping[str, str], *, cap: int | None = None, sl
     if path.exists():
         raise ConfigError(f"{path}: there is a home already; nothing was changed")
     text = configuration.DEFAULT
+    for there, instead in (replaced or {}).items():
+        assert text.count(there) == 1, there
+        text = text.replace(there, instead)
     for key, value in (("cap", cap), ("slack", slack)):
         if value is not None:
             text = _with_number(text, key, value)

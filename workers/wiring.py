@@ -1,28 +1,35 @@
 """Turns the configuration into ports and ports into a worker: the one place in this package that knows the adapters."""
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from feedstore.feeds import Limits, Progress, Replica
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving import wiring as feedstore_wiring
-from feedstore.serving.config import Config
-from feedstore.widecolumn import UnavailableError
+from feedstore.serving.clusters import replica
+from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.widecolumn import UnavailableError, UnsafeTableError
 from feedstore.widecolumn.rocksdb import Access
 from workers.handlers import Expander, Writer
 from workers.handlers.expander import MAX_BATCH
 from workers.housekeeping import Housekeeper, Sweeper
 from workers.messages import Delivery, Hold, Task, decode_action, decode_delivery
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
-from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, DeadLetters, Queue, QueueUnavailableError
+from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, DeadLetters, Queue, QueueError, QueueUnavailableError
 from workers.relay import Relay
 from workers.retry import RetryPolicy
 from workers.runtime import Loop, Worker
 from workers.stage import Stage
+
+if TYPE_CHECKING:
+    from workers.queue.kafka import Address
+    from workers.queue.kafka.topics import Definition
 
 REBUILDING_MS = 1
 """The watermark of a cluster that is being rebuilt from nothing: nothing is known to have landed."""
@@ -66,16 +73,12 @@ def open_ports(config: Config, access: Access, clock: Callable[[], int] = wall_m
     with ExitStack() as stack:
         follows = feedstore_wiring.open_follows(config, clock)
         stack.callback(follows.close)
-        path = config.path(config.queue, "embedded")
-        queue = EmbeddedQueue.open(path, clock)
-        stack.callback(queue.close)
-        dead = open_dead_letters(path)
-        stack.callback(dead.close)
+        queue, dead = _open_queue(config, clock, stack)
         replicas = {}
         for cluster in config.clusters:
             opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds)
             stack.callback(opened.close)
-            replicas[cluster.name] = feedstore_wiring.replica(cluster.name, opened)
+            replicas[cluster.name] = replica(cluster.name, opened)
         return Ports(follows, queue, dead, replicas, stack.pop_all())
 
 
@@ -86,19 +89,92 @@ def create(config: Config) -> None:
         ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: done in part; do it again.
     """
     feedstore_wiring.create_follows(config)
-    path = config.path(config.queue, "embedded")
-    EmbeddedQueue.create(path, dict.fromkeys(TOPICS, config.partitions))
-    open_dead_letters(path).close()
+    _create_queue(config)
     for cluster in config.clusters:
         feedstore_wiring.create_cluster(config, cluster.name)
-    queue = EmbeddedQueue.open(path, wall_ms)
-    try:
+    with ExitStack() as stack:
+        queue, _ = _open_queue(config, wall_ms, stack)
         # From now on, what retention takes before a group has read it is noticed.
         queue.consumer(ACTIONS, EXPANDER).close()
         for cluster in config.clusters:
             queue.consumer(DELIVERIES, writer_group(cluster.name)).close()
-    finally:
-        queue.close()
+
+
+def is_embedded(config: Config) -> bool:
+    """Whether one worker holds the home, because its queue or one of its clusters is a file of it."""
+    return config.queue.startswith("embedded:") or any(each.url.startswith("rocksdb:") for each in config.clusters)
+
+
+def _open_queue(config: Config, clock: Callable[[], int], stack: ExitStack) -> tuple[Queue, DeadLetters]:
+    """Opens what `stack` closes."""
+    queue: Queue
+    dead: DeadLetters
+    if config.queue.startswith("kafka:"):
+        from workers.queue.kafka import KafkaDeadLetters, KafkaQueue  # noqa: PLC0415 - its library is an extra
+
+        address = kafka_address(config)
+        queue = stack.enter_context(closing(KafkaQueue.open(address)))
+        dead = stack.enter_context(closing(KafkaDeadLetters.open(address)))
+    else:
+        path = config.path(config.queue, "embedded")
+        queue = stack.enter_context(closing(EmbeddedQueue.open(path, clock)))
+        dead = stack.enter_context(closing(open_dead_letters(path)))
+    return queue, dead
+
+
+def _create_queue(config: Config) -> None:
+    if config.queue.startswith("kafka:"):
+        from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
+
+        address = kafka_address(config)
+        # What the brokers themselves should be set to otherwise stops nobody: feedctl topics check names it.
+        if left := [each for each in topics.apply(address, topic_definitions(config)) if not each.is_broker]:
+            raise QueueError("; ".join(map(str, left)))
+        return
+    path = config.path(config.queue, "embedded")
+    EmbeddedQueue.create(path, dict.fromkeys(TOPICS, config.partitions))
+    open_dead_letters(path).close()
+
+
+def kafka_address(config: Config) -> "Address":
+    """Where the queue's brokers are. Raises ConfigError."""
+    try:
+        from workers.queue.kafka import parse  # noqa: PLC0415 - its library is an extra
+    except ImportError as error:
+        raise ConfigError(f"the queue is Kafka: install feedstore[kafka]: {error}") from error
+    try:
+        return parse(config.queue, os.environ)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{config.home / FILE_NAME}: queue.url: {error}") from error
+
+
+def topic_definitions(config: Config) -> "list[Definition]":
+    """What the topics of the queue must be, where it is Kafka. Raises ConfigError."""
+    address = kafka_address(config)
+    from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
+
+    return topics.definitions(
+        address,
+        partitions=config.partitions,
+        replication=config.replication,
+        action_age_ms=config.limits.action_age_ms,
+    )
+
+
+def refuse_unsafe(ports: Ports, clusters: Iterable[str]) -> None:
+    """Opens clusters that are to be written, and refuses those whose tables would break the rules. One that is away is
+    fine: its writer waits, and looks again (rule 12).
+
+    Raises:
+        UnsafeTableError: the message names each setting.
+    """
+    for name in clusters:
+        try:
+            Progress(ports.replicas[name].progress).watermark()
+        except UnsafeTableError:
+            raise
+        except UnavailableError:
+            continue
 
 
 def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None) -> Worker:

@@ -45,7 +45,7 @@ shards = ["sqlite:data/follows.db"]
 
 [queue]
 url = "embedded:data/queue.db"
-partitions = 1                # of each topic; fixed when the queue is made
+partitions = 1                # of each topic; fixed when an embedded queue is made
 
 [worker]
 tick = "1s"                   # how often the watermarks move
@@ -82,6 +82,7 @@ class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
     partitions: Annotated[int, Meta(ge=1, le=1_024)] = 1
+    replication: Annotated[int, Meta(ge=1, le=16)] = 3
 
 
 class _Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +111,9 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Config:
-    """What `feed.toml` says. home: the directory that relative paths in urls start from."""
+    """What `feed.toml` says. home: the directory that relative paths in urls start from. replication: of the topics,
+    where the queue is Kafka.
+    """
 
     home: Path
     limits: Limits
@@ -118,6 +121,7 @@ class Config:
     shards: tuple[str, ...]
     queue: str
     partitions: int
+    replication: int
     tick_ms: int
     housekeeping_ms: int
     refill_again_ms: int
@@ -186,6 +190,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         shards=tuple(file.follows.shards),
         queue=file.queue.url,
         partitions=file.queue.partitions,
+        replication=file.queue.replication,
         tick_ms=ms["worker.tick"],
         housekeeping_ms=ms["worker.housekeeping"],
         refill_again_ms=ms["worker.refill_again"],

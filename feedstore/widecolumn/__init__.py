@@ -12,6 +12,7 @@ from feedstore.widecolumn.port import (
     Sweep,
     Table,
     UnavailableError,
+    UnsafeTableError,
     WideColumnStore,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "Sweep",
     "Table",
     "UnavailableError",
+    "UnsafeTableError",
     "WideColumnStore",
 ]

@@ -20,6 +20,14 @@ class UnavailableError(StoreError):
     """Not now: repeat the whole call later, with the same timestamps; a reader asks another replica at once."""
 
 
+class UnsafeTableError(UnavailableError):
+    """A table is defined so that the rules would not hold: nothing is written until somebody has changed it.
+
+    Unavailable, and not refused: the mutations are good, and will be taken by a table that is as it must be. A process
+    that meets this when it starts should not go on.
+    """
+
+
 class RefusedError(StoreError):
     """Never: the same call will be refused again (a row or column that the store cannot hold). Do not retry."""
 

@@ -8,8 +8,17 @@ import hbase_adapter
 import pytest
 from hbase_regions import Regions
 
-from feedstore.widecolumn import Cell, DeleteColumns, Put, RefusedError, Sweep, Table, UnavailableError
-from feedstore.widecolumn.hbase import HBaseCluster, UnsafeTableError
+from feedstore.widecolumn import (
+    Cell,
+    DeleteColumns,
+    Put,
+    RefusedError,
+    Sweep,
+    Table,
+    UnavailableError,
+    UnsafeTableError,
+)
+from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import apply, definition, differences
 from feedstore.widecolumn.hbase.tables import Definition
 

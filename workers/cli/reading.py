@@ -8,8 +8,9 @@ import msgspec
 
 from feedstore.feeds import FEEDS, MAX_PAGE, FeedReader, Page, entries_of, feeds_ascending
 from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.serving.clusters import replica
 from feedstore.serving.feeds import Feeds
-from feedstore.serving.wiring import open_cluster, open_follows, replica
+from feedstore.serving.wiring import open_cluster, open_follows
 from workers.cli.output import Progress, ago, emit_json, note, plural, when
 from workers.cli.session import ID, Session, json_option, pass_session
 from workers.wiring import wall_ms

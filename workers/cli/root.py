@@ -12,7 +12,7 @@ from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
 from workers import logs
-from workers.cli import acting, demonstrating, letters, reading, repairing, running, showing
+from workers.cli import acting, administering, demonstrating, letters, reading, repairing, running, showing
 from workers.cli.output import Progress
 from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
 from workers.home import HomeBusyError
@@ -30,6 +30,7 @@ _FAILED: dict[type[Exception], type[click.ClickException]] = {
     WorkerFailedError: RefusedError,
 }
 _EXPECTED = tuple(_FAILED)
+_WORKERS = ("work", "relay", "expand", "write")
 
 
 class _Feedctl(click.Group):
@@ -59,7 +60,7 @@ class _Feedctl(click.Group):
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"]),
-    help="What is logged to stderr.  [default: info for work, warning for everything else]",
+    help="What is logged to stderr.  [default: info for workers, warning for everything else]",
 )
 @click.version_option(package_name="feedstore", prog_name="feedctl")
 @click.pass_context
@@ -82,11 +83,11 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
       feedctl work --until-idle
       feedctl feed 12
     """
-    level = log_level or ("info" if ctx.invoked_subcommand == "work" else "warning")
+    level = log_level or ("info" if ctx.invoked_subcommand in _WORKERS else "warning")
     ctx.obj = Session(home, level)
     logs.configure(level, Progress.clear_any)
 
 
-for _module in (running, acting, reading, showing, repairing, letters, demonstrating):
+for _module in (running, acting, reading, showing, repairing, letters, administering, demonstrating):
     for _command in _module.COMMANDS:
         main.add_command(_command)

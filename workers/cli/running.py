@@ -1,22 +1,25 @@
-"""init, work, trim."""
+"""init, work, its parts alone, trim."""
 
 import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Event
 from types import FrameType
 
 import click
 
 from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.serving.config import ConfigError
 from workers import collector, home, wiring
 from workers.apart import WriterApart
+from workers.cli import stacks
 from workers.cli.output import Progress, emit_json, note, plural
 from workers.cli.session import NotNowError, Session, json_option, pass_session
 from workers.home import HomeBusyError
 from workers.queue.port import QueueUnavailableError
-from workers.runtime import Worker
+from workers.runtime import Loop, Worker
 from workers.wiring import Ports
 
 
@@ -25,8 +28,20 @@ from workers.wiring import Ports
     "--cap", type=click.IntRange(1, 100_000), help="Entries of a feed that a reader can reach.  [default: 1000]"
 )
 @click.option("--slack", type=click.IntRange(0, 100_000), help="Live entries that a trim keeps beyond.  [default: 250]")
+@click.option(
+    "--stack",
+    type=click.Choice(["local"]),
+    help="Work on the real servers of the local stack, instead of files of the home.",
+)
+@click.option(
+    "--stack-home",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".stack"),
+    show_default=True,
+    help="Where the local stack is.",
+)
 @pass_session
-def init(session: Session, cap: int | None, slack: int | None) -> None:
+def init(session: Session, cap: int | None, slack: int | None, stack: str | None, stack_home: Path) -> None:
     """Makes a home: feed.toml and the stores.
 
     A home that is there is left alone. Everything else is set in feed.toml, or by the environment
@@ -36,8 +51,10 @@ def init(session: Session, cap: int | None, slack: int | None) -> None:
     Examples:
       feedctl init
       feedctl --home /srv/feed init --cap 500
+      feedctl --home .real init --stack local
     """
-    config = home.create(session.home, os.environ, cap=cap, slack=slack)
+    replaced = None if stack is None else stacks.replacements(stack_home)
+    config = home.create(session.home, os.environ, cap=cap, slack=slack, replaced=replaced)
     note(
         f"made {session.home}: cap {config.limits.cap}, clusters {', '.join(each.name for each in config.clusters)};"
         f" edit {session.home / 'feed.toml'} to change it"
@@ -136,6 +153,63 @@ def stopping() -> Iterator[Event]:
 
 
 @click.command()
+@pass_session
+def relay(session: Session) -> None:
+    """Runs one relay: from the outboxes of the follow store to the queue. Any number may run.
+
+    \b
+    Examples:
+      feedctl relay
+    """
+    _run_part(session, lambda ports: [wiring.relay(ports, session.config), wiring.housekeeper(ports, session.config)])
+
+
+@click.command()
+@pass_session
+def expand(session: Session) -> None:
+    """Runs one expander: from actions to deliveries. Any number may run.
+
+    \b
+    Examples:
+      feedctl expand
+    """
+    _run_part(session, lambda ports: [wiring.expander(ports, session.config)])
+
+
+@click.command()
+@click.option("--cluster", required=True, help="The cluster that it writes.")
+@pass_session
+def write(session: Session, cluster: str) -> None:
+    """Runs one writer of one cluster: from deliveries to cells. Any number may run.
+
+    It refuses to start on tables that would break the rules (feedctl schema check names the differences), and waits
+    for a cluster that is away.
+
+    \b
+    Examples:
+      feedctl write --cluster a
+    """
+    session.refuse_unknown(cluster)
+
+    def loops(ports: Ports) -> list[Loop]:
+        wiring.refuse_unsafe(ports, [cluster])
+        return [wiring.writer(ports, session.config, cluster), wiring.sweeper(ports, session.config, cluster)]
+
+    _run_part(session, loops)
+
+
+def _run_part(session: Session, loops: Callable[[Ports], list[Loop]]) -> None:
+    """Works in this process until a signal comes. Raises WorkerFailedError."""
+    if wiring.is_embedded(session.config):
+        raise ConfigError(
+            f"{session.home}: its queue or a cluster is a file of this home, which one worker holds: feedctl work"
+        )
+    collector.relax()
+    with stopping() as stop, session.ports("owner") as ports:
+        Worker(loops(ports)).run(stop.is_set)
+
+
+@click.command()
 @json_option
 @pass_session
 def trim(session: Session, *, as_json: bool) -> None:
@@ -165,4 +239,4 @@ def trim(session: Session, *, as_json: bool) -> None:
         ) from error
 
 
-COMMANDS = (init, work, trim)
+COMMANDS = (init, work, relay, expand, write, trim)

@@ -5,8 +5,7 @@ No type of Thrift leaves this package. It needs the extra `hbase`.
 
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.cluster import HBaseCluster
-from feedstore.widecolumn.hbase.schema import UnsafeTableError
 from feedstore.widecolumn.hbase.store import HBaseStore
 from feedstore.widecolumn.hbase.tables import Definition, Tables
 
-__all__ = ["Addresses", "Definition", "HBaseCluster", "HBaseStore", "Tables", "UnsafeTableError"]
+__all__ = ["Addresses", "Definition", "HBaseCluster", "HBaseStore", "Tables"]

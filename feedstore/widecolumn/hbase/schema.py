@@ -10,17 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from feedstore.widecolumn.hbase.tables import Definition, Tables
-from feedstore.widecolumn.port import RefusedError, Table, UnavailableError
+from feedstore.widecolumn.port import RefusedError, Table, UnavailableError, UnsafeTableError
 
 PURGE = "hbase.hstore.time.to.purge.deletes"
-
-
-class UnsafeTableError(UnavailableError):
-    """A table is defined so that the rules would not hold: nothing is written until somebody has changed it.
-
-    Unavailable, and not refused: the mutations are good, and will be taken by a table that is as it must be. A process
-    that meets this when it starts should not go on.
-    """
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ is taken for a new one: it begins at the earliest message, whatever it has misse
 
 _RECORD_OVERHEAD_BYTES = 48_576
 _FOREVER = -1
+_BROKER: Final = "broker "
+"""How a broker's name begins; no topic's has a space."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class Difference(NamedTuple):
     expected: str
     found: str
     fixable: bool
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it is a broker's setting, and no topic's."""
+        return self.topic.startswith(_BROKER)
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.what}: expected {self.expected}, found {self.found}"
@@ -192,7 +199,7 @@ def _broker_differences(admin: kafka.KafkaAdminClient) -> Iterator[Difference]:
     brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
     for broker, found in _settings(admin, ConfigResourceType.BROKER, brokers).items():
         if int(found.get(name, OFFSETS_RETENTION_MIN)) < OFFSETS_RETENTION_MIN:
-            yield Difference(f"broker {broker}", name, f"at least {OFFSETS_RETENTION_MIN}", found[name], False)
+            yield Difference(f"{_BROKER}{broker}", name, f"at least {OFFSETS_RETENTION_MIN}", found[name], False)
 
 
 def _settings(admin: kafka.KafkaAdminClient, kind: ConfigResourceType, names: list[str]) -> dict[str, dict[str, str]]:

@@ -1,0 +1,57 @@
+"""A cluster in HBase, as the configuration names it. Needs the extra `hbase`."""
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from feedstore.feeds import FEEDS, PROGRESS
+from feedstore.serving.clusters import Prepare, replica
+from feedstore.widecolumn import Cluster, Table
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema
+from feedstore.widecolumn.hbase.schema import Difference
+from feedstore.widecolumn.rocksdb import Access
+
+
+class Gateways:
+    """A cluster behind its Thrift gateways. Raises ValueError for a url that cannot be read."""
+
+    def __init__(self, url: str) -> None:
+        Addresses.parse(url)
+        self._url = url
+
+    def exists(self) -> bool:
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            return cluster.administration.exists(FEEDS)
+
+    def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
+        # The table of the feeds is made last: a cluster is there when that table is.
+        ordered = sorted(tables, key=lambda table: table.name == FEEDS)
+        with closing(HBaseCluster.open(self._url, tables, check=False)) as cluster:
+            if cluster.administration.exists(FEEDS):
+                return
+            schema.apply(cluster.administration, [schema.definition(table) for table in ordered[:-1]])
+            if prepare is not None:
+                prepare(replica(self._url, cluster))
+            schema.apply(cluster.administration, [schema.definition(ordered[-1])])
+
+    def remove(self) -> None:
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            for name in (FEEDS, PROGRESS):
+                cluster.administration.drop(name)
+
+    def open(self, tables: Sequence[Table], access: Access) -> Cluster:
+        """access: an owner looks at the tables first, and refuses those on which the rules would not hold.
+
+        Raises:
+            UnsafeTableError: an UnavailableError; the message names each setting.
+        """
+        return HBaseCluster.open(self._url, tables, check=access == "owner")
+
+    def apply(self, tables: Sequence[Table]) -> list[str]:
+        """Makes the tables that are missing; returns their names."""
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            return schema.apply(cluster.administration, [schema.definition(table) for table in tables])
+
+    def differences(self, tables: Sequence[Table]) -> list[Difference]:
+        """Everything in which the tables are not as they must be."""
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            return schema.differences(cluster.administration, [schema.definition(table) for table in tables])

@@ -1,0 +1,113 @@
+"""schema, topics: what the real servers hold, made and held against what it must be."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.clusters import place
+from feedstore.serving.config import ConfigError
+from workers import wiring
+from workers.cli.output import note, plural
+from workers.cli.session import RefusedError, Session, pass_session
+
+if TYPE_CHECKING:
+    from feedstore.serving.hbase import Gateways
+
+
+@click.group()
+def schema() -> None:
+    """The tables of the HBase clusters.
+
+    \b
+    Examples:
+      feedctl schema apply
+      feedctl schema check
+    """
+
+
+@schema.command("apply")
+@pass_session
+def schema_apply(session: Session) -> None:
+    """Makes the tables that are missing. What is there stays as it is: schema check names what differs."""
+    tables = serving_wiring.tables(session.config)
+    for name, gateways in _in_hbase(session):
+        made = gateways.apply(tables)
+        note(f"{name}: made {', '.join(made)}" if made else f"{name}: nothing was missing")
+
+
+@schema.command("check")
+@pass_session
+def schema_check(session: Session) -> None:
+    """Names every difference between the tables and their definition. The exit status is 1 where there is any."""
+    tables = serving_wiring.tables(session.config)
+    found = [(name, each) for name, gateways in _in_hbase(session) for each in gateways.differences(tables)]
+    for name, each in found:
+        click.echo(f"{name}: {each}")
+    _end(len(found))
+
+
+@click.group()
+def topics() -> None:
+    """The topics of the queue, where that is Kafka.
+
+    \b
+    Examples:
+      feedctl topics apply
+      feedctl topics check
+    """
+
+
+@topics.command("apply")
+@pass_session
+def topics_apply(session: Session) -> None:
+    """Makes the topics that are missing, adds partitions and changes settings. Takes nothing away."""
+    _refuse_embedded_queue(session)
+    from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
+
+    left = kafka_topics.apply(wiring.kafka_address(session.config), wiring.topic_definitions(session.config))
+    for each in left:
+        click.echo(str(each))
+    _end(len(left))
+
+
+@topics.command("check")
+@pass_session
+def topics_check(session: Session) -> None:
+    """Names every difference between the topics and what the rules ask of them. The exit status is 1 where there is
+    any.
+    """
+    _refuse_embedded_queue(session)
+    from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
+
+    found = kafka_topics.differences(wiring.kafka_address(session.config), wiring.topic_definitions(session.config))
+    for each in found:
+        click.echo(str(each))
+    _end(len(found))
+
+
+def _in_hbase(session: Session) -> Iterator[tuple[str, "Gateways"]]:
+    clusters = [each for each in session.config.clusters if each.url.startswith("hbase:")]
+    if not clusters:
+        raise ConfigError("no cluster of this home is HBase: there are no tables to look after")
+    places = [(each.name, place(session.config, each.name)) for each in clusters]
+    from feedstore.serving.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra, and are there by now
+
+    for name, where in places:
+        assert isinstance(where, Gateways)
+        yield name, where
+
+
+def _refuse_embedded_queue(session: Session) -> None:
+    if not session.config.queue.startswith("kafka:"):
+        raise ConfigError("the queue of this home is embedded: there are no topics to look after")
+
+
+def _end(differences: int) -> None:
+    if differences:
+        raise RefusedError(plural(differences, "difference"))
+    note("no difference")
+
+
+COMMANDS = (schema, topics)
