@@ -342,8 +342,8 @@ while True:
 
 
 def test_a_poll_bounds_what_it_loads(queue: EmbeddedQueue) -> None:
-    queue.publish(DELIVERIES, [bytes(900_000)] * 30, 0)
-    queue.publish(DELIVERIES, [bytes(900_000)] * 30, 1)
+    queue.publish(DELIVERIES, [bytes(225_000)] * 30, 0)
+    queue.publish(DELIVERIES, [bytes(225_000)] * 30, 1)
     consumer = queue.consumer(DELIVERIES, "a")
     total = 0
     while some := consumer.poll(1_000, 0):
@@ -354,7 +354,7 @@ def test_a_poll_bounds_what_it_loads(queue: EmbeddedQueue) -> None:
 
 def test_a_publish_call_is_one_batch_until_it_is_too_large_for_one(queue: EmbeddedQueue, path: Path) -> None:
     queue.publish(ACTIONS, [b"x"] * 1_000)
-    queue.publish(ACTIONS, [bytes(900_000)] * 9)
+    queue.publish(ACTIONS, [bytes(225_000)] * 9)
     with sqlite3.connect(path) as connection:
         rows = connection.execute("SELECT base_offset, count, published_ms, length(body) FROM batches").fetchall()
     connection.close()
