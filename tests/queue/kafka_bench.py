@@ -1,35 +1,39 @@
-"""The real Kafka under the queue's tests: FEED_TEST_KAFKA=host:port names a broker; without it they are skipped.
+"""The real Kafka under the queue's tests: the broker of the local stack.
 
 Every bench makes its own topics behind a prefix of its own, and removes them. Two wrappers give the tests what a broker
 has no use for: a clock that they move, for expiry, and polls without a timeout that see all that was published.
 """
 
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from kafka.admin import OffsetSpec
 from kafka.structs import TopicPartition
 from queue_benches import Bench, Clock
 
+from deploy.local import Stack
 from workers.queue.kafka import Address, KafkaConsumer, KafkaDeadLetters, KafkaQueue, parse, topics
 from workers.queue.kafka.queue import connect
 from workers.queue.port import TOPICS, Message, Topic
 
-SERVER = os.environ.get("FEED_TEST_KAFKA")
+SETTLE_S = 60.0
 
-needs_kafka = pytest.mark.skipif(SERVER is None, reason="FEED_TEST_KAFKA names no broker")
+_ports: list[int] = []
 
-SETTLE_S = 20.0
+
+def use(stack: Stack) -> None:
+    """From now on its broker is used, which is started."""
+    stack.up("kafka")
+    _ports[:] = [stack.port("kafka")]
 
 
 def new_address() -> Address:
-    return replace(parse(f"kafka://{SERVER}", {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
+    assert _ports, "the test does not ask for the fixture `broker`"
+    return replace(parse(f"kafka://127.0.0.1:{_ports[0]}", {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
 
 
 class Cluster:
@@ -171,4 +175,4 @@ def wait_until(true: Callable[[], bool], meanwhile: Callable[[], object] = lambd
         time.sleep(0.02)
 
 
-__all__ = ["TOPICS", "Cluster", "kafka_bench", "kafka_letters", "needs_kafka", "new_address", "wait_until"]
+__all__ = ["TOPICS", "Cluster", "kafka_bench", "kafka_letters", "new_address", "use", "wait_until"]
