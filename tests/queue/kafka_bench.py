@@ -93,16 +93,28 @@ class PromptConsumer:
         )
 
 
+class Calls:
+    """When what stands in the topics was published, by the test's clock.
+
+    ends: by topic and partition, the offset after all that was published at a time, and that time.
+    unnoted_ms: when that was published whose ends have not been asked for: asking costs as much as publishing.
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[Topic, int], list[tuple[int, int]]] = {}
+        self.unnoted_ms: int | None = None
+
+
 class TestedQueue:
     """A Kafka queue that notes when it was published to, so that a test's clock decides what expires."""
 
     __test__ = False
 
-    def __init__(self, cluster: Cluster, clock: Clock, batches: dict[tuple[Topic, int], list[tuple[int, int]]]) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, calls: Calls) -> None:
         self.queue = KafkaQueue.open(cluster.address)
         self._cluster = cluster
         self._clock = clock
-        self._batches = batches
+        self._calls = calls
         self.close = self.queue.close
         self.lag = self.queue.lag
         self.lost = self.queue.lost
@@ -110,11 +122,10 @@ class TestedQueue:
         self.reset = self.queue.reset
 
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        if self._calls.unnoted_ms != self._clock.now_ms:
+            self._note()
         self.queue.publish(topic, values, partition)
-        for place, end in self._ends(topic).items():
-            noted = self._batches.setdefault((topic, place), [])
-            if end > (noted[-1][0] if noted else 0):
-                noted.append((end, self._clock.now_ms))
+        self._calls.unnoted_ms = self._clock.now_ms
 
     def consumer(self, topic: Topic, group: str) -> PromptConsumer:
         return PromptConsumer(self.queue, self.queue.consumer(topic, group), topic)
@@ -122,7 +133,8 @@ class TestedQueue:
     def expire(self, before_ms: int) -> int:
         """What the broker's retention would do if the test's clock were its own."""
         dropped = self.queue.expire(before_ms)
-        for (topic, partition), noted in self._batches.items():
+        self._note()
+        for (topic, partition), noted in self._calls.ends.items():
             kept = next((index for index, (_, ms) in enumerate(noted) if ms >= before_ms), len(noted))
             if kept:
                 end = noted[kept - 1][0]
@@ -131,6 +143,16 @@ class TestedQueue:
                     self._cluster.delete_before(topic, partition, end)
                     dropped += end - low
         return dropped
+
+    def _note(self) -> None:
+        if self._calls.unnoted_ms is None:
+            return
+        for topic in TOPICS:
+            for place, end in self._ends(topic).items():
+                noted = self._calls.ends.setdefault((topic, place), [])
+                if end > (noted[-1][0] if noted else 0):
+                    noted.append((end, self._calls.unnoted_ms))
+        self._calls.unnoted_ms = None
 
     def _ends(self, topic: Topic) -> dict[int, int]:
         return {place.partition: offset for place, offset in self.queue._offsets(topic, OffsetSpec.LATEST).items()}
@@ -143,13 +165,13 @@ class TestedQueue:
 def kafka_bench(partitions: int, directory: Path) -> Bench:
     cluster = Cluster(partitions)
     clock = Clock()
-    batches: dict[tuple[Topic, int], list[tuple[int, int]]] = {}
+    calls = Calls()
 
     def reopen(queue: TestedQueue) -> TestedQueue:
         queue.close()
-        return TestedQueue(cluster, clock, batches)
+        return TestedQueue(cluster, clock, calls)
 
-    bench = Bench(TestedQueue(cluster, clock, batches), reopen, clock, partitions)
+    bench = Bench(TestedQueue(cluster, clock, calls), reopen, clock, partitions)
     bench.one_member = False
     bench.reads_ahead = True
     bench.closing.callback(cluster.close)
