@@ -20,6 +20,9 @@ $(VENV)/run: $(VENV)/python pyproject.toml
 $(VENV)/test: $(VENV)/run
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]' && touch $@
 
+$(VENV)/servers: $(VENV)/run
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mysql,kafka,hbase]' && touch $@
+
 $(VENV)/lint: $(VENV)/test
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lint]' && touch $@
 
@@ -49,7 +52,7 @@ bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
 
 STACK ?= .stack
-stack-ready: ## install what the local stack needs (a JDK, Maven, MariaDB) with apt
+stack-ready: $(VENV)/servers ## install what the local stack needs: a JDK, Maven and MariaDB with apt, client libraries in .venv
 	@deploy/local/install
 
 stack-up: ## start the real servers on this machine's loopback (STACK=directory, default .stack)

@@ -24,3 +24,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(tmp_path_factory.mktemp("stack"), print)
     yield stack
     stack.down()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a server first waits for its start, and may wait for its jars."""
+    for item in items:
+        if item.get_closest_marker("stack") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))

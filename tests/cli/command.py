@@ -22,9 +22,9 @@ from workers.wiring import Ports
 DEADLINE_S = 60.0
 
 
-def eventually(holds: Callable[[], Any], what: str) -> Any:
+def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
     """What `holds` returns, once that is true."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while True:
         if found := holds():
             return found
@@ -74,9 +74,8 @@ class Cli:
 
     def spawn(self, *words: object, **popen: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", "from workers.cli import main; main()", "--home", str(self.home)]
-        return subprocess.Popen(
-            [*command, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}, **popen
-        )
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([*command, *map(str, words)], env={**os.environ}, **(streams | popen))
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[bytes]]:

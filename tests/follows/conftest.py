@@ -5,17 +5,24 @@ from pathlib import Path
 
 import mysql_places
 import pytest
-from follow_places import ADAPTERS, FakeClock, Place
+from follow_places import ADAPTERS, FIXTURES, FakeClock, Place
 
+from deploy.local import Stack
 from feedstore.follows.port import FollowStore
 
 
 def _places(names: list[str]) -> list[object]:
-    return [pytest.param((name, shards), id=f"{name}-{shards}") for name in names for shards in (1, 3)]
+    return [
+        pytest.param((name, shards), id=f"{name}-{shards}", marks=[pytest.mark.stack] if name in FIXTURES else [])
+        for name in names
+        for shards in (1, 3)
+    ]
 
 
 def _place(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
     name, shards = request.param
+    if name in FIXTURES:
+        request.getfixturevalue(FIXTURES[name])
     make, shared = ADAPTERS[name]
     place = Place(shards, shared, make(folder, shards))
     yield place
@@ -44,7 +51,10 @@ def store(place: Place) -> FollowStore:
     return place.open()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _no_database_is_left() -> Iterator[None]:
+@pytest.fixture(scope="session")
+def mariadb(stack: Stack) -> Iterator[None]:
+    """The database server of the stack; no database of ours is left in it."""
+    mysql_places.use(stack)
     yield
+    stack.up("mariadb")
     mysql_places.drop_all()

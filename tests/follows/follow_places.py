@@ -63,8 +63,8 @@ def _files(folder: Path, shards: int) -> Callable[[Callable[[], int]], FollowSto
     return lambda clock: sqlite.open_store(paths, clock)
 
 
-ADAPTERS = {"memory": (_memory, False), "sqlite": (_files, True)}
+ADAPTERS = {"memory": (_memory, False), "sqlite": (_files, True), "mysql": (mysql_places.opener, True)}
 """Another adapter joins here: how a store is made in a fresh place, and whether it can be opened twice."""
 
-if mysql_places.URL:
-    ADAPTERS["mysql"] = (mysql_places.opener, True)
+FIXTURES = {"mysql": "mariadb"}
+"""The fixtures that start what an adapter needs; with it, its tests need the local stack."""

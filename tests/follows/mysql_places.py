@@ -1,21 +1,17 @@
-"""Databases for the tests, on the server that FEED_TEST_MYSQL names: mysql://root@127.0.0.1:3306/"""
+"""Databases for the tests, on the server of the local stack."""
 
 import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
-import pytest
-
+from deploy.local import Stack
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.follows.port import FollowStore
 
-VARIABLE = "FEED_TEST_MYSQL"
-URL = os.environ.get(VARIABLE, "")
-NO_SERVER = f"{VARIABLE} names no server"
-PREFIX = f"feed_test_{os.getpid()}"
+PREFIX = f"follows_test_{os.getpid()}"
+"""Its user may make databases whose names begin with `follows_`."""
 TABLES = [
     "clocks",
     "edges",
@@ -33,11 +29,16 @@ TABLES = [
 
 
 def server(database: str) -> mysql.Server:
-    """The server with one of its databases; skips the test where there is no server."""
-    if not URL:
-        pytest.skip(NO_SERVER)
-    parts = urlsplit(URL)
-    return mysql.server(urlunsplit(parts._replace(path=f"/{database}")), Path(), os.environ)
+    """The server with one of its databases."""
+    assert _stack, "the test does not ask for the fixture `mariadb`"
+    url = f"mysql://feed@127.0.0.1:{_stack[0].port('mariadb')}/{database}?password_file={_stack[0].password_file}"
+    return mysql.server(url, Path(), os.environ)
+
+
+def use(stack: Stack) -> None:
+    """From now on its server is used, which is started."""
+    stack.up("mariadb")
+    _stack[:] = [stack]
 
 
 def connect(where: mysql.Server) -> Connection:
@@ -62,6 +63,7 @@ def _created(shards: int, purpose: str) -> list[mysql.Server]:
 
 
 _to_drop: list[mysql.Server] = []
+_stack: list[Stack] = []
 
 
 def drop_all() -> None:

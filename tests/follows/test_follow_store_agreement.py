@@ -336,5 +336,5 @@ class MySQLAgreement(Agreement):
 TestAgreement = Agreement.TestCase
 TestAgreement.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
-TestMySQLAgreement = pytest.mark.skipif(not mysql_places.URL, reason=mysql_places.NO_SERVER)(MySQLAgreement.TestCase)
+TestMySQLAgreement = pytest.mark.stack(pytest.mark.usefixtures("mariadb")(MySQLAgreement.TestCase))
 TestMySQLAgreement.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)

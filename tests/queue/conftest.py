@@ -1,12 +1,13 @@
-"""Every queue adapter, with one and with three partitions. Kafka joins where FEED_TEST_KAFKA names a broker."""
+"""Every queue adapter, with one and with three partitions; Kafka's needs the local stack."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import kafka_bench
 import pytest
-from kafka_bench import kafka_bench, kafka_letters, needs_kafka
 from queue_benches import Bench, embedded_bench, memory_bench
 
+from deploy.local import Stack
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.memory import MemoryDeadLetters
 from workers.queue.port import ACTIONS, DELIVERIES, DeadLetters
@@ -14,12 +15,20 @@ from workers.queue.port import ACTIONS, DELIVERIES, DeadLetters
 ADAPTERS = [
     pytest.param(memory_bench, id="memory"),
     pytest.param(embedded_bench, id="embedded"),
-    pytest.param(kafka_bench, id="kafka", marks=needs_kafka),
+    pytest.param(kafka_bench.kafka_bench, id="kafka", marks=pytest.mark.stack),
 ]
+
+
+@pytest.fixture(scope="session")
+def broker(stack: Stack) -> None:
+    """The broker of the stack."""
+    kafka_bench.use(stack)
 
 
 @pytest.fixture(params=ADAPTERS)
 def make_bench(request: pytest.FixtureRequest) -> Callable[[int, Path], Bench]:
+    if request.param is kafka_bench.kafka_bench:
+        request.getfixturevalue("broker")
     return request.param
 
 
@@ -30,13 +39,14 @@ def bench(make_bench: Callable[[int, Path], Bench], request: pytest.FixtureReque
     bench.close()
 
 
-@pytest.fixture(params=["memory", "embedded", "embedded-in-queue", pytest.param("kafka", marks=needs_kafka)])
+@pytest.fixture(params=["memory", "embedded", "embedded-in-queue", pytest.param("kafka", marks=pytest.mark.stack)])
 def letters(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DeadLetters]:
     if request.param == "memory":
         yield MemoryDeadLetters()
         return
     if request.param == "kafka":
-        with kafka_letters() as letters:
+        request.getfixturevalue("broker")
+        with kafka_bench.kafka_letters() as letters:
             yield letters
         return
     path = tmp_path / "letters.db"

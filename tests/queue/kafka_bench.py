@@ -1,35 +1,39 @@
-"""The real Kafka under the queue's tests: FEED_TEST_KAFKA=host:port names a broker; without it they are skipped.
+"""The real Kafka under the queue's tests: the broker of the local stack.
 
 Every bench makes its own topics behind a prefix of its own, and removes them. Two wrappers give the tests what a broker
 has no use for: a clock that they move, for expiry, and polls without a timeout that see all that was published.
 """
 
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from kafka.admin import OffsetSpec
 from kafka.structs import TopicPartition
 from queue_benches import Bench, Clock
 
+from deploy.local import Stack
 from workers.queue.kafka import Address, KafkaConsumer, KafkaDeadLetters, KafkaQueue, parse, topics
 from workers.queue.kafka.queue import connect
 from workers.queue.port import TOPICS, Message, Topic
 
-SERVER = os.environ.get("FEED_TEST_KAFKA")
+SETTLE_S = 60.0
 
-needs_kafka = pytest.mark.skipif(SERVER is None, reason="FEED_TEST_KAFKA names no broker")
+_ports: list[int] = []
 
-SETTLE_S = 20.0
+
+def use(stack: Stack) -> None:
+    """From now on its broker is used, which is started."""
+    stack.up("kafka")
+    _ports[:] = [stack.port("kafka")]
 
 
 def new_address() -> Address:
-    return replace(parse(f"kafka://{SERVER}", {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
+    assert _ports, "the test does not ask for the fixture `broker`"
+    return replace(parse(f"kafka://127.0.0.1:{_ports[0]}", {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
 
 
 class Cluster:
@@ -89,16 +93,28 @@ class PromptConsumer:
         )
 
 
+class Calls:
+    """When what stands in the topics was published, by the test's clock.
+
+    ends: by topic and partition, the offset after all that was published at a time, and that time.
+    unnoted_ms: when that was published whose ends have not been asked for: asking costs as much as publishing.
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[Topic, int], list[tuple[int, int]]] = {}
+        self.unnoted_ms: int | None = None
+
+
 class TestedQueue:
     """A Kafka queue that notes when it was published to, so that a test's clock decides what expires."""
 
     __test__ = False
 
-    def __init__(self, cluster: Cluster, clock: Clock, batches: dict[tuple[Topic, int], list[tuple[int, int]]]) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, calls: Calls) -> None:
         self.queue = KafkaQueue.open(cluster.address)
         self._cluster = cluster
         self._clock = clock
-        self._batches = batches
+        self._calls = calls
         self.close = self.queue.close
         self.lag = self.queue.lag
         self.lost = self.queue.lost
@@ -106,11 +122,10 @@ class TestedQueue:
         self.reset = self.queue.reset
 
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+        if self._calls.unnoted_ms != self._clock.now_ms:
+            self._note()
         self.queue.publish(topic, values, partition)
-        for place, end in self._ends(topic).items():
-            noted = self._batches.setdefault((topic, place), [])
-            if end > (noted[-1][0] if noted else 0):
-                noted.append((end, self._clock.now_ms))
+        self._calls.unnoted_ms = self._clock.now_ms
 
     def consumer(self, topic: Topic, group: str) -> PromptConsumer:
         return PromptConsumer(self.queue, self.queue.consumer(topic, group), topic)
@@ -118,7 +133,8 @@ class TestedQueue:
     def expire(self, before_ms: int) -> int:
         """What the broker's retention would do if the test's clock were its own."""
         dropped = self.queue.expire(before_ms)
-        for (topic, partition), noted in self._batches.items():
+        self._note()
+        for (topic, partition), noted in self._calls.ends.items():
             kept = next((index for index, (_, ms) in enumerate(noted) if ms >= before_ms), len(noted))
             if kept:
                 end = noted[kept - 1][0]
@@ -127,6 +143,16 @@ class TestedQueue:
                     self._cluster.delete_before(topic, partition, end)
                     dropped += end - low
         return dropped
+
+    def _note(self) -> None:
+        if self._calls.unnoted_ms is None:
+            return
+        for topic in TOPICS:
+            for place, end in self._ends(topic).items():
+                noted = self._calls.ends.setdefault((topic, place), [])
+                if end > (noted[-1][0] if noted else 0):
+                    noted.append((end, self._calls.unnoted_ms))
+        self._calls.unnoted_ms = None
 
     def _ends(self, topic: Topic) -> dict[int, int]:
         return {place.partition: offset for place, offset in self.queue._offsets(topic, OffsetSpec.LATEST).items()}
@@ -139,13 +165,13 @@ class TestedQueue:
 def kafka_bench(partitions: int, directory: Path) -> Bench:
     cluster = Cluster(partitions)
     clock = Clock()
-    batches: dict[tuple[Topic, int], list[tuple[int, int]]] = {}
+    calls = Calls()
 
     def reopen(queue: TestedQueue) -> TestedQueue:
         queue.close()
-        return TestedQueue(cluster, clock, batches)
+        return TestedQueue(cluster, clock, calls)
 
-    bench = Bench(TestedQueue(cluster, clock, batches), reopen, clock, partitions)
+    bench = Bench(TestedQueue(cluster, clock, calls), reopen, clock, partitions)
     bench.one_member = False
     bench.reads_ahead = True
     bench.closing.callback(cluster.close)
@@ -171,4 +197,4 @@ def wait_until(true: Callable[[], bool], meanwhile: Callable[[], object] = lambd
         time.sleep(0.02)
 
 
-__all__ = ["TOPICS", "Cluster", "kafka_bench", "kafka_letters", "needs_kafka", "new_address", "wait_until"]
+__all__ = ["TOPICS", "Cluster", "kafka_bench", "kafka_letters", "new_address", "use", "wait_until"]

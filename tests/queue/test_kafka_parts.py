@@ -1,5 +1,7 @@
 """The parts of the Kafka adapter that need no broker: urls, errors, positions, what was fetched ahead."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,17 @@ def test_a_rebalance_is_told_from_an_outage() -> None:
     assert issubclass(kafka_errors.CommitFailedError, REBALANCED)
     assert issubclass(kafka_errors.RebalanceInProgressError, REBALANCED)
     assert not issubclass(kafka_errors.KafkaTimeoutError, REBALANCED)
+
+
+def test_a_broker_that_does_not_answer_is_unavailable() -> None:
+    # In a process of its own: the client leaves a socket behind that it could not connect.
+    program = """
+from workers.queue.kafka import KafkaQueue, parse, queue
+queue.REQUEST_MS = 300
+KafkaQueue.open(parse("kafka://127.0.0.1:1", {}))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    assert "QueueUnavailableError: kafka://127.0.0.1:1: " in ended.stderr
 
 
 # Positions.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from kafka_bench import Cluster, needs_kafka, new_address, wait_until
+from kafka_bench import Cluster, new_address, wait_until
 from queue_benches import after, drain, values
 
 from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, consumer, topics
@@ -22,6 +22,8 @@ from workers.queue.port import (
     QueueError,
     QueueUnavailableError,
 )
+
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("broker")]
 
 
 @pytest.fixture
@@ -82,7 +84,6 @@ def balance(*members: KafkaConsumer) -> None:
 # Members.
 
 
-@needs_kafka
 def test_members_share_the_partitions_and_take_over_from_each_other(kafka_queue: KafkaQueue) -> None:
     published = publish(kafka_queue)
     first = kafka_queue.consumer(DELIVERIES, "a")
@@ -101,7 +102,6 @@ def test_members_share_the_partitions_and_take_over_from_each_other(kafka_queue:
     first.close()
 
 
-@needs_kafka
 def test_what_stays_with_a_member_is_not_read_again(kafka_queue: KafkaQueue) -> None:
     publish(kafka_queue)
     first = kafka_queue.consumer(DELIVERIES, "a")
@@ -114,7 +114,6 @@ def test_what_stays_with_a_member_is_not_read_again(kafka_queue: KafkaQueue) -> 
     second.close()
 
 
-@needs_kafka
 def test_a_commit_after_a_partition_went_away_moves_only_what_stayed(kafka_queue: KafkaQueue) -> None:
     publish(kafka_queue)
     first = kafka_queue.consumer(DELIVERIES, "a")
@@ -133,7 +132,6 @@ def test_a_commit_after_a_partition_went_away_moves_only_what_stayed(kafka_queue
     first.close()
 
 
-@needs_kafka
 def test_a_commit_in_the_middle_of_a_move_is_stored_when_it_is_over(kafka_queue: KafkaQueue) -> None:
     publish(kafka_queue)
     first = kafka_queue.consumer(DELIVERIES, "a")
@@ -148,7 +146,6 @@ def test_a_commit_in_the_middle_of_a_move_is_stored_when_it_is_over(kafka_queue:
     second.close()
 
 
-@needs_kafka
 def test_a_member_that_hangs_gives_way_and_comes_back(kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer, "MAX_POLL_INTERVAL_MS", 2_000)
     publish(kafka_queue)
@@ -165,7 +162,6 @@ def test_a_member_that_hangs_gives_way_and_comes_back(kafka_queue: KafkaQueue, m
     hung.close()
 
 
-@needs_kafka
 def test_a_member_without_room_keeps_its_partitions(kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer, "MAX_POLL_INTERVAL_MS", 2_000)
     publish(kafka_queue)
@@ -187,7 +183,6 @@ def test_a_member_without_room_keeps_its_partitions(kafka_queue: KafkaQueue, mon
     member.close()
 
 
-@needs_kafka
 def test_a_stopped_process_loses_its_partitions_and_resumes_without_harm(kafka_queue: KafkaQueue) -> None:
     publish(kafka_queue)
     program = """
@@ -246,7 +241,6 @@ queue.close()
 # Positions.
 
 
-@needs_kafka
 def test_a_lost_position_is_said_while_the_member_lives_and_after(cluster: Cluster, kafka_queue: KafkaQueue) -> None:
     publish(kafka_queue)
     kafka_queue.consumer(DELIVERIES, "a").close()
@@ -269,7 +263,6 @@ def test_a_lost_position_is_said_while_the_member_lives_and_after(cluster: Clust
 # Topics and errors.
 
 
-@needs_kafka
 def test_topics_are_made_checked_and_mended(cluster: Cluster) -> None:
     ours = {topic.name for topic in cluster.wanted}
     longer = topics.definitions(cluster.address, partitions=5, replication=1, action_age_ms=10 * 86_400_000)
@@ -295,7 +288,6 @@ def test_topics_are_made_checked_and_mended(cluster: Cluster) -> None:
     ], "partitions are never taken away, and a longer retention is none of rule 8's business"
 
 
-@needs_kafka
 def test_missing_topics_are_named_and_not_made() -> None:
     address = new_address()
     for use in (KafkaQueue.open, KafkaDeadLetters.open):
@@ -304,18 +296,6 @@ def test_missing_topics_are_named_and_not_made() -> None:
                 use(address)
 
 
-def test_a_broker_that_does_not_answer_is_unavailable() -> None:
-    # In a process of its own: the client leaves a socket behind that it could not connect.
-    program = """
-from workers.queue.kafka import KafkaQueue, parse, queue
-queue.REQUEST_MS = 300
-KafkaQueue.open(parse("kafka://127.0.0.1:1", {}))
-"""
-    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
-    assert "QueueUnavailableError: kafka://127.0.0.1:1: " in ended.stderr
-
-
-@needs_kafka
 def test_a_producer_that_failed_is_replaced(kafka_queue: KafkaQueue) -> None:
     kafka_queue.publish(ACTIONS, [b"x"])
     for _ in range(2):
@@ -327,7 +307,6 @@ def test_a_producer_that_failed_is_replaced(kafka_queue: KafkaQueue) -> None:
     assert kafka_queue._retired == []
 
 
-@needs_kafka
 def test_a_large_call_is_spread_over_the_partitions(kafka_queue: KafkaQueue) -> None:
     kafka_queue.publish(ACTIONS, [bytes(1_000)] * 2_000)
     member = kafka_queue.consumer(ACTIONS, "a")
@@ -341,7 +320,6 @@ def test_a_large_call_is_spread_over_the_partitions(kafka_queue: KafkaQueue) -> 
 # Dead letters.
 
 
-@needs_kafka
 def test_letters_are_the_same_for_everybody_and_space_is_freed_from_the_front(cluster: Cluster) -> None:
     here, there = KafkaDeadLetters.open(cluster.address), KafkaDeadLetters.open(cluster.address)
     for number in range(3):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from kafka_bench import kafka_bench, needs_kafka
+from kafka_bench import kafka_bench
 from queue_benches import Bench, embedded_bench, memory_bench
 
 from workers.queue import embedded
@@ -153,4 +153,4 @@ class KafkaAgreement(Agreement):
 KafkaAgreement.TestCase.settings = settings(
     max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
-TestKafkaAgreement = pytest.mark.timeout(900)(needs_kafka(KafkaAgreement.TestCase))
+TestKafkaAgreement = pytest.mark.stack(pytest.mark.usefixtures("broker")(KafkaAgreement.TestCase))

@@ -3,14 +3,25 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hbase_adapter
 import pytest
-from widecolumn_adapters import ADAPTERS, TABLE, Adapter
+from widecolumn_adapters import ADAPTERS, EMBEDDED, SERVERS, TABLE, Adapter
 
+from deploy.local import Stack
 from feedstore.widecolumn import Table, WideColumnStore
 
 
-@pytest.fixture(params=ADAPTERS)
+@pytest.fixture(scope="session")
+def hbase(stack: Stack) -> Iterator[None]:
+    """A cluster of the stack."""
+    with hbase_adapter.used(stack):
+        yield
+
+
+@pytest.fixture(params=[*EMBEDDED, *(pytest.param(name, marks=pytest.mark.stack) for name in SERVERS)])
 def adapter(request: pytest.FixtureRequest) -> Adapter:
+    if request.param in SERVERS:
+        request.getfixturevalue("hbase")
     return ADAPTERS[request.param]
 
 

@@ -4,52 +4,51 @@ A table takes seconds to make, so each test gets a prefix that goes before its r
 they are.
 """
 
-import atexit
-import os
 import uuid
 from collections.abc import Iterator, Sequence
-from functools import cache
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from hbase_regions import Regions
 
+from deploy.local import Stack
 from feedstore.widecolumn import Cell, Mutation, Sweep, Table, WideColumnStore
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition
 
-VARIABLE = "FEED_TEST_HBASE_A"
-URL = os.environ.get(VARIABLE)
 NAME = "contract"
 PREFIX_BYTES = 8
 FOR_EVER_MS = 10**15
 """The tests write at times such as 5 ms after 1970; markers that old must survive the compactions."""
 
 
-@cache
-def url() -> str:
-    """The cluster's, with a namespace of our own."""
-    assert URL, VARIABLE
-    return urlsplit(URL)._replace(path=f"/feedtest_{uuid.uuid4().hex[:12]}").geturl()
+_urls: list[str] = []
 
 
-@cache
-def made() -> str:
-    """Makes the table, which goes when the tests end."""
+@contextmanager
+def used(stack: Stack) -> Iterator[None]:
+    """Meanwhile a cluster of the stack has a namespace of ours, with the table in it."""
+    stack.up("cluster-a")
+    thrift2, thrift1 = (f"127.0.0.1:{stack.port(name)}" for name in ("thrift2-a", "thrift1-a"))
+    url = f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}"
     table = Table(NAME, PREFIX_BYTES + 1, 1, keep=None, purge_window_ms=FOR_EVER_MS)
-    cluster = HBaseCluster.open(url(), [table], check=False)
+    cluster = HBaseCluster.open(url, [table], check=False)
     cluster.administration.create_namespace()
-
-    def remove() -> None:
-        cluster.administration.drop(NAME)
-        cluster.administration.drop_namespace()
-        cluster.close()
-
-    atexit.register(remove)
     cluster.administration.create(definition(table, {"MEMSTORE_FLUSHSIZE": str(16 << 20)}))
-    return url()
+    _urls[:] = [url]
+    yield
+    stack.up("cluster-a")
+    cluster.administration.drop(NAME)
+    cluster.administration.drop_namespace()
+    cluster.close()
+
+
+def made() -> str:
+    """The url of a cluster with a namespace of our own, in which the table is."""
+    assert _urls, "the test does not ask for the fixture `hbase`"
+    return _urls[0]
 
 
 def regions() -> Regions:

@@ -82,7 +82,8 @@ class HBaseAgreement(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
 
-@pytest.mark.skipif(not hbase_adapter.URL, reason=f"{hbase_adapter.VARIABLE} names no HBase")
+@pytest.mark.stack
+@pytest.mark.usefixtures("hbase")
 class TestHBaseAgreement(HBaseAgreement.TestCase):
     settings = settings(
         max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]

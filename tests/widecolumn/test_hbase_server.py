@@ -22,8 +22,7 @@ from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import apply, definition, differences
 from feedstore.widecolumn.hbase.tables import Definition
 
-if not hbase_adapter.URL:
-    pytest.skip(f"{hbase_adapter.VARIABLE} names no HBase", allow_module_level=True)
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("hbase")]
 
 TABLE = Table("server", 9, 16, keep=None, purge_window_ms=432_000_000)
 WIDE = Table("following_feed", 9, 16, keep=1_250, purge_window_ms=432_000_000)

@@ -1,4 +1,4 @@
-"""How the tests open each adapter. A real HBase takes part where a variable of the environment says where it is."""
+"""How the tests open each adapter; HBase only where a test asks for the fixture `hbase`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,5 +34,5 @@ EMBEDDED = {
     "memory": Adapter(open=lambda _, table: MemoryStore(table), is_durable=False),
     "rocksdb": Adapter(open=open_rocks, is_durable=True),
 }
-SERVERS = {"hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True, sweeps=False)} if hbase_adapter.URL else {}
+SERVERS = {"hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True, sweeps=False)}
 ADAPTERS = EMBEDDED | SERVERS

@@ -1,0 +1,72 @@
+"""A home on the local stack that shares nothing with anybody: tables, topics and databases of its own names."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from deploy.local import Stack
+from feedstore.feeds import FEEDS, PROGRESS
+from feedstore.follows import mysql
+from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.serving import config as configuration
+from feedstore.serving.config import Config
+from feedstore.widecolumn.hbase import HBaseCluster
+from tests.cli.command import Cli
+from workers import wiring
+from workers.cli import stacks
+from workers.queue.kafka.queue import connect
+
+
+@contextmanager
+def own_home(stack: Stack, directory: Path) -> Iterator[Cli]:
+    """`feedctl --home DIRECTORY init --stack local`, with every name its own; all of it goes at the end."""
+    stack.up()
+    name = uuid.uuid4().hex[:12]
+    made = stacks.replacements
+
+    def own(stack_home: Path) -> dict[str, str]:
+        return {
+            there: instead.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
+            .replace("/follows_", f"/follows_test_{name}_")
+            .replace('"\nreplication', f'?prefix=test-{name}."\nreplication')
+            for there, instead in made(stack_home).items()
+        }
+
+    cli = Cli(directory)
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(stacks, "replacements", own)
+            cli("init", "--stack", "local", "--stack-home", stack.home)
+        yield cli
+    finally:
+        stack.up()
+        if (directory / configuration.FILE_NAME).exists():
+            remove(configuration.load(directory, {}))
+
+
+def remove(config: Config) -> None:
+    """Removes all that a home on the stack consists of."""
+    for cluster in config.clusters:
+        remove_tables(cluster.url)
+    address = wiring.kafka_address(config)
+    assert address.prefix.startswith("test-"), address
+    with closing(connect(address)) as admin:
+        admin.delete_topics([topic.name for topic in wiring.topic_definitions(config)])
+    for url in config.shards:
+        where = mysql.server(url, config.home, {})
+        assert where.database.startswith("follows_test_"), where
+        with closing(Connection(where.without_database(), Bounds(), None)) as connection:
+            connection.run([f"DROP DATABASE IF EXISTS `{where.database}`"])
+
+
+def remove_tables(url: str) -> None:
+    """Removes the tables of a namespace, and the namespace."""
+    assert urlsplit(url).path.startswith("/feedtest_"), url
+    with closing(HBaseCluster.open(url, [], check=False)) as cluster:
+        for table in (FEEDS, PROGRESS):
+            cluster.administration.drop(table)
+        cluster.administration.drop_namespace()

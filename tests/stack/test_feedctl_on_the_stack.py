@@ -1,0 +1,201 @@
+"""The command line on the real servers: a home on the stack, its tables and topics, its workers process by process."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
+from own_home import own_home, remove_tables
+
+from deploy.local import Stack
+from feedstore.feeds import FEEDS, PROGRESS
+from feedstore.serving import config as configuration
+from feedstore.serving import wiring as serving_wiring
+from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.hbase.schema import PURGE, definition
+from tests.cli.command import Cli, eventually
+from workers import wiring
+from workers.queue.kafka.queue import connect
+from workers.queue.port import ACTIONS
+
+pytestmark = pytest.mark.stack
+
+DEADLINE_S = 300.0
+
+
+@pytest.fixture(scope="module")
+def real(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    with own_home(stack, tmp_path_factory.mktemp("real") / "home") as cli:
+        yield cli
+
+
+def test_a_home_on_the_stack_is_complete_when_it_is_made(real: Cli) -> None:
+    status = real.json("status")
+    assert status["idle"]
+    assert status["groups"] == {"relay": 0, "expander": 0, "writer-a": 0, "writer-b": 0}
+    assert "no difference" in real("schema", "check").stderr
+    assert "no difference" in real("topics", "check").stderr
+    assert "there is a home already" in real("init", code=2).stderr
+
+
+# Tables.
+
+
+def test_tables_that_are_there_are_not_made_again(real: Cli) -> None:
+    for _ in range(2):
+        assert real("schema", "apply").stderr.splitlines() == ["a: nothing was missing", "b: nothing was missing"]
+
+
+@pytest.fixture
+def elsewhere(real: Cli, tmp_path: Path) -> Iterator[tuple[Cli, HBaseCluster]]:
+    """The same home, with cluster a in a namespace in which there is nothing."""
+    home = tmp_path / "elsewhere"
+    home.mkdir()
+    file = home / configuration.FILE_NAME
+    text = (real.home / configuration.FILE_NAME).read_text()
+    file.write_text(re.sub(r"(/feedtest_\w+)", r"\1_else", text, count=1))
+    url = configuration.load(home, {}).clusters[0].url
+    with closing(HBaseCluster.open(url, [], check=False)) as cluster:
+        cluster.administration.create_namespace()
+        try:
+            yield Cli(home), cluster
+        finally:
+            remove_tables(url)
+
+
+def test_missing_tables_are_named_and_made(elsewhere: tuple[Cli, HBaseCluster]) -> None:
+    cli, _ = elsewhere
+    missing = [f"a: {table}: the table is missing, expected there (unsafe)" for table in (FEEDS, PROGRESS)]
+    assert cli("schema", "check", code=1).stdout.splitlines() == missing
+    assert f"a: made {FEEDS}, {PROGRESS}" in cli("schema", "apply").stderr
+    assert "no difference" in cli("schema", "check").stderr
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("of_family", "of_table", "said"),
+    [
+        ({"VERSIONS": "3"}, {}, "VERSIONS is 3, expected 1"),
+        ({"KEEP_DELETED_CELLS": "TRUE"}, {}, "KEEP_DELETED_CELLS is TRUE, expected FALSE"),
+        ({"NEW_VERSION_BEHAVIOR": "true"}, {}, "NEW_VERSION_BEHAVIOR is true, expected false"),
+        ({}, {PURGE: str(DAY_MS)}, f"{PURGE} is {DAY_MS}, expected {5 * DAY_MS}"),
+    ],
+    ids=["versions", "keeps-deleted", "new-behaviour", "short-window"],
+)
+def test_no_writer_starts_on_an_unsafe_table(
+    elsewhere: tuple[Cli, HBaseCluster], of_family: Mapping[str, str], of_table: Mapping[str, str], said: str
+) -> None:
+    cli, cluster = elsewhere
+    feeds, progress = (definition(table) for table in serving_wiring.tables(configuration.load(cli.home, {})))
+    ((name, settings),) = feeds.families.items()
+    unsafe = replace(
+        feeds, families={name: {**settings, **of_family}}, settings={**feeds.settings, **of_table}, split_keys=()
+    )
+    cluster.administration.create(unsafe)
+    cluster.administration.create(progress)
+
+    assert cli("schema", "check", code=1).stdout == f"a: {FEEDS}: {said} (unsafe)\n"
+    cli("schema", "apply")  # what is there stays as it is
+    assert f"{FEEDS}: {said} (unsafe)" in cli("write", "--cluster", "a", code=3).stderr
+
+
+# Topics.
+
+
+def test_a_retention_that_rule_8_forbids_is_named_and_repaired(real: Cli) -> None:
+    address = wiring.kafka_address(configuration.load(real.home, {}))
+    topic = address.named(ACTIONS)
+    with closing(connect(address)) as admin:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": str(DAY_MS)})])
+
+    named = f"{topic}: retention.ms: expected {4 * DAY_MS}, found {DAY_MS}\n"
+    # A broker says what was set once it has heard of it.
+    eventually(lambda: real("topics", "check", code=None).stdout == named, "the retention is named", DEADLINE_S)
+    assert real("topics", "check", code=1).stderr == "Error: 1 difference\n"
+    eventually(lambda: real("topics", "apply", code=None).exit_code == 0, "it is repaired", DEADLINE_S)
+    assert "no difference" in real("topics", "check").stderr
+
+
+# Workers.
+
+
+ROLES = {
+    "relay": ["relay"],
+    "expander": ["expand"],
+    "writer-a": ["write", "--cluster", "a"],
+    "writer-b": ["write", "--cluster", "b"],
+}
+"""What runs each loop."""
+
+
+@contextmanager
+def running(cli: Cli, words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of one role."""
+    with log.open("wb") as stderr:
+        process = cli.spawn(*words, stderr=stderr)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def started(process: subprocess.Popen[bytes], loop: str, log: Path) -> bool:
+    """Whether it runs its loop, and takes signals."""
+    assert process.poll() is None, log.read_text()
+    return said(log, "loop.started", loop)
+
+
+def said(log: Path, event: str, loop: str) -> bool:
+    """Whether this event of this loop is in a log, in which libraries may write too."""
+    lines = log.read_text(errors="replace").splitlines()
+    return any(f'"event": "{event}"' in line and f'"loop": "{loop}"' in line for line in lines)
+
+
+def feeds(cli: Cli, cluster: str) -> dict[int, list[int]]:
+    return {user: [pin for pin, _ in entries] for user, entries in cli.export(cluster).items() if entries}
+
+
+def test_two_workers_of_each_role_do_the_work_and_end_when_they_are_asked_to(real: Cli, tmp_path: Path) -> None:
+    owners = {pin: {"owner": 100 + pin % 3, "board": 7 + pin % 3} for pin in range(1, 61)}
+    actions = [
+        *({"type": "follow", "ts": user, "follower": user, "user": 100 + user % 3} for user in range(1, 31)),
+        *({"type": "save_pin", "ts": 100 + pin, "pin": pin, **of} for pin, of in owners.items()),
+        {"type": "unfollow", "ts": 500, "follower": 1, "user": 101},
+        {"type": "delete_pin", "ts": 501, "pin": 60},
+    ]
+    # Nothing is left of what user 1 had.
+    expected = {user: [pin for pin in range(59, 0, -1) if pin % 3 == user % 3] for user in range(2, 31)}
+    with ExitStack() as workers:
+        copies = [
+            (workers.enter_context(running(real, words, log)), loop, log)
+            for loop, words in ROLES.items()
+            for log in (tmp_path / f"{loop}-1.log", tmp_path / f"{loop}-2.log")
+        ]
+        for copy in copies:
+            eventually(lambda copy=copy: started(*copy), f"a {copy[1]} starts", DEADLINE_S)
+        real("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in actions))
+        for cluster in ("a", "b"):
+            eventually(lambda cluster=cluster: feeds(real, cluster) == expected, f"{cluster} has it all", DEADLINE_S)
+        for process, _, _ in copies:
+            process.send_signal(signal.SIGTERM)
+        codes = [process.wait(DEADLINE_S) for process, _, _ in copies]
+    assert codes == [0] * len(copies), [log.read_text() for _, _, log in copies]
+    assert real.feed(2) == expected[2]
+    assert [log.name for _, loop, log in copies if not said(log, "loop.stopped", loop)] == []
+    # One worker goes on where they ended.
+    real.work()
+    assert "no difference" in real("verify").stderr
+
+
+def test_a_writer_of_a_cluster_that_is_not_there_is_refused(real: Cli) -> None:
+    assert "no cluster 'c'; there are: a, b" in real("write", "--cluster", "c", code=2).stderr
