@@ -114,10 +114,14 @@ def assert_same(found: bytes, wanted: bytes, what: str) -> None:
     )
 
 
-def landed(ports: Ports, config: Config, clusters: Sequence[str] = CLUSTERS) -> None:
-    """Returns when everything that was recorded stands in these clusters, and their watermarks say so."""
-    until = wiring.UntilIdle(ports, config, lambda: clusters)
-    eventually(until, f"everything lands in {', '.join(clusters)}; waiting: {lags(ports)}")
+def landed(ports: Ports, clusters: Sequence[str] = CLUSTERS) -> None:
+    """Returns when everything that was recorded stands in these clusters, as their watermarks say (rule 10)."""
+    until_ms = eventually(ports.follows.now, "the follow store has a time")
+    for cluster in clusters:
+        eventually(
+            lambda cluster=cluster: watermark(ports, cluster) > until_ms,
+            f"everything lands in {cluster}; waiting: {lags(ports)}",
+        )
 
 
 def lags(ports: Ports) -> dict[str, int] | str:

@@ -29,6 +29,7 @@ def test_both_clusters_and_an_embedded_home_export_the_same_bytes(
 ) -> None:
     with homes.home_on(stack, path) as cli, homes.telling(stack):
         homes.replay(cli, trace)
+        assert "still behind" in cli("verify", "--wait", 0, code=3).stderr
         cli.work()
 
         homes.check(cli, embedded)
@@ -62,12 +63,12 @@ def test_rule_12_one_cluster_away_for_the_whole_run_delays_only_itself(
         parts = list(homes.parts_of(cli).values())
         with homes.telling(stack, parts), homes.ports_of(cli) as ports, homes.running(parts):
             # A tick went through: every part works.
-            homes.landed(ports, homes.config_of(cli))
+            homes.landed(ports)
             stack.kill("cluster-b")
             homes.replay(cli, trace)
             recorded_ms = ports.follows.now()
 
-            homes.landed(ports, homes.config_of(cli), ["a"])
+            homes.landed(ports, ["a"])
 
             lag = ports.queue.lag(DELIVERIES, wiring.writer_group("b"))
             assert homes.watermark(ports, "a") >= recorded_ms
@@ -77,7 +78,7 @@ def test_rule_12_one_cluster_away_for_the_whole_run_delays_only_itself(
             assert [part.name for part in parts if not part.running()] == []
 
             stack.up()
-            homes.landed(ports, homes.config_of(cli))
+            homes.landed(ports)
 
             assert homes.watermark(ports, "b") >= recorded_ms
         homes.check(cli, embedded)
