@@ -73,7 +73,6 @@ def test_rule_12_one_cluster_away_for_the_whole_run_delays_only_itself(
             lag = ports.queue.lag(DELIVERIES, wiring.writer_group("b"))
             assert homes.watermark(ports, "a") >= recorded_ms
             homes.assert_same(homes.exported(cli, "a"), embedded, "cluster a")
-            print(f"LAG {lag}")
             assert lag > 100
             assert [part.name for part in parts if not part.running()] == []
 
@@ -81,4 +80,4 @@ def test_rule_12_one_cluster_away_for_the_whole_run_delays_only_itself(
             homes.landed(ports)
 
             assert homes.watermark(ports, "b") >= recorded_ms
-        homes.check(cli, embedded)
+            homes.check(cli, embedded)
