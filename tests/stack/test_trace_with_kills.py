@@ -142,6 +142,7 @@ def test_rule_1_a_suspended_worker_that_comes_back_after_others_took_its_work(pi
 
 
 def test_the_check_notices_a_removed_cell(pipeline: Pipeline) -> None:
+    """The last one of this module: it leaves cluster b as it must not be."""
     with homes.telling(pipeline.stack, list(pipeline.parts.values())):
         pipeline.begin("relay")
         pipeline.go_on()
