@@ -30,7 +30,12 @@ def schema() -> None:
 @schema.command("apply")
 @pass_session
 def schema_apply(session: Session) -> None:
-    """Makes the tables that are missing. What is there stays as it is: schema check names what differs."""
+    """Makes the tables that are missing. What is there stays as it is: schema check names what differs.
+
+    \b
+    Examples:
+      feedctl schema apply
+    """
     tables = serving_wiring.tables(session.config)
     for name, gateways in _in_hbase(session):
         made = gateways.apply(tables)
@@ -40,7 +45,12 @@ def schema_apply(session: Session) -> None:
 @schema.command("check")
 @pass_session
 def schema_check(session: Session) -> None:
-    """Names every difference between the tables and their definition. The exit status is 1 where there is any."""
+    """Names every difference between the tables and their definition. The exit status is 1 where there is any.
+
+    \b
+    Examples:
+      feedctl schema check
+    """
     tables = serving_wiring.tables(session.config)
     found = [(name, each) for name, gateways in _in_hbase(session) for each in gateways.differences(tables)]
     for name, each in found:
@@ -62,7 +72,12 @@ def topics() -> None:
 @topics.command("apply")
 @pass_session
 def topics_apply(session: Session) -> None:
-    """Makes the topics that are missing, adds partitions and changes settings. Takes nothing away."""
+    """Makes the topics that are missing, adds partitions and changes settings. Takes nothing away.
+
+    \b
+    Examples:
+      feedctl topics apply
+    """
     _refuse_embedded_queue(session)
     from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
 
@@ -77,6 +92,10 @@ def topics_apply(session: Session) -> None:
 def topics_check(session: Session) -> None:
     """Names every difference between the topics and what the rules ask of them. The exit status is 1 where there is
     any.
+
+    \b
+    Examples:
+      feedctl topics check
     """
     _refuse_embedded_queue(session)
     from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
