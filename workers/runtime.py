@@ -55,6 +55,7 @@ class Worker:
         self._stop = threading.Event()
         self._failures: list[tuple[str, Exception]] = []
         self._ended: set[str] = set()
+        self._ending: set[str] = set()
 
     def running(self) -> set[str]:
         """The names of the loops that have not ended by themselves."""
@@ -63,6 +64,10 @@ class Worker:
     def stop(self) -> None:
         """Asks every loop to end after its current step. Returns at once; safe in a signal handler."""
         self._stop.set()
+
+    def end(self, name: str) -> None:
+        """Asks one loop to end after its current step; the others go on. Returns at once."""
+        self._ending.add(name)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Runs until `stop` is called or `until` (asked every few milliseconds) says so; then ends every loop in order.
@@ -89,7 +94,7 @@ class Worker:
         log = _log.bind(loop=loop.name)
         log.info("loop.started")
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and loop.name not in self._ending:
                 if not loop.step():
                     self._stop.wait(self._rest_s)
         except PositionLostError as error:

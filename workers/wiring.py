@@ -286,7 +286,12 @@ def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
 
 
 def _quiet(ports: Ports, clusters: Sequence[str]) -> bool:
-    if ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, EXPANDER):
+    return not ports.follows.unrelayed(1) and drained(ports, clusters)
+
+
+def drained(ports: Ports, clusters: Iterable[str]) -> bool:
+    """Whether no group has anything left to do, whatever waits for the relay. clusters: only these writers count."""
+    if ports.queue.lag(ACTIONS, EXPANDER):
         return False
     return not any(ports.queue.lag(DELIVERIES, writer_group(name)) for name in clusters)
 

@@ -71,6 +71,36 @@ def lose_deliveries(cli: Cli, cluster: str) -> None:
         consumer.close()
 
 
+def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stayed in the queue would look like work that waits."""
+    landed = wiring.UntilIdle.__call__
+    sent = []
+
+    def landed_and_a_tick(self: wiring.UntilIdle) -> bool:
+        yes = landed(self)
+        if yes and not sent:
+            sent.append(self._relay.tick())
+        return yes
+
+    monkeypatch.setattr(wiring.UntilIdle, "__call__", landed_and_a_tick)
+    filled.work()
+
+    assert sent
+    assert "no difference" in filled("verify").stderr
+
+
+def test_verify_waits_for_parts_of_a_worker_that_hold_no_home(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "is_embedded", lambda _: False)
+    filled("follow", 9, "--user", 2)
+
+    assert "still behind" in filled("verify", "--wait", 0, code=3).stderr
+
+    lose_deliveries(filled, "b")
+    filled.work()
+
+    assert "5 differences" in filled("verify", code=1).stderr
+
+
 @pytest.mark.parametrize("words", [[9, "--cluster", "b"], [9], ["--all"], ["--all", "--cluster", "b"]])
 def test_rebuild_brings_back_what_is_missing(filled: Cli, words: list[object]) -> None:
     filled("follow", 9, "--user", 2)

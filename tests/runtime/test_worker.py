@@ -54,6 +54,23 @@ def test_stop_ends_a_run_from_another_thread() -> None:
     assert loop.closed.is_set()
 
 
+def test_one_loop_ends_and_the_others_go_on() -> None:
+    one, other = Loop("one"), Loop("other")
+    worker = Worker([one, other], rest_s=0.001)
+    seen = []
+
+    def until() -> bool:
+        worker.end("one")
+        if one.closed.is_set():
+            seen.append(other.steps)
+        return len(set(seen)) > 1
+
+    worker.run(until)
+
+    assert worker.running() == set()
+    assert seen[0] < seen[-1]
+
+
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), TooManyDeadLettersError("too many")])
 def test_an_error_stops_everything(error: Exception) -> None:
     other = Loop("other")

@@ -106,7 +106,19 @@ def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Event
         WorkerFailedError: a part of it ended by itself.
     """
     landed = wiring.UntilIdle(ports, session.config, lambda: clusters_of(worker, ports))
-    _run(worker, ports, stop, landed)
+
+    def ended() -> bool:
+        if not landed():
+            return False
+        # Its next tick would stay in the queue, and look like work that waits.
+        worker.end(wiring.RELAY)
+        if wiring.RELAY in worker.running():
+            return False
+        with contextlib.suppress(QueueUnavailableError):
+            return wiring.drained(ports, clusters_of(worker, ports))
+        return False
+
+    _run(worker, ports, stop, ended)
     if not landed.yes:
         raise NotNowError("stopped before everything had landed; nothing is lost: go on with feedctl work")
 

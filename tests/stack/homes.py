@@ -1,0 +1,215 @@
+"""Homes on the real servers, each with tables, topics and databases of its own, and the processes that work on them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from deploy.local import NAMES, Stack, logs
+from feedstore.feeds import Progress
+from feedstore.follows.mysql import server as mysql_server
+from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.serving import config as configuration
+from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.config import Config
+from feedstore.widecolumn import UnavailableError
+from tests.cli.command import Cli
+from workers import home as homes
+from workers import wiring
+from workers.cli import stacks
+from workers.queue.kafka.queue import connect
+from workers.queue.port import QueueUnavailableError
+from workers.wiring import Ports
+
+DEADLINE_S = 180.0
+NOT_NOW = (FollowStoreUnavailableError, QueueUnavailableError, UnavailableError)
+CLUSTERS = ("a", "b")
+
+_ASK_S = 0.05
+_SHOWN_LINES = 25
+
+
+def eventually(holds: Callable[[], Any], what: str) -> Any:
+    """What `holds` returns, once that is true. What is unavailable is asked again."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        with suppress(*NOT_NOW):
+            if found := holds():
+                return found
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(_ASK_S)
+
+
+@contextmanager
+def home_on(stack: Stack, path: Path) -> Iterator[Cli]:
+    """A home on the stack, all of which runs; what it made there is gone afterwards."""
+    stack.up()
+    name = f"t{uuid.uuid4().hex[:10]}"
+    replaced = {}
+    for there, instead in stacks.replacements(stack.home).items():
+        own = instead.replace("/?thrift1=", f"/{name}?thrift1=").replace("/follows_", f"/follows_{name}_")
+        if own.startswith('url = "kafka:'):
+            own = own.replace('"\n', f'?prefix={name}."\n')
+        replaced[there] = own
+    config = homes.create(path, {}, replaced=replaced)
+    try:
+        yield Cli(path)
+    finally:
+        stack.up()
+        _remove(config)
+
+
+def _remove(config: Config) -> None:
+    with ThreadPoolExecutor() as pool:
+        done = [pool.submit(serving_wiring.remove_cluster, config, each.name) for each in config.clusters]
+        for url in config.shards:
+            where = mysql_server(url, config.home, os.environ)
+            connection = Connection(where.without_database(), Bounds(), where.tls_context())
+            connection.run([f"DROP DATABASE `{where.database}`"])
+            connection.close()
+        admin = connect(wiring.kafka_address(config))
+        admin.delete_topics([topic.name for topic in wiring.topic_definitions(config)])
+        admin.close()
+        for each in done:
+            each.result()
+
+
+def config_of(cli: Cli) -> Config:
+    return configuration.load(cli.home, {})
+
+
+def exported(cli: Cli, cluster: str) -> bytes:
+    return cli("export", "--cluster", cluster).stdout_bytes
+
+
+def replay(cli: Cli, lines: Sequence[bytes]) -> None:
+    cli("replay", "-", stdin=b"\n".join(lines) + b"\n")
+
+
+def check(cli: Cli, wanted: bytes) -> None:
+    """Nothing is missing, nothing is extra, the clusters are equal."""
+    assert "no difference" in cli("verify").stderr
+    for cluster in CLUSTERS:
+        assert_same(exported(cli, cluster), wanted, f"cluster {cluster}")
+
+
+def assert_same(found: bytes, wanted: bytes, what: str) -> None:
+    """Byte for byte; says where, instead of showing megabytes."""
+    if found == wanted:
+        return
+    have, must = found.splitlines(), wanted.splitlines()
+    pairs = zip(have, must, strict=False)
+    number = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(have), len(must)))
+    raise AssertionError(
+        f"{what}: {len(have)} feeds instead of {len(must)}; the first difference is in line {number + 1}:"
+        f" {have[number : number + 1]} instead of {must[number : number + 1]}"
+    )
+
+
+def landed(ports: Ports, clusters: Sequence[str] = CLUSTERS) -> None:
+    """Returns when everything that was recorded stands in these clusters, as their watermarks say (rule 10)."""
+    until_ms = eventually(ports.follows.now, "the follow store has a time")
+    for cluster in clusters:
+        eventually(
+            lambda cluster=cluster: watermark(ports, cluster) > until_ms,
+            f"everything lands in {cluster}; waiting: {lags(ports)}",
+        )
+
+
+def lags(ports: Ports) -> dict[str, int] | str:
+    try:
+        return wiring.lags(ports)
+    except NOT_NOW as error:
+        return str(error)
+
+
+def watermark(ports: Ports, cluster: str) -> int:
+    return Progress(ports.replicas[cluster].progress).watermark() or 0
+
+
+class Part:
+    """One of feedctl's worker processes, which can be started again."""
+
+    def __init__(self, cli: Cli, name: str, *words: str) -> None:
+        self.name = name
+        self.log = cli.home.parent / f"{name}.log"
+        code = "from workers.cli import main; main()"
+        self._command = [sys.executable, "-c", code, "--home", str(cli.home), "--log-level", "info", *words]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert not self.running(), self.name
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        assert self.running(), f"{self.name} has ended by itself"
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        assert self._process is not None
+        assert self._process.wait(DEADLINE_S) == -signal.SIGKILL
+
+    def end(self) -> int:
+        """Asks it to end, and returns its exit status."""
+        self.signal(signal.SIGTERM)
+        assert self._process is not None
+        return self._process.wait(DEADLINE_S)
+
+    def remove(self) -> None:
+        """Whatever it does."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def parts_of(cli: Cli) -> dict[str, Part]:
+    """A process for each part of a worker, by the name of what it works off."""
+    return {
+        "relay": Part(cli, "relay", "relay"),
+        "expander": Part(cli, "expander", "expand"),
+        "writer-a": Part(cli, "writer-a", "write", "--cluster", "a"),
+        "writer-b": Part(cli, "writer-b", "write", "--cluster", "b"),
+    }
+
+
+@contextmanager
+def running(parts: Sequence[Part]) -> Iterator[None]:
+    """All of them run; none is left behind."""
+    try:
+        for part in parts:
+            part.start()
+        yield
+    finally:
+        for part in parts:
+            part.remove()
+
+
+@contextmanager
+def telling(stack: Stack, parts: Sequence[Part] = ()) -> Iterator[None]:
+    """A failure shows how the logs end."""
+    try:
+        yield
+    except BaseException:
+        for name, log in [*((part.name, part.log) for part in parts), *((name, stack.log(name)) for name in NAMES)]:
+            print(f"--- {name}: the end of {log}\n{logs.tail(log, _SHOWN_LINES)}")
+        raise
+
+
+@contextmanager
+def ports_of(cli: Cli) -> Iterator[Ports]:
+    with closing(wiring.open_ports(config_of(cli), "beside")) as ports:
+        yield ports

@@ -1,0 +1,83 @@
+"""A trace through outbox, Kafka, expander and writers into both HBase clusters: they show byte for byte what an
+embedded home shows, whatever the order and the number of deliveries (rule 1), and whichever cluster is away.
+"""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from deploy.local import Stack
+from tests.stack import homes, traces
+from workers import wiring
+from workers.messages import Task, encode_action
+from workers.queue.port import ACTIONS, DELIVERIES
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+
+def test_an_embedded_home_holds_what_the_actions_say(trace: list[bytes], embedded: bytes) -> None:
+    kinds = {json.loads(line)["type"] for line in trace}
+    assert {"follow", "unfollow", "save_pin"} <= kinds
+    homes.assert_same(embedded, traces.model(trace, cap=1_000), "the embedded home")
+    assert embedded.count(b"\n") > 100
+
+
+def test_both_clusters_and_an_embedded_home_export_the_same_bytes(
+    stack: Stack, path: Path, trace: list[bytes], embedded: bytes
+) -> None:
+    with homes.home_on(stack, path) as cli, homes.telling(stack):
+        homes.replay(cli, trace)
+        assert "still behind" in cli("verify", "--wait", 0, code=3).stderr
+        cli.work()
+
+        homes.check(cli, embedded)
+
+
+def test_rule_1_every_task_twice_and_in_any_order_gives_the_same_bytes(
+    stack: Stack, path: Path, trace: list[bytes], embedded: bytes
+) -> None:
+    seed = 4
+    with homes.home_on(stack, path) as cli, homes.telling(stack):
+        homes.replay(cli, trace)
+        with homes.ports_of(cli) as ports:
+            rows = ports.follows.unrelayed(len(trace) + 1)
+            assert len(rows) == len(trace)
+            tasks = [encode_action(Task(row.action)) for row in rows] * 2
+            random.Random(seed).shuffle(tasks)
+            for start in range(0, len(tasks), 1_000):
+                ports.queue.publish(ACTIONS, tasks[start : start + 1_000])
+            for start in range(0, len(rows), 1_000):
+                ports.follows.mark_relayed(rows[start : start + 1_000])
+            assert not ports.follows.backlog()
+        cli.work()
+
+        homes.check(cli, embedded)
+
+
+def test_rule_12_one_cluster_away_for_the_whole_run_delays_only_itself(
+    stack: Stack, path: Path, trace: list[bytes], embedded: bytes
+) -> None:
+    with homes.home_on(stack, path) as cli:
+        parts = list(homes.parts_of(cli).values())
+        with homes.telling(stack, parts), homes.ports_of(cli) as ports, homes.running(parts):
+            # A tick went through: every part works.
+            homes.landed(ports)
+            stack.kill("cluster-b")
+            homes.replay(cli, trace)
+            recorded_ms = ports.follows.now()
+
+            homes.landed(ports, ["a"])
+
+            lag = ports.queue.lag(DELIVERIES, wiring.writer_group("b"))
+            assert homes.watermark(ports, "a") >= recorded_ms
+            homes.assert_same(homes.exported(cli, "a"), embedded, "cluster a")
+            assert lag > 100
+            assert [part.name for part in parts if not part.running()] == []
+
+            stack.up()
+            homes.landed(ports)
+
+            assert homes.watermark(ports, "b") >= recorded_ms
+            homes.check(cli, embedded)

@@ -1,0 +1,165 @@
+"""Servers and workers killed in turn while a trace runs: nothing that was acknowledged is lost, nothing extra appears,
+the clusters are equal (rules 1, 11 and 12). What must be there is computed from the notes of whoever recorded it.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from deploy.local import Stack
+from feedstore.feeds import entries_of, user_of
+from feedstore.widecolumn import DeleteColumns
+from tests.cli.command import Cli
+from tests.stack import homes, traces
+from tests.stack.homes import Part
+from tests.stack.recording import Recorder
+from workers import wiring
+from workers.queue.port import ACTIONS, DELIVERIES
+from workers.wiring import Ports
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+SERVERS = {
+    # What is killed; what is at work then; what is left undone while it is away.
+    "hbase-a": ("writer-a", "writer-a"),
+    "thrift2-a": ("writer-a", "writer-a"),
+    "kafka": ("expander", "relay"),
+}
+PARTS = ("relay", "expander", "writer-a", "writer-b")
+TICKS = 32
+"""More messages than the ticks that may be under way beside actions."""
+SHARE_MAX = 1_000
+DRILLS = len(SERVERS) + 1 + len(PARTS) + 3
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A home on the stack with a process for each part of a worker. share: how many lines each drill records."""
+
+    stack: Stack
+    cli: Cli
+    ports: Ports
+    parts: dict[str, Part]
+    recorder: Recorder
+    share: int
+
+    def waiting(self, name: str) -> int:
+        """How much is left for a part to do."""
+        if name == "relay":
+            return self.ports.follows.backlog()
+        if name == "expander":
+            return self.ports.queue.lag(ACTIONS, wiring.EXPANDER)
+        return self.ports.queue.lag(DELIVERIES, name)
+
+    def begin(self, busy: str) -> None:
+        """Returns in the middle of the work on the first half of this drill's actions, or at its end where the work is
+        too fast to be caught.
+        """
+        self.recorder.allow(self.share // 2)
+        homes.eventually(lambda: self.waiting(busy) > TICKS or self.recorder.done(), f"{busy} has something to do")
+
+    def go_on(self) -> None:
+        """Returns when the second half is acknowledged."""
+        self.recorder.allow(self.share - self.share // 2)
+        homes.eventually(self.recorder.done, "all actions are acknowledged")
+
+    def check(self) -> None:
+        homes.landed(self.ports)
+        assert [part.name for part in self.parts.values() if not part.running()] == []
+        cap = homes.config_of(self.cli).limits.cap
+        homes.check(self.cli, traces.model(self.recorder.acknowledged(), cap))
+
+    def drill(self, busy: str, kill: Callable[[], None], undone: str, start: Callable[[], None]) -> None:
+        with homes.telling(self.stack, list(self.parts.values())):
+            self.begin(busy)
+            kill()
+            self.go_on()
+            homes.eventually(lambda: self.waiting(undone) > TICKS, f"something waits for {undone}")
+            start()
+            self.check()
+
+
+@pytest.fixture(scope="module")
+def pipeline(stack: Stack, trace: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    directory = tmp_path_factory.mktemp("kills")
+    with homes.home_on(stack, directory / "home") as cli:
+        parts = homes.parts_of(cli)
+        recorder = Recorder(homes.config_of(cli), trace, directory / "acks")
+        with homes.ports_of(cli) as ports, homes.running(list(parts.values())), recorder:
+            with homes.telling(stack, list(parts.values())):
+                homes.landed(ports)
+            yield Pipeline(stack, cli, ports, parts, recorder, min(SHARE_MAX, len(trace) // DRILLS))
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_rule_11_a_server_that_is_killed(pipeline: Pipeline, server: str) -> None:
+    busy, undone = SERVERS[server]
+    stack = pipeline.stack
+    pipeline.drill(busy, lambda: stack.kill(server), undone, stack.up)
+
+
+def test_rule_11_the_database_killed(pipeline: Pipeline) -> None:
+    recorder = pipeline.recorder
+    with homes.telling(pipeline.stack, list(pipeline.parts.values())):
+        pipeline.begin("expander")
+        before = recorder.unanswered
+        pipeline.stack.kill("mariadb")
+        recorder.allow(pipeline.share - pipeline.share // 2)
+        homes.eventually(lambda: recorder.unanswered > before, "the database is missed")
+        assert not recorder.done()
+        pipeline.stack.up("mariadb")
+        homes.eventually(recorder.done, "all actions are acknowledged")
+        pipeline.check()
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_rule_11_a_worker_that_is_killed(pipeline: Pipeline, name: str) -> None:
+    part = pipeline.parts[name]
+    pipeline.drill(name, part.kill, name, part.start)
+
+
+def test_rule_1_a_suspended_worker_that_comes_back_after_others_took_its_work(pipeline: Pipeline) -> None:
+    part = pipeline.parts["writer-b"]
+    spare = Part(pipeline.cli, "writer-b-spare", "write", "--cluster", "b")
+    with homes.telling(pipeline.stack, [*pipeline.parts.values(), spare]), homes.running([spare]):
+        homes.landed(pipeline.ports)
+        pipeline.begin("writer-b")
+        part.signal(signal.SIGSTOP)
+        pipeline.go_on()
+        # Who is silent for the session's timeout is out of the group, long before its poll interval is over. Every
+        # partition has gone to the other one: a watermark takes a tick through each of them.
+        homes.landed(pipeline.ports)
+        part.signal(signal.SIGCONT)
+        pipeline.check()
+
+        assert spare.end() == 0
+
+        # From now on everything has to come through the one that was suspended.
+        pipeline.go_on()
+        pipeline.check()
+
+
+def test_the_check_notices_a_removed_cell(pipeline: Pipeline) -> None:
+    """The last one of this module: it leaves cluster b as it must not be."""
+    with homes.telling(pipeline.stack, list(pipeline.parts.values())):
+        pipeline.begin("relay")
+        pipeline.go_on()
+        pipeline.check()
+        cap = homes.config_of(pipeline.cli).limits.cap
+        wanted = traces.model(pipeline.recorder.acknowledged(), cap)
+        feeds = pipeline.ports.replicas["b"].feeds
+        row, _ = next(feeds.scan())
+        cell = feeds.cells(row)[0]
+        [entry] = entries_of([cell.column])
+        feeds.apply([DeleteColumns([(row, cell.timestamp)], [cell.column])])
+
+        found = pipeline.cli("verify", code=1)
+
+        [difference] = found.stdout.splitlines()
+        named = difference.split()
+        assert named[:6] == ["b", "user", str(user_of(row)), "missing", "pin", str(entry.pin)]
+        homes.assert_same(homes.exported(pipeline.cli, "a"), wanted, "cluster a")
+        with pytest.raises(AssertionError, match="the first difference is in line"):
+            homes.assert_same(homes.exported(pipeline.cli, "b"), wanted, "cluster b")
