@@ -1,7 +1,7 @@
 """A page of 25 from a feed of 1,000 through a gateway, beside the `Get` of HBase's own client; and deep in the feed."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import os
+from collections.abc import Callable
 from itertools import chain
 
 from bench.context import Context
@@ -11,15 +11,13 @@ from bench.measurements.page import Times
 from bench.native import write_pages
 from bench.ours import fill
 from bench.results import Row, at_most, interleaved, percentile, ratios
-from bench.stack.servers import Servers, feeds_of, home
+from bench.stack.servers import Servers, replica
 from feedstore.domain import Entry
-from feedstore.feeds import FeedReader, Replica, columns, row_key
-from feedstore.serving.clusters import replica
-from feedstore.serving.config import Config
-from feedstore.serving.wiring import open_cluster
+from feedstore.feeds import FEEDS, FeedReader, columns, row_key
 from workers.wiring import wall_ms
 
 NAME = "pages"
+NAMESPACE = f"bench{os.getpid()}pages"
 LIMIT = 25
 DEEP = 900
 BLOCKS = 10
@@ -28,16 +26,18 @@ BLOCKS = 10
 
 def measure(servers: Servers, context: Context) -> list[Row]:
     """A page of 25 through the adapter, beside the native client's Get"""
-    feeds = made_feeds(context.pick(500, 20), CAP, seed=1)
-    calls = context.pick(4_000, 200) // BLOCKS
+    feeds = made_feeds(context.pick(100, 20), CAP, seed=1)
+    calls = context.pick(1_000, 200) // BLOCKS
     folder = context.folder("pages")
     files = {"first": folder / "first", "deep": folder / "deep"}
     write_pages(files["first"], [(row_key(feed.user), None) for feed in feeds])
     write_pages(files["deep"], [(row_key(feed.user), columns([feed.entries[DEEP - 1]])[0]) for feed in feeds])
-    with home(servers, context) as config, opened(config, "a") as place:
-        table = feeds_of(config, "a")
+    with replica(servers, NAMESPACE) as place:
+        table = f"{NAMESPACE}:{FEEDS}"
         fill(place, feeds)
+        context.say(f"{NAME}: filled {len(feeds):,} feeds")
         servers.native.compact(table)
+        context.say(f"{NAME}: compacted")
         reader = FeedReader([place], CAP, wall_ms)
         cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in feeds}
         _check(reader, feeds[0], cursors[feeds[0].user])
@@ -89,12 +89,6 @@ SIDES = {
     "native first": "native Get of 26",
     "native deep": "native Get of 26 with a ColumnRangeFilter, 900 deep",
 }
-
-
-@contextmanager
-def opened(config: Config, cluster: str) -> Iterator[Replica]:
-    with closing(open_cluster(config, cluster, "owner")) as place:
-        yield replica(cluster, place)
 
 
 def _check(reader: FeedReader, feed: Feed, cursor: str | None) -> None:

@@ -1,29 +1,33 @@
 """The local stack under measurement: homes on it whose tables, topics and databases have names of their own."""
 
+import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.context import Context
+from bench.deliveries import CAP
 from bench.native import Native
 from deploy.local import Stack
-from feedstore.feeds import FEEDS
+from feedstore.feeds import FEEDS, PROGRESS, Replica, feed_table, progress_table
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.serving import config as configuration
 from feedstore.serving.clusters import place
 from feedstore.serving.config import Config
-from feedstore.widecolumn.hbase import Addresses
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster
+from feedstore.widecolumn.hbase.schema import definition
 from workers import wiring
 from workers.home import create
 from workers.queue.kafka.queue import connect
 from workers.queue.port import TOPICS
 
 PARTITIONS = 4
+PURGE_MS = 432_000_000
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,28 @@ def home(servers: Servers, context: Context) -> Iterator[Config]:
         _drop_topics(config)
         _drop_databases(config)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replica(servers: Servers, namespace: str, family: Mapping[str, str] | None = None) -> Iterator[Replica]:
+    """The two tables of cluster a in a namespace of their own, without a home; gone at the end.
+
+    family: settings of the feeds' cells that differ from the schema.
+    """
+    feeds, progress = feed_table(CAP, CAP // 4, PURGE_MS), progress_table(PURGE_MS)
+    wanted = definition(feeds)
+    families = {name: {**settings, **(family or {})} for name, settings in wanted.families.items()}
+    with closing(HBaseCluster.open(servers.url("a", namespace), [feeds, progress], check=False)) as cluster:
+        tables = cluster.administration
+        tables.create_namespace()
+        try:
+            tables.create(definition(progress))
+            tables.create(dataclasses.replace(wanted, families=families))
+            yield Replica("a", cluster.table(FEEDS), cluster.table(PROGRESS))
+        finally:
+            for name in (FEEDS, PROGRESS):
+                tables.drop(name)
+            tables.drop_namespace()
 
 
 def renamed(config: Config, context: Context, suffix: str) -> Config:

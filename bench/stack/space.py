@@ -2,9 +2,9 @@
 blocks, and what those cost a page that finds nothing in the block cache.
 """
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+import os
+from contextlib import ExitStack
+from functools import partial
 
 from bench.context import Context
 from bench.deliveries import CAP
@@ -13,15 +13,12 @@ from bench.native import write_pages
 from bench.ours import fill
 from bench.redis_server import redis_client
 from bench.redis_side import feed_bytes, fill_feed
-from bench.results import Row, at_least, at_most, percentile, ratios
-from bench.stack.servers import Servers
-from feedstore.feeds import FEEDS, Replica, feed_table, row_key
-from feedstore.widecolumn.hbase import HBaseCluster
-from feedstore.widecolumn.hbase.schema import definition
+from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from bench.stack.servers import Servers, replica
+from feedstore.feeds import FEEDS, row_key
 
 NAME = "space"
 LIMIT = 26
-PURGE_MS = 432_000_000
 KINDS = {
     "none": {"DATA_BLOCK_ENCODING": "NONE"},
     "fast_diff": {"DATA_BLOCK_ENCODING": "FAST_DIFF"},
@@ -31,24 +28,29 @@ KINDS = {
 
 def measure(servers: Servers, context: Context) -> list[Row]:
     """Bytes an entry on disk by encoding, beside Redis' memory, and pages that read from disk"""
-    count = context.pick(300, 20)
-    size: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    cold: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    used: list[float] = []
+    count = context.pick(200, 20)
+    feeds = made_feeds(count, CAP, seed=1)
     pages = context.folder("space") / "pages"
-    for repeat in range(context.repeats):
-        feeds = made_feeds(count, CAP, seed=repeat)
-        write_pages(pages, [(row_key(feed.user), None) for feed in feeds])
-        for kind in list(KINDS) if repeat % 2 == 0 else reversed(KINDS):
-            with _table(servers, kind) as place:
-                table = f"bench_{kind}:{FEEDS}"
-                fill(place, feeds)
-                servers.native.compact(table)
-                size[kind].append(servers.files("a", table) / (count * CAP))
-                servers.native.pages(table, pages, 5 * count, LIMIT, 1)  # the code is warm, the blocks are not
-                servers.native.forget(table)
-                cold[kind].append(percentile(servers.native.pages(table, pages, count, LIMIT, 1), 0.5))
-        used.append(_redis(context, feeds) / (count * CAP))
+    write_pages(pages, [(row_key(feed.user), None) for feed in feeds])
+    tables = {kind: f"bench{os.getpid()}{kind}" for kind in KINDS}
+    size: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        for kind, namespace in tables.items():
+            fill(stack.enter_context(replica(servers, namespace, KINDS[kind])), feeds)
+            servers.native.compact(f"{namespace}:{FEEDS}")
+            size[kind] = [servers.files("a", f"{namespace}:{FEEDS}") / (count * CAP)]
+            context.say(f"{NAME}: {kind}: {size[kind][0]:.1f} bytes an entry")
+
+        def read(kind: str) -> float:
+            """Each page once, none of their blocks in the cache; p50."""
+            table = f"{tables[kind]}:{FEEDS}"
+            servers.native.forget(table)
+            return percentile(servers.native.pages(table, pages, count, LIMIT, 1), 0.5)
+
+        sides = {kind: partial(read, kind) for kind in KINDS}
+        interleaved(sides, 3)  # the code is warm, the blocks are not
+        cold = interleaved(sides, context.repeats)
+    used = [_redis(context, feeds) / (count * CAP)]
     return [
         Row(NAME, "HFile bytes an entry / Redis memory an entry", "x", ratios(size["fast_diff"], used), at_most(0.2)),
         Row(NAME, "with GZ blocks / Redis", "x", ratios(size["gz"], used)),
@@ -76,22 +78,6 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         Row(NAME, "Redis MEMORY USAGE an entry", "bytes", used),
         *(Row(NAME, f"native Get of 26, nothing cached, {kind}, p50", "us", taken) for kind, taken in cold.items()),
     ]
-
-
-@contextmanager
-def _table(servers: Servers, kind: str) -> Iterator[Replica]:
-    """A table of feeds that is compressed in another way."""
-    table = feed_table(CAP, 250, PURGE_MS)
-    wanted = definition(table)
-    families = {name: {**settings, **KINDS[kind]} for name, settings in wanted.families.items()}
-    with closing(HBaseCluster.open(servers.url("a", f"bench_{kind}"), [table], check=False)) as cluster:
-        cluster.administration.create_namespace()
-        cluster.administration.create(replace(wanted, families=families))
-        try:
-            yield Replica(kind, cluster.table(FEEDS), cluster.table(FEEDS))
-        finally:
-            cluster.administration.drop(FEEDS)
-            cluster.administration.drop_namespace()
 
 
 def _redis(context: Context, feeds: list[Feed]) -> int:
