@@ -41,10 +41,18 @@ class Servers:
         at = {each: f"127.0.0.1:{self.stack.port(f'{each}-{cluster}')}" for each in ("thrift2", "thrift1")}
         return f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
 
-    def files(self, cluster: str, table: str) -> int:
-        """The bytes of a table's HFiles. table: with its namespace."""
-        data = self.stack.home / "data" / f"hbase-{cluster}" / "root" / "data" / Path(*table.split(":"))
-        return sum(file.stat().st_size for file in data.glob("*/feed/*") if file.is_file())
+    def files(self, table: str) -> int:
+        """The bytes of a table's HFiles on cluster a, right after a major compaction. table: with its namespace.
+
+        What was compacted away stays for two minutes, so only the newest file of each region counts.
+        """
+        data = self.stack.home / "data" / "hbase-a" / "root" / "data" / Path(*table.split(":"))
+        newest: dict[Path, os.stat_result] = {}
+        for file in data.glob("*/feed/*"):
+            found = file.stat()
+            if file.parent not in newest or found.st_mtime_ns > newest[file.parent].st_mtime_ns:
+                newest[file.parent] = found
+        return sum(found.st_size for found in newest.values())
 
 
 @contextmanager
