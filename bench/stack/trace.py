@@ -4,7 +4,7 @@ import time
 
 from bench.children import MIB, child, run
 from bench.context import Context
-from bench.ours import feedctl
+from bench.ours import feedctl, ports, wait_idle
 from bench.results import Row
 from bench.stack import stages
 from bench.stack.servers import Servers, home
@@ -22,16 +22,17 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     by_stage: dict[str, list[float]] = {"replay": [], "relay": [], "expand": [], "write a": [], "write b": []}
     for _ in range(RUNS):
         with home(servers, context) as config:
-            began = time.perf_counter()
             replay_log, work_log = context.folder("trace") / "log", context.folder("trace") / "log"
-            with child(feedctl(config.home, "replay", str(context.actions_file)), replay_log) as replay:
-                ended = False
-                while not ended:
-                    ended = replay.process.poll() is not None
-                    worker = run(feedctl(config.home, "work", "--until-idle"), work_log, TRACE_S)
-                    peaks.append(worker.peak_bytes / MIB)
-                seconds.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            with (
+                ports(config) as opened,
+                child(feedctl(config.home, "work"), work_log) as worker,
+                child(feedctl(config.home, "replay", str(context.actions_file)), replay_log, watched=False) as replay,
+            ):
                 replay.wait(TRACE_S)
+                wait_idle(opened, TRACE_S)
+                seconds.append(time.perf_counter() - began)
+                peaks.append(worker.peak_bytes / MIB)
             run(feedctl(config.home, "verify"), context.folder("verify") / "log", TRACE_S)
         with home(servers, context) as config:
             by_stage["replay"].append(stages.record(context, config))
