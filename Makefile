@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench schemas clean stack-ready stack-up stack-down test-stack
+.PHONY: help demo test lint format bench bench-stack schemas clean stack-ready stack-up stack-down test-stack
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ stack-down: ## stop them
 
 test-stack: stack-ready $(VENV)/test ## run the tests that need the real servers (FEED_TEST_STACK=directory uses a running stack)
 	@$(BIN)/pytest -m stack
+
+bench-stack: stack-ready $(VENV)/bench ## measure on the real servers (ACTIONS=file for a trace; needs redis-server)
+	@$(BIN)/python -m bench.stack $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) .feed build .pytest_cache .mypy_cache .ruff_cache .hypothesis

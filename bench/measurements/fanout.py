@@ -41,7 +41,7 @@ def measure(context: Context) -> list[Row]:
             assert worker.seconds
             seconds[size].append(worker.seconds)
             peaks[size].append(worker.peak_bytes / MIB)
-            _check(config, saved, FIRST_FOLLOWER + size - 1)
+            check(config, saved, FIRST_FOLLOWER + size - 1)
     least, most = sizes[0], sizes[-1]
     rows = [
         Row(
@@ -72,7 +72,7 @@ def _follows(sizes: tuple[int, ...]) -> Iterator[Request]:
             yield Request(Follow(follower, user(owner)))
 
 
-def _check(config: Config, pin: Pin, last: int) -> None:
+def check(config: Config, pin: Pin, last: int) -> None:
     """The last follower has it, everywhere."""
     with ours.ports(config) as opened:
         for replica in opened.replicas.values():

@@ -43,7 +43,7 @@ def measure(context: Context) -> list[Row]:
                 replica.feeds.apply([mutations.remove([(feed.user, wall_ms())], feed.entries[gone])])
     # Opened anew: what is read lies in files, as after a restart. First as the writes left it, in several runs, then
     # as a sweep leaves it, which is how housekeeping keeps it.
-    times = _Times(context.pick(5_000, 500) // BLOCKS, random.Random(1))
+    times = Times(context.pick(5_000, 500) // BLOCKS, seed=1)
     with ours.replica(config) as replica:
         unswept = times.of(plain, partial(_page, FeedReader([replica], CAP, wall_ms)))
         as_written = [percentile(unswept(), 0.50) for _ in range(context.repeats)]
@@ -127,12 +127,12 @@ def _page(reader: FeedReader, user: int) -> object:
     return reader.page(user, LIMIT)
 
 
-class _Times:
+class Times:
     """Times single calls, in us, over feeds chosen at random."""
 
-    def __init__(self, calls: int, rng: random.Random) -> None:
+    def __init__(self, calls: int, seed: int) -> None:
         self._calls = calls
-        self._rng = rng
+        self._rng = random.Random(seed)
 
     def of(self, feeds: Sequence[Feed], call: Callable[[int], object]) -> Callable[[], list[float]]:
         def taken() -> list[float]:

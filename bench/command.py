@@ -1,0 +1,140 @@
+"""The command line of a bench: runs measurements and writes results.json, results.md and results.png.
+
+A missed target is a result, not an error: the exit status is 1 only where a measurement could not be taken, and 2
+where the bench cannot begin.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import structlog
+
+from bench import actions, report
+from bench.context import Context
+from bench.redis_server import MissingServerError, require
+from bench.results import Row
+
+GENERATED_SIZE = 200_000
+QUICK_SIZE = 10_000
+SCRATCH = "scratch-"
+
+Measurement = Callable[[Context], list[Row]]
+
+
+def parser(
+    prog: str, doc: str | None, names: Sequence[str], out: str, size: int = GENERATED_SIZE
+) -> argparse.ArgumentParser:
+    """The options that every bench has. size: how many actions are generated where none are given."""
+    made = argparse.ArgumentParser(prog=prog, description=doc)
+    made.add_argument("--actions", type=Path, metavar="FILE", help="JSON-lines actions; without it some are generated")
+    made.add_argument("--size", type=int, default=None, help=f"how many to generate (default {size:,})")
+    made.add_argument("--only", metavar="NAME[,NAME]", help=f"of: {', '.join(names)}")
+    made.add_argument("--repeats", type=int, default=5, metavar="N", help="samples a row (default 5)")
+    made.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"default {out}")
+    made.add_argument("--quick", action="store_true", help="everything small: shows that it runs, not how fast")
+    made.set_defaults(generated=size)
+    return made
+
+
+def options(
+    made: argparse.ArgumentParser, names: Sequence[str], on_request: frozenset[str] = frozenset()
+) -> argparse.Namespace:
+    """The command line, checked. on_request: measurements that only run where they are named."""
+    chosen = made.parse_args()
+    chosen.names = chosen.only.split(",") if chosen.only else [name for name in names if name not in on_request]
+    unknown = [name for name in chosen.names if name not in names]
+    if unknown:
+        made.error(f"no measurement {', '.join(unknown)}; there are {', '.join(names)}")
+    if chosen.repeats < 1:
+        made.error("--repeats: at least 1")
+    if chosen.actions and not chosen.actions.is_file():
+        made.error(f"--actions: no file {chosen.actions}")
+    return chosen
+
+
+def main(chosen: argparse.Namespace, run: Callable[[argparse.Namespace, Path, Path], int]) -> int:
+    """Calls `run(options, out, scratch)` in surroundings where what it starts also ends."""
+    try:
+        require()
+    except MissingServerError as missing:
+        print(missing, file=sys.stderr)
+        return 2
+    # Workers that run in this process say only what goes wrong; stdout is for the table.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    # A polite kill unwinds like Ctrl-C does: every block stops what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    out = chosen.out.resolve()
+    scratch = out / f"{SCRATCH}{os.getpid()}"
+    remove_orphans(out)
+    scratch.mkdir(parents=True)
+    try:
+        return run(chosen, out, scratch)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove_orphans(out: Path) -> None:
+    """What a bench left behind that was killed."""
+    for folder in out.glob(f"{SCRATCH}*"):
+        if not psutil.pid_exists(int(folder.name.removeprefix(SCRATCH))):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def context(chosen: argparse.Namespace, out: Path, scratch: Path) -> Context:
+    """What the measurements get; actions are generated here where none are given."""
+    actions_file = chosen.actions.resolve() if chosen.actions else scratch / "actions.jsonl"
+    if not chosen.actions:
+        actions.write_generated(actions_file, chosen.size or (QUICK_SIZE if chosen.quick else chosen.generated))
+    return Context(actions_file, scratch, out.parent, chosen.repeats, chosen.quick)
+
+
+def measure(
+    chosen: argparse.Namespace,
+    given: Context,
+    out: Path,
+    measurements: Mapping[str, tuple[str | None, Measurement]],
+    about: Mapping[str, Any] | None = None,
+) -> int:
+    """Takes the chosen measurements, each with a word on what it is. about: what else the numbers depend on."""
+    known = report.machine() | dict(about or {})
+    known["options"] = {
+        "actions": given.actions_count,
+        "generated": chosen.actions is None,
+        "repeats": chosen.repeats,
+        "quick": chosen.quick,
+    }
+    rows: list[Row] = []
+    failed: list[str] = []
+    for name in chosen.names:
+        what, take = measurements[name]
+        given.say(f"{name}: {what}")
+        try:
+            taken = take(given)
+        except Exception as error:  # noqa: BLE001  # one that fails must not cost the others their numbers
+            traceback.print_exc()
+            failed.append(name)
+            taken = [Row(name, name, "", (), note=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")]
+        for row in taken:
+            shown = "not measured" if row.reached is None else report.number(row.reached, row.unit)
+            given.say(f"{name}: {row.what}: {shown} {row.verdict}")
+        rows += taken
+        report.write(out, rows, known)  # after each: what is measured stays, whatever comes
+    given.say(f"wrote {out}")
+    print(report.markdown(rows, known))
+    if failed:
+        print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,220 @@
+import java.io.BufferedInputStream;
+import java.io.BufferedReader;
+import java.io.DataInputStream;
+import java.io.EOFException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hbase.HBaseConfiguration;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.client.Admin;
+import org.apache.hadoop.hbase.client.BufferedMutator;
+import org.apache.hadoop.hbase.client.BufferedMutatorParams;
+import org.apache.hadoop.hbase.client.CompactionState;
+import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.ConnectionFactory;
+import org.apache.hadoop.hbase.client.Delete;
+import org.apache.hadoop.hbase.client.Durability;
+import org.apache.hadoop.hbase.client.Get;
+import org.apache.hadoop.hbase.client.Mutation;
+import org.apache.hadoop.hbase.client.Put;
+import org.apache.hadoop.hbase.client.Result;
+import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.filter.ColumnRangeFilter;
+
+/**
+ * What HBase's own client does with the cells and the pages that ours are timed on, and the administration that no
+ * gateway offers. One process for a whole run, so that neither its start nor its compiler's warming up is measured.
+ *
+ * <p>Reads one command a line, answers each with a line of JSON:
+ *
+ * <pre>
+ * load TABLE FILE            all mutations of the file through a BufferedMutator, flushed: {"cells", "seconds"}
+ * pages TABLE FILE N LIMIT SEED  N gets of rows of the file, chosen at random: {"columns", "us": [...]}
+ * flush TABLE                memory goes to files
+ * compact TABLE              flush, then all files of a region into one, and wait for that
+ * forget TABLE               empties the block cache of the table's blocks
+ * </pre>
+ */
+public final class NativeFeeds {
+  private static final byte[] FAMILY = "feed".getBytes(StandardCharsets.UTF_8);
+  private static final int ROW_BYTES = 9;
+  private static final int COLUMN_BYTES = 16;
+  private static final byte[] NOTHING = new byte[0];
+  private static final long BUFFER_BYTES = 4L << 20;
+
+  private final Connection connection;
+
+  private NativeFeeds(Connection connection) {
+    this.connection = connection;
+  }
+
+  public static void main(String[] args) throws Exception {
+    Configuration configuration = HBaseConfiguration.create();
+    configuration.set("hbase.zookeeper.quorum", "localhost");
+    configuration.set("hbase.zookeeper.property.clientPort", args[0]);
+    configuration.set("hbase.cluster.distributed", "true");
+    try (Connection connection = ConnectionFactory.createConnection(configuration);
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))) {
+      NativeFeeds feeds = new NativeFeeds(connection);
+      for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+        System.out.println(feeds.answer(line.split(" ")));
+        System.out.flush();
+      }
+    }
+  }
+
+  private String answer(String[] words) throws Exception {
+    TableName table = TableName.valueOf(words[1]);
+    switch (words[0]) {
+      case "load":
+        return load(table, Path.of(words[2]));
+      case "pages":
+        return pages(
+            table,
+            Path.of(words[2]),
+            Integer.parseInt(words[3]),
+            Integer.parseInt(words[4]),
+            Long.parseLong(words[5]));
+      case "flush":
+        flush(table);
+        return "{}";
+      case "compact":
+        compact(table);
+        return "{}";
+      case "forget":
+        try (Admin admin = connection.getAdmin()) {
+          admin.clearBlockCache(table);
+        }
+        return "{}";
+      default:
+        throw new IllegalArgumentException(words[0]);
+    }
+  }
+
+  /** Making the mutations is part of the work: ours have to be made as well. Reading the file is not. */
+  private String load(TableName table, Path file) throws IOException {
+    byte[] all = Files.readAllBytes(file);
+    BufferedMutatorParams params = new BufferedMutatorParams(table).writeBufferSize(BUFFER_BYTES);
+    long cells = 0;
+    long began = System.nanoTime();
+    try (BufferedMutator mutator = connection.getBufferedMutator(params)) {
+      ByteBuffer in = ByteBuffer.wrap(all);
+      List<Mutation> some = new ArrayList<>();
+      while (in.hasRemaining()) {
+        boolean puts = in.get() == 'p';
+        byte[] row = bytes(in, ROW_BYTES);
+        long timestamp = in.getLong();
+        int columns = in.getInt();
+        cells += columns;
+        some.add(puts ? put(in, row, timestamp, columns) : markers(in, row, timestamp, columns));
+        if (some.size() == 1_000) {
+          mutator.mutate(some);
+          some.clear();
+        }
+      }
+      mutator.mutate(some);
+      mutator.flush();
+    }
+    return String.format("{\"cells\": %d, \"seconds\": %.6f}", cells, (System.nanoTime() - began) / 1e9);
+  }
+
+  private static Put put(ByteBuffer in, byte[] row, long timestamp, int columns) {
+    Put put = new Put(row, timestamp);
+    put.setDurability(Durability.SYNC_WAL);
+    for (int column = 0; column < columns; column++) {
+      put.addColumn(FAMILY, bytes(in, COLUMN_BYTES), NOTHING);
+    }
+    return put;
+  }
+
+  private static Delete markers(ByteBuffer in, byte[] row, long timestamp, int columns) {
+    Delete delete = new Delete(row);
+    delete.setDurability(Durability.SYNC_WAL);
+    for (int column = 0; column < columns; column++) {
+      delete.addColumns(FAMILY, bytes(in, COLUMN_BYTES), timestamp);
+    }
+    return delete;
+  }
+
+  private static byte[] bytes(ByteBuffer in, int size) {
+    byte[] read = new byte[size];
+    in.get(read);
+    return read;
+  }
+
+  private String pages(TableName name, Path file, int times, int limit, long seed) throws IOException {
+    List<Get> gets = gets(file, limit);
+    long[] took = new long[times];
+    long columns = 0;
+    Random chance = new Random(seed);
+    try (Table table = connection.getTable(name)) {
+      for (int call = 0; call < times; call++) {
+        Get get = gets.get(times == gets.size() ? call : chance.nextInt(gets.size()));
+        long began = System.nanoTime();
+        Result found = table.get(get);
+        took[call] = System.nanoTime() - began;
+        columns += found.size();
+      }
+    }
+    StringBuilder us = new StringBuilder();
+    for (long each : took) {
+      us.append(us.length() == 0 ? "" : ", ").append(String.format("%.1f", each / 1e3));
+    }
+    return String.format("{\"columns\": %d, \"us\": [%s]}", columns, us);
+  }
+
+  /** Each entry of the file: a row, and the column after which the page begins, all zeros for the top. */
+  private static List<Get> gets(Path file, int limit) throws IOException {
+    List<Get> gets = new ArrayList<>();
+    byte[] top = new byte[COLUMN_BYTES];
+    try (InputStream raw = Files.newInputStream(file);
+        DataInputStream in = new DataInputStream(new BufferedInputStream(raw))) {
+      while (true) {
+        byte[] row = new byte[ROW_BYTES];
+        byte[] after = new byte[COLUMN_BYTES];
+        try {
+          in.readFully(row);
+        } catch (EOFException end) {
+          return gets;
+        }
+        in.readFully(after);
+        Get get = new Get(row).addFamily(FAMILY).setMaxResultsPerColumnFamily(limit);
+        if (!Arrays.equals(after, top)) {
+          get.setFilter(new ColumnRangeFilter(after, false, null, false));
+        }
+        gets.add(get);
+      }
+    }
+  }
+
+  private void flush(TableName table) throws IOException {
+    try (Admin admin = connection.getAdmin()) {
+      admin.flush(table);
+    }
+  }
+
+  private void compact(TableName table) throws Exception {
+    flush(table);
+    try (Admin admin = connection.getAdmin()) {
+      long asked = System.currentTimeMillis();
+      admin.majorCompact(table);
+      Thread.sleep(1_000); // it is asked for, then queued; a compaction that has not begun looks like one that is done
+      while (admin.getCompactionState(table) != CompactionState.NONE) {
+        if (System.currentTimeMillis() - asked > 300_000) {
+          throw new IOException("still compacting " + table);
+        }
+        Thread.sleep(50);
+      }
+    }
+  }
+}

@@ -1,0 +1,139 @@
+"""HBase's own Java client (`bench/java`) in a process beside the bench: loads, pages, flushes and compactions."""
+
+import json
+import struct
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.children import STOP_S
+from deploy.local import jars, java
+from feedstore.widecolumn import Mutation, Put
+
+SOURCE = Path(__file__).parent / "java" / "NativeFeeds.java"
+TOP = bytes(16)
+"""A page from the top, where a column would stand."""
+
+_HEAD = struct.Struct(">c9sqi")
+
+
+class NativeError(Exception):
+    """The Java side could not be built, or ended."""
+
+
+class Native:
+    """One process; one call at a time. Tables are named as HBase names them, with their namespace."""
+
+    def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def load(self, table: str, cells: Path) -> float:
+        """Writes what `write_cells` has put into a file; returns cells a second."""
+        done = self._ask("load", table, str(cells))
+        return float(done["cells"] / done["seconds"])
+
+    def pages(self, table: str, pages: Path, times: int, limit: int, seed: int) -> list[float]:
+        """The microseconds of each of `times` gets of pages that `write_pages` has put into a file: chosen at random,
+        or each of them once, where there are just as many.
+        """
+        done = self._ask("pages", table, str(pages), str(times), str(limit), str(seed))
+        assert done["columns"] == times * limit, done["columns"]
+        return [float(each) for each in done["us"]]
+
+    def flush(self, table: str) -> None:
+        self._ask("flush", table)
+
+    def compact(self, table: str) -> None:
+        """Everything in memory and in files goes into one file a region; returns when that is done."""
+        self._ask("compact", table)
+
+    def forget(self, table: str) -> None:
+        """The next read of each block of the table goes to its file."""
+        self._ask("forget", table)
+
+    def _ask(self, *words: str) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        try:
+            self._process.stdin.write(" ".join(words) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # reading says the same
+        line = self._process.stdout.readline()
+        if not line:
+            tail = self._log.read_bytes()[-2_000:].decode(errors="replace").strip()
+            raise NativeError(f"{words[0]}: the Java client ended\n{tail}")
+        answered: dict[str, Any] = json.loads(line)
+        return answered
+
+
+@contextmanager
+def native(zookeeper: int, folder: Path) -> Iterator[Native]:
+    """Compiles the class and starts it on the cluster whose ZooKeeper listens there."""
+    classes = jars.ensure("hbase", lambda _: None)
+    build = ["javac", "-d", str(folder), "-cp", f"{classes}/*", str(SOURCE)]
+    try:
+        subprocess.run(build, check=True, capture_output=True, text=True, timeout=120)
+    except subprocess.CalledProcessError as error:
+        raise NativeError(f"javac: {error.stderr}") from error
+    log = folder / "native.log"
+    # Not the flags of the servers: whoever loads a cluster in earnest lets the JIT do all it can.
+    command = [
+        java.program(), "-Xmx1g", "-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", *java.HBASE_FLAGS,
+        f"-Dlog4j2.configurationFile={_log_conf(folder)}", "-cp", f"{folder}:{classes}/*", "NativeFeeds",
+        str(zookeeper),
+    ]  # fmt: skip
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield Native(process, log)
+        finally:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.close()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+
+
+def _log_conf(folder: Path) -> Path:
+    """Only warnings, and not on the standard output, which is for answers."""
+    path = folder / java.LOG_CONF
+    text = java.log_conf(("org.apache",))
+    path.write_text(text.replace("appender.console.type = Console", "appender.console.type = Console\n" + _TARGET))
+    return path
+
+
+_TARGET = "appender.console.target = SYSTEM_ERR"
+
+
+def write_cells(path: Path, batches: Iterable[Sequence[Mutation]]) -> int:
+    """Writes mutations as the Java side reads them, one for each row of each; returns the number of cells."""
+    cells = 0
+    with path.open("wb") as out:
+        for mutation in (each for batch in batches for each in batch):
+            kind = b"p" if isinstance(mutation, Put) else b"d"
+            columns = b"".join(mutation.columns)
+            count = len(mutation.columns)
+            for row, timestamp in mutation.rows:
+                out.write(_HEAD.pack(kind, row, timestamp, count) + columns)
+            cells += count * len(mutation.rows)
+    return cells
+
+
+def write_pages(path: Path, pages: Iterable[tuple[bytes, bytes | None]]) -> None:
+    """Writes rows, each with the column after which its page begins."""
+    path.write_bytes(b"".join(row + (after or TOP) for row, after in pages))

@@ -1,0 +1,58 @@
+"""`python -m bench.stack`: measures the system on the real servers of the local stack, beside HBase's own client."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench import command
+from bench.context import Context
+from bench.native import native
+from bench.results import Row
+from bench.stack import fanout, pages, space, trace, writers
+from bench.stack.servers import Servers
+from deploy.local import Stack, StackError
+
+GENERATED_SIZE = 50_000
+MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
+    writers.NAME: writers.measure,
+    pages.NAME: pages.measure,
+    space.NAME: space.measure,
+    fanout.NAME: fanout.measure,
+    trace.NAME: trace.measure,
+}
+
+
+def run(chosen: argparse.Namespace, out: Path, scratch: Path) -> int:
+    context = command.context(chosen, out, scratch)
+    try:
+        with running(chosen.stack or scratch / "stack", context) as stack:
+            (scratch / "native").mkdir()
+            with native(stack.port("hbase-a", "zookeeper"), scratch / "native") as client:
+                servers = Servers(stack, client)
+                taken = {name: (each.__doc__, partial(each, servers)) for name, each in MEASUREMENTS.items()}
+                return command.measure(chosen, context, out, taken)
+    except StackError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+@contextmanager
+def running(home: Path, context: Context) -> Iterator[Stack]:
+    """The stack with all its servers up. What ran before goes on running afterwards."""
+    stack = Stack(home, context.say)
+    mine = [state.name for state in stack.status() if state.pid is None]
+    try:
+        stack.up()
+        yield stack
+    finally:
+        if mine:
+            stack.stop(*mine)
+
+
+if __name__ == "__main__":
+    made = command.parser("bench.stack", __doc__, [*MEASUREMENTS], "build/bench-stack", GENERATED_SIZE)
+    made.add_argument("--stack", type=Path, metavar="DIR", help="a stack to use; without it one is started and removed")
+    sys.exit(command.main(command.options(made, [*MEASUREMENTS]), run))

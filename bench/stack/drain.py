@@ -1,0 +1,61 @@
+"""`python -m bench.stack.drain HOME CLUSTER`: one writer of one cluster, until it has read all that is in the topic.
+
+It says "ready" when it is wired, begins at the next line of its input, and prints the cells that it wrote and the
+seconds from its first request to HBase until nothing was left to read, as JSON.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from feedstore.serving import config as configuration
+from feedstore.widecolumn import Mutation, WideColumnStore
+from workers import collector, logs, wiring
+from workers.queue.port import DELIVERIES
+
+
+class Counted:
+    """A store that knows when it was first written to, and how many cells."""
+
+    def __init__(self, store: WideColumnStore) -> None:
+        self._store = store
+        self.began: float | None = None
+        self.cells = 0
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        if self.began is None:
+            self.began = time.perf_counter()
+        self._store.apply(batch)
+        self.cells += sum(len(rows) * len(columns) for rows, columns in batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def main() -> None:
+    home, cluster = sys.argv[1:]
+    logs.configure("warning")
+    collector.relax()
+    config = configuration.load(Path(home), {})
+    opened = wiring.open_ports(config, "owner")
+    replica = opened.replicas[cluster]
+    feeds = Counted(replica.feeds)
+    opened.replicas[cluster] = replace(replica, feeds=feeds)
+    wiring.refuse_unsafe(opened, [cluster])
+    stage = wiring.writer(opened, config, cluster)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while stage.step() or opened.queue.lag(DELIVERIES, wiring.writer_group(cluster)):
+        pass
+    assert feeds.began is not None
+    print(json.dumps({"cells": feeds.cells, "seconds": time.perf_counter() - feeds.began}), flush=True)
+    stage.close()
+    opened.close()
+
+
+if __name__ == "__main__":
+    main()

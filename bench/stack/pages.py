@@ -1,0 +1,98 @@
+"""A page of 25 from a feed of 1,000 through a gateway, beside the `Get` of HBase's own client; and deep in the feed."""
+
+import os
+from collections.abc import Callable
+from itertools import chain
+
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.feeds import Feed, made_feeds
+from bench.measurements.page import Times
+from bench.native import write_pages
+from bench.ours import fill
+from bench.results import Row, at_most, interleaved, percentile, ratios
+from bench.stack.servers import Servers, replica
+from feedstore.domain import Entry
+from feedstore.feeds import FEEDS, FeedReader, columns, row_key
+from workers.wiring import wall_ms
+
+NAME = "pages"
+NAMESPACE = f"bench{os.getpid()}pages"
+LIMIT = 25
+DEEP = 900
+BLOCKS = 10
+"""A repeat is cut into so many turns of each side."""
+
+
+def measure(servers: Servers, context: Context) -> list[Row]:
+    """A page of 25 through the adapter, beside the native client's Get"""
+    feeds = made_feeds(context.pick(100, 20), CAP, seed=1)
+    calls = context.pick(1_000, 200) // BLOCKS
+    folder = context.folder("pages")
+    files = {"first": folder / "first", "deep": folder / "deep"}
+    write_pages(files["first"], [(row_key(feed.user), None) for feed in feeds])
+    write_pages(files["deep"], [(row_key(feed.user), columns([feed.entries[DEEP - 1]])[0]) for feed in feeds])
+    with replica(servers, NAMESPACE) as place:
+        table = f"{NAMESPACE}:{FEEDS}"
+        fill(place, feeds)
+        context.say(f"{NAME}: filled {len(feeds):,} feeds")
+        servers.native.compact(table)
+        context.say(f"{NAME}: compacted")
+        reader = FeedReader([place], CAP, wall_ms)
+        cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in feeds}
+        _check(reader, feeds[0], cursors[feeds[0].user])
+        times = Times(calls, seed=1)
+        seeds = iter(range(10**6))
+
+        def native(which: str) -> Callable[[], list[float]]:
+            # One more than the page, as the reader asks for.
+            return lambda: servers.native.pages(table, files[which], calls, LIMIT + 1, next(seeds))
+
+        sides = {
+            "native first": native("first"),
+            "first": times.of(feeds, lambda user: reader.page(user, LIMIT)),
+            "store": times.of(feeds, lambda user: place.feeds.read(row_key(user), None, LIMIT + 1)),
+            "native deep": native("deep"),
+            "deep": times.of(feeds, lambda user: reader.page(user, LIMIT, cursors[user])),
+        }
+        interleaved(sides, BLOCKS)  # warm on both sides, and in the servers
+        blocks = interleaved(sides, context.repeats * BLOCKS)
+    samples = {
+        side: [list(chain.from_iterable(taken[start : start + BLOCKS])) for start in range(0, len(taken), BLOCKS)]
+        for side, taken in blocks.items()
+    }
+    at = {
+        share: {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}
+        for share, value in (("p50", 0.50), ("p99", 0.99))
+    }
+    return [
+        *(
+            Row(
+                NAME,
+                f"page of 25{where} / native Get, {share}",
+                "x",
+                ratios(p[side], p[f"native {side}"]),
+                at_most(1.5),
+            )
+            for side, where in (("first", ""), ("deep", ", 900 deep"))
+            for share, p in at.items()
+        ),
+        Row(NAME, "page 900 deep / first page, p50", "x", ratios(at["p50"]["deep"], at["p50"]["first"]), at_most(1.5)),
+        *(Row(NAME, f"{what}, {share}", "us", p[side]) for side, what in SIDES.items() for share, p in at.items()),
+    ]
+
+
+SIDES = {
+    "first": "first page of 25",
+    "deep": "page of 25, 900 deep",
+    "store": "of which the adapter's read",
+    "native first": "native Get of 26",
+    "native deep": "native Get of 26 with a ColumnRangeFilter, 900 deep",
+}
+
+
+def _check(reader: FeedReader, feed: Feed, cursor: str | None) -> None:
+    """What is timed is also right."""
+    assert reader.page(feed.user, LIMIT).entries == [Entry(*entry) for entry in feed.entries[:LIMIT]]
+    deep = reader.page(feed.user, LIMIT, cursor)
+    assert deep.entries == [Entry(*entry) for entry in feed.entries[DEEP : DEEP + LIMIT]]

@@ -1,0 +1,134 @@
+"""The local stack under measurement: homes on it whose tables, topics and databases have names of their own."""
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.native import Native
+from deploy.local import Stack
+from feedstore.feeds import FEEDS, PROGRESS, Replica, feed_table, progress_table
+from feedstore.follows import mysql
+from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.serving import config as configuration
+from feedstore.serving.clusters import place
+from feedstore.serving.config import Config
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster
+from feedstore.widecolumn.hbase.schema import definition
+from workers import wiring
+from workers.home import create
+from workers.queue.kafka.queue import connect
+from workers.queue.port import TOPICS
+
+PARTITIONS = 4
+PURGE_MS = 432_000_000
+
+
+@dataclass(frozen=True)
+class Servers:
+    """stack: it runs. native: HBase's own client on cluster a."""
+
+    stack: Stack
+    native: Native
+
+    def url(self, cluster: str, namespace: str) -> str:
+        at = {each: f"127.0.0.1:{self.stack.port(f'{each}-{cluster}')}" for each in ("thrift2", "thrift1")}
+        return f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
+
+    def files(self, table: str) -> int:
+        """The bytes of a table's HFiles on cluster a, right after a major compaction. table: with its namespace.
+
+        What was compacted away stays for two minutes, so only the newest file of each region counts.
+        """
+        data = self.stack.home / "data" / "hbase-a" / "root" / "data" / Path(*table.split(":"))
+        newest: dict[Path, os.stat_result] = {}
+        for file in data.glob("*/feed/*"):
+            found = file.stat()
+            if file.parent not in newest or found.st_mtime_ns > newest[file.parent].st_mtime_ns:
+                newest[file.parent] = found
+        return sum(found.st_size for found in newest.values())
+
+
+@contextmanager
+def home(servers: Servers, context: Context) -> Iterator[Config]:
+    """A home on all the servers; its tables, topics and databases are gone at the end."""
+    folder = context.folder("home")
+    name = f"bench{os.getpid()}x{folder.name.rpartition('-')[2]}"
+    at = servers.stack.port("mariadb")
+    secret = servers.stack.password_file
+    shards = [f"mysql://feed@127.0.0.1:{at}/follows_{name}_{shard}?password_file={secret}" for shard in range(2)]
+    queue = f"kafka://127.0.0.1:{servers.stack.port('kafka')}?prefix={name}."
+    replaced = {
+        'url = "rocksdb:data/a"': f'url = "{servers.url("a", name)}"',
+        'url = "rocksdb:data/b"': f'url = "{servers.url("b", name)}"',
+        'shards = ["sqlite:data/follows.db"]': f"shards = {json.dumps(shards)}",
+        'url = "embedded:data/queue.db"': f'url = "{queue}"\nreplication = 1',
+        "partitions = 1 ": f"partitions = {PARTITIONS} ",
+    }
+    config = create(folder, {}, replaced=replaced)
+    try:
+        yield config
+    finally:
+        for cluster in config.clusters:
+            place(config, cluster.name).remove()
+        _drop_topics(config)
+        _drop_databases(config)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replica(servers: Servers, namespace: str, family: Mapping[str, str] | None = None) -> Iterator[Replica]:
+    """The two tables of cluster a in a namespace of their own, without a home; gone at the end.
+
+    family: settings of the feeds' cells that differ from the schema.
+    """
+    feeds, progress = feed_table(CAP, CAP // 4, PURGE_MS), progress_table(PURGE_MS)
+    wanted = definition(feeds)
+    families = {name: {**settings, **(family or {})} for name, settings in wanted.families.items()}
+    with closing(HBaseCluster.open(servers.url("a", namespace), [feeds, progress], check=False)) as cluster:
+        tables = cluster.administration
+        tables.create_namespace()
+        try:
+            tables.create(definition(progress))
+            tables.create(dataclasses.replace(wanted, families=families))
+            yield Replica("a", cluster.table(FEEDS), cluster.table(PROGRESS))
+        finally:
+            for name in (FEEDS, PROGRESS):
+                tables.drop(name)
+            tables.drop_namespace()
+
+
+def renamed(config: Config, context: Context, suffix: str) -> Config:
+    """The same home with clusters of other names in the same place: their groups have read nothing yet."""
+    folder = context.folder("renamed")
+    text = (config.home / configuration.FILE_NAME).read_text()
+    for cluster in config.clusters:
+        text = text.replace(f'name = "{cluster.name}"', f'name = "{cluster.name}{suffix}"')
+    (folder / configuration.FILE_NAME).write_text(text)
+    return configuration.load(folder, {})
+
+
+def feeds_of(config: Config, cluster: str) -> str:
+    """The name of a cluster's table of feeds, as HBase has it."""
+    [url] = [each.url for each in config.clusters if each.name == cluster]
+    return f"{Addresses.parse(url).namespace}:{FEEDS}"
+
+
+def _drop_topics(config: Config) -> None:
+    address = wiring.kafka_address(config)
+    with closing(connect(address)) as admin:
+        admin.delete_topics([address.named(topic) for topic in TOPICS])
+
+
+def _drop_databases(config: Config) -> None:
+    for url in config.shards:
+        server = mysql.server(url, config.home, os.environ)
+        connection = Connection(server.without_database(), Bounds(), server.tls_context())
+        connection.run([f"DROP DATABASE IF EXISTS `{server.database}`"])
+        connection.close()

@@ -1,0 +1,86 @@
+"""Bytes an entry in HFiles after a major compaction, beside Redis' memory; with and without encoding, with compressed
+blocks, and what those cost a page that finds nothing in the block cache.
+"""
+
+import os
+from contextlib import ExitStack
+from functools import partial
+
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.feeds import Feed, made_feeds
+from bench.native import write_pages
+from bench.ours import fill
+from bench.redis_server import redis_client
+from bench.redis_side import feed_bytes, fill_feed
+from bench.results import Row, at_most, interleaved, percentile, ratios
+from bench.stack.servers import Servers, replica
+from feedstore.feeds import FEEDS, row_key
+
+NAME = "space"
+LIMIT = 26
+KINDS = {
+    "none": {"DATA_BLOCK_ENCODING": "NONE"},
+    "fast_diff": {"DATA_BLOCK_ENCODING": "FAST_DIFF"},
+    "gz": {"DATA_BLOCK_ENCODING": "FAST_DIFF", "COMPRESSION": "GZ"},
+}
+
+
+def measure(servers: Servers, context: Context) -> list[Row]:
+    """Bytes an entry on disk by encoding, beside Redis' memory, and pages that read from disk"""
+    count = context.pick(200, 20)
+    feeds = made_feeds(count, CAP, seed=1)
+    pages = context.folder("space") / "pages"
+    write_pages(pages, [(row_key(feed.user), None) for feed in feeds])
+    tables = {kind: f"bench{os.getpid()}{kind}" for kind in KINDS}
+    size: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        for kind, namespace in tables.items():
+            fill(stack.enter_context(replica(servers, namespace, KINDS[kind])), feeds)
+            servers.native.compact(f"{namespace}:{FEEDS}")
+            size[kind] = [servers.files(f"{namespace}:{FEEDS}") / (count * CAP)]
+            context.say(f"{NAME}: {kind}: {size[kind][0]:.1f} bytes an entry")
+
+        def read(kind: str) -> float:
+            """Each page once, none of their blocks in the cache; p50."""
+            table = f"{tables[kind]}:{FEEDS}"
+            servers.native.forget(table)
+            return percentile(servers.native.pages(table, pages, count, LIMIT, 1), 0.5)
+
+        sides = {kind: partial(read, kind) for kind in KINDS}
+        interleaved(sides, 3)  # the code is warm, the blocks are not
+        cold = interleaved(sides, context.repeats)
+    used = [_redis(context, feeds) / (count * CAP)]
+    return [
+        Row(NAME, "HFile bytes an entry / Redis memory an entry", "x", ratios(size["fast_diff"], used), at_most(0.2)),
+        Row(NAME, "with GZ blocks / Redis", "x", ratios(size["gz"], used)),
+        Row(
+            NAME,
+            "without encoding / FAST_DIFF",
+            "x",
+            ratios(size["none"], size["fast_diff"]),
+            note="4 x is what the paper says of its prefix encoding",
+        ),
+        Row(
+            NAME,
+            "page from blocks that are not cached, GZ / FAST_DIFF, p50",
+            "x",
+            ratios(cold["gz"], cold["fast_diff"]),
+        ),
+        Row(
+            NAME,
+            "page from blocks that are not cached, NONE / FAST_DIFF, p50",
+            "x",
+            ratios(cold["none"], cold["fast_diff"]),
+        ),
+        *(Row(NAME, f"HFile bytes an entry, {kind}", "bytes", taken) for kind, taken in size.items()),
+        Row(NAME, "Redis MEMORY USAGE an entry", "bytes", used),
+        *(Row(NAME, f"native Get of 26, nothing cached, {kind}, p50", "us", taken) for kind, taken in cold.items()),
+    ]
+
+
+def _redis(context: Context, feeds: list[Feed]) -> int:
+    with redis_client(context.folder("redis")) as client:
+        for feed in feeds:
+            fill_feed(client, feed.user, feed.entries)
+        return sum(feed_bytes(client, feed.user) for feed in feeds)

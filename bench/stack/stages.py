@@ -1,0 +1,56 @@
+"""The stages of the pipeline, one after the other: each as the process that a deployment runs, and how long it takes
+for all the actions.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from bench.children import Child, child, run
+from bench.context import Context
+from bench.ours import feedctl, ports
+from feedstore.serving.config import Config
+from workers import wiring
+from workers.queue.port import ACTIONS, DELIVERIES
+
+STAGE_S = 3_600.0
+LOOK_S = 0.05
+
+
+def record(context: Context, config: Config) -> float:
+    """Seconds of `feedctl replay`, its start included."""
+    log = context.folder("replay") / "log"
+    return run(feedctl(config.home, "replay", str(context.actions_file)), log, STAGE_S).seconds or 0.0
+
+
+def relay(context: Context, config: Config) -> float:
+    """Seconds until everything recorded is in the queue."""
+    return _until(context, config, ["relay"], lambda opened: opened.follows.backlog())
+
+
+def expand(context: Context, config: Config) -> float:
+    """Seconds until everything in the queue is expanded."""
+    return _until(context, config, ["expand"], lambda opened: opened.queue.lag(ACTIONS, wiring.EXPANDER))
+
+
+def write(context: Context, config: Config, cluster: str) -> float:
+    """Seconds until all deliveries are in one cluster."""
+    group = wiring.writer_group(cluster)
+    return _until(context, config, ["write", "--cluster", cluster], lambda opened: opened.queue.lag(DELIVERIES, group))
+
+
+def _until(context: Context, config: Config, words: Sequence[str], left: Callable[[wiring.Ports], int]) -> float:
+    """Runs a part of the worker until nothing is left for it, its start included."""
+    log = context.folder(words[0]) / "log"
+    with ports(config) as opened, child(feedctl(config.home, *words), log, watched=False) as running:
+        began = time.perf_counter()
+        while left(opened):
+            _check(running, began)
+            time.sleep(LOOK_S)
+        return time.perf_counter() - began
+
+
+def _check(running: Child, began: float) -> None:
+    if running.process.poll() is not None:
+        running.wait(0, expect=())  # raises with what it said
+    if time.perf_counter() - began > STAGE_S:
+        raise TimeoutError(f"{running.args[-1]}: not done after {STAGE_S:.0f} s")

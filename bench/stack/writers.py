@@ -1,0 +1,143 @@
+"""From a topic that is full into HBase: one writer into one cluster, one into each of both, beside HBase's own
+`BufferedMutator` with the same cells.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from bench.context import Context
+from bench.native import write_cells
+from bench.ours import ports
+from bench.results import Row, at_least, interleaved, ratios
+from bench.stack import stages
+from bench.stack.servers import Servers, feeds_of, home, renamed
+from feedstore.domain import Pin, PinSaved
+from feedstore.feeds import mutations
+from feedstore.serving.config import Config
+from feedstore.widecolumn import Mutation
+from workers import wiring
+from workers.messages import Block, Delivery, decode_delivery, encode_delivery
+from workers.queue.port import DELIVERIES
+
+NAME = "writers"
+DRAIN_S = 900.0
+FANOUT_CHUNK = 1_000
+FANOUT_USERS = 100_000
+FIRST_MS = 1_700_000_000_000
+
+
+def measure(servers: Servers, context: Context) -> list[Row]:
+    """Kafka to one and to both clusters, beside a native loader of the same cells"""
+    with home(servers, context) as config:
+        fill_with_fanout(config, context.pick(200_000, 20_000))
+        rows = _measured(servers, context, config, "fanout of 1,000s")
+    with home(servers, context) as config:
+        for stage in (stages.record, stages.relay, stages.expand):
+            stage(context, config)
+        rows += _measured(servers, context, config, "actions")
+    return rows
+
+
+def fill_with_fanout(config: Config, cells: int) -> None:
+    """Deliveries of pins with many followers into the topic."""
+    now = wiring.wall_ms()
+    with ports(config) as opened:
+        for pin in range(1, cells // FANOUT_CHUNK + 1):
+            saved = Pin(pin, 1, 1, FIRST_MS + pin)
+            first = pin * 7_919 % FANOUT_USERS
+            rows = [(1 + (first + each) % FANOUT_USERS, FIRST_MS + each) for each in range(FANOUT_CHUNK)]
+            delivery = Delivery(PinSaved(saved, now), now, puts=[Block(rows, [(pin, saved.created_ms)])])
+            opened.queue.publish(DELIVERIES, [encode_delivery(delivery)])
+
+
+def _measured(servers: Servers, context: Context, config: Config, what: str) -> list[Row]:
+    cells_file = context.folder("cells") / "cells"
+    cells = write_cells(cells_file, _mutations(config))
+    context.say(f"{NAME}: {what}: {cells:,} cells in the topic")
+    table = feeds_of(config, "a")
+    turns = iter(range(10_000))
+
+    def native() -> list[float]:
+        servers.native.flush(table)
+        return [servers.native.load(table, cells_file)]
+
+    def drained(*clusters: str) -> list[float]:
+        servers.native.flush(table)
+        mine = renamed(config, context, f"-{next(turns)}")
+        names = [each.name for each in mine.clusters if each.name.partition("-")[0] in clusters]
+        rates = [each["cells"] / each["seconds"] for each in _drain(mine, names, cells)]
+        context.say(f"{NAME}: {', '.join(f'{rate:,.0f}' for rate in rates)} cells/s")
+        return rates
+
+    sides = {"native": native, "one": lambda: drained("a"), "both": lambda: drained("a", "b")}
+    interleaved(sides, 1)  # the servers' compilers warm up
+    samples = interleaved(sides, context.repeats)
+    alone = [rate for [rate] in samples["native"]]
+    one = [rate for [rate] in samples["one"]]
+    slower = [min(rates) for rates in samples["both"]]
+    return [
+        Row(
+            NAME,
+            f"{what}: Kafka to one cluster / native loader, cells a second",
+            "x",
+            ratios(one, alone),
+            at_least(0.75),
+        ),
+        Row(
+            NAME,
+            f"{what}: Kafka to both clusters, the slower of them / native loader into one",
+            "x",
+            ratios(slower, alone),
+            at_least(0.5),
+        ),
+        Row(NAME, f"{what}: native loader", "cells/s", alone, note=f"{cells:,} cells"),
+        Row(NAME, f"{what}: Kafka to one cluster", "cells/s", one),
+        Row(NAME, f"{what}: Kafka to both clusters, the slower", "cells/s", slower),
+    ]
+
+
+def _mutations(config: Config) -> Iterator[Sequence[Mutation]]:
+    """What the deliveries in the topic write, read by a group of its own."""
+    with ports(config) as opened, closing(opened.queue.consumer(DELIVERIES, "bench-cells")) as consumer:
+        ahead = opened.queue.lag(DELIVERIES, "bench-cells")
+        while ahead > 0:
+            for message in consumer.poll(500, 1.0):
+                ahead -= 1
+                body = decode_delivery(message.value)
+                if isinstance(body, Delivery):
+                    yield [
+                        *(mutations.put(block.rows, block.pins) for block in body.puts),
+                        *(mutations.remove(block.rows, block.pins) for block in body.markers),
+                    ]
+
+
+def _drain(config: Config, clusters: Sequence[str], cells: int) -> list[dict[str, float]]:
+    """Runs a writer of each of the clusters, all from the same moment."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.stack.drain", str(config.home), cluster],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for cluster in clusters
+    ]
+    try:
+        for process in processes:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = [json.loads(process.communicate(timeout=DRAIN_S)[0]) for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    assert all(each["cells"] == cells for each in said), (said, cells)
+    return said
