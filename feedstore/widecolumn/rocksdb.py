@@ -17,7 +17,7 @@ Settings (in `rocksdb_files`), and why. Measured on 2 cores that other work shar
 - Universal compaction, because levels rewrite more: over 20 M entries 79 s of CPU against 92 s, and no stretch of a
   million below 185k cells/s wall against 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02 of the rate.
   It wants up to twice the space while it merges everything.
-- 16 MiB memtables, at most 3, one 16 MiB block cache per cluster: two clusters in one process peak at about 70 MB. No
+- 16 MiB memtables, at most 3, one 32 MiB block cache per cluster, which only reads fill. No
   bloom filters: every page seeks, and a feed has entries in every sorted run.
 - At most 32 MiB of log, so that opening replays less than a second of it.
 

@@ -31,7 +31,7 @@ from feedstore.widecolumn.port import RefusedError, Table, UnavailableError
 
 MIB = 1 << 20
 
-CACHE_BYTES = 16 * MIB
+CACHE_BYTES = 32 * MIB
 MEMTABLE_BYTES = 16 * MIB
 
 DURABLE = WriteOptions()

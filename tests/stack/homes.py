@@ -1,31 +1,21 @@
-"""Homes on the real servers, each with tables, topics and databases of its own, and the processes that work on them."""
+"""What works on homes of the real servers, and what must hold there."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from deploy.local import NAMES, Stack, logs
 from feedstore.feeds import Progress
-from feedstore.follows.mysql import server as mysql_server
-from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.serving import config as configuration
-from feedstore.serving import wiring as serving_wiring
 from feedstore.serving.config import Config
 from feedstore.widecolumn import UnavailableError
 from tests.cli.command import Cli
-from workers import home as homes
 from workers import wiring
-from workers.cli import stacks
-from workers.queue.kafka.queue import connect
 from workers.queue.port import QueueUnavailableError
 from workers.wiring import Ports
 
@@ -46,40 +36,6 @@ def eventually(holds: Callable[[], Any], what: str) -> Any:
                 return found
         assert time.monotonic() < deadline, f"in vain: {what}"
         time.sleep(_ASK_S)
-
-
-@contextmanager
-def home_on(stack: Stack, path: Path) -> Iterator[Cli]:
-    """A home on the stack, all of which runs; what it made there is gone afterwards."""
-    stack.up()
-    name = f"t{uuid.uuid4().hex[:10]}"
-    replaced = {}
-    for there, instead in stacks.replacements(stack.home).items():
-        own = instead.replace("/?thrift1=", f"/{name}?thrift1=").replace("/follows_", f"/follows_{name}_")
-        if own.startswith('url = "kafka:'):
-            own = own.replace('"\n', f'?prefix={name}."\n')
-        replaced[there] = own
-    config = homes.create(path, {}, replaced=replaced)
-    try:
-        yield Cli(path)
-    finally:
-        stack.up()
-        _remove(config)
-
-
-def _remove(config: Config) -> None:
-    with ThreadPoolExecutor() as pool:
-        done = [pool.submit(serving_wiring.remove_cluster, config, each.name) for each in config.clusters]
-        for url in config.shards:
-            where = mysql_server(url, config.home, os.environ)
-            connection = Connection(where.without_database(), Bounds(), where.tls_context())
-            connection.run([f"DROP DATABASE `{where.database}`"])
-            connection.close()
-        admin = connect(wiring.kafka_address(config))
-        admin.delete_topics([topic.name for topic in wiring.topic_definitions(config)])
-        admin.close()
-        for each in done:
-            each.result()
 
 
 def config_of(cli: Cli) -> Config:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
-from own_home import own_home, remove_tables
 
 from deploy.local import Stack
 from feedstore.feeds import FEEDS, PROGRESS
@@ -20,6 +19,7 @@ from feedstore.serving import wiring as serving_wiring
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import PURGE, definition
 from tests.cli.command import Cli, eventually
+from tests.stack.own_home import own_home, remove_tables
 from workers import wiring
 from workers.queue.kafka.queue import connect
 from workers.queue.port import ACTIONS

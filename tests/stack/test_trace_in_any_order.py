@@ -10,6 +10,7 @@ import pytest
 
 from deploy.local import Stack
 from tests.stack import homes, traces
+from tests.stack.own_home import own_home
 from workers import wiring
 from workers.messages import Task, encode_action
 from workers.queue.port import ACTIONS, DELIVERIES
@@ -27,7 +28,7 @@ def test_an_embedded_home_holds_what_the_actions_say(trace: list[bytes], embedde
 def test_both_clusters_and_an_embedded_home_export_the_same_bytes(
     stack: Stack, path: Path, trace: list[bytes], embedded: bytes
 ) -> None:
-    with homes.home_on(stack, path) as cli, homes.telling(stack):
+    with own_home(stack, path) as cli, homes.telling(stack):
         homes.replay(cli, trace)
         assert "still behind" in cli("verify", "--wait", 0, code=3).stderr
         cli.work()
@@ -39,7 +40,7 @@ def test_rule_1_every_task_twice_and_in_any_order_gives_the_same_bytes(
     stack: Stack, path: Path, trace: list[bytes], embedded: bytes
 ) -> None:
     seed = 4
-    with homes.home_on(stack, path) as cli, homes.telling(stack):
+    with own_home(stack, path) as cli, homes.telling(stack):
         homes.replay(cli, trace)
         with homes.ports_of(cli) as ports:
             rows = ports.follows.unrelayed(len(trace) + 1)
@@ -59,7 +60,7 @@ def test_rule_1_every_task_twice_and_in_any_order_gives_the_same_bytes(
 def test_rule_12_one_cluster_away_for_the_whole_run_delays_only_itself(
     stack: Stack, path: Path, trace: list[bytes], embedded: bytes
 ) -> None:
-    with homes.home_on(stack, path) as cli:
+    with own_home(stack, path) as cli:
         parts = list(homes.parts_of(cli).values())
         with homes.telling(stack, parts), homes.ports_of(cli) as ports, homes.running(parts):
             # A tick went through: every part works.

@@ -14,6 +14,7 @@ from feedstore.widecolumn import DeleteColumns
 from tests.cli.command import Cli
 from tests.stack import homes, traces
 from tests.stack.homes import Part
+from tests.stack.own_home import own_home
 from tests.stack.recording import Recorder
 from workers import wiring
 from workers.queue.port import ACTIONS, DELIVERIES
@@ -84,7 +85,7 @@ class Pipeline:
 @pytest.fixture(scope="module")
 def pipeline(stack: Stack, trace: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     directory = tmp_path_factory.mktemp("kills")
-    with homes.home_on(stack, directory / "home") as cli:
+    with own_home(stack, directory / "home") as cli:
         parts = homes.parts_of(cli)
         recorder = Recorder(homes.config_of(cli), trace, directory / "acks")
         with homes.ports_of(cli) as ports, homes.running(list(parts.values())), recorder:
