@@ -318,7 +318,6 @@ def _markers_forgotten(world: World) -> None:
 
 
 # What tends to bring each kind of guard into play.
-# What tends to bring each kind of guard into play.
 _STUCK = replace(GENERAL, followers=1, sticky=(0.2, 0.5), again=0.02, walk=0)
 _LATE = replace(_STUCK, owners=(11,), followees=(user(11),), leap=0.6, steps=450, save=5, delete=0.3)
 _PAST = replace(
