@@ -43,6 +43,8 @@ def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=stream),
+        # A line and its end in one write: the processes of `feedctl work` share their stderr, and two writes
+        # let another's line come between.
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
