@@ -96,7 +96,7 @@ def test_a_poll_that_times_out_is_empty_and_the_next_one_works(bench: Bench) -> 
     consumer = bench.consumer("a")
     assert consumer.poll(10, 0.001) == []
     bench.queue.publish(DELIVERIES, [b"x"])
-    assert values(consumer.poll(10, 0.001)) == [b"x"]
+    assert values(consumer.poll(10, 60)) == [b"x"]
 
 
 def test_what_was_not_committed_comes_again_after_a_restart(bench: Bench) -> None:
