@@ -68,8 +68,9 @@ class Consumer(Protocol):
         """Up to `limit` next messages (1 or more), waiting up to `timeout_s` for the first; empty when there are none.
 
         Within a partition messages come in offset order, each once for as long as this member reads it. Together they
-        hold at most MAX_POLL_BYTES; a single larger one comes alone. It may return less than there is. With a timeout of 0 it never waits for messages; a member that
-        must join its group first, or give partitions up, takes a few seconds more.
+        hold at most MAX_POLL_BYTES; a single larger one comes alone. It may return less than there is. With a timeout
+        of 0 it never waits for messages; a member that must join its group first, or give partitions up, takes a few
+        seconds more.
 
         Raises:
             PositionLostError: a partition's position points at messages that are gone.
