@@ -114,7 +114,7 @@ class Stage(Generic[Body]):
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         lost: str = "this group lost messages",
-        batch: int = 500,
+        batch: int = 2_000,
         in_flight: int = 10_000,
         in_flight_bytes: int = 32_000_000,
         patience_s: float = 0.1,
