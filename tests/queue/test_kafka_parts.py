@@ -225,7 +225,7 @@ def test_every_partition_has_its_turn() -> None:
 def test_a_poll_that_is_full_of_bytes_leaves_the_rest_here() -> None:
     ahead = Ahead()
     for partition in range(2):
-        ahead.add(partition, [Message(partition, offset, bytes(400_000)) for offset in range(3)])
+        ahead.add(partition, [Message(partition, offset, bytes(200_000)) for offset in range(3)])
     taken = []
     while some := ahead.take(10):
         assert len(some) == 2

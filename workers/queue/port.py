@@ -18,8 +18,8 @@ TOPICS: tuple[Topic, ...] = (ACTIONS, DELIVERIES)
 
 MAX_MESSAGE_BYTES = 1_000_000
 """The largest message that a queue takes (Kafka's default limit)."""
-MAX_POLL_BYTES = 1_000_000
-"""The most bytes of messages that one poll returns: what is decoded of them takes ten times as much memory."""
+MAX_POLL_BYTES = 500_000
+"""The most bytes of messages that one poll returns: what is made of them takes twenty times as much memory."""
 
 
 class QueueError(Exception):
