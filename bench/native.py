@@ -39,9 +39,11 @@ class Native:
         """The microseconds of each of `times` gets of pages that `write_pages` has put into a file: chosen at random,
         or each of them once, where there are just as many.
         """
-        done = self._ask("pages", table, str(pages), str(times), str(limit), str(seed))
-        assert done["columns"] == times * limit, done["columns"]
-        return [float(each) for each in done["us"]]
+        return self._timed("pages", table, pages, times, limit, seed)
+
+    def through(self, table: str, pages: Path, times: int, limit: int, seed: int, *, gateway: int) -> list[float]:
+        """The same with Thrift's own Java client, through the Thrift2 gateway on that port."""
+        return self._timed("through", table, pages, times, limit, seed, gateway)
 
     def flush(self, table: str) -> None:
         self._ask("flush", table)
@@ -53,6 +55,11 @@ class Native:
     def forget(self, table: str) -> None:
         """The next read of each block of the table goes to its file."""
         self._ask("forget", table)
+
+    def _timed(self, command: str, table: str, pages: Path, times: int, limit: int, *words: int) -> list[float]:
+        done = self._ask(command, table, str(pages), str(times), str(limit), *map(str, words))
+        assert done["columns"] == times * limit, done["columns"]
+        return [float(each) for each in done["us"]]
 
     def _ask(self, *words: str) -> dict[str, Any]:
         assert self._process.stdin

@@ -3,6 +3,8 @@
 Rule 11: a position is committed only when every message before it is done: handled, or in the dead letters.
 Rule 12: what cannot be done now waits beside the stream, not in front of it; what can never be done is buried with
 its reason.
+
+A handler waits for servers most of its time. Meanwhile the stage polls and decodes the next messages, one lot ahead.
 """
 
 import heapq
@@ -11,6 +13,8 @@ import random
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -87,6 +91,7 @@ class Stage(Generic[Body]):
 
     name: of the group, and in logs. decode: raises MalformedError.
     handle: does messages together; every effect is durable when it returns, and if it raises, any of them may be done.
+        It runs in a thread of its own, one call at a time, and no step ends before it has.
     tick: told of a tick and its partition once everything that stood before it there is done.
     lost: what it means, and what to do, where messages are gone before this group has read them.
     batch: how many messages are polled at once.
@@ -109,7 +114,7 @@ class Stage(Generic[Body]):
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         lost: str = "this group lost messages",
-        batch: int = 500,
+        batch: int = 2_000,
         in_flight: int = 10_000,
         in_flight_bytes: int = 32_000_000,
         patience_s: float = 0.1,
@@ -132,6 +137,8 @@ class Stage(Generic[Body]):
         self._patience_s = patience_s
         self._rest = Rest(policy, rng, clock)
         self._lots: deque[_Lot[Body]] = deque()
+        self._next: list[_Group[Body] | _Corpse[Body]] = []  # polled while the handler did the lot before
+        self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._later: list[tuple[float, int, _Group[Body] | _Corpse[Body]]] = []
         self._order = itertools.count()
         self._dead_in_a_row = 0  # the longest row of the current round, until something is done
@@ -149,7 +156,8 @@ class Stage(Generic[Body]):
         if self._rest.goes_on():
             return False
         try:
-            work = self._due()
+            work = [*self._due(), *self._next]
+            self._next = []
             if work or not self._has_room():
                 # However long everything waits, the group keeps its partitions here: given away, they would come back
                 # with all that waits, once more.
@@ -183,6 +191,7 @@ class Stage(Generic[Body]):
 
     def close(self) -> None:
         """Leaves the group; what is not committed comes again to whoever reads next."""
+        self._handling.shutdown()
         self._consumer.close()
 
     def _has_room(self) -> bool:
@@ -229,8 +238,13 @@ class Stage(Generic[Body]):
         return [*corpses, group] if group.items else corpses
 
     def _attempt(self, group: _Group[Body]) -> None:
+        handling = self._handling.submit(self._handle, [body for _, _, body in group.items])
         try:
-            self._handle([body for _, _, body in group.items])
+            self._look_ahead()
+        finally:
+            wait([handling])
+        try:
+            handling.result()
         except _NOT_NOW as error:
             group.failures += 1
             if len(group.items) == 1 or group.failures < self._policy.split_after or not self._some_can_be_done(group):
@@ -249,6 +263,14 @@ class Stage(Generic[Body]):
             self._dead_in_a_row = 0
             for lot, _, _ in group.items:
                 lot.waiting -= 1
+
+    def _look_ahead(self) -> None:
+        """Takes the next messages, where there is room for them."""
+        if self._next or not self._has_room():
+            return
+        # What the queue has to say against it, it says again in the next round: then what is under way here is done.
+        with suppress(QueueUnavailableError, PositionLostError):
+            self._next = self._poll(0)
 
     def _some_can_be_done(self, group: _Group[Body]) -> bool:
         """Tries a few messages alone. If one of them can be done, only some rows are unavailable, and smaller groups

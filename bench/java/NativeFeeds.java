@@ -1,9 +1,5 @@
-import java.io.BufferedInputStream;
 import java.io.BufferedReader;
-import java.io.DataInputStream;
-import java.io.EOFException;
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -27,9 +23,15 @@ import org.apache.hadoop.hbase.client.Durability;
 import org.apache.hadoop.hbase.client.Get;
 import org.apache.hadoop.hbase.client.Mutation;
 import org.apache.hadoop.hbase.client.Put;
-import org.apache.hadoop.hbase.client.Result;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.filter.ColumnRangeFilter;
+import org.apache.hadoop.hbase.shaded.protobuf.ProtobufUtil;
+import org.apache.hadoop.hbase.thrift2.generated.TColumn;
+import org.apache.hadoop.hbase.thrift2.generated.TGet;
+import org.apache.hadoop.hbase.thrift2.generated.THBaseService;
+import org.apache.thrift.TException;
+import org.apache.thrift.protocol.TBinaryProtocol;
+import org.apache.thrift.transport.TSocket;
 
 /**
  * What HBase's own client does with the cells and the pages that ours are timed on, and the administration that no
@@ -40,6 +42,7 @@ import org.apache.hadoop.hbase.filter.ColumnRangeFilter;
  * <pre>
  * load TABLE FILE            all mutations of the file through a BufferedMutator, flushed: {"cells", "seconds"}
  * pages TABLE FILE N LIMIT SEED  N gets of rows of the file, chosen at random: {"columns", "us": [...]}
+ * through TABLE FILE N LIMIT SEED PORT  the same through the Thrift2 gateway on that port
  * flush TABLE                memory goes to files
  * compact TABLE              flush, then all files of a region into one, and wait for that
  * forget TABLE               empties the block cache of the table's blocks
@@ -79,12 +82,9 @@ public final class NativeFeeds {
       case "load":
         return load(table, Path.of(words[2]));
       case "pages":
-        return pages(
-            table,
-            Path.of(words[2]),
-            Integer.parseInt(words[3]),
-            Integer.parseInt(words[4]),
-            Long.parseLong(words[5]));
+        return pages(table, pagesOf(words));
+      case "through":
+        return through(table, pagesOf(words), Integer.parseInt(words[6]));
       case "flush":
         flush(table);
         return "{}";
@@ -152,19 +152,65 @@ public final class NativeFeeds {
     return read;
   }
 
-  private String pages(TableName name, Path file, int times, int limit, long seed) throws IOException {
-    List<Get> gets = gets(file, limit);
-    long[] took = new long[times];
-    long columns = 0;
-    Random chance = new Random(seed);
-    try (Table table = connection.getTable(name)) {
-      for (int call = 0; call < times; call++) {
-        Get get = gets.get(times == gets.size() ? call : chance.nextInt(gets.size()));
-        long began = System.nanoTime();
-        Result found = table.get(get);
-        took[call] = System.nanoTime() - began;
-        columns += found.size();
+  /** A page: a row, and the column after which it begins, all zeros for the top. */
+  private record Page(byte[] row, byte[] after) {
+    private static final byte[] TOP = new byte[COLUMN_BYTES];
+
+    ColumnRangeFilter filter() {
+      return Arrays.equals(after, TOP) ? null : new ColumnRangeFilter(after, false, null, false);
+    }
+  }
+
+  private record Pages(List<Page> all, int times, int limit, long seed) {}
+
+  private interface Ask<Q> {
+    int columns(Q question) throws IOException, TException;
+  }
+
+  private String pages(TableName name, Pages pages) throws IOException, TException {
+    List<Get> gets = new ArrayList<>();
+    for (Page page : pages.all) {
+      Get get = new Get(page.row).addFamily(FAMILY).setMaxResultsPerColumnFamily(pages.limit);
+      if (page.filter() != null) {
+        get.setFilter(page.filter());
       }
+      gets.add(get);
+    }
+    try (Table table = connection.getTable(name)) {
+      return timed(pages, gets, get -> table.get(get).size());
+    }
+  }
+
+  /** With Thrift's own client and without this one's: what the hop costs, whoever asks. */
+  private static String through(TableName name, Pages pages, int port) throws IOException, TException {
+    ByteBuffer table = ByteBuffer.wrap(name.getName());
+    List<TColumn> family = List.of(new TColumn(ByteBuffer.wrap(FAMILY)));
+    List<TGet> gets = new ArrayList<>();
+    for (Page page : pages.all) {
+      TGet get = new TGet(ByteBuffer.wrap(page.row)).setColumns(family).setStoreLimit(pages.limit);
+      if (page.filter() != null) {
+        get.setFilterBytes(ProtobufUtil.toFilter(page.filter()).toByteArray());
+      }
+      gets.add(get);
+    }
+    try (TSocket socket = new TSocket("127.0.0.1", port)) {
+      socket.open();
+      THBaseService.Client client = new THBaseService.Client(new TBinaryProtocol(socket));
+      return timed(pages, gets, get -> client.get(table, get).getColumnValuesSize());
+    }
+  }
+
+  /** Questions chosen at random: or each of them once, where just as many are asked. */
+  private static <Q> String timed(Pages pages, List<Q> questions, Ask<Q> ask) throws IOException, TException {
+    long[] took = new long[pages.times];
+    long columns = 0;
+    Random chance = new Random(pages.seed);
+    for (int call = 0; call < pages.times; call++) {
+      Q question = questions.get(pages.times == questions.size() ? call : chance.nextInt(questions.size()));
+      long began = System.nanoTime();
+      int found = ask.columns(question);
+      took[call] = System.nanoTime() - began;
+      columns += found;
     }
     StringBuilder us = new StringBuilder();
     for (long each : took) {
@@ -173,28 +219,13 @@ public final class NativeFeeds {
     return String.format("{\"columns\": %d, \"us\": [%s]}", columns, us);
   }
 
-  /** Each entry of the file: a row, and the column after which the page begins, all zeros for the top. */
-  private static List<Get> gets(Path file, int limit) throws IOException {
-    List<Get> gets = new ArrayList<>();
-    byte[] top = new byte[COLUMN_BYTES];
-    try (InputStream raw = Files.newInputStream(file);
-        DataInputStream in = new DataInputStream(new BufferedInputStream(raw))) {
-      while (true) {
-        byte[] row = new byte[ROW_BYTES];
-        byte[] after = new byte[COLUMN_BYTES];
-        try {
-          in.readFully(row);
-        } catch (EOFException end) {
-          return gets;
-        }
-        in.readFully(after);
-        Get get = new Get(row).addFamily(FAMILY).setMaxResultsPerColumnFamily(limit);
-        if (!Arrays.equals(after, top)) {
-          get.setFilter(new ColumnRangeFilter(after, false, null, false));
-        }
-        gets.add(get);
-      }
+  private static Pages pagesOf(String[] words) throws IOException {
+    ByteBuffer in = ByteBuffer.wrap(Files.readAllBytes(Path.of(words[2])));
+    List<Page> all = new ArrayList<>();
+    while (in.hasRemaining()) {
+      all.add(new Page(bytes(in, ROW_BYTES), bytes(in, COLUMN_BYTES)));
     }
+    return new Pages(all, Integer.parseInt(words[3]), Integer.parseInt(words[4]), Long.parseLong(words[5]));
   }
 
   private void flush(TableName table) throws IOException {

@@ -43,13 +43,18 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         _check(reader, feeds[0], cursors[feeds[0].user])
         times = Times(calls, seed=1)
         seeds = iter(range(10**6))
+        gateway = servers.stack.port("thrift2-a")
 
         def native(which: str) -> Callable[[], list[float]]:
             # One more than the page, as the reader asks for.
             return lambda: servers.native.pages(table, files[which], calls, LIMIT + 1, next(seeds))
 
+        def through() -> list[float]:
+            return servers.native.through(table, files["first"], calls, LIMIT + 1, next(seeds), gateway=gateway)
+
         sides = {
             "native first": native("first"),
+            "through": through,
             "first": times.of(feeds, lambda user: reader.page(user, LIMIT)),
             "store": times.of(feeds, lambda user: place.feeds.read(row_key(user), None, LIMIT + 1)),
             "native deep": native("deep"),
@@ -77,6 +82,12 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             for side, where in (("first", ""), ("deep", ", 900 deep"))
             for share, p in at.items()
         ),
+        Row(
+            NAME,
+            "Thrift's Java client through the gateway / native Get, p50",
+            "x",
+            ratios(at["p50"]["through"], at["p50"]["native first"]),
+        ),
         Row(NAME, "page 900 deep / first page, p50", "x", ratios(at["p50"]["deep"], at["p50"]["first"]), at_most(1.5)),
         *(Row(NAME, f"{what}, {share}", "us", p[side]) for side, what in SIDES.items() for share, p in at.items()),
     ]
@@ -86,6 +97,7 @@ SIDES = {
     "first": "first page of 25",
     "deep": "page of 25, 900 deep",
     "store": "of which the adapter's read",
+    "through": "Get of 26 through the gateway, Thrift's Java client",
     "native first": "native Get of 26",
     "native deep": "native Get of 26 with a ColumnRangeFilter, 900 deep",
 }

@@ -95,7 +95,7 @@ class Cluster:
             self.name,
             jars=jars.folder(_PROFILE),
             heap_mib=_CLUSTER_HEAP_MIB,
-            flags=java.HBASE_FLAGS,
+            flags=(java.STARTS_FAST, *java.HBASE_FLAGS),
             main=("org.apache.hadoop.hbase.master.HMaster", "start"),
         )
 
@@ -168,6 +168,7 @@ class Gateway:
             self.name,
             jars=jars.folder(_PROFILE),
             heap_mib=_GATEWAY_HEAP_MIB,
+            # Both compilers: every page and every cell goes through here, as through the client in a program of Java's.
             flags=("-Xss512k", *java.HBASE_FLAGS),
             main=(
                 f"org.apache.hadoop.hbase.{package}.ThriftServer",

@@ -9,6 +9,9 @@ from deploy.local.processes import Command
 
 LOG_CONF = "log4j2.properties"
 
+STARTS_FAST = "-XX:TieredStopAtLevel=1"
+"""One of the two compilers: a server starts sooner and takes less of a few cores. What it does often stays slower."""
+
 # HBase and Hadoop look into the JDK's own classes, which Java 17 forbids without these.
 _OPENED = (
     "java.base/java.io",
@@ -53,7 +56,7 @@ def mark(home: Home, name: str) -> str:
 def command(
     home: Home, name: str, *, jars: Path, heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
 ) -> Command:
-    """A JVM that is small and starts fast: a local stack is eight servers on a few cores.
+    """A JVM that is small: a local stack is eight servers on a few cores.
 
     main: the class and its arguments. The server's configuration stands before the jars on the class path.
     """
@@ -62,7 +65,6 @@ def command(
         program(),
         mark(home, name),
         f"-Xmx{heap_mib}m",
-        "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={conf / 'hs_err.log'}",

@@ -4,6 +4,7 @@ Checks run over whole sequences in C (`{*map(len, ...)}`): they stand on the pat
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 from feedstore.widecolumn.port import MAX_LIMIT, Mutation, RefusedError, Table
 
@@ -13,15 +14,16 @@ MAX_TIMESTAMP = 2**63 - 2
 
 def check_batch(table: Table, batch: Sequence[Mutation]) -> None:
     """Raises RefusedError unless the table can hold every cell of the batch."""
-    for rows, columns in batch:
-        if not rows or not columns:
-            continue
-        keys, timestamps = zip(*rows, strict=True)
-        _check_lengths(table, "row", keys, table.row_bytes)
-        _check_lengths(table, "column", columns, table.column_bytes)
-        if {*map(type, timestamps)} != {int} or min(timestamps) < 1 or max(timestamps) > MAX_TIMESTAMP:
-            bad = next(each for each in timestamps if type(each) is not int or not 1 <= each <= MAX_TIMESTAMP)
-            raise RefusedError(f"{table.name}: timestamp: expected ms from 1 to 2^63-2, got {bad!r}")
+    # All mutations at once: those of real actions are small, and each check costs more than what it looks at.
+    cells = [(rows, columns) for rows, columns in batch if rows and columns]
+    if not cells:
+        return
+    keys, timestamps = zip(*chain.from_iterable(rows for rows, _ in cells), strict=True)
+    _check_lengths(table, "row", keys, table.row_bytes)
+    _check_lengths(table, "column", [*chain.from_iterable(columns for _, columns in cells)], table.column_bytes)
+    if {*map(type, timestamps)} != {int} or min(timestamps) < 1 or max(timestamps) > MAX_TIMESTAMP:
+        bad = next(each for each in timestamps if type(each) is not int or not 1 <= each <= MAX_TIMESTAMP)
+        raise RefusedError(f"{table.name}: timestamp: expected ms from 1 to 2^63-2, got {bad!r}")
 
 
 def check_row(table: Table, row: bytes) -> None:

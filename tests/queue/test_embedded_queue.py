@@ -341,17 +341,6 @@ while True:
 # Bounds.
 
 
-def test_a_poll_bounds_what_it_loads(queue: EmbeddedQueue) -> None:
-    queue.publish(DELIVERIES, [bytes(225_000)] * 30, 0)
-    queue.publish(DELIVERIES, [bytes(225_000)] * 30, 1)
-    consumer = queue.consumer(DELIVERIES, "a")
-    total = 0
-    while some := consumer.poll(1_000, 0):
-        assert sum(map(len, values(some))) <= 3 * MAX_BATCH_BYTES
-        total += len(some)
-    assert total == 60
-
-
 def test_a_publish_call_is_one_batch_until_it_is_too_large_for_one(queue: EmbeddedQueue, path: Path) -> None:
     queue.publish(ACTIONS, [b"x"] * 1_000)
     queue.publish(ACTIONS, [bytes(225_000)] * 9)

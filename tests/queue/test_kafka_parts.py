@@ -222,6 +222,17 @@ def test_every_partition_has_its_turn() -> None:
         assert own == list(range(100))
 
 
+def test_a_poll_that_is_full_of_bytes_leaves_the_rest_here() -> None:
+    ahead = Ahead()
+    for partition in range(2):
+        ahead.add(partition, [Message(partition, offset, bytes(200_000)) for offset in range(3)])
+    taken = []
+    while some := ahead.take(10):
+        assert len(some) == 2
+        taken += some
+    assert (len(set(taken)), ahead.count, ahead.size) == (6, 0, 0)
+
+
 def test_a_partition_that_was_given_up_leaves_nothing() -> None:
     ahead = Ahead()
     ahead.add(0, messages(0, 3))

@@ -12,13 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from kafka_bench import kafka_bench
 from queue_benches import Bench, embedded_bench, memory_bench
 
-from workers.queue import embedded
+from workers.queue import embedded, room
 from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES, Consumer, QueueError, Topic
 
 GROUPS = st.sampled_from(["a", "b"])
 TOPICS = st.sampled_from([ACTIONS, DELIVERIES])
-# Small batches: seeks, cuts and expiry meet their edges within a few messages.
+# Small batches and polls: seeks, cuts and expiry meet their edges within a few messages.
 BATCH_BYTES = 40
+POLL_BYTES = 55
 
 
 class Agreement(RuleBasedStateMachine):
@@ -31,7 +32,9 @@ class Agreement(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         self.benches: list[Bench] = []
         self.consumers: dict[tuple[Topic, str], list[Consumer]] = {}
-        self.batch_bytes, embedded.MAX_BATCH_BYTES = embedded.MAX_BATCH_BYTES, BATCH_BYTES
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(embedded, "MAX_BATCH_BYTES", BATCH_BYTES)
+        self.patched.setattr(room, "MAX_POLL_BYTES", POLL_BYTES)
 
     @initialize(partitions=st.sampled_from([1, 3]))
     def make(self, partitions: int) -> None:
@@ -88,6 +91,7 @@ class Agreement(RuleBasedStateMachine):
         def drain(bench: Bench, number: int) -> dict:
             while some := self.consumers[key][number].poll(polls, 0):
                 assert len(some) <= polls
+                assert sum(len(message.value) for message in some) <= POLL_BYTES
                 for message in some:
                     seen[number].setdefault(message.partition, []).append((message.offset, message.value))
             return seen[number]
@@ -136,7 +140,7 @@ class Agreement(RuleBasedStateMachine):
     def teardown(self) -> None:
         for bench in self.benches:
             bench.close()
-        embedded.MAX_BATCH_BYTES = self.batch_bytes
+        self.patched.undo()
         shutil.rmtree(self.directory)
 
 

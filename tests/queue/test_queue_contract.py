@@ -5,10 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from queue_benches import Bench, after, drain, values
 
+from workers.queue import room
 from workers.queue.port import (
     ACTIONS,
     DELIVERIES,
     MAX_MESSAGE_BYTES,
+    MAX_POLL_BYTES,
     GroupBusyError,
     Message,
     MessageRefusedError,
@@ -84,6 +86,32 @@ def test_no_partition_waits_behind_a_busy_one(bench: Bench) -> None:
     consumer = bench.consumer("a")
     polls = [consumer.poll(10, 0) for _ in range(bench.partitions)]
     assert {message.partition for messages in polls for message in messages} == set(range(bench.partitions))
+
+
+def test_a_poll_bounds_the_bytes_that_it_returns(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, [bytes(225_000)] * 9 + [b"small"] * 9, partition)
+    consumer = bench.consumer("a")
+    polls = []
+    while some := consumer.poll(1_000, 0):
+        polls.append(some)
+    assert all(sum(map(len, values(some))) <= MAX_POLL_BYTES for some in polls)
+    assert max(len(some) for some in polls) >= 4, "it returns what fits"
+    for partition in range(bench.partitions):
+        own = [message.offset for some in polls for message in some if message.partition == partition]
+        assert own == list(range(18))
+
+
+def test_a_message_over_the_bound_of_a_poll_comes_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_POLL_BYTES", 10)
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, [b"12345", b"larger than ten", b"12345", b"67890", b""], partition)
+    consumer = bench.consumer("a")
+    seen = []
+    while some := consumer.poll(1_000, 0):
+        assert sum(map(len, values(some))) <= 10 or len(some) == 1
+        seen += some
+    assert len(seen) == len(set(seen)) == 5 * bench.partitions
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -1,6 +1,7 @@
 """A stage on a queue in memory, with a clock that stands still until it is moved."""
 
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -58,6 +59,11 @@ class Bench:
             **options,
         )
 
+    def reopen(self, **options: int) -> None:
+        """The stage is closed, and there is a new one."""
+        self.stage.close()
+        self.stage = self.restarted(**options)
+
     def handle(self, bodies: Sequence[str]) -> None:
         self.calls.append(list(bodies))
         if error := self.fails(bodies):
@@ -113,6 +119,95 @@ def test_messages_are_handled_together_and_committed_after() -> None:
     assert bench.calls == [["1", "2", "3"]]
     assert bench.lag() == 0
     assert not bench.stage.step()
+
+
+def test_the_next_messages_are_polled_while_the_handler_works() -> None:
+    polled = threading.Event()
+
+    def handled(bodies: Sequence[str]) -> None:
+        assert "1" not in bodies or polled.wait(60)
+
+    bench = Bench(fails=handled)
+    bench.reopen(batch=2)
+    bench.publish("1", "2", "3", "4")
+    poll = bench.stage._consumer.poll
+
+    def noted(limit: int, timeout_s: float) -> list[Message]:
+        messages = poll(limit, timeout_s)
+        if any(message.value == b"4" for message in messages):
+            polled.set()
+        return messages
+
+    bench.stage._consumer.poll = noted  # type: ignore[method-assign]
+    bench.run()
+
+    assert bench.calls == [["1", "2"], ["3", "4"]]
+    assert bench.letters() == []
+
+
+def test_rule_11_what_was_polled_ahead_is_not_committed() -> None:
+    bench = Bench()
+    bench.reopen(batch=2)
+    bench.publish("1", "2", "3", "tick 100", "4")
+
+    bench.stage.step()
+    assert bench.commits == [{0: 2}]
+    assert bench.ticks == []
+
+    bench.reopen(batch=2)
+    bench.run()
+    assert bench.done == ["1", "2", "3", "4"]
+    assert bench.ticks == [100]
+    assert bench.lag() == 0
+
+
+@pytest.mark.parametrize("error", [QueueUnavailableError("away"), PositionLostError("gone")])
+def test_a_queue_that_fails_while_the_handler_works_does_not_cost_its_work(error: Exception) -> None:
+    bench = Bench()
+    bench.reopen(batch=2)
+    bench.publish("1", "2", "3", "4")
+    poll = bench.stage._consumer.poll
+    polls = 0
+
+    def failing(limit: int, timeout_s: float) -> list[Message]:
+        nonlocal polls
+        polls += 1
+        if polls > 1:
+            raise error
+        return poll(limit, timeout_s)
+
+    bench.stage._consumer.poll = failing  # type: ignore[method-assign]
+    assert bench.stage.step()
+    assert bench.commits == [{0: 2}]
+
+    if isinstance(error, PositionLostError):
+        with pytest.raises(PositionLostError, match="gone"):
+            bench.stage.step()
+    else:
+        assert not bench.stage.step()
+        bench.stage._consumer.poll = poll  # type: ignore[method-assign]
+        bench.now_s += 60
+        bench.run()
+        assert bench.done == ["1", "2", "3", "4"]
+
+
+def test_what_breaks_while_the_handler_works_is_no_fault_of_its_messages() -> None:
+    bench = Bench()
+    bench.reopen(batch=2)
+    bench.publish("1", "2", "3", "4")
+    poll = bench.stage._consumer.poll
+
+    def breaking(limit: int, timeout_s: float) -> list[Message]:
+        if bench.stage._lots:
+            raise AssertionError("broken")
+        return poll(limit, timeout_s)
+
+    bench.stage._consumer.poll = breaking  # type: ignore[method-assign]
+    with pytest.raises(AssertionError, match="broken"):
+        bench.stage.step()
+    assert bench.done == ["1", "2"]
+    assert bench.commits == []
+    assert bench.letters() == []
 
 
 def test_rule_11_nothing_is_committed_before_its_effect() -> None:
@@ -248,8 +343,7 @@ def _unavailable(*_: object) -> None:
 
 def test_rule_12_too_many_in_a_row_stop_the_stage_instead_of_draining_the_queue() -> None:
     bench = Bench(RetryPolicy(dead_in_a_row=10))
-    bench.stage.close()
-    bench.stage = bench.restarted(batch=5)
+    bench.reopen(batch=5)
     bench.publish(*[f"bad {n}" for n in range(1_000)])
 
     with pytest.raises(TooManyDeadLettersError, match="10 messages in a row"):
@@ -261,8 +355,7 @@ def test_rule_12_too_many_in_a_row_stop_the_stage_instead_of_draining_the_queue(
 
 def test_good_messages_between_the_bad_ones_keep_it_running() -> None:
     bench = Bench(RetryPolicy(dead_in_a_row=10))
-    bench.stage.close()
-    bench.stage = bench.restarted(batch=10)
+    bench.reopen(batch=10)
     bench.publish(*[f"bad {n}" if n % 2 else str(n) for n in range(200)])
 
     bench.run()
@@ -339,8 +432,7 @@ def test_what_was_not_committed_comes_again_to_the_next() -> None:
 
 def test_so_much_in_flight_is_bounded() -> None:
     bench = Bench(fails=lambda bodies: UnavailableError("away"))
-    bench.stage.close()
-    bench.stage = bench.restarted(batch=10, in_flight=30)
+    bench.reopen(batch=10, in_flight=30)
     bench.publish(*map(str, range(1_000)))
 
     bench.run(600)
@@ -350,8 +442,7 @@ def test_so_much_in_flight_is_bounded() -> None:
 
 def test_bytes_in_flight_are_bounded() -> None:
     bench = Bench(fails=lambda bodies: UnavailableError("away"))
-    bench.stage.close()
-    bench.stage = bench.restarted(batch=10, in_flight_bytes=5_000)
+    bench.reopen(batch=10, in_flight_bytes=5_000)
     bench.publish(*[str(n).zfill(100) for n in range(1_000)])
 
     bench.run(600)
@@ -361,8 +452,7 @@ def test_bytes_in_flight_are_bounded() -> None:
 
 def test_a_stage_without_room_stays_in_its_group() -> None:
     bench = Bench(fails=lambda bodies: UnavailableError("away"))
-    bench.stage.close()
-    bench.stage = bench.restarted(in_flight=3)
+    bench.reopen(in_flight=3)
     bench.publish(*map(str, range(10)))
     alive = 0
 

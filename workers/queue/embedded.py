@@ -34,10 +34,11 @@ from workers.queue.port import (
     QueueUnavailableError,
     Topic,
 )
+from workers.queue.room import Room
 from workers.queue.sqlite_file import SqliteFile, unavailable
 
 MAX_BATCH_BYTES = 1_000_000
-"""The most bytes of messages in one batch, and in what one poll loads beyond its first batch."""
+"""The most bytes of messages in one batch."""
 
 RECHECK_S: Final = 0.05
 """How soon a waiting poll sees what another process published; its own process wakes it at once."""
@@ -416,44 +417,41 @@ class EmbeddedConsumer:
                     f" the earliest that is kept is {earliest}"
                 )
         taken: list[Message] = []
-        budget = MAX_BATCH_BYTES
+        room = Room(limit)
         count = len(self._ids)
         for step in range(count):
             partition = (self._first + step) % count
-            self._take_window(partition, limit, taken)
-            budget -= self._load(partition, ends[partition][1], limit, budget, taken)
+            self._take_window(partition, room, taken)
+            self._load(partition, ends[partition][1], room, taken)
         # Another one is first the next time, so that none waits behind a busy one.
         self._first = (self._first + 1) % count
         return taken
 
-    def _take_window(self, partition: int, limit: int, taken: list[Message]) -> None:
+    def _take_window(self, partition: int, room: Room, taken: list[Message]) -> None:
         window = self._windows[partition]
         if window is None:
             return
         start = self._positions[partition]
-        stop = min(start + limit - len(taken), window.base + len(window.values))
-        values = window.values[start - window.base : stop - window.base]
-        taken.extend(map(Message, repeat(partition), range(start, stop), values))
-        self._positions[partition] = stop
-        if stop == window.base + len(window.values):
+        values = window.values[start - window.base :]
+        values = values[: room.let_in(values)]
+        taken.extend(map(Message, repeat(partition), itertools.count(start), values))
+        self._positions[partition] = start + len(values)
+        if self._positions[partition] == window.base + len(window.values):
             self._windows[partition] = None
 
-    def _load(self, partition: int, end: int, limit: int, budget: int, taken: list[Message]) -> int:
-        """Loads batch after batch until the end, the limit or the budget; returns the bytes that it loaded."""
-        loaded = 0
-        if self._positions[partition] >= end or len(taken) >= limit or budget <= 0:
-            return loaded
+    def _load(self, partition: int, end: int, room: Room, taken: list[Message]) -> None:
+        """Loads batch after batch until the end, or until the poll is full."""
+        if self._positions[partition] >= end or room.is_full:
+            return
         with contextlib.closing(
             self._connection.execute(_BATCHES_FROM, (self._ids[partition], self._positions[partition]))
         ) as rows:
-            while self._positions[partition] < end and len(taken) < limit and loaded < budget:
-                self._windows[partition], size = self._window(partition, rows.fetchone())
-                loaded += size
-                self._take_window(partition, limit, taken)
-        return loaded
+            while self._positions[partition] < end and not room.is_full:
+                self._windows[partition] = self._window(partition, rows.fetchone())
+                self._take_window(partition, room, taken)
 
-    def _window(self, partition: int, row: tuple[int, bytes] | None) -> tuple[_Window, int]:
-        """The batch in a row, which must hold the partition's position, and its bytes."""
+    def _window(self, partition: int, row: tuple[int, bytes] | None) -> _Window:
+        """The batch in a row, which must hold the partition's position."""
         place = f"{self._path}: {self._topic}/{partition} at {self._positions[partition]}"
         if row is None:
             raise QueueUnavailableError(f"{place} is missing: the file is damaged")
@@ -464,7 +462,7 @@ class EmbeddedConsumer:
             raise QueueUnavailableError(f"{place} is corrupt: {error}") from error
         if not base <= self._positions[partition] < base + len(values):
             raise QueueUnavailableError(f"{place} is missing: the file is damaged")
-        return _Window(base, values), len(body)
+        return _Window(base, values)
 
     def _ends(self) -> list[tuple[int, int]]:
         """The earliest and the next offset of each partition."""

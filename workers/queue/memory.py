@@ -12,6 +12,7 @@ from itertools import repeat
 
 from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
 from workers.queue.port import DeadLetter, GroupBusyError, Message, PositionLostError, QueueError, Topic
+from workers.queue.room import Room
 
 
 class _Log:
@@ -186,11 +187,13 @@ class MemoryConsumer:
                     f" the earliest that is kept is {log.earliest}"
                 )
         taken: list[Message] = []
+        room = Room(limit)
         count = len(self._logs)
         for step in range(count):
             partition = (self._first + step) % count
             log, start = self._logs[partition], self._positions[partition]
-            values = log.values[start - log.earliest : start - log.earliest + limit - len(taken)]
+            values = log.values[start - log.earliest : start - log.earliest + limit]
+            values = values[: room.let_in(values)]
             taken.extend(map(Message, repeat(partition), itertools.count(start), values))
             self._positions[partition] = start + len(values)
         # Another one is first the next time, so that none waits behind a busy one.

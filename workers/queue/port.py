@@ -18,6 +18,8 @@ TOPICS: tuple[Topic, ...] = (ACTIONS, DELIVERIES)
 
 MAX_MESSAGE_BYTES = 1_000_000
 """The largest message that a queue takes (Kafka's default limit)."""
+MAX_POLL_BYTES = 500_000
+"""The most bytes of messages that one poll returns: what is made of them takes twenty times as much memory."""
 
 
 class QueueError(Exception):
@@ -65,9 +67,10 @@ class Consumer(Protocol):
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         """Up to `limit` next messages (1 or more), waiting up to `timeout_s` for the first; empty when there are none.
 
-        Within a partition messages come in offset order, each once for as long as this member reads it. It may return
-        less than there is, to bound what is in memory. With a timeout of 0 it never waits for messages; a member that
-        must join its group first, or give partitions up, takes a few seconds more.
+        Within a partition messages come in offset order, each once for as long as this member reads it. Together they
+        hold at most MAX_POLL_BYTES; a single larger one comes alone. It may return less than there is. With a timeout
+        of 0 it never waits for messages; a member that must join its group first, or give partitions up, takes a few
+        seconds more.
 
         Raises:
             PositionLostError: a partition's position points at messages that are gone.

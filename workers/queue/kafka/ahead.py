@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from workers.queue.port import Message
+from workers.queue.room import Room
 
 
 class Ahead:
@@ -29,17 +30,16 @@ class Ahead:
         return len(self._waiting.get(partition, ()))
 
     def take(self, limit: int) -> list[Message]:
-        """Up to `limit` messages; another partition is first the next time, so that none waits behind a busy one."""
+        """What one poll returns; another partition is first the next time, so that none waits behind a busy one."""
         taken: list[Message] = []
+        room = Room(limit)
         for _ in range(len(self._turns)):
-            partition = self._turns[0]
+            partition = self._turns.popleft()
             waiting = self._waiting[partition]
-            while waiting and len(taken) < limit:
-                taken.append(waiting.popleft())
-            self._turns.popleft()
+            taken += [waiting.popleft() for _ in range(room.let_in(message.value for message in waiting))]
             if waiting:
                 self._turns.append(partition)
-            if len(taken) >= limit:
+            if room.is_full:
                 break
         self.count -= len(taken)
         self.size -= sum(len(message.value) for message in taken)
