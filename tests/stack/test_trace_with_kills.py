@@ -83,8 +83,9 @@ class Pipeline:
 
 
 @pytest.fixture(scope="module")
-def pipeline(stack: Stack, trace: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+def pipeline(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     directory = tmp_path_factory.mktemp("kills")
+    trace = traces.made_up()
     with own_home(stack, directory / "home") as cli:
         parts = homes.parts_of(cli)
         recorder = Recorder(homes.config_of(cli), trace, directory / "acks")
