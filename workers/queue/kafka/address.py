@@ -8,10 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 PASSWORD = "FEED_KAFKA_PASSWORD"  # noqa: S105 - the name of a variable
 KEY_PASSWORD = "FEED_KAFKA_KEY_PASSWORD"  # noqa: S105 - the name of a variable
+
+MAX_POLL_INTERVAL_MS: Final = 300_000
 
 _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -20,7 +23,7 @@ _KEYS = ("security", "mechanism", "user", "password_file", "ca", "cert", "key", 
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_POLL_INTERVAL_MS = (1_000, 86_400_000)
+_LEAST_POLL_INTERVAL_MS, _MOST_POLL_INTERVAL_MS = 1_000, 86_400_000
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Address:
     key: str | None = None
     key_password: str | None = field(default=None, repr=False)
     prefix: str = ""
-    max_poll_interval_ms: int = 300_000
+    max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -59,9 +62,9 @@ class Address:
                 raise ValueError(f"kafka: SASL needs a password, from password_file or {PASSWORD}")
         if not _PREFIX.fullmatch(self.prefix):
             raise ValueError(f"kafka: prefix: expected letters, digits, '.', '_' and '-', got {self.prefix!r}")
-        least, most = _POLL_INTERVAL_MS
-        if not least <= self.max_poll_interval_ms <= most:
-            raise ValueError(f"kafka: {_POLL_INTERVAL}: expected {least} .. {most}, got {self.max_poll_interval_ms}")
+        least, interval, most = _LEAST_POLL_INTERVAL_MS, self.max_poll_interval_ms, _MOST_POLL_INTERVAL_MS
+        if not least <= interval <= most:
+            raise ValueError(f"kafka: {_POLL_INTERVAL}: expected {least} .. {most}, got {interval}")
 
     def __str__(self) -> str:
         return f"kafka://{','.join(self.servers)}"
@@ -116,9 +119,14 @@ def parse(url: str, environ: Mapping[str, str]) -> Address:
     values = _values(parts.query)
     password_file = values.pop("password_file", None)
     password = environ.get(PASSWORD) if password_file is None else Path(password_file).read_text("utf-8").strip()
-    interval = values.pop(_POLL_INTERVAL, None)
-    given = {} if interval is None else {_POLL_INTERVAL: _number(_POLL_INTERVAL, interval)}
-    return Address(servers, password=password, key_password=environ.get(KEY_PASSWORD), **given, **values)
+    interval_ms = _number(_POLL_INTERVAL, values.pop(_POLL_INTERVAL, str(MAX_POLL_INTERVAL_MS)))
+    return Address(
+        servers,
+        password=password,
+        key_password=environ.get(KEY_PASSWORD),
+        max_poll_interval_ms=interval_ms,
+        **values,
+    )
 
 
 def _server(text: str) -> str:
