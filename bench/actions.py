@@ -1,8 +1,10 @@
-"""Actions as a file of JSON lines: reading them, and making some where no file is given."""
+"""Actions as a file of JSON lines: reading them, making them of a trace of activities, and making some where no file is
+given.
+"""
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,34 @@ def generate(size: int, seed: int) -> Iterator[dict[str, Any]]:
         if pin % 100 == 0:
             yield {"type": "delete_pin", "ts": ts, "pin": rng.randrange(1, pin + 1)}
             made += 1
+
+
+BOARDS = {"RT": 0, "MT": 1, "RE": 2}
+"""Which of a user's boards an activity goes to, by its kind."""
+
+
+def of_activities(lines: Iterable[str], unfollow_every: int) -> Iterator[dict[str, Any]]:
+    """What users do in a trace of activities, `actor other seconds kind` in each line (the Higgs dataset's format).
+
+    The first activity of one user on another is a follow, and the `unfollow_every`-th further one, counted over all of
+    them, an unfollow, after which the next follows again; 0 for no unfollows. Every activity saves a pin on the board
+    that the actor keeps for activities of its kind.
+    """
+    following: set[tuple[int, int]] = set()
+    further = 0
+    for pin, line in enumerate(lines, start=1):
+        words = line.split()
+        actor, other, ts, kind = int(words[0]), int(words[1]), int(words[2]) * 1_000, BOARDS[words[3]]
+        edge = {"ts": ts, "follower": actor, "user": other}
+        if actor != other and (actor, other) not in following:
+            following.add((actor, other))
+            yield {"type": "follow", **edge}
+        elif actor != other:
+            further += 1
+            if unfollow_every and further % unfollow_every == 0:
+                following.remove((actor, other))
+                yield {"type": "unfollow", **edge}
+        yield {"type": "save_pin", "ts": ts, "pin": pin, "owner": actor, "board": 4 * actor + kind}
 
 
 def write_generated(path: Path, size: int, seed: int = 1) -> None:

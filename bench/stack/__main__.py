@@ -11,7 +11,7 @@ from bench import command
 from bench.context import Context
 from bench.native import native
 from bench.results import Row
-from bench.stack import fanout, pages, space, trace, writers
+from bench.stack import fanout, outage, pages, space, trace, writers
 from bench.stack.servers import Servers
 from deploy.local import Stack, StackError
 
@@ -22,6 +22,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     space.NAME: space.measure,
     fanout.NAME: fanout.measure,
     trace.NAME: trace.measure,
+    outage.NAME: outage.measure,
 }
 
 

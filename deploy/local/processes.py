@@ -90,12 +90,26 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inheritable()),
         ],
     )
     pid_file.write_text(f"{pid}\n", encoding="ascii")
     # Until the new program has replaced this one's image, its command line is not its own.
     _wait(lambda: is_ours(pid, command.mark) or _reap(pid), _EXEC_S)
     return pid
+
+
+def _inheritable() -> list[int]:
+    """What a server would keep open as long as it lives: descriptors that whoever started this process left to it, a
+    lock or a pipe.
+    """
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        descriptor = int(entry.name)
+        with contextlib.suppress(OSError):  # the listing's own is closed by now
+            if descriptor > 2 and os.get_inheritable(descriptor):
+                found.append(descriptor)
+    return found
 
 
 class Held:

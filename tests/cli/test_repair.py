@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from threading import Event
 
 import pytest
 
@@ -9,7 +10,10 @@ from feedstore.feeds import mutations
 from feedstore.serving import config as configuration
 from tests.cli.command import Cli
 from workers import wiring
+from workers.messages import Task
 from workers.queue.port import ACTIONS, DELIVERIES
+from workers.relay import Relay
+from workers.stage import Stage
 
 
 def damage(cli: Cli, cluster: str) -> None:
@@ -72,17 +76,36 @@ def lose_deliveries(cli: Cli, cluster: str) -> None:
 
 
 def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that stayed in the queue would look like work that waits."""
-    landed = wiring.UntilIdle.__call__
+    """One that stayed in the queue would look like work that waits. Here the relay is in the middle of a step when
+    everything has landed, and ticks once the expander has ended; one that is still there gets the tick.
+    """
+    landed, step, close = wiring.UntilIdle.__call__, Relay.step, Stage.close
+    said, began, expander_ended = Event(), Event(), Event()
     sent = []
 
-    def landed_and_a_tick(self: wiring.UntilIdle) -> bool:
+    def landed_in_the_middle_of_a_step(self: wiring.UntilIdle) -> bool:
         yes = landed(self)
-        if yes and not sent:
-            sent.append(self._relay.tick())
+        if yes:
+            said.set()
+            assert began.wait(60)
         return yes
 
-    monkeypatch.setattr(wiring.UntilIdle, "__call__", landed_and_a_tick)
+    def step_with_a_late_tick(self: Relay) -> bool:
+        if not said.is_set() or sent:
+            return step(self)
+        began.set()
+        expander_ended.wait(2)
+        sent.append(self.tick())
+        return False
+
+    def close_and_say_so(self: Stage[Task]) -> None:
+        close(self)
+        if self.name == wiring.EXPANDER:
+            expander_ended.set()
+
+    monkeypatch.setattr(wiring.UntilIdle, "__call__", landed_in_the_middle_of_a_step)
+    monkeypatch.setattr(Relay, "step", step_with_a_late_tick)
+    monkeypatch.setattr(Stage, "close", close_and_say_so)
     filled.work()
 
     assert sent

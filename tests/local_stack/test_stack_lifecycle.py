@@ -57,6 +57,18 @@ def test_start_does_not_start_what_a_server_needs(home: Home, stack_of: StackOf)
     assert stack.pid("thrift2-a") is not None
 
 
+def test_a_server_keeps_nothing_open_that_its_starter_was_given(home: Home, stack_of: StackOf) -> None:
+    """A lock that `flock` took for `up` would be held as long as the server runs."""
+    stack = stack_of(FakeServer(home, "kafka"))
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    stack.up("kafka")
+    os.close(writing)
+    with os.fdopen(reading, "rb") as end:
+        assert end.read() == b""
+    assert stack.pid("kafka") is not None
+
+
 def test_a_server_that_ends_is_told_of_at_once_with_its_log(home: Home, stack_of: StackOf) -> None:
     stack = stack_of(FakeServer(home, "kafka", ENDS))
     with pytest.raises(StackError, match=r"(?s)kafka: ended before it was ready.*kafka\.log.*no such disk"):

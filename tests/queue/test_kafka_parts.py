@@ -56,6 +56,11 @@ def test_sasl_and_tls_are_passed_through(tmp_path: Path) -> None:
         assert "from a file" not in shown
 
 
+def test_the_poll_interval_is_five_minutes_unless_the_url_says_otherwise() -> None:
+    assert parse("kafka://one:9092", {}).max_poll_interval_ms == 300_000
+    assert parse("kafka://one:9092?prefix=a.&max_poll_interval_ms=12000", {}).max_poll_interval_ms == 12_000
+
+
 @pytest.mark.parametrize(
     ("url", "what"),
     [
@@ -71,6 +76,9 @@ def test_sasl_and_tls_are_passed_through(tmp_path: Path) -> None:
         ("kafka://one:9092?security=SSL&security=PLAINTEXT", "twice"),
         ("kafka://one:9092?security=", "empty"),
         ("kafka://one:9092?prefix=a/b", "prefix"),
+        ("kafka://one:9092?max_poll_interval_ms=5m", "max_poll_interval_ms: expected a number"),
+        ("kafka://one:9092?max_poll_interval_ms=999", "max_poll_interval_ms: expected 1000"),
+        ("kafka://one:9092?max_poll_interval_ms=86400001", "max_poll_interval_ms: expected 1000 .. 86400000"),
         ("kafka://one:9092?security=SASL_SSL&user=feed", "mechanism"),
         ("kafka://one:9092?security=SASL_SSL&mechanism=PLAIN", "user"),
         ("kafka://one:9092?security=SASL_SSL&mechanism=PLAIN&user=feed", "FEED_KAFKA_PASSWORD"),

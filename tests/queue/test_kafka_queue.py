@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from kafka_bench import Cluster, new_address, wait_until
@@ -36,6 +37,14 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def kafka_queue(cluster: Cluster) -> Iterator[KafkaQueue]:
     opened = KafkaQueue.open(cluster.address)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def hasty_queue(cluster: Cluster) -> Iterator[KafkaQueue]:
+    """Its members have to ask every two seconds."""
+    opened = KafkaQueue.open(replace(cluster.address, max_poll_interval_ms=2_000))
     yield opened
     opened.close()
 
@@ -146,31 +155,29 @@ def test_a_commit_in_the_middle_of_a_move_is_stored_when_it_is_over(kafka_queue:
     second.close()
 
 
-def test_a_member_that_hangs_gives_way_and_comes_back(kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer, "MAX_POLL_INTERVAL_MS", 2_000)
-    publish(kafka_queue)
-    hung = kafka_queue.consumer(DELIVERIES, "a")
+def test_a_member_that_hangs_gives_way_and_comes_back(hasty_queue: KafkaQueue) -> None:
+    publish(hasty_queue)
+    hung = hasty_queue.consumer(DELIVERIES, "a")
     done = after(read(hung, 40))
-    other = kafka_queue.consumer(DELIVERIES, "a")
+    other = hasty_queue.consumer(DELIVERIES, "a")
     again: list[Message] = []
     wait_until(lambda: len(again) == 40, lambda: again.extend(other.poll(100, 0.1)))
     other.commit(after(again[:0]) | dict.fromkeys(range(4), 9))
     hung.commit(done)  # no error, and nothing stored: others read these now
-    assert kafka_queue.lag(DELIVERIES, "a") == 4
+    assert hasty_queue.lag(DELIVERIES, "a") == 4
     other.close()
     assert len(read(hung, 4)) == 4
     hung.close()
 
 
-def test_a_member_without_room_keeps_its_partitions(kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer, "MAX_POLL_INTERVAL_MS", 2_000)
-    publish(kafka_queue)
-    member = kafka_queue.consumer(DELIVERIES, "a")
+def test_a_member_without_room_keeps_its_partitions(hasty_queue: KafkaQueue) -> None:
+    publish(hasty_queue)
+    member = hasty_queue.consumer(DELIVERIES, "a")
     done = after(read(member, 40))
     until = time.monotonic() + 4
     while time.monotonic() < until:
         member.keep_alive()
-        kafka_queue.publish(DELIVERIES, [bytes(100_000)] * 4)
+        hasty_queue.publish(DELIVERIES, [bytes(100_000)] * 4)
         assert member._ahead.size <= consumer.FETCH_BYTES
         time.sleep(0.1)
     held = member._ahead.count

@@ -1,11 +1,14 @@
 """What works on homes of the real servers, and what must hold there."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from types import MappingProxyType
 from typing import Any
 
 from deploy.local import NAMES, Stack, logs
@@ -22,6 +25,7 @@ from workers.wiring import Ports
 DEADLINE_S = 180.0
 NOT_NOW = (FollowStoreUnavailableError, QueueUnavailableError, UnavailableError)
 CLUSTERS = ("a", "b")
+FEEDCTL = "from workers.cli import main; main()"
 
 _ASK_S = 0.05
 _SHOWN_LINES = 25
@@ -92,22 +96,49 @@ def watermark(ports: Ports, cluster: str) -> int:
 
 
 class Part:
-    """One of feedctl's worker processes, which can be started again."""
+    """One of feedctl's worker processes, which can be started again. environ: beside that of the tests. code: of the
+    process.
+    """
 
-    def __init__(self, cli: Cli, name: str, *words: str) -> None:
+    def __init__(
+        self,
+        cli: Cli,
+        name: str,
+        *words: str,
+        environ: Mapping[str, str] = MappingProxyType({}),
+        code: str = FEEDCTL,
+    ) -> None:
         self.name = name
         self.log = cli.home.parent / f"{name}.log"
-        code = "from workers.cli import main; main()"
+        self._environ = {**os.environ, **environ}
         self._command = [sys.executable, "-c", code, "--home", str(cli.home), "--log-level", "info", *words]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         assert not self.running(), self.name
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environ
+            )
 
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def gained(self) -> int:
+        """How often it was given partitions, as its log says."""
+        return sum(bool(event["partitions"]) for event in self._events("partitions.gained"))
+
+    def gave_up(self) -> int:
+        """How often it had to leave partitions to others."""
+        return sum(bool(event["partitions"]) for event in self._events("partitions.given_up"))
+
+    def _events(self, name: str) -> Iterator[dict[str, Any]]:
+        """Libraries may write into the log too, and its last line may be half written."""
+        for line in self.log.read_text(errors="replace").splitlines():
+            with suppress(json.JSONDecodeError):
+                event = json.loads(line)
+                if isinstance(event, dict) and event.get("event") == name:
+                    yield event
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None

@@ -1,5 +1,5 @@
 """A trace through outbox, Kafka, expander and writers into both HBase clusters: they show byte for byte what an
-embedded home shows, whatever the order and the number of deliveries (rule 1), and whichever cluster is away.
+embedded home shows, whatever the order and the number of deliveries (rule 1).
 """
 
 import json
@@ -11,9 +11,8 @@ import pytest
 from deploy.local import Stack
 from tests.stack import homes, traces
 from tests.stack.own_home import own_home
-from workers import wiring
 from workers.messages import Task, encode_action
-from workers.queue.port import ACTIONS, DELIVERIES
+from workers.queue.port import ACTIONS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
@@ -55,30 +54,3 @@ def test_rule_1_every_task_twice_and_in_any_order_gives_the_same_bytes(
         cli.work()
 
         homes.check(cli, embedded)
-
-
-def test_rule_12_one_cluster_away_for_the_whole_run_delays_only_itself(
-    stack: Stack, path: Path, trace: list[bytes], embedded: bytes
-) -> None:
-    with own_home(stack, path) as cli:
-        parts = list(homes.parts_of(cli).values())
-        with homes.telling(stack, parts), homes.ports_of(cli) as ports, homes.running(parts):
-            # A tick went through: every part works.
-            homes.landed(ports)
-            stack.kill("cluster-b")
-            homes.replay(cli, trace)
-            recorded_ms = ports.follows.now()
-
-            homes.landed(ports, ["a"])
-
-            lag = ports.queue.lag(DELIVERIES, wiring.writer_group("b"))
-            assert homes.watermark(ports, "a") >= recorded_ms
-            homes.assert_same(homes.exported(cli, "a"), embedded, "cluster a")
-            assert lag > 100
-            assert [part.name for part in parts if not part.running()] == []
-
-            stack.up()
-            homes.landed(ports)
-
-            assert homes.watermark(ports, "b") >= recorded_ms
-            homes.check(cli, embedded)

@@ -3,6 +3,7 @@ the clusters are equal (rules 1, 11 and 12). What must be there is computed from
 """
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from tests.stack.homes import Part
 from tests.stack.own_home import own_home
 from tests.stack.recording import Recorder
 from workers import wiring
-from workers.queue.port import ACTIONS, DELIVERIES
+from workers.queue.port import ACTIONS, DELIVERIES, Topic
 from workers.wiring import Ports
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
@@ -29,10 +30,17 @@ SERVERS = {
     "kafka": ("expander", "relay"),
 }
 PARTS = ("relay", "expander", "writer-a", "writer-b")
+SUSPENDED = {
+    # What is suspended: its command, and what it reads.
+    "expander": (("expand",), ACTIONS),
+    "writer-b": (("write", "--cluster", "b"), DELIVERIES),
+}
+POLL_INTERVAL_MS = 12_000
+"""Of those; more than the session that a silent member has, so that both are over."""
 TICKS = 32
 """More messages than the ticks that may be under way beside actions."""
 SHARE_MAX = 1_000
-DRILLS = len(SERVERS) + 1 + len(PARTS) + 3
+DRILLS = len(SERVERS) + 1 + len(PARTS) + 2 * len(SUSPENDED) + 1
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,10 @@ class Pipeline:
         if name == "expander":
             return self.ports.queue.lag(ACTIONS, wiring.EXPANDER)
         return self.ports.queue.lag(DELIVERIES, name)
+
+    def positions(self, topic: Topic, group: str) -> dict[object, int]:
+        """Where a group goes on, by partition."""
+        return homes.eventually(lambda: self.ports.queue._committed(topic, group), "the broker answers")
 
     def begin(self, busy: str) -> None:
         """Returns in the middle of the work on the first half of this drill's actions, or at its end where the work is
@@ -83,8 +95,9 @@ class Pipeline:
 
 
 @pytest.fixture(scope="module")
-def pipeline(stack: Stack, trace: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+def pipeline(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     directory = tmp_path_factory.mktemp("kills")
+    trace = traces.made_up()
     with own_home(stack, directory / "home") as cli:
         parts = homes.parts_of(cli)
         recorder = Recorder(homes.config_of(cli), trace, directory / "acks")
@@ -121,25 +134,49 @@ def test_rule_11_a_worker_that_is_killed(pipeline: Pipeline, name: str) -> None:
     pipeline.drill(name, part.kill, name, part.start)
 
 
-def test_rule_1_a_suspended_worker_that_comes_back_after_others_took_its_work(pipeline: Pipeline) -> None:
-    part = pipeline.parts["writer-b"]
-    spare = Part(pipeline.cli, "writer-b-spare", "write", "--cluster", "b")
-    with homes.telling(pipeline.stack, [*pipeline.parts.values(), spare]), homes.running([spare]):
+@pytest.mark.parametrize("name", SUSPENDED)
+def test_rule_1_a_worker_suspended_past_its_poll_interval(pipeline: Pipeline, name: str) -> None:
+    """Others take its work over; when it comes back it leaves theirs alone, and is one of them again."""
+    part = pipeline.parts[name]
+    words, topic = SUSPENDED[name]
+    hasty = Part(pipeline.cli, f"{name}-hasty", *words, environ={"FEED_QUEUE_URL": hasty_url(pipeline.cli)})
+    with homes.telling(pipeline.stack, [*pipeline.parts.values(), hasty]), homes.running([hasty]):
+        homes.eventually(hasty.gained, f"{hasty.name} has partitions")
         homes.landed(pipeline.ports)
-        pipeline.begin("writer-b")
-        part.signal(signal.SIGSTOP)
+        gained, gave_up = hasty.gained(), hasty.gave_up()
+        pipeline.begin(name)
+        hasty.signal(signal.SIGSTOP)
+        until_s = time.monotonic() + 1.25 * POLL_INTERVAL_MS / 1_000
         pipeline.go_on()
-        # Who is silent for the session's timeout is out of the group, long before its poll interval is over. Every
-        # partition has gone to the other one: a watermark takes a tick through each of them.
+        # A watermark takes a tick through each partition: all of them have gone to the other one.
         homes.landed(pipeline.ports)
-        part.signal(signal.SIGCONT)
-        pipeline.check()
+        homes.eventually(lambda: time.monotonic() > until_s, "the poll interval is over")
 
-        assert spare.end() == 0
+        before = pipeline.positions(topic, name)
+        hasty.signal(signal.SIGCONT)
+
+        def back() -> bool:
+            nonlocal before
+            now = pipeline.positions(topic, name)
+            assert all(now[place] >= at for place, at in before.items()), (before, now)
+            before = now
+            return hasty.gave_up() > gave_up and hasty.gained() > gained
+
+        homes.eventually(back, f"{hasty.name} has joined again")
+        pipeline.check()
 
         # From now on everything has to come through the one that was suspended.
+        assert part.end() == 0
         pipeline.go_on()
+        homes.landed(pipeline.ports)
+        part.start()
         pipeline.check()
+        assert hasty.end() == 0
+
+
+def hasty_url(cli: Cli) -> str:
+    """The queue of a home, for a worker that has to ask sooner than others."""
+    return f"{homes.config_of(cli).queue}&max_poll_interval_ms={POLL_INTERVAL_MS}"
 
 
 def test_the_check_notices_a_removed_cell(pipeline: Pipeline) -> None:

@@ -1,25 +1,55 @@
 """The actions that the traces consist of, and what every feed must hold after them: computed from the lines alone."""
 
+import gzip
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
+from bench import actions
 from workers import graph
 
-VARIABLE = "TRACE_ACTIONS"
-"""Names a file of actions, as `feedctl replay` takes them, to use instead of a made-up graph."""
+VARIABLE = "TRACE"
+"""Names a trace: activities (`bench.actions.of_activities`) or actions as `feedctl replay` takes them; gzip is fine."""
+BESIDE = Path(__file__).parents[2].parent / "shared" / "data" / "higgs-activity_time.txt.gz"
+"""A trace that is used where none is named and this one lies beside the checkout."""
+LINES = 20_000
+"""How many lines of a trace are used, from its beginning."""
+UNFOLLOW_EVERY = 5
 
 SHAPE = graph.Shape(users=2_000, actions=20_000, seed=20)
 FROM_MS, UNTIL_MS = 1_341_100_000_000, 1_341_200_000_000
 
+_GZIP = b"\x1f\x8b"
 
-def trace() -> list[bytes]:
-    """The lines, without their ends."""
-    given = os.environ.get(VARIABLE)
-    if given:
-        return Path(given).read_bytes().splitlines()
+
+def trace(environ: Mapping[str, str] = os.environ, beside: Path = BESIDE) -> list[bytes]:
+    """The trace that the environment names, or the one that lies beside the checkout, or else a made-up graph: actions,
+    a line each, without their ends.
+    """
+    if given := environ.get(VARIABLE):
+        return read(Path(given))
+    return read(beside) if beside.exists() else made_up()
+
+
+def read(path: Path) -> list[bytes]:
+    """The actions that the first lines of a trace are or stand for; which of both is seen in the first line."""
+    with path.open("rb") as file:
+        packed = file.read(len(_GZIP)) == _GZIP
+    with gzip.open(path) if packed else path.open("rb") as stream:
+        lines = [line.strip() for line in islice(stream, LINES)]
+    if lines and lines[0].startswith(b"{"):
+        return lines
+    return [
+        json.dumps(action, separators=(",", ":")).encode()
+        for action in actions.of_activities(map(bytes.decode, lines), UNFOLLOW_EVERY)
+    ]
+
+
+def made_up() -> list[bytes]:
+    """A made-up graph. Unlike a trace of activities it has followed boards and deleted pins."""
     made = graph.actions(SHAPE, FROM_MS, UNTIL_MS)
     return [json.dumps(graph.line(action, UNTIL_MS)).encode() for action in made]
 

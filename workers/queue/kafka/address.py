@@ -8,16 +8,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 PASSWORD = "FEED_KAFKA_PASSWORD"  # noqa: S105 - the name of a variable
 KEY_PASSWORD = "FEED_KAFKA_KEY_PASSWORD"  # noqa: S105 - the name of a variable
 
+MAX_POLL_INTERVAL_MS: Final = 300_000
+
 _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_KEYS = ("security", "mechanism", "user", "password_file", "ca", "cert", "key", "prefix")
+_POLL_INTERVAL = "max_poll_interval_ms"
+_KEYS = ("security", "mechanism", "user", "password_file", "ca", "cert", "key", "prefix", _POLL_INTERVAL)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_LEAST_POLL_INTERVAL_MS, _MOST_POLL_INTERVAL_MS = 1_000, 86_400_000
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Address:
     mechanism, user, password: of SASL. ca: the authorities that sign brokers, where they are not the system's.
     cert, key, key_password: of this client.
     prefix: stands before the name of every topic and every group, so that several systems can share a cluster.
+    max_poll_interval_ms: a member of a group whose thread asks for nothing for longer loses its partitions to others.
     """
 
     servers: tuple[str, ...]
@@ -41,6 +48,7 @@ class Address:
     key: str | None = None
     key_password: str | None = field(default=None, repr=False)
     prefix: str = ""
+    max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -54,6 +62,9 @@ class Address:
                 raise ValueError(f"kafka: SASL needs a password, from password_file or {PASSWORD}")
         if not _PREFIX.fullmatch(self.prefix):
             raise ValueError(f"kafka: prefix: expected letters, digits, '.', '_' and '-', got {self.prefix!r}")
+        least, interval, most = _LEAST_POLL_INTERVAL_MS, self.max_poll_interval_ms, _MOST_POLL_INTERVAL_MS
+        if not least <= interval <= most:
+            raise ValueError(f"kafka: {_POLL_INTERVAL}: expected {least} .. {most}, got {interval}")
 
     def __str__(self) -> str:
         return f"kafka://{','.join(self.servers)}"
@@ -108,7 +119,14 @@ def parse(url: str, environ: Mapping[str, str]) -> Address:
     values = _values(parts.query)
     password_file = values.pop("password_file", None)
     password = environ.get(PASSWORD) if password_file is None else Path(password_file).read_text("utf-8").strip()
-    return Address(servers, password=password, key_password=environ.get(KEY_PASSWORD), **values)
+    interval_ms = _number(_POLL_INTERVAL, values.pop(_POLL_INTERVAL, str(MAX_POLL_INTERVAL_MS)))
+    return Address(
+        servers,
+        password=password,
+        key_password=environ.get(KEY_PASSWORD),
+        max_poll_interval_ms=interval_ms,
+        **values,
+    )
 
 
 def _server(text: str) -> str:
@@ -129,6 +147,12 @@ def _values(query: str) -> dict[str, str]:
         if not value and name != "prefix":
             raise ValueError(f"url: {name} is empty")
     return values
+
+
+def _number(name: str, text: str) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(f"url: {name}: expected a number, got {text!r}")
+    return int(text)
 
 
 def _one_of(name: str, value: str | None, known: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """One member of a Kafka consumer group.
 
 The client's own thread sends the heartbeats; whatever else the group asks for (joining, giving partitions up) happens
-inside `poll` and `keep_alive`. One of them must be called within MAX_POLL_INTERVAL_MS: a member whose thread hangs
-loses its partitions to the others, and one that is stopped loses them within SESSION_TIMEOUT_MS.
+inside `poll` and `keep_alive`. One of them must be called within the address' `max_poll_interval_ms`: a member whose
+thread hangs loses its partitions to the others, and one that is stopped loses them within SESSION_TIMEOUT_MS.
 
 Partitions move one by one (cooperative-sticky): those that stay are not read again from the committed position.
 """
@@ -27,7 +27,6 @@ from workers.queue.port import Message, PositionLostError, QueueError, Topic
 
 _log = structlog.get_logger()
 
-MAX_POLL_INTERVAL_MS: Final = 300_000
 SESSION_TIMEOUT_MS: Final = 10_000
 """How long a member that is killed or stopped keeps its partitions from the others."""
 HEARTBEAT_MS: Final = 3_000
@@ -78,7 +77,7 @@ class KafkaConsumer:
             auto_offset_reset="none",
             partition_assignment_strategy=[CooperativeStickyAssignor],
             allow_auto_create_topics=False,
-            max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
+            max_poll_interval_ms=address.max_poll_interval_ms,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
             fetch_max_bytes=FETCH_BYTES,

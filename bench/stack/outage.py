@@ -1,0 +1,211 @@
+"""Pins at a steady pace, with both clusters and with one of them away: the lag of the one that is there, and how fast
+the other one catches up when it is back, while pins go on arriving.
+"""
+
+import itertools
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bench.children import child
+from bench.context import Context
+from bench.ours import feedctl, ports
+from bench.results import Row, at_least, at_most, percentile, ratios
+from bench.stack.servers import Servers, home
+from feedstore.feeds import Progress
+from feedstore.serving.config import Config
+from workers import wiring
+from workers.queue.port import DELIVERIES
+
+NAME = "outage"
+PER_S = 200
+"""Pins: a tenth of the actions that `trace` gets done."""
+OWNERS, FOLLOWERS = 200, 20
+FIRST_MS = 1_700_000_000_000
+PACE_S = LOOK_S = 0.1
+WARM_S = 20.0
+OUTAGE_S = 30.0
+CAUGHT_UP_S = 300.0
+KILLED, OTHER = "b", "a"
+PARTS = (("relay",), ("expand",), ("write", "--cluster", "a"), ("write", "--cluster", "b"))
+
+
+def measure(servers: Servers, context: Context) -> list[Row]:
+    """The lag of one cluster while the other is away, and how fast that one catches up, at a steady pace of pins"""
+    with_s, away_s = (WARM_S, OUTAGE_S) if not context.quick else (5.0, 5.0)
+    before: list[_Looks] = []
+    away: list[_Looks] = []
+    returns: list[_Return] = []
+    with home(servers, context) as config, ExitStack() as running:
+        for words in PARTS:
+            running.enter_context(child(feedctl(config.home, *words), context.folder("part") / "log", watched=False))
+        opened = running.enter_context(ports(config))
+        running.enter_context(_arriving(config, context.folder("replay") / "log"))
+        _look(opened, with_s)  # everything is warm
+        for _ in range(context.repeats):
+            before.append(_look(opened, with_s))
+            servers.stack.kill(f"cluster-{KILLED}")
+            away.append(_look(opened, away_s))
+            returns.append(_bring_back(servers, opened, away[-1], before[-1]))
+            context.say(f"{NAME}: {before[-1].median:.0f} messages, away {away[-1].median:.0f}; {returns[-1]}")
+    return [
+        Row(
+            NAME,
+            "lag of the cluster that is there, the other one away / both there, median",
+            "x",
+            ratios([each.median for each in away], [each.median for each in before]),
+            at_most(1.25),
+        ),
+        Row(
+            NAME,
+            "how far it is behind, the other one away / both there, median",
+            "x",
+            ratios([each.behind_ms for each in away], [each.behind_ms for each in before]),
+            at_most(1.25),
+        ),
+        Row(
+            NAME,
+            "the one that is back: rate from its return until it has caught up / arrivals",
+            "x",
+            [each.ratio for each in returns],
+            at_least(2),
+            note=f"{PER_S} pins/s for {FOLLOWERS} followers each; away for {away_s:.0f} s and while its servers start",
+        ),
+        *(
+            Row(NAME, f"lag, {what}, {which}", "messages", [getattr(each, which) for each in taken])
+            for what, taken in (("both there", before), ("the other one away", away))
+            for which in ("median", "p90")
+        ),
+        *(
+            Row(NAME, f"behind, {what}, median", "ms", [each.behind_ms for each in taken])
+            for what, taken in (("both there", before), ("the other one away", away))
+        ),
+        Row(NAME, "arrivals", "messages/s", [each.arriving_per_s for each in returns]),
+        Row(NAME, "lag of the one that is back, at its return", "messages", [each.lag for each in returns]),
+        Row(NAME, "from its return until it has caught up", "s", [each.seconds for each in returns]),
+    ]
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """What was seen of the cluster that is there. seconds: from the first look to the last."""
+
+    lags: Sequence[float]
+    behind: Sequence[float]
+    seconds: float
+
+    @property
+    def median(self) -> float:
+        return percentile(self.lags, 0.5)
+
+    @property
+    def p90(self) -> float:
+        return percentile(self.lags, 0.9)
+
+    @property
+    def behind_ms(self) -> float:
+        return percentile(self.behind, 0.5)
+
+
+@dataclass(frozen=True)
+class _Return:
+    """lag: when all servers of the cluster answered again. seconds: from then until it had caught up."""
+
+    lag: float
+    seconds: float
+    left: float
+    arriving_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        done = self.lag - self.left + self.arriving_per_s * self.seconds
+        return done / self.seconds / self.arriving_per_s
+
+    def __str__(self) -> str:
+        return f"back with {self.lag:.0f} messages to do, {self.seconds:.1f} s, {self.ratio:.1f} x what arrives"
+
+
+def _look(opened: wiring.Ports, seconds: float) -> _Looks:
+    began = time.perf_counter()
+    lags, behind = [], []
+    while time.perf_counter() - began < seconds:
+        lags.append(float(_lag(opened, OTHER)))
+        mark = Progress(opened.replicas[OTHER].progress).watermark()
+        behind.append(float(opened.follows.now() - (mark or 0)))
+        time.sleep(LOOK_S)
+    return _Looks(lags, behind, time.perf_counter() - began)
+
+
+def _bring_back(servers: Servers, opened: wiring.Ports, away: _Looks, before: _Looks) -> _Return:
+    """Starts the servers, and waits until the lag is what it is where nothing is wrong."""
+    with ThreadPoolExecutor(1) as pool:
+        first, began = _lag(opened, KILLED), time.perf_counter()
+        pool.submit(servers.stack.up).result()
+        lag, back = _lag(opened, KILLED), time.perf_counter()
+    arriving_per_s = (lag - first) / (back - began)
+    enough = max(before.p90, away.p90)
+    while (left := _lag(opened, KILLED)) > enough:
+        if time.perf_counter() - back > CAUGHT_UP_S:
+            raise TimeoutError(f"cluster {KILLED}: {left} messages behind after {CAUGHT_UP_S:.0f} s")
+        time.sleep(LOOK_S)
+    return _Return(lag, time.perf_counter() - back, left, arriving_per_s)
+
+
+def _lag(opened: wiring.Ports, cluster: str) -> int:
+    return opened.queue.lag(DELIVERIES, wiring.writer_group(cluster))
+
+
+@contextmanager
+def _arriving(config: Config, log: Path) -> Iterator[None]:
+    """Pins arrive at their pace, through `feedctl replay`."""
+    stop = threading.Event()
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(
+            feedctl(config.home, "replay", "-"), stdin=subprocess.PIPE, stdout=said, stderr=said
+        ) as replay,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert replay.stdin
+        pacing = pool.submit(_pace, replay.stdin, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+            pacing.exception()
+            replay.terminate()
+        pacing.result()
+
+
+def _pace(to: IO[bytes], stop: threading.Event) -> None:
+    to.writelines(_follows())
+    pins = _pins()
+    began, sent = time.perf_counter(), 0
+    while not stop.wait(PACE_S):
+        due = int((time.perf_counter() - began) * PER_S)
+        to.writelines(itertools.islice(pins, due - sent))
+        to.flush()
+        sent = due
+
+
+def _follows() -> Iterator[bytes]:
+    for number in range(OWNERS * FOLLOWERS):
+        follower, owner = OWNERS + 1 + number // 4, 1 + number % OWNERS
+        yield _line({"type": "follow", "ts": FIRST_MS, "follower": follower, "user": owner})
+
+
+def _pins() -> Iterator[bytes]:
+    for pin in itertools.count(1):
+        owner = 1 + pin % OWNERS
+        yield _line({"type": "save_pin", "ts": FIRST_MS + pin, "pin": pin, "owner": owner, "board": owner})
+
+
+def _line(action: Mapping[str, object]) -> bytes:
+    return json.dumps(action).encode() + b"\n"
