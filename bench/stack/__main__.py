@@ -18,6 +18,7 @@ from deploy.local import Stack, StackError
 GENERATED_SIZE = 50_000
 MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     writers.NAME: writers.measure,
+    writers.FANOUT_NAME: writers.measure_fanout,
     pages.NAME: pages.measure,
     space.NAME: space.measure,
     fanout.NAME: fanout.measure,
