@@ -10,7 +10,7 @@ from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
 from workers.messages import MalformedError, Tick
 from workers.queue.memory import MemoryDeadLetters, MemoryQueue
-from workers.queue.port import ACTIONS, DELIVERIES, Consumer, Message, PositionLostError, QueueUnavailableError
+from workers.queue.port import ACTIONS, TOPICS, Consumer, Message, PositionLostError, QueueUnavailableError
 from workers.retry import RetryPolicy
 from workers.stage import Stage, TooManyDeadLettersError
 
@@ -37,7 +37,7 @@ class Bench:
     commits: list[dict[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.queue = MemoryQueue({ACTIONS: 1, DELIVERIES: 1}, lambda: 1_000)
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), lambda: 1_000)
         self.dead = MemoryDeadLetters()
         self.stage: Stage[str] = self.restarted()
 
