@@ -1,8 +1,8 @@
 """A stage: polls one topic for one consumer group, hands messages to a handler, commits what is done.
 
 Rule 11: a position is committed only when every message before it is done: handled, or in the dead letters.
-Rule 12: what cannot be done now waits beside the stream, not in front of it; what can never be done is buried with
-its reason.
+Rule 12: what cannot be done now waits beside the stream, not in front of it, and is parked elsewhere where there is no
+room for more of it; what can never be done is buried with its reason.
 """
 
 import heapq
@@ -79,6 +79,7 @@ class _Corpse(Generic[Body]):
     message: Message
     reason: str
     detail: str
+    body: Body | None = None
     failures: int = 0
 
 
@@ -91,6 +92,10 @@ class Stage(Generic[Body]):
     lost: what it means, and what to do, where messages are gone before this group has read them.
     batch: how many messages are polled at once.
     in_flight, in_flight_bytes: how much may be waiting for another attempt before nothing more is polled.
+    park: given messages and how many seconds they should wait, puts them where somebody else tries them again, and
+        says of each whether it did: that is done then. It may raise as `handle` does. None: nothing is parked.
+    due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
+    given_up: told of a message that is in the dead letters, before it counts as done; raises as `handle` does.
     clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
     """
 
@@ -113,6 +118,9 @@ class Stage(Generic[Body]):
         in_flight: int = 10_000,
         in_flight_bytes: int = 32_000_000,
         patience_s: float = 0.1,
+        park: Callable[[Sequence[Body], float], Sequence[bool]] | None = None,
+        due_ms: Callable[[Body], int] | None = None,
+        given_up: Callable[[Body], None] | None = None,
     ) -> None:
         self.name = name
         self._topic = topic
@@ -130,7 +138,11 @@ class Stage(Generic[Body]):
         self._in_flight = in_flight
         self._in_flight_bytes = in_flight_bytes
         self._patience_s = patience_s
+        self._park = park
+        self._due_ms = due_ms
+        self._given_up = given_up
         self._rest = Rest(policy, rng, clock)
+        self._park_rest = Rest(policy, rng, clock)
         self._lots: deque[_Lot[Body]] = deque()
         self._later: list[tuple[float, int, _Group[Body] | _Corpse[Body]]] = []
         self._order = itertools.count()
@@ -149,6 +161,7 @@ class Stage(Generic[Body]):
         if self._rest.goes_on():
             return False
         try:
+            self._make_room()
             work = self._due()
             if work or not self._has_room():
                 # However long everything waits, the group keeps its partitions here: given away, they would come back
@@ -185,12 +198,50 @@ class Stage(Generic[Body]):
         """Leaves the group; what is not committed comes again to whoever reads next."""
         self._consumer.close()
 
-    def _has_room(self) -> bool:
+    def _has_room(self, times: int = 1) -> bool:
+        """Whether so many times as much as waits would still leave room."""
         unfinished = [lot for lot in self._lots if lot.waiting]
         return (
-            sum(lot.waiting for lot in unfinished) < self._in_flight
-            and sum(lot.size for lot in unfinished) < self._in_flight_bytes
+            sum(lot.waiting for lot in unfinished) * times < self._in_flight
+            and sum(lot.size for lot in unfinished) * times < self._in_flight_bytes
         )
+
+    def _make_room(self) -> None:
+        """Where this stage would stand still, parks the oldest of what waits until half of the room is free. What
+        cannot be parked now goes on waiting.
+        """
+        if self._park is None or self._has_room() or self._park_rest.goes_on():
+            return
+        ages = {id(lot): age for age, lot in enumerate(self._lots)}
+        groups = [work for _, _, work in self._later if isinstance(work, _Group)]
+        waiting = sorted((item for group in groups for item in group.items), key=lambda item: ages[id(item[0])])
+        failures = max((group.failures for group in groups), default=1)
+        parked: set[int] = set()
+        refused: Exception | None = None
+        for start in range(0, len(waiting), self._batch):
+            some = waiting[start : start + self._batch]
+            try:
+                done = self._park([body for _, _, body in some], self._policy.wait_s(failures, self._rng))
+            except Exception as error:  # noqa: BLE001 - whatever it is, they wait on as they did
+                refused = error
+                break
+            for item in itertools.compress(some, done):
+                parked.add(id(item))
+                item[0].waiting -= 1
+            if self._has_room(2):
+                break
+        for group in groups:
+            group.items = [item for item in group.items if id(item) not in parked]
+        self._later = [each for each in self._later if isinstance(each[2], _Corpse) or each[2].items]
+        heapq.heapify(self._later)
+        if parked:
+            self._log.info("messages.parked", messages=len(parked))
+        if self._has_room():
+            self._park_rest.ended()
+        else:
+            wait_s = self._park_rest.failed()
+            reason = "" if refused is None else f"{type(refused).__name__}: {refused}"
+            self._log.warning("messages.not_parked", wait_s=round(wait_s, 3), error=reason)
 
     def _patience(self) -> float:
         if not self._later:
@@ -226,7 +277,21 @@ class Stage(Generic[Body]):
             else:
                 group.items.append((lot, message, body))
         lot.waiting = len(group.items) + len(corpses)
+        self._leave_until_due(group)
         return [*corpses, group] if group.items else corpses
+
+    def _leave_until_due(self, group: _Group[Body]) -> None:
+        """What is not due yet leaves the group, and waits beside the stream."""
+        if self._due_ms is None:
+            return
+        now_ms = self._wall_ms()
+        waits: dict[float, _Group[Body]] = {}
+        for item in group.items:
+            wait_s = min(self._policy.longest_s, (self._due_ms(item[2]) - now_ms) / 1_000)
+            waits.setdefault(max(0.0, wait_s), _Group([])).items.append(item)
+        group.items = waits.pop(0.0, _Group([])).items
+        for wait_s, later in waits.items():
+            heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), later))
 
     def _attempt(self, group: _Group[Body]) -> None:
         try:
@@ -271,11 +336,11 @@ class Stage(Generic[Body]):
     def _failed(self, group: _Group[Body], error: Exception) -> None:
         group.failures += 1
         group.faults += 1
-        [(lot, message, _)] = group.items
+        [(lot, message, body)] = group.items
         if isinstance(error, _NEVER):
-            self._bury(_Corpse(lot, message, "refused", str(error)))
+            self._bury(_Corpse(lot, message, "refused", str(error), body))
         elif group.faults >= self._policy.attempts:
-            self._bury(_Corpse(lot, message, "failed", "".join(traceback.format_exception(error))))
+            self._bury(_Corpse(lot, message, "failed", "".join(traceback.format_exception(error)), body))
         else:
             self._try_later(group, error)
 
@@ -295,7 +360,9 @@ class Stage(Generic[Body]):
         message = corpse.message
         try:
             self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
-        except QueueUnavailableError as error:
+            if self._given_up is not None and corpse.body is not None:
+                self._given_up(corpse.body)
+        except _NOT_NOW as error:
             corpse.failures += 1
             self._try_later(corpse, error)
             return
