@@ -212,10 +212,12 @@ class Stage(Generic[Body]):
         """
         if self._park is None or self._has_room() or self._park_rest.goes_on():
             return
-        ages = {id(lot): age for age, lot in enumerate(self._lots)}
         groups = [work for _, _, work in self._later if isinstance(work, _Group)]
+        if not groups:
+            return
+        ages = {id(lot): age for age, lot in enumerate(self._lots)}
         waiting = sorted((item for group in groups for item in group.items), key=lambda item: ages[id(item[0])])
-        failures = max((group.failures for group in groups), default=1)
+        failures = max(group.failures for group in groups)
         parked: set[int] = set()
         refused: Exception | None = None
         for start in range(0, len(waiting), self._batch):

@@ -119,10 +119,9 @@ class Progress:
         """What was parked (since_ms, id) has landed, or is held in another way. now_ms: the store's time; how long it
         is remembered counts from it.
         """
-        markers = [
-            DeleteColumns([(_PUT_OFF, max(since, now_ms))], [_parked(since, number)]) for since, number in parked
-        ]
-        self._store.apply(markers)
+        lifted = list(parked)
+        at_ms = max([now_ms, *(since for since, _ in lifted)])
+        self._store.apply([DeleteColumns([(_PUT_OFF, at_ms)], [_parked(*each) for each in lifted])])
 
     def refuse_unwritable(self) -> None:
         """Raises UnavailableError where nothing can be put off now. Changes nothing."""
