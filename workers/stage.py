@@ -37,6 +37,10 @@ Body = TypeVar("Body")
 _PROBES = 2
 """How many messages of a group that fails are tried alone, to tell a row that is unavailable from a cluster."""
 
+_HURRIED = 16
+"""How many groups are tried at once, out of their turn, by a stage that would stand still: between two of its rounds
+its consumer is heard of by nobody."""
+
 _NOT_NOW = (UnavailableError, FollowStoreUnavailableError, QueueUnavailableError)
 _NEVER = (RefusedError, MessageRefusedError)
 
@@ -63,12 +67,14 @@ class _Lot(Generic[Body]):
 @dataclass
 class _Group(Generic[Body]):
     """Messages that are tried together. failures: how often they were, in vain. faults: how often that was their own
-    fault, and not that of what is unavailable.
+    fault, and not that of what is unavailable. stuck: when they were tried last, none that was tried alone could be
+    done: what is unavailable is what they need.
     """
 
     items: list[tuple[_Lot[Body], Message, Body]]
     failures: int = 0
     faults: int = 0
+    stuck: bool = False
 
 
 @dataclass
@@ -207,43 +213,58 @@ class Stage(Generic[Body]):
         )
 
     def _make_room(self) -> None:
-        """Where this stage would stand still, parks the oldest of what waits until half of the room is free. What
-        cannot be parked now goes on waiting.
+        """Where this stage would stand still, parks the oldest of what is stuck until half of the room is free. Where
+        that is not enough, everything else that waits is tried at once and in parts, so that what can be done is done,
+        and the rest is stuck.
+
+        What cannot be parked goes on waiting.
         """
         if self._park is None or self._has_room() or self._park_rest.goes_on():
             return
         groups = [work for _, _, work in self._later if isinstance(work, _Group)]
-        if not groups:
-            return
         ages = {id(lot): age for age, lot in enumerate(self._lots)}
-        waiting = sorted((item for group in groups for item in group.items), key=lambda item: ages[id(item[0])])
-        failures = max(group.failures for group in groups)
+        stuck = sorted(
+            (item for group in groups if group.stuck for item in group.items), key=lambda item: ages[id(item[0])]
+        )
+        wait_s = self._policy.wait_s(max((group.failures for group in groups), default=1), self._rng)
         parked: set[int] = set()
-        refused: Exception | None = None
-        for start in range(0, len(waiting), self._batch):
-            some = waiting[start : start + self._batch]
-            try:
-                done = self._park([body for _, _, body in some], self._policy.wait_s(failures, self._rng))
-            except Exception as error:  # noqa: BLE001 - whatever it is, they wait on as they did
-                refused = error
-                break
-            for item in itertools.compress(some, done):
-                parked.add(id(item))
-                item[0].waiting -= 1
-            if self._has_room(2):
-                break
+        reason = ""
+        try:
+            # Of nothing it says as well whether it could park anything now.
+            for start in range(0, max(1, len(stuck)), self._batch):
+                some = stuck[start : start + self._batch]
+                for item in itertools.compress(some, self._park([body for _, _, body in some], wait_s)):
+                    parked.add(id(item))
+                    item[0].waiting -= 1
+                if self._has_room(2):
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is, they wait on as they did
+            reason = f"{type(error).__name__}: {error}"
         for group in groups:
             group.items = [item for item in group.items if id(item) not in parked]
         self._later = [each for each in self._later if isinstance(each[2], _Corpse) or each[2].items]
         heapq.heapify(self._later)
         if parked:
             self._log.info("messages.parked", messages=len(parked))
-        if self._has_room():
+        if self._has_room() or (not reason and self._hurry()):
             self._park_rest.ended()
-        else:
-            wait_s = self._park_rest.failed()
-            reason = "" if refused is None else f"{type(refused).__name__}: {refused}"
-            self._log.warning("messages.not_parked", wait_s=round(wait_s, 3), error=reason)
+        elif groups:
+            rest_s = self._park_rest.failed()
+            self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
+
+    def _hurry(self) -> bool:
+        """A few groups that are not known to be stuck are due now, and their next failure tells; False where there are
+        none. The smallest first: these are nearly found out.
+        """
+        unknown = [work for _, _, work in self._later if isinstance(work, _Group) and not work.stuck]
+        unknown = sorted(unknown, key=lambda group: len(group.items))[:_HURRIED]
+        for group in unknown:
+            group.failures = max(group.failures, self._policy.split_after - 1)
+        hurried = {id(group) for group in unknown}
+        now = self._clock()
+        self._later = [(now if id(work) in hurried else at, order, work) for at, order, work in self._later]
+        heapq.heapify(self._later)
+        return bool(unknown)
 
     def _patience(self) -> float:
         if not self._later:
@@ -300,7 +321,10 @@ class Stage(Generic[Body]):
             self._handle([body for _, _, body in group.items])
         except _NOT_NOW as error:
             group.failures += 1
-            if len(group.items) == 1 or group.failures < self._policy.split_after or not self._some_can_be_done(group):
+            alone = len(group.items) == 1
+            if alone or group.failures >= self._policy.split_after:
+                group.stuck = alone or not self._some_can_be_done(group)
+            if group.stuck or group.failures < self._policy.split_after:
                 self._try_later(group, error)
                 return
             for half in self._halves(group):
@@ -322,7 +346,7 @@ class Stage(Generic[Body]):
         set free the others; where nothing can be done they would only make the work slower when it can be again.
         """
         self._rng.shuffle(group.items)
-        for _ in range(min(_PROBES, len(group.items) - 1)):
+        for _ in range(min(_PROBES, len(group.items))):
             lot, _, body = group.items[0]
             try:
                 self._handle([body])

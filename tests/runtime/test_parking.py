@@ -74,12 +74,16 @@ class Trip:
 
 
 class Rows(MemoryStore):
-    """A table of which some rows are away, or refused for ever. What stands in other rows of a batch is written."""
+    """A table of which some rows are away, or refused for ever.
+
+    whole: a batch with such a row is not written at all; otherwise what stands in its other rows is.
+    """
 
     def __init__(self, table: Table, trip: Trip) -> None:
         super().__init__(table)
         self._trip = trip
         self.away: Callable[[bytes], bool] = lambda row: False
+        self.whole = False
         self.refused: Callable[[bytes], bool] = lambda row: False
 
     def apply(self, batch: Sequence[Mutation]) -> None:
@@ -89,7 +93,7 @@ class Rows(MemoryStore):
         rows = {row for mutation in batch for row, _ in mutation.rows}
         if any(map(self.refused, rows)):
             raise RefusedError("refused")
-        for mutation in batch:
+        for mutation in () if self.whole and any(map(self.away, rows)) else batch:
             super().apply([mutation._replace(rows=[each for each in mutation.rows if not self.away(each[0])])])
         if any(map(self.away, rows)):
             raise UnavailableError("a region is away")
@@ -311,9 +315,10 @@ def everything(row: bytes) -> bool:
     return True
 
 
-def test_rule_12_a_region_that_is_away_delays_only_its_own_rows_for_as_long_as_it_is() -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["batches in part", "batches as a whole"])
+def test_rule_12_a_region_that_is_away_delays_only_its_own_rows_for_as_long_as_it_is(whole: bool) -> None:
     bench = Bench(room=20)
-    bench.feeds.away = dead_region
+    bench.feeds.away, bench.feeds.whole = dead_region, whole
     pins = range(1, 1_001)
     away = set(filter(in_region, pins))
     assert len(away) > 10 * bench.room
@@ -334,6 +339,18 @@ def test_rule_12_a_region_that_is_away_delays_only_its_own_rows_for_as_long_as_i
     bench.feeds.away = lambda row: False
     bench.run(lambda: bench.all_landed(settled_ms))
     assert bench.dead.count() == 0
+
+
+def test_rule_12_hardly_anything_is_parked_that_could_be_done() -> None:
+    bench = Bench(room=60)
+    bench.feeds.away, bench.feeds.whole = dead_region, True
+    pins = range(1, 2_001)
+    bench.publish(pins)
+    away = sum(map(in_region, pins))
+
+    bench.run(lambda: set(map(in_region, bench.missing())) == {True})
+
+    assert away - bench.room <= bench.published() < 1.2 * away
 
 
 def test_short_faults_stay_in_memory() -> None:
