@@ -111,9 +111,9 @@ def main() -> int:
     collector.relax()
     try:
         wiring.refuse_unsafe(ports, [cluster])
-        worker = Worker([wiring.writer(ports, config, cluster), wiring.sweeper(ports, config, cluster)])
-        writer = wiring.writer_group(cluster)
-        worker.run(lambda: stop.is_set() or writer not in worker.running())
+        worker = Worker(wiring.writing(ports, config, cluster))
+        every = worker.running()
+        worker.run(lambda: stop.is_set() or worker.running() != every)
     except WorkerFailedError as error:
         codes = {PositionLostError: LOST, TooManyDeadLettersError: DEAD_LETTERS}
         return _fail(codes.get(type(error.causes[0]), FAILED), str(error))

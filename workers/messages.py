@@ -1,7 +1,7 @@
 """What travels in the queue, and its codec: versioned JSON.
 
-On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold and Tick. Every message is an object
-`{"v": 1, "body": {"type": ..., ...}}`; the JSON Schema of both topics is exported into `schemas/`.
+On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold and Tick. On `feed.retries`: Parked. Every
+message is an object `{"v": 1, "body": {"type": ..., ...}}`; the JSON Schema of each topic is exported into `schemas/`.
 """
 
 from typing import Annotated, TypeVar
@@ -99,6 +99,22 @@ class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold"):
     until_ms: Ms
 
 
+class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
+    """A delivery that one cluster could not take, out of the way of those that it can.
+
+    cluster: whose it is; a message that is done in one cluster is not in the other.
+    id: names it among what the cluster has parked, together with the commit of its action. The same for the same
+        delivery.
+    due_ms: the store's time before which nobody tries it.
+    delivery: as it was; its age goes on.
+    """
+
+    cluster: Annotated[str, Meta(min_length=1)]
+    id: Id
+    due_ms: Ms
+    delivery: Delivery
+
+
 class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick"):
     """Everything that committed before `settled_ms` stands before this message in its partition (rule 10).
 
@@ -124,6 +140,11 @@ class _DeliveryEnvelope(msgspec.Struct, frozen=True):
     body: DeliveryMessage
 
 
+class _RetryEnvelope(msgspec.Struct, frozen=True):
+    v: int
+    body: Parked
+
+
 class _Version(msgspec.Struct, frozen=True):
     v: int
 
@@ -131,6 +152,7 @@ class _Version(msgspec.Struct, frozen=True):
 _encoder = msgspec.json.Encoder()
 _actions = msgspec.json.Decoder(_ActionEnvelope)
 _deliveries = msgspec.json.Decoder(_DeliveryEnvelope)
+_retries = msgspec.json.Decoder(_RetryEnvelope)
 _version = msgspec.json.Decoder(_Version)
 
 
@@ -140,6 +162,10 @@ def encode_action(message: ActionMessage) -> bytes:
 
 def encode_delivery(message: DeliveryMessage) -> bytes:
     return _encoder.encode(_DeliveryEnvelope(VERSION, message))
+
+
+def encode_parked(message: Parked) -> bytes:
+    return _encoder.encode(_RetryEnvelope(VERSION, message))
 
 
 def decode_action(value: bytes) -> ActionMessage:
@@ -152,7 +178,12 @@ def decode_delivery(value: bytes) -> DeliveryMessage:
     return _decode(_deliveries, value).body
 
 
-_Envelope = TypeVar("_Envelope", _ActionEnvelope, _DeliveryEnvelope)
+def decode_parked(value: bytes) -> Parked:
+    """Raises MalformedError where `value` is no message of feed.retries."""
+    return _decode(_retries, value).body
+
+
+_Envelope = TypeVar("_Envelope", _ActionEnvelope, _DeliveryEnvelope, _RetryEnvelope)
 
 
 def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes) -> _Envelope:
@@ -185,4 +216,5 @@ def schemas() -> dict[str, dict[str, object]]:
     return {
         "feed.actions.schema.json": msgspec.json.schema(_ActionEnvelope),
         "feed.deliveries.schema.json": msgspec.json.schema(_DeliveryEnvelope),
+        "feed.retries.schema.json": msgspec.json.schema(_RetryEnvelope),
     }

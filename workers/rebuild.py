@@ -12,7 +12,7 @@ from feedstore.follows.port import MAX_PAGE, FollowStore
 from feedstore.serving import wiring as serving_wiring
 from feedstore.serving.config import Config
 from workers import wiring
-from workers.queue.port import DELIVERIES
+from workers.queue.port import Queue, Topic
 from workers.runtime import Worker
 from workers.wiring import Ports
 
@@ -56,26 +56,33 @@ def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
 def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Worker], None], told: Told) -> None:
     """Replaces a cluster by an empty one, and asks for the refill of every feed. For who holds the home.
 
-    What is queued for the cluster is passed over: it was expanded before the refills are asked for, so that they
-    bring it. It must be passed over, because the markers that mask some of it are gone. The new cluster's watermark
-    stays at the beginning of time until the refills have landed.
+    What is queued or parked for the cluster is passed over: it was expanded before the refills are asked for, so that
+    they bring it. It must be passed over, because the markers that mask some of it are gone. The new cluster's
+    watermark stays at the beginning of time until the refills have landed.
 
     worker: runs a worker until it ends by itself.
 
     Interrupted at any step, it leaves a cluster that is missing or still lost: do it again.
     """
-    group = wiring.writer_group(cluster)
+    groups = wiring.cluster_groups(cluster)
     serving_wiring.remove_cluster(config, cluster)
-    ports.queue.reset(DELIVERIES, group)
+    for topic, group in groups:
+        ports.queue.reset(topic, group)
     # Everything that was recorded so far is expanded; nobody writes the cluster meanwhile.
     worker(wiring.worker(ports, config, writers=[]))
-    consumer = ports.queue.consumer(DELIVERIES, group)
+    for topic, group in groups:
+        _pass_over(ports.queue, topic, group)
+    asked_ms = ask_all(ports.follows, cluster, told)
+    hold = (wiring.REBUILDING_MS, asked_ms)
+    serving_wiring.create_cluster(config, cluster, lambda new: Progress(new.progress).hold([hold]))
+
+
+def _pass_over(queue: Queue, topic: Topic, group: str) -> None:
+    """Commits everything that is there, unread."""
+    consumer = queue.consumer(topic, group)
     try:
-        while ports.queue.lag(DELIVERIES, group):
+        while queue.lag(topic, group):
             messages = consumer.poll(_DISCARD_AT_ONCE, _DISCARD_WAIT_S)
             consumer.commit({message.partition: message.offset + 1 for message in messages})
     finally:
         consumer.close()
-    asked_ms = ask_all(ports.follows, cluster, told)
-    hold = (wiring.REBUILDING_MS, asked_ms)
-    serving_wiring.create_cluster(config, cluster, lambda new: Progress(new.progress).hold([hold]))

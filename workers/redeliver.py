@@ -4,13 +4,18 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
-from workers.messages import MalformedError, decode_action, decode_delivery
-from workers.queue.port import ACTIONS, DeadLetter, DeadLetters, Queue
+from workers.messages import MalformedError, decode_action, decode_delivery, decode_parked
+from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, DeadLetter, DeadLetters, Queue, Topic
 
 SET_ASIDE: Final = "retry of "
 """What the group of a letter begins with while it is being sent again."""
 
 _PAGE = 100
+_DECODERS: Final[dict[Topic, Callable[[bytes], object]]] = {
+    ACTIONS: decode_action,
+    DELIVERIES: decode_delivery,
+    RETRIES: decode_parked,
+}
 
 
 def every_letter(dead: DeadLetters) -> Iterator[DeadLetter]:
@@ -38,7 +43,7 @@ def redeliver(
     chosen: set[tuple[str, str, bytes]] = set()
     for letter in letters:
         try:
-            (decode_action if letter.topic == ACTIONS else decode_delivery)(letter.value)
+            _DECODERS[letter.topic](letter.value)
         except MalformedError as error:
             stays(letter, f"{error.reason}: {error}")
             continue

@@ -1,8 +1,8 @@
 """A stage: polls one topic for one consumer group, hands messages to a handler, commits what is done.
 
 Rule 11: a position is committed only when every message before it is done: handled, or in the dead letters.
-Rule 12: what cannot be done now waits beside the stream, not in front of it; what can never be done is buried with
-its reason.
+Rule 12: what cannot be done now waits beside the stream, not in front of it, and is parked elsewhere where there is no
+room for more of it; what can never be done is buried with its reason.
 
 A handler waits for servers most of its time. Meanwhile the stage polls and decodes the next messages, one lot ahead.
 """
@@ -41,6 +41,10 @@ Body = TypeVar("Body")
 _PROBES = 2
 """How many messages of a group that fails are tried alone, to tell a row that is unavailable from a cluster."""
 
+_HURRIED = 16
+"""How many groups are tried at once, out of their turn, by a stage that would stand still: between two of its rounds
+its consumer is heard of by nobody."""
+
 _NOT_NOW = (UnavailableError, FollowStoreUnavailableError, QueueUnavailableError)
 _NEVER = (RefusedError, MessageRefusedError)
 
@@ -67,12 +71,14 @@ class _Lot(Generic[Body]):
 @dataclass
 class _Group(Generic[Body]):
     """Messages that are tried together. failures: how often they were, in vain. faults: how often that was their own
-    fault, and not that of what is unavailable.
+    fault, and not that of what is unavailable. stuck: when they were tried last, none that was tried alone could be
+    done: what is unavailable is what they need.
     """
 
     items: list[tuple[_Lot[Body], Message, Body]]
     failures: int = 0
     faults: int = 0
+    stuck: bool = False
 
 
 @dataclass
@@ -83,6 +89,7 @@ class _Corpse(Generic[Body]):
     message: Message
     reason: str
     detail: str
+    body: Body | None = None
     failures: int = 0
 
 
@@ -96,6 +103,10 @@ class Stage(Generic[Body]):
     lost: what it means, and what to do, where messages are gone before this group has read them.
     batch: how many messages are polled at once.
     in_flight, in_flight_bytes: how much may be waiting for another attempt before nothing more is polled.
+    park: given messages and how many seconds they should wait, puts them where somebody else tries them again, and
+        says of each whether it did: that is done then. It may raise as `handle` does. None: nothing is parked.
+    due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
+    given_up: told of a message that is in the dead letters, before it counts as done; raises as `handle` does.
     clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
     """
 
@@ -118,6 +129,9 @@ class Stage(Generic[Body]):
         in_flight: int = 10_000,
         in_flight_bytes: int = 32_000_000,
         patience_s: float = 0.1,
+        park: Callable[[Sequence[Body], float], Sequence[bool]] | None = None,
+        due_ms: Callable[[Body], int] | None = None,
+        given_up: Callable[[Body], None] | None = None,
     ) -> None:
         self.name = name
         self._topic = topic
@@ -135,7 +149,11 @@ class Stage(Generic[Body]):
         self._in_flight = in_flight
         self._in_flight_bytes = in_flight_bytes
         self._patience_s = patience_s
+        self._park = park
+        self._due_ms = due_ms
+        self._given_up = given_up
         self._rest = Rest(policy, rng, clock)
+        self._park_rest = Rest(policy, rng, clock)
         self._lots: deque[_Lot[Body]] = deque()
         self._next: list[_Group[Body] | _Corpse[Body]] = []  # polled while the handler did the lot before
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -156,6 +174,7 @@ class Stage(Generic[Body]):
         if self._rest.goes_on():
             return False
         try:
+            self._make_room()
             work = [*self._due(), *self._next]
             self._next = []
             if work or not self._has_room():
@@ -194,12 +213,67 @@ class Stage(Generic[Body]):
         self._handling.shutdown()
         self._consumer.close()
 
-    def _has_room(self) -> bool:
+    def _has_room(self, times: int = 1) -> bool:
+        """Whether so many times as much as waits would still leave room."""
         unfinished = [lot for lot in self._lots if lot.waiting]
         return (
-            sum(lot.waiting for lot in unfinished) < self._in_flight
-            and sum(lot.size for lot in unfinished) < self._in_flight_bytes
+            sum(lot.waiting for lot in unfinished) * times < self._in_flight
+            and sum(lot.size for lot in unfinished) * times < self._in_flight_bytes
         )
+
+    def _make_room(self) -> None:
+        """Where this stage would stand still, parks the oldest of what is stuck until half of the room is free. Where
+        that is not enough, everything else that waits is tried at once and in parts, so that what can be done is done,
+        and the rest is stuck.
+
+        What cannot be parked goes on waiting.
+        """
+        if self._park is None or self._has_room() or self._park_rest.goes_on():
+            return
+        groups = [work for _, _, work in self._later if isinstance(work, _Group)]
+        ages = {id(lot): age for age, lot in enumerate(self._lots)}
+        stuck = sorted(
+            (item for group in groups if group.stuck for item in group.items), key=lambda item: ages[id(item[0])]
+        )
+        wait_s = self._policy.wait_s(max((group.failures for group in groups), default=1), self._rng)
+        parked: set[int] = set()
+        reason = ""
+        try:
+            # Of nothing it says as well whether it could park anything now.
+            for start in range(0, max(1, len(stuck)), self._batch):
+                some = stuck[start : start + self._batch]
+                for item in itertools.compress(some, self._park([body for _, _, body in some], wait_s)):
+                    parked.add(id(item))
+                    item[0].waiting -= 1
+                if self._has_room(2):
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is, they wait on as they did
+            reason = f"{type(error).__name__}: {error}"
+        for group in groups:
+            group.items = [item for item in group.items if id(item) not in parked]
+        self._later = [each for each in self._later if isinstance(each[2], _Corpse) or each[2].items]
+        heapq.heapify(self._later)
+        if parked:
+            self._log.info("messages.parked", messages=len(parked))
+        if self._has_room() or (not reason and self._hurry()):
+            self._park_rest.ended()
+        elif groups:
+            rest_s = self._park_rest.failed()
+            self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
+
+    def _hurry(self) -> bool:
+        """A few groups that are not known to be stuck are due now, and their next failure tells; False where there are
+        none. The smallest first: these are nearly found out.
+        """
+        unknown = [work for _, _, work in self._later if isinstance(work, _Group) and not work.stuck]
+        unknown = sorted(unknown, key=lambda group: len(group.items))[:_HURRIED]
+        for group in unknown:
+            group.failures = max(group.failures, self._policy.split_after - 1)
+        hurried = {id(group) for group in unknown}
+        now = self._clock()
+        self._later = [(now if id(work) in hurried else at, order, work) for at, order, work in self._later]
+        heapq.heapify(self._later)
+        return bool(unknown)
 
     def _patience(self) -> float:
         if not self._later:
@@ -235,7 +309,21 @@ class Stage(Generic[Body]):
             else:
                 group.items.append((lot, message, body))
         lot.waiting = len(group.items) + len(corpses)
+        self._leave_until_due(group)
         return [*corpses, group] if group.items else corpses
+
+    def _leave_until_due(self, group: _Group[Body]) -> None:
+        """What is not due yet leaves the group, and waits beside the stream."""
+        if self._due_ms is None:
+            return
+        now_ms = self._wall_ms()
+        waits: dict[float, _Group[Body]] = {}
+        for item in group.items:
+            wait_s = min(self._policy.longest_s, (self._due_ms(item[2]) - now_ms) / 1_000)
+            waits.setdefault(max(0.0, wait_s), _Group([])).items.append(item)
+        group.items = waits.pop(0.0, _Group([])).items
+        for wait_s, later in waits.items():
+            heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), later))
 
     def _attempt(self, group: _Group[Body]) -> None:
         handling = self._handling.submit(self._handle, [body for _, _, body in group.items])
@@ -247,7 +335,10 @@ class Stage(Generic[Body]):
             handling.result()
         except _NOT_NOW as error:
             group.failures += 1
-            if len(group.items) == 1 or group.failures < self._policy.split_after or not self._some_can_be_done(group):
+            alone = len(group.items) == 1
+            if alone or group.failures >= self._policy.split_after:
+                group.stuck = alone or not self._some_can_be_done(group)
+            if group.stuck or group.failures < self._policy.split_after:
                 self._try_later(group, error)
                 return
             for half in self._halves(group):
@@ -277,7 +368,7 @@ class Stage(Generic[Body]):
         set free the others; where nothing can be done they would only make the work slower when it can be again.
         """
         self._rng.shuffle(group.items)
-        for _ in range(min(_PROBES, len(group.items) - 1)):
+        for _ in range(min(_PROBES, len(group.items))):
             lot, _, body = group.items[0]
             try:
                 self._handle([body])
@@ -293,11 +384,11 @@ class Stage(Generic[Body]):
     def _failed(self, group: _Group[Body], error: Exception) -> None:
         group.failures += 1
         group.faults += 1
-        [(lot, message, _)] = group.items
+        [(lot, message, body)] = group.items
         if isinstance(error, _NEVER):
-            self._bury(_Corpse(lot, message, "refused", str(error)))
+            self._bury(_Corpse(lot, message, "refused", str(error), body))
         elif group.faults >= self._policy.attempts:
-            self._bury(_Corpse(lot, message, "failed", "".join(traceback.format_exception(error))))
+            self._bury(_Corpse(lot, message, "failed", "".join(traceback.format_exception(error)), body))
         else:
             self._try_later(group, error)
 
@@ -317,7 +408,9 @@ class Stage(Generic[Body]):
         message = corpse.message
         try:
             self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
-        except QueueUnavailableError as error:
+            if self._given_up is not None and corpse.body is not None:
+                self._given_up(corpse.body)
+        except _NOT_NOW as error:
             corpse.failures += 1
             self._try_later(corpse, error)
             return

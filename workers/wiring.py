@@ -16,12 +16,22 @@ from feedstore.serving.clusters import replica
 from feedstore.serving.config import FILE_NAME, Config, ConfigError
 from feedstore.widecolumn import UnavailableError, UnsafeTableError
 from feedstore.widecolumn.rocksdb import Access
-from workers.handlers import Expander, Writer
+from workers.handlers import Expander, Parking, Writer
 from workers.handlers.expander import MAX_BATCH
 from workers.housekeeping import Housekeeper, Sweeper
-from workers.messages import Delivery, Hold, Task, decode_action, decode_delivery
+from workers.messages import Delivery, Hold, Parked, Task, Tick, decode_action, decode_delivery, decode_parked
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
-from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, DeadLetters, Queue, QueueError, QueueUnavailableError
+from workers.queue.port import (
+    ACTIONS,
+    DELIVERIES,
+    RETRIES,
+    TOPICS,
+    DeadLetters,
+    Queue,
+    QueueError,
+    QueueUnavailableError,
+    Topic,
+)
 from workers.relay import Relay
 from workers.retry import RetryPolicy
 from workers.runtime import Loop, Worker
@@ -41,6 +51,16 @@ EXPANDER = "expander"
 def writer_group(cluster: str) -> str:
     """The consumer group that writes a cluster."""
     return f"writer-{cluster}"
+
+
+def retry_group(cluster: str) -> str:
+    """The consumer group that lands what was parked for a cluster."""
+    return f"retries-{cluster}"
+
+
+def cluster_groups(cluster: str) -> tuple[tuple[Topic, str], ...]:
+    """The topics of a cluster's writing, and its groups; messages may go from the first to the second."""
+    return ((DELIVERIES, writer_group(cluster)), (RETRIES, retry_group(cluster)))
 
 
 def wall_ms() -> int:
@@ -97,7 +117,8 @@ def create(config: Config) -> None:
         # From now on, what retention takes before a group has read it is noticed.
         queue.consumer(ACTIONS, EXPANDER).close()
         for cluster in config.clusters:
-            queue.consumer(DELIVERIES, writer_group(cluster.name)).close()
+            for topic, group in cluster_groups(cluster.name):
+                queue.consumer(topic, group).close()
 
 
 def is_embedded(config: Config) -> bool:
@@ -178,17 +199,17 @@ def refuse_unsafe(ports: Ports, clusters: Iterable[str]) -> None:
 
 
 def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None) -> Worker:
-    """A worker that runs everything in this process: relay, expander, housekeeping, and for each cluster a writer and
-    a sweeper. writers: only these clusters are written.
+    """A worker that runs everything in this process: relay, expander, housekeeping, and what writes each cluster.
+    writers: only these clusters are written.
     """
     names = list(ports.replicas if writers is None else writers)
-    each = [loop(ports, config, name) for name in names for loop in (writer, sweeper)]
+    each = [loop for name in names for loop in writing(ports, config, name)]
     return Worker([relay(ports, config), expander(ports, config), *each, housekeeper(ports, config)])
 
 
 def worker_around(ports: Ports, config: Config, writer_apart: Callable[[str], Loop]) -> Worker:
-    """A worker that runs everything but the writers and sweepers, which are elsewhere. writer_apart: starts those of
-    a cluster.
+    """A worker that runs everything but what writes the clusters, which is elsewhere. writer_apart: starts that of a
+    cluster.
     """
     apart = [writer_apart(name) for name in ports.replicas]
     return Worker([relay(ports, config), expander(ports, config), *apart, housekeeper(ports, config)])
@@ -218,9 +239,13 @@ def expander(ports: Ports, config: Config) -> Loop:
     return stage
 
 
+def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
+    """What writes a cluster, in one process: its writer, what lands its retries, its sweeper."""
+    return [loop(ports, config, cluster) for loop in (writer, retries, sweeper)]
+
+
 def writer(ports: Ports, config: Config, cluster: str) -> Loop:
-    replica = ports.replicas[cluster]
-    handler = _writer(ports, config.limits, replica)
+    handler = _writer(ports, config.limits, cluster)
     partitions = ports.queue.partitions(DELIVERIES)
     stage: Stage[Delivery | Hold] = Stage(
         writer_group(cluster),
@@ -235,8 +260,35 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
         clock=time.monotonic,
         wall_ms=wall_ms,
         lost=lost_message(cluster),
+        park=_parking(ports, config.limits, cluster).park,
     )
     return stage
+
+
+def retries(ports: Ports, config: Config, cluster: str) -> Loop:
+    parking = _parking(ports, config.limits, cluster)
+    stage: Stage[Parked] = Stage(
+        retry_group(cluster),
+        RETRIES,
+        ports.queue.consumer(RETRIES, retry_group(cluster)),
+        decode_parked,
+        ports.dead,
+        handle=parking.land,
+        tick=_no_tick,
+        policy=_policy(config),
+        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
+        clock=time.monotonic,
+        wall_ms=wall_ms,
+        lost=lost_message(cluster),
+        # What is for another cluster waits for nothing.
+        due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
+        given_up=parking.give_up,
+    )
+    return stage
+
+
+def _no_tick(tick: Tick, partition: int) -> None:
+    raise AssertionError(f"{RETRIES}/{partition} carries no ticks: {tick}")
 
 
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
@@ -248,8 +300,15 @@ def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:
     return Sweeper(replica, ports.follows, config.limits, time.monotonic, config.housekeeping_ms / 1_000)
 
 
-def _writer(ports: Ports, limits: Limits, replica: Replica) -> Writer:
-    return Writer(replica.name, replica.feeds, Progress(replica.progress), ports.follows, ports.queue, limits)
+def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:
+    replica = ports.replicas[cluster]
+    return Writer(cluster, replica.feeds, Progress(replica.progress), ports.follows, ports.queue, limits)
+
+
+def _parking(ports: Ports, limits: Limits, cluster: str) -> Parking:
+    writer = _writer(ports, limits, cluster)
+    progress = Progress(ports.replicas[cluster].progress)
+    return Parking(cluster, writer, progress, ports.follows, ports.queue, retry_group(cluster))
 
 
 def _policy(config: Config) -> RetryPolicy:
@@ -258,7 +317,7 @@ def _policy(config: Config) -> RetryPolicy:
 
 def lost_deliveries(ports: Ports, cluster: str) -> bool:
     """Whether messages are gone that this cluster's writer has not read (rule 8)."""
-    return ports.queue.lost(DELIVERIES, writer_group(cluster)) > 0
+    return any(ports.queue.lost(topic, group) for topic, group in cluster_groups(cluster))
 
 
 def lost_message(cluster: str) -> str:
@@ -271,7 +330,8 @@ def lags(ports: Ports) -> dict[str, int]:
         RELAY: ports.follows.backlog(),
         EXPANDER: ports.queue.lag(ACTIONS, EXPANDER),
     }
-    return found | {writer_group(name): ports.queue.lag(DELIVERIES, writer_group(name)) for name in ports.replicas}
+    groups = [each for name in ports.replicas for each in cluster_groups(name)]
+    return found | {group: ports.queue.lag(topic, group) for topic, group in groups}
 
 
 def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
@@ -293,7 +353,7 @@ def drained(ports: Ports, clusters: Iterable[str]) -> bool:
     """Whether no group has anything left to do, whatever waits for the relay. clusters: only these writers count."""
     if ports.queue.lag(ACTIONS, EXPANDER):
         return False
-    return not any(ports.queue.lag(DELIVERIES, writer_group(name)) for name in clusters)
+    return not any(ports.queue.lag(topic, group) for name in clusters for topic, group in cluster_groups(name))
 
 
 class UntilIdle:

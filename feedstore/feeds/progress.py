@@ -3,8 +3,9 @@
 Three kinds of rows, named by their first byte:
 - ticks: one cell for each partition of feed.deliveries and each partition of feed.actions that ticks come through;
   its timestamp is the settled time that has come through.
-- holds: what was put off. A hold (since, until) keeps the watermark at or below `since` until the ticks have passed
-  `until`.
+- put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. What is
+  parked (since, id) does so until it is lifted. Both stand in one row, parked ones behind the holds, ordered by
+  `since`: one becomes the other now and then, and a look at the row sees one of them at least.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
 """
 
@@ -21,8 +22,11 @@ _TICK = struct.Struct(">IIII")
 _HOLD = struct.Struct(">QQ")
 _PART = struct.Struct(">QII")
 _TICKS = _ROW(b"t", 0)
-_HOLDS = _ROW(b"h", 0)
+_PUT_OFF = _ROW(b"h", 0)
+_PARKED = 2**63
+"""What is parked has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
 _MAX_HOLDS_DROPPED = 10_000
+_READ_AT_ONCE = 1_000
 
 
 def progress_table(purge_window_ms: int) -> Table:
@@ -43,27 +47,36 @@ def settled_through(ticks: Sequence[Cell]) -> int | None:
     return min(times) if times and len(times) == len(wanted) else None
 
 
-def watermark(ticks: Sequence[Cell], holds: Sequence[Cell]) -> int | None:
-    """The store time such that everything committed before it has landed; None where nothing is known. Pure."""
+def watermark(ticks: Sequence[Cell], put_off: Sequence[bytes]) -> int | None:
+    """The store time such that everything committed before it has landed; None where nothing is known. Pure.
+
+    put_off: the columns of all holds, and at least the first of what is parked.
+    """
     settled = settled_through(ticks)
     if settled is None:
         return None
-    return min([settled, *(since for _, since in _standing(settled, holds))])
+    return min([settled, *(since for _, since in _standing(settled, put_off))])
 
 
-def _standing(settled: int, holds: Sequence[Cell]) -> set[tuple[int, int]]:
-    """The holds (until, since) that still keep the watermark back.
+def _standing(settled: int, put_off: Sequence[bytes]) -> set[tuple[int, int]]:
+    """What was put off (until, since) and still keeps the watermark back.
 
     A hold waits until everything before its `until` has landed. Where another hold says that something before that has
     not, because it was put off in its turn, the first one waits as long as the other.
     """
     standing: set[tuple[int, int]] = set()
     least = settled + 1
-    for until, since in sorted((_HOLD.unpack(cell.column) for cell in holds), reverse=True):
+    for until, since in sorted(map(_times, put_off), reverse=True):
         if until >= min(settled, least):
             standing.add((until, since))
             least = min(least, since)
     return standing
+
+
+def _times(column: bytes) -> tuple[int, int]:
+    """The (until, since) of a hold or of what is parked, which waits for no tick."""
+    until, since = _HOLD.unpack(column)
+    return until, since if until < _PARKED else until - _PARKED
 
 
 class Progress:
@@ -74,9 +87,9 @@ class Progress:
 
     def watermark(self) -> int | None:
         """The cluster's watermark; None where nothing is known of it yet. Raises UnavailableError."""
-        # The holds are read after the ticks: a hold is written before a tick that could pass it.
+        # What was put off is read after the ticks: it is written before a tick that could pass it.
         ticks = self._store.cells(_TICKS)
-        return watermark(ticks, self._store.cells(_HOLDS))
+        return watermark(ticks, self._put_off())
 
     def advance(self, settled_ms: int, *, partition: int, partitions: int, source: int, sources: int) -> None:
         """Notes that a settled time has come through one partition, and drops the holds that all ticks have passed."""
@@ -85,14 +98,34 @@ class Progress:
         settled = settled_through(self._store.cells(_TICKS))
         if settled is None:
             return
-        holds = self._store.cells(_HOLDS)
-        standing = _standing(settled, holds)
-        passed = [cell for cell in holds if _HOLD.unpack(cell.column) not in standing]
-        self._drop(_HOLDS, passed[:_MAX_HOLDS_DROPPED])
+        put_off = self._put_off()
+        standing = _standing(settled, put_off)
+        passed = [Cell(column, times[0]) for column in put_off if (times := _times(column)) not in standing]
+        self._drop(_PUT_OFF, passed[:_MAX_HOLDS_DROPPED])
 
     def hold(self, holds: Iterable[tuple[int, int]]) -> None:
         """Notes holds (since_ms, until_ms): durable before the message that causes them is committed."""
-        self._store.apply([Put([(_HOLDS, until)], [_HOLD.pack(until, since)]) for since, until in holds])
+        self._store.apply([Put([(_PUT_OFF, until)], [_HOLD.pack(until, since)]) for since, until in holds])
+
+    def park(self, parked: Iterable[tuple[int, int]]) -> None:
+        """Notes what is parked (since_ms, id): durable before the message counts as done. Each keeps the watermark at
+        or below `since_ms` until it is lifted.
+
+        What was lifted stays lifted, however often it is noted: it has landed, and a copy of it does no more.
+        """
+        self._store.apply([Put([(_PUT_OFF, since)], [_parked(since, number)]) for since, number in parked])
+
+    def lift(self, parked: Iterable[tuple[int, int]], now_ms: int) -> None:
+        """What was parked (since_ms, id) has landed, or is held in another way. now_ms: the store's time; how long it
+        is remembered counts from it.
+        """
+        lifted = list(parked)
+        at_ms = max([now_ms, *(since for since, _ in lifted)])
+        self._store.apply([DeleteColumns([(_PUT_OFF, at_ms)], [_parked(*each) for each in lifted])])
+
+    def refuse_unwritable(self) -> None:
+        """Raises UnavailableError where nothing can be put off now. Changes nothing."""
+        self._store.apply([DeleteColumns([(_PUT_OFF, 1)], [_HOLD.pack(0, 0)])])
 
     def part_landed(self, follower: int, ts: int, part: int, parts: int) -> bool:
         """Notes that one part of a follower's purge at `ts` has landed; True where that makes all of them.
@@ -110,8 +143,23 @@ class Progress:
             old = [Cell(cell, ts) for cell in cells if (ts := _PART.unpack(cell)[0]) < before_ms]
             self._drop(row, old)
 
+    def _put_off(self) -> list[bytes]:
+        """The columns of all holds, and at least the first of what is parked; of up to _READ_AT_ONCE holds in one look
+        at the row.
+        """
+        found: list[bytes] = []
+        while True:
+            page = self._store.read(_PUT_OFF, found[-1] if found else None, _READ_AT_ONCE)
+            found += page
+            if len(page) < _READ_AT_ONCE or _HOLD.unpack(page[-1])[0] >= _PARKED:
+                return found
+
     def _drop(self, row: bytes, cells: Sequence[Cell]) -> None:
         self._store.apply([DeleteColumns([(row, cell.timestamp)], [cell.column]) for cell in cells])
+
+
+def _parked(since: int, number: int) -> bytes:
+    return _HOLD.pack(_PARKED + since, number)
 
 
 class Watermark:

@@ -69,7 +69,7 @@ def test_status_counts_and_says_how_far_each_cluster_is(filled: Cli) -> None:
 
     assert status["counts"]["edges_active"] == 2
     assert status["counts"]["pins"] == 7
-    assert status["groups"] == {"relay": 0, "expander": 0, "writer-a": 0, "writer-b": 0}
+    assert status["groups"] == dict.fromkeys(["relay", "expander", "writer-a", "retries-a", "writer-b", "retries-b"], 0)
     assert status["idle"]
     assert status["worker"] is None
     assert status["dead_letters"] == 0

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from feedstore.feeds import Replica
-from workers.queue.port import ACTIONS, Topic
+from feedstore.widecolumn import Mutation, Put
+from workers.queue.port import Topic
 from workers.wiring import Ports
 
 FOLLOW_STEPS = {
@@ -37,7 +38,13 @@ STEPS = (
     "a.progress.apply",
     "b.progress.apply",
     "dead.bury",
+    "publish.retries.parked",
+    "a.progress.park",
+    "a.progress.lift",
+    "commit.retries-a",
 )
+PARKING = STEPS[-4:]
+"""What only happens where a region goes away."""
 BETWEEN = ("between.a.b", "between.b.a")
 """One replica has applied a batch, the other has not applied any since the worker started."""
 
@@ -102,15 +109,31 @@ class _TrippingQueue(_Tripping):
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
         if not values:
             return
-        step = f"publish.{'actions' if topic == ACTIONS else 'deliveries'}.{_kind(values[0])}"
+        step = f"publish.{topic.removeprefix('feed.')}.{_kind(values[0])}"
         self._trip.around(step, lambda: self._port.publish(topic, values, partition))
 
     def consumer(self, topic: Topic, group: str) -> Any:
         return _Tripping(self._port.consumer(topic, group), self._trip, {"commit": f"commit.{group}"})
 
 
+class _TrippingProgress(_Tripping):
+    """Tells apart what is noted of parked messages: only their columns begin so high."""
+
+    def __init__(self, store: Any, trip: Trip, cluster: str) -> None:
+        super().__init__(store, trip, {})
+        self._cluster = cluster
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        kind = "apply"
+        if any(column[0] & 0x80 for mutation in batch for column in mutation.columns):
+            kind = "park" if isinstance(batch[0], Put) else "lift"
+        self._trip.around(f"{self._cluster}.progress.{kind}", lambda: self._port.apply(batch))
+
+
 def _kind(value: bytes) -> str:
-    return next(kind for kind in ("task", "delivery", "hold", "tick") if f'"body":{{"type":"{kind}"'.encode() in value)
+    return next(
+        kind for kind in ("task", "delivery", "hold", "tick", "parked") if f'"body":{{"type":"{kind}"'.encode() in value
+    )
 
 
 def tripping(ports: Ports, trip: Trip) -> Ports:
@@ -124,7 +147,7 @@ def tripping(ports: Ports, trip: Trip) -> Ports:
             name: Replica(
                 name,
                 _Tripping(replica.feeds, trip, {"apply": f"{name}.feeds.apply"}),
-                _Tripping(replica.progress, trip, {"apply": f"{name}.progress.apply"}),
+                _TrippingProgress(replica.progress, trip, name),  # type: ignore[arg-type]
             )
             for name, replica in ports.replicas.items()
         },

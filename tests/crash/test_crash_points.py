@@ -19,7 +19,7 @@ import pytest
 
 from tests.crash import harness, victim
 from tests.crash.harness import Verdict
-from tests.crash.points import POINTS
+from tests.crash.points import PARKING, POINTS
 from tests.crash.victim import Spec
 from workers import wiring
 
@@ -32,6 +32,7 @@ ONCE = (
     "publish.deliveries.hold",
     "dead.bury",
     "between",
+    *PARKING,
 )
 """What happens rarely: the victim dies the first time. Everything else has worked once before."""
 LATE = ("follows.redate", "publish.deliveries.hold")
@@ -65,7 +66,8 @@ def drill(directory: Path, template: Path, point: str) -> Outcome:
         acks.write_text("".join(f"ack {number}\n" for number in range(16)))
     if point.startswith("dead."):
         harness.publish_malformed(home)
-    spec = Spec(str(home), str(acks), lines, point=point, nth=1 if point.startswith(ONCE) else 2)
+    nth = 1 if point.startswith(ONCE) else 2
+    spec = Spec(str(home), str(acks), lines, point=point, nth=nth, flapping=point.startswith(PARKING))
     died = harness.kill_at(point, directory / "spec.json", spec)
     passed = victim.reached(acks)
     at_death = harness.check(home, lines)

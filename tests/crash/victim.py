@@ -10,23 +10,30 @@ import os
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.serving import config as configuration
+from feedstore.widecolumn import Mutation, UnavailableError, WideColumnStore
 from tests.crash.points import Trip, tripping
 from workers import wiring
 from workers.home import worker_lock
+from workers.stage import Stage
+from workers.wiring import Ports
 
 DEADLINE_S = 60.0
+_IN_A_ROW = 6
 
 
 @dataclass(frozen=True)
 class Spec:
     """home, acks: paths. actions: in the order in which they are recorded, `together` at a time. point: where to die,
-    at its `nth` passage.
+    at its `nth` passage. flapping: some rows of each cluster are away time and again, and no writer has room for more
+    than one message that waits.
     """
 
     home: str
@@ -35,6 +42,7 @@ class Spec:
     together: int = 4
     point: str | None = None
     nth: int = 1
+    flapping: bool = False
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -80,7 +88,7 @@ def run(spec: Spec) -> None:
     trip = Trip(spec.point, spec.nth, lambda point: os.write(file, f"reached {point}\n".encode()))
     config = configuration.load(home, {})
     with worker_lock(home), contextlib.closing(wiring.open_ports(config, "owner")) as real:
-        ports = tripping(real, trip)
+        ports = tripping(flapping(real) if spec.flapping else real, trip)
         worker = wiring.worker(ports, config)
         errors: list[BaseException] = []
 
@@ -111,6 +119,35 @@ def run(spec: Spec) -> None:
             os.close(file)
         if errors:
             raise errors[0]
+
+
+class _Flapping:
+    """A table whose rows of the second half are away for _IN_A_ROW writes to them, then there for as many."""
+
+    def __init__(self, table: WideColumnStore) -> None:
+        self._table = table
+        self._writes = 0
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        if any(row[0] >= 128 for mutation in batch for row, _ in mutation.rows):
+            self._writes += 1
+            if self._writes // _IN_A_ROW % 2 == 0:
+                raise UnavailableError("a region is away")
+        self._table.apply(batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+def flapping(ports: Ports) -> Ports:
+    """The ports, with regions that come and go; every stage that this process makes from now on has hardly any room."""
+    assert Stage.__init__.__kwdefaults__["in_flight"] >= 1
+    Stage.__init__.__kwdefaults__["in_flight"] = 1
+    replicas = {
+        name: replace(replica, feeds=_Flapping(replica.feeds))  # type: ignore[arg-type]
+        for name, replica in ports.replicas.items()
+    }
+    return replace(ports, replicas=replicas)
 
 
 def _wait(until) -> None:  # noqa: ANN001

@@ -88,6 +88,73 @@ def test_rule_10_what_was_put_off_twice_is_held_until_the_second_time(progress: 
     assert progress.watermark() == 8_001
 
 
+def test_rule_10_what_is_parked_keeps_the_watermark_back_until_it_is_lifted(progress: Progress):
+    advance(progress, 1_000)
+    progress.park([(800, 7), (900, 8), (800, 9)])
+    for settled_ms in (2_000, 2**40):
+        advance(progress, settled_ms)
+        assert progress.watermark() == 800
+    progress.lift([(800, 7)], 1_000)
+    assert progress.watermark() == 800
+    progress.lift([(800, 9)], 1_000)
+    assert progress.watermark() == 900
+    progress.lift([(900, 8)], 1_000)
+    assert progress.watermark() == 2**40
+
+
+@pytest.mark.parametrize("now_ms", [1, 800, 5_000], ids=["clock behind", "same ms", "later"])
+def test_rule_10_what_was_lifted_stays_lifted_whatever_is_noted_later(progress: Progress, now_ms: int):
+    """A copy of it may be parked once more, and a note may come late: what has landed has landed."""
+    advance(progress, 1_000)
+    progress.lift([(800, 7)], now_ms)
+    progress.park([(800, 7)])
+    assert progress.watermark() == 1_000
+
+
+def test_rule_10_a_hold_waits_for_what_is_parked_before_its_end(progress: Progress):
+    """What a hold stands for may itself have been parked."""
+    progress.hold([(1_500, 3_000)])
+    progress.park([(3_000, 7)])
+    advance(progress, 9_000)
+    assert progress.watermark() == 1_500
+    progress.lift([(3_000, 7)], 9_000)
+    assert progress.watermark() == 9_000
+
+
+def test_rule_10_a_hold_that_ended_before_what_is_parked_waits_for_nothing(progress: Progress):
+    progress.hold([(1_500, 3_000)])
+    progress.park([(3_001, 7)])
+    advance(progress, 9_000)
+    assert progress.watermark() == 3_001
+
+
+def test_rule_10_the_first_that_is_parked_counts_behind_any_number_of_holds(progress: Progress):
+    progress.hold([(5_000 + number, 9_000 + number) for number in range(2_500)])
+    progress.park([(4_000 + number, 1) for number in range(2_500)])
+    advance(progress, 20_000)
+    assert progress.watermark() == 4_000
+    progress.lift([(4_000 + number, 1) for number in range(2_400)], 20_000)
+    assert progress.watermark() == 5_000  # its hold ended after what is still parked began
+    progress.lift([(4_000 + number, 1) for number in range(2_400, 2_500)], 20_000)
+    assert progress.watermark() == 20_000
+
+
+def test_what_was_parked_and_lifted_leaves_nothing_once_markers_are_old(progress: Progress, store: MemoryStore):
+    progress.refuse_unwritable()
+    progress.park([(800, 7)])
+    progress.lift([(800, 7)], 1_000)
+    store.sweep(1_000 + 1_000_001)
+    assert store._rows == {}
+
+
+def test_a_cluster_that_takes_nothing_says_so(progress: Progress, store: MemoryStore):
+    progress.refuse_unwritable()
+    assert list(store.scan()) == []
+    store.close()
+    with pytest.raises(UnavailableError):
+        progress.refuse_unwritable()
+
+
 def test_a_purge_is_finished_by_the_last_of_its_parts_whatever_their_order(progress: Progress):
     for number, order in enumerate(itertools.permutations(range(1, 4)), 1):
         landed = [progress.part_landed(5, 100 + number, part, 3) for part in order]

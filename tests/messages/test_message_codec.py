@@ -29,13 +29,16 @@ from workers.messages import (
     DeliveryMessage,
     Hold,
     MalformedError,
+    Parked,
     Purge,
     Task,
     Tick,
     decode_action,
     decode_delivery,
+    decode_parked,
     encode_action,
     encode_delivery,
+    encode_parked,
     schemas,
 )
 from workers.queue.port import MAX_MESSAGE_BYTES
@@ -78,6 +81,13 @@ DELIVERIES = st.builds(
     purge=st.none() | PURGES,
     cluster=CLUSTERS,
 )
+PARKED = st.builds(
+    Parked,
+    cluster=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10),
+    id=NUMBERS,
+    due_ms=NUMBERS,
+    delivery=DELIVERIES,
+)
 ACTION_MESSAGES: st.SearchStrategy[ActionMessage] = st.builds(Task, action=ACTIONS) | TICKS
 DELIVERY_MESSAGES: st.SearchStrategy[DeliveryMessage] = DELIVERIES | HOLDS | TICKS
 
@@ -102,6 +112,7 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "delivery": (encode_delivery(FULL), decode_delivery),
     "hold": (encode_delivery(Hold(1, 2)), decode_delivery),
     "delivery tick": (encode_delivery(Tick(1, 0, 1)), decode_delivery),
+    "parked": (encode_parked(Parked("a", 18, 19, FULL)), decode_parked),
 }
 
 
@@ -131,8 +142,21 @@ def test_delivery_messages_come_back(message: DeliveryMessage) -> None:
     assert decode_delivery(encode_delivery(message)) == message
 
 
+@given(PARKED)
+def test_parked_messages_come_back(message: Parked) -> None:
+    assert decode_parked(encode_parked(message)) == message
+
+
 ACTION_SCHEMA = Draft202012Validator(schemas()["feed.actions.schema.json"])
 DELIVERY_SCHEMA = Draft202012Validator(schemas()["feed.deliveries.schema.json"])
+
+
+RETRY_SCHEMA = Draft202012Validator(schemas()["feed.retries.schema.json"])
+
+
+@given(PARKED)
+def test_the_schema_takes_every_parked_message(message: Parked) -> None:
+    RETRY_SCHEMA.validate(json.loads(encode_parked(message)))
 
 
 @given(ACTION_MESSAGES)
@@ -149,6 +173,7 @@ def test_the_schema_takes_every_delivery_message(message: DeliveryMessage) -> No
 def test_the_schemas_refuse_what_is_no_message(document: object) -> None:
     assert not ACTION_SCHEMA.is_valid(document)
     assert not DELIVERY_SCHEMA.is_valid(document)
+    assert not RETRY_SCHEMA.is_valid(document)
 
 
 def test_a_message_is_an_object_of_a_version_and_a_body() -> None:
@@ -195,10 +220,16 @@ WRONG: dict[type, list[Any]] = {
     list: [None, 1, "x", True, {}, {"0": 1}],
     dict: [None, 1, "x", True, [], [1]],
 }
-OPTIONAL = {("body", "purge"), ("body", "cluster"), ("body", "action", "cluster")}
-"""Fields in which null says something."""
-UNBOUNDED = {("body", "source"), ("body", "sources"), ("body", "purge", "parts")}
+INSIDE = (("body",), ("body", "delivery"))
+"""Where the fields of a delivery stand."""
+OPTIONAL = {("body", "action", "cluster"), *((*place, name) for place in INSIDE for name in ("purge", "cluster"))}
+"""Fields in which null says something, but for the cluster that a message is parked for."""
+UNBOUNDED = {("body", "source"), ("body", "sources"), *((*place, "purge", "parts") for place in INSIDE)}
 """Numbers that are not stored: they are large enough as they are."""
+
+
+def is_parked_for(document: Any, path: tuple[Any, ...]) -> bool:
+    return path == ("body", "cluster") and document["body"]["type"] == "parked"
 
 
 def test_a_wrong_type_in_any_place_is_malformed(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
@@ -206,7 +237,9 @@ def test_a_wrong_type_in_any_place_is_malformed(sample: tuple[bytes, Callable[[b
     document = json.loads(value)
     for path in places(document):
         for wrong in WRONG[type(at(document, path))]:
-            if (wrong is None and path in OPTIONAL) or (wrong == 2**64 and path in UNBOUNDED):
+            if (wrong is None and path in OPTIONAL and not is_parked_for(document, path)) or (
+                wrong == 2**64 and path in UNBOUNDED
+            ):
                 continue
             reason = refused(decode, json.dumps(replaced(document, path, wrong)).encode())
             another_version = path == ("v",) and type(wrong) is int
@@ -230,9 +263,11 @@ def test_a_number_out_of_its_range_is_malformed(sample: tuple[bytes, Callable[[b
 def test_a_missing_field_is_malformed(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
     value, decode = sample
     document = json.loads(value)
-    with_default = {("body", name) for name in ("puts", "markers", "purge", "cluster")}
+    with_default = {(*place, name) for place in INSIDE for name in ("puts", "markers", "purge", "cluster")}
+    # What can be nothing else need not say what it is.
+    with_default |= {("body", "delivery", "type")} | ({("body", "type")} if decode is decode_parked else set())
     for path in places(document):
-        if path and isinstance(path[-1], str) and path not in with_default:
+        if path and isinstance(path[-1], str) and (path not in with_default or is_parked_for(document, path)):
             shorter = copy.deepcopy(document)
             del at(shorter, path[:-1])[path[-1]]
             assert refused(decode, json.dumps(shorter).encode()) == "malformed", path
@@ -271,6 +306,8 @@ def test_another_version_is_named_whatever_it_holds(version: int) -> None:
 def test_a_message_of_the_other_topic_is_malformed() -> None:
     assert refused(decode_action, encode_delivery(FULL)) == "malformed"
     assert refused(decode_action, encode_delivery(Hold(1, 2))) == "malformed"
+    assert refused(decode_parked, encode_delivery(FULL)) == "malformed"
+    assert refused(decode_delivery, SAMPLES["parked"][0]) == "malformed"
     assert refused(decode_delivery, SAMPLES["follow"][0]) == "malformed"
 
 
@@ -362,6 +399,7 @@ def test_a_delivery_that_cannot_be_is_malformed(field: str, wrong: object) -> No
 def test_random_bytes_are_refused(value: bytes) -> None:
     refused(decode_action, value)
     refused(decode_delivery, value)
+    refused(decode_parked, value)
 
 
 JSON = st.recursive(

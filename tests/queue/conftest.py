@@ -10,7 +10,7 @@ from queue_benches import Bench, embedded_bench, memory_bench
 from deploy.local import Stack
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.memory import MemoryDeadLetters
-from workers.queue.port import ACTIONS, DELIVERIES, DeadLetters
+from workers.queue.port import TOPICS, DeadLetters
 
 ADAPTERS = [
     pytest.param(memory_bench, id="memory"),
@@ -51,7 +51,7 @@ def letters(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DeadLett
         return
     path = tmp_path / "letters.db"
     if request.param == "embedded-in-queue":
-        EmbeddedQueue.create(path, {ACTIONS: 1, DELIVERIES: 1})
+        EmbeddedQueue.create(path, dict.fromkeys(TOPICS, 1))
     letters = open_dead_letters(path)
     yield letters
     letters.close()

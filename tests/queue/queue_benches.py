@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workers.queue.embedded import EmbeddedQueue
 from workers.queue.memory import MemoryQueue
-from workers.queue.port import ACTIONS, DELIVERIES, Consumer, Message, Queue, Topic
+from workers.queue.port import DELIVERIES, TOPICS, Consumer, Message, Queue, Topic
 
 START_MS = 1_700_000_000_000
 
@@ -54,15 +54,13 @@ class Bench:
 
 def memory_bench(partitions: int, directory: Path) -> Bench:
     clock = Clock()
-    return Bench(
-        MemoryQueue({ACTIONS: partitions, DELIVERIES: partitions}, clock), lambda queue: queue, clock, partitions
-    )
+    return Bench(MemoryQueue(dict.fromkeys(TOPICS, partitions), clock), lambda queue: queue, clock, partitions)
 
 
 def embedded_bench(partitions: int, directory: Path) -> Bench:
     clock = Clock()
     path = directory / "queue.db"
-    EmbeddedQueue.create(path, {ACTIONS: partitions, DELIVERIES: partitions})
+    EmbeddedQueue.create(path, dict.fromkeys(TOPICS, partitions))
 
     def reopen(queue: Queue) -> Queue:
         queue.close()

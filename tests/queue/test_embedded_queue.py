@@ -1,5 +1,6 @@
 """What the embedded queue promises beyond the port: one file, several processes, kill -9, and errors by name."""
 
+import contextlib
 import fcntl
 import signal
 import sqlite3
@@ -14,10 +15,10 @@ from queue_benches import START_MS, Clock, drain, values
 
 from workers.queue import embedded, sqlite_file
 from workers.queue.embedded import MAX_BATCH_BYTES, EmbeddedQueue, open_dead_letters
-from workers.queue.port import ACTIONS, DELIVERIES, QueueError, QueueUnavailableError
+from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, TOPICS, QueueError, QueueUnavailableError
 from workers.queue.sqlite_file import WriteLock
 
-PARTITIONS = {ACTIONS: 1, DELIVERIES: 2}
+PARTITIONS = {ACTIONS: 1, DELIVERIES: 2, RETRIES: 2}
 
 
 @pytest.fixture
@@ -55,12 +56,28 @@ def test_making_a_queue_twice_changes_nothing(queue: EmbeddedQueue, path: Path) 
     assert queue.lag(ACTIONS, "a") == 1
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["opened", "made again"])
+def test_a_queue_that_was_made_before_a_topic_was_there_gets_it(path: Path, queue: EmbeddedQueue, again: bool) -> None:
+    queue.publish(DELIVERIES, [b"x"], 1)
+    queue.close()
+    with contextlib.closing(sqlite3.connect(path)) as older, older:
+        older.execute("DELETE FROM partitions WHERE topic = ?", (RETRIES,))
+    if again:
+        EmbeddedQueue.create(path, PARTITIONS)
+    with contextlib.closing(EmbeddedQueue.open(path, Clock())) as opened:
+        assert [opened.partitions(topic) for topic in TOPICS] == [1, 2, 2]
+        opened.publish(RETRIES, [b"y"], 1)
+        assert (opened.lag(DELIVERIES, "a"), opened.lag(RETRIES, "a")) == (1, 1)
+
+
 def test_making_a_queue_with_other_partitions_is_refused(path: Path) -> None:
     with pytest.raises(QueueError, match="already"):
-        EmbeddedQueue.create(path, {ACTIONS: 1, DELIVERIES: 3})
+        EmbeddedQueue.create(path, PARTITIONS | {DELIVERIES: 3})
 
 
-@pytest.mark.parametrize("partitions", [{}, {ACTIONS: 1}, {ACTIONS: 0, DELIVERIES: 1}, {ACTIONS: 1, DELIVERIES: 9999}])
+@pytest.mark.parametrize(
+    "partitions", [{}, {ACTIONS: 1, DELIVERIES: 1}, PARTITIONS | {ACTIONS: 0}, PARTITIONS | {DELIVERIES: 9999}]
+)
 def test_wrong_numbers_of_partitions_are_a_mistake(tmp_path: Path, partitions: dict) -> None:
     with pytest.raises(ValueError, match="partitions"):
         EmbeddedQueue.create(tmp_path / "queue.db", partitions)

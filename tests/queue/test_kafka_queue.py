@@ -286,6 +286,8 @@ def test_topics_are_made_checked_and_mended(cluster: Cluster) -> None:
         ("feed.actions", "retention.ms"),
         ("feed.deliveries", "partitions"),
         ("feed.deliveries", "retention.ms"),
+        ("feed.retries", "partitions"),
+        ("feed.retries", "retention.ms"),
     ]
     left = topics.apply(cluster.address, longer)
     assert not [difference for difference in left if difference.topic in ours]

@@ -13,10 +13,10 @@ from kafka_bench import kafka_bench
 from queue_benches import Bench, embedded_bench, memory_bench
 
 from workers.queue import embedded, room
-from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES, Consumer, QueueError, Topic
+from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES, RETRIES, Consumer, QueueError, Topic
 
 GROUPS = st.sampled_from(["a", "b"])
-TOPICS = st.sampled_from([ACTIONS, DELIVERIES])
+TOPICS = st.sampled_from([ACTIONS, DELIVERIES, RETRIES])
 # Small batches and polls: seeks, cuts and expiry meet their edges within a few messages.
 BATCH_BYTES = 40
 POLL_BYTES = 55

@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
 from workers.messages import MalformedError, Tick
 from workers.queue.memory import MemoryDeadLetters, MemoryQueue
-from workers.queue.port import ACTIONS, DELIVERIES, Consumer, Message, PositionLostError, QueueUnavailableError
+from workers.queue.port import ACTIONS, TOPICS, Consumer, Message, PositionLostError, QueueUnavailableError
 from workers.retry import RetryPolicy
 from workers.stage import Stage, TooManyDeadLettersError
 
@@ -38,11 +39,11 @@ class Bench:
     commits: list[dict[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.queue = MemoryQueue({ACTIONS: 1, DELIVERIES: 1}, lambda: 1_000)
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), lambda: 1_000)
         self.dead = MemoryDeadLetters()
         self.stage: Stage[str] = self.restarted()
 
-    def restarted(self, **options: int) -> Stage[str]:
+    def restarted(self, **options: Any) -> Stage[str]:
         return Stage(
             "group",
             ACTIONS,
@@ -465,6 +466,52 @@ def test_a_stage_without_room_stays_in_its_group() -> None:
         bench.stage.step()
         bench.now_s += 0.05
     assert alive > 100
+
+
+def test_rule_12_the_oldest_is_parked_where_there_is_no_room_and_later_messages_get_done() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("dead region") if any(int(b) < 12 for b in bodies) else None)
+    parked: list[str] = []
+
+    def park(bodies: Sequence[str], wait_s: float) -> list[bool]:
+        assert 0 <= wait_s <= 30
+        parked.extend(bodies)
+        return [True] * len(bodies)
+
+    bench.stage.close()
+    bench.stage = bench.restarted(batch=2, in_flight=10, park=park)
+    bench.publish(*map(str, range(30)))
+
+    bench.run(100)
+
+    assert sorted(bench.done, key=int) == [str(n) for n in range(12, 30)]
+    assert sorted(parked, key=int) == [str(n) for n in range(len(parked))], "the oldest"
+    assert 5 <= len(parked) <= 7, "until half of the room is free"
+    assert bench.lag() == 30 - len(parked)
+
+
+@pytest.mark.parametrize("error", [None, UnavailableError("away"), ValueError("a bug")])
+def test_what_cannot_be_parked_waits_as_before_and_is_asked_ever_more_rarely(error: Exception | None) -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if bench.now_s < 300 else None)
+    asked = 0
+
+    def park(bodies: Sequence[str], wait_s: float) -> list[bool]:
+        nonlocal asked
+        asked += 1
+        if error is not None:
+            raise error
+        return [False] * len(bodies)
+
+    bench.stage.close()
+    bench.stage = bench.restarted(in_flight=10, park=park)
+    bench.publish(*map(str, range(30)))
+
+    bench.run(290)
+    assert 8 < asked < 60
+    assert bench.lag() == 30
+
+    bench.run()
+    assert sorted(bench.done, key=int) == list(map(str, range(30)))
+    assert bench.lag() == 0
 
 
 def test_a_queue_that_is_away_is_asked_ever_more_rarely() -> None:

@@ -1,11 +1,11 @@
-"""Searches seeds, or replays one: `python -m tests.simulation [--seed N] [--runs N] [--mutant NAME]`."""
+"""Searches seeds, or replays one: `python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking]`."""
 
 import argparse
 import sys
 import time
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.world import GENERAL, simulate
+from tests.simulation.world import GENERAL, PARKING, simulate
 
 
 def main() -> int:
@@ -14,10 +14,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed to search from")
     parser.add_argument("--runs", type=int, default=1_000, help="how many seeds to search")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="take this guard out")
+    parser.add_argument("--parking", action="store_true", help="writers park a good part of the deliveries")
     parser.add_argument("--all", action="store_true", help="do not stop at the first failure")
     args = parser.parse_args()
     mutant = MUTANTS[args.mutant] if args.mutant else None
-    profile = mutant.profile if mutant else GENERAL
+    profile = mutant.profile if mutant else PARKING if args.parking else GENERAL
     if args.seed is not None:
         outcome = simulate(args.seed, mutant, profile, traced=True)
         print(*outcome.history, sep="\n")

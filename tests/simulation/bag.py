@@ -1,11 +1,11 @@
 """A queue that misbehaves as much as its port allows: any order, any number of times."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from workers.messages import Hold, Tick, decode_action, decode_delivery
-from workers.queue.port import ACTIONS, DELIVERIES, Topic
+from workers.messages import Hold, Parked, Tick, decode_action, decode_delivery, decode_parked
+from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, Topic
 
 
 class Taken(NamedTuple):
@@ -84,23 +84,31 @@ class Group:
 
 
 class Bag:
-    """Both topics, as `workers.queue.port.Queue` for handlers and as groups for the world."""
+    """All topics, as `workers.queue.port.Queue` for handlers and as groups for the world."""
 
     def __init__(self, rng: Random, actions: int, deliveries: int, clusters: Sequence[str]) -> None:
         self._rng = rng
-        self._counts = {ACTIONS: actions, DELIVERIES: deliveries}
-        self._ends = {ACTIONS: [0] * actions, DELIVERIES: [0] * deliveries}
+        self._counts = {ACTIONS: actions, DELIVERIES: deliveries, RETRIES: deliveries}
+        self._ends = {topic: [0] * count for topic, count in self._counts.items()}
         self.latest_first = 0.0
         self.sticky = 0.0
         self.expander = Group(actions)
         self.writers = {cluster: Group(deliveries) for cluster in clusters}
+        self.retries = {cluster: Group(deliveries) for cluster in clusters}
+        self._groups: dict[Topic, tuple[Sequence[Group], Callable[[bytes], Any]]] = {
+            ACTIONS: ([self.expander], decode_action),
+            DELIVERIES: (list(self.writers.values()), decode_delivery),
+            RETRIES: (list(self.retries.values()), decode_parked),
+        }
+
+    def all(self) -> list[Group]:
+        return [group for groups, _ in self._groups.values() for group in groups]
 
     def partitions(self, topic: Topic) -> int:
         return self._counts[topic]
 
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
-        groups = [self.expander] if topic == ACTIONS else list(self.writers.values())
-        decode = decode_action if topic == ACTIONS else decode_delivery
+        groups, decode = self._groups[topic]
         ends = self._ends[topic]
         for value in values:
             body = decode(value)
@@ -111,9 +119,12 @@ class Bag:
                     group.stuck.add((chosen, ends[chosen]))
             ends[chosen] += 1
 
+    def lag(self, _topic: Topic, _group: str) -> int:
+        return 0  # there is always room for more
+
     def loosen(self) -> None:
         """One message that is stuck goes on."""
-        stuck = [group for group in (self.expander, *self.writers.values()) if group.stuck]
+        stuck = [group for group in self.all() if group.stuck]
         if stuck:
             group = stuck[int(self._rng.random() * len(stuck))]
             group.stuck.remove(self._rng.choice(sorted(group.stuck)))
@@ -123,7 +134,7 @@ class Bag:
         action that waits.
         """
         oldest_ms = now_ms
-        for group in (self.expander, *self.writers.values()):
+        for group in self.all():
             group.done = [each for each in group.done if now_ms - _action_ms(each.body) < age_ms]
             for messages in group.undone:
                 oldest_ms = min(oldest_ms, *(_action_ms(body) for body in messages.values()), oldest_ms)
@@ -133,5 +144,7 @@ class Bag:
 def _action_ms(body: Any) -> int:
     if isinstance(body, Hold | Tick):
         return 2**63
+    if isinstance(body, Parked):
+        body = body.delivery
     committed_ms: int = body.action.committed_ms
     return committed_ms

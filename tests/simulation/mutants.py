@@ -15,11 +15,11 @@ from feedstore.widecolumn import Cell, Mutation, Put, memory, resolution
 from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
-from tests.simulation.world import GENERAL, Profile, World
-from workers.handlers import Writer, fanout
+from tests.simulation.world import GENERAL, PARKING, Profile, World
+from workers.handlers import Parking, Writer, fanout, parking
 from workers.handlers.backfill import Backfill
 from workers.handlers.purge import Purging
-from workers.messages import Delivery, Tick
+from workers.messages import Delivery, Hold, Parked, Tick
 
 Patches = Sequence[tuple[object, str, Any]]
 
@@ -297,6 +297,38 @@ def _ticks_overtake(world: World) -> None:
         group.ticks = ticks  # type: ignore[method-assign]
 
 
+def _lifted_before_landing() -> Patches:
+    real = Parking.land
+
+    def land(each: Parking, parked: Sequence[Parked]) -> None:
+        for one in parked:
+            each.give_up(one)
+        real(each, parked)
+
+    return [(Parking, "land", land)]
+
+
+def _parked_without_a_copy(world: World) -> None:
+    for each in world.parking.values():
+        each._queue = _Lying(each._queue, publish=lambda _topic, _values: None)
+
+
+def _parked_without_a_note(world: World) -> None:
+    for each in world.parking.values():
+        each._progress = _Lying(each._progress, park=list)
+
+
+def _noted_before_the_copy() -> Patches:
+    real = Parking.park
+
+    def park(each: Parking, messages: Sequence[Delivery | Hold], wait_s: float) -> list[bool]:
+        copies = [each._copy(message, 1) for message in messages]
+        each._progress.park(parking._note(copy) for copy in copies if copy is not None)
+        return real(each, messages, wait_s)
+
+    return [(Parking, "park", park)]
+
+
 def replace_unchecked(limits: Any, **values: int) -> Any:
     fields = {name: getattr(limits, name) for name in limits.__dataclass_fields__}
     return SimpleNamespace(**(fields | {"window_ms": limits.window_ms} | values))
@@ -365,6 +397,28 @@ _FRESH = replace(GENERAL, delete=0, leap=0, unfollow=0.3, again=0, crash=0, walk
 _SAME_MS = replace(_STUCK, paces=(0.02,), leap=0, past=0, boards=(21,), owners=(11,), delete=0)
 _TICKING = replace(GENERAL, ticking=1, tick=0.5, delete=0, walk=0)
 _LATE_TICKS = replace(_LATE, followees=(), ticking=1, tick=1, delete=0, prelude=6, follow_all=1, unfollow=1, steps=300)
+_PARKED = replace(
+    PARKING,
+    followers=1,
+    owners=(11,),
+    boards=(21,),
+    shards=(1,),
+    ticking=1,
+    park=2,
+    rush=4,
+    crash=1,
+    slow=0.45,
+    paces=(0.4,),
+    prelude=1,
+    actions=3,
+    steps=700,
+    unfollow=0,
+    delete=0,
+    again=0,
+    walk=0,
+    leap=0,
+    sweep=0,
+)
 _REFILLS = replace(
     _STUCK, owners=(11,), walk=4, delete=4, save=5, unfollow=0.5, leap=0, past=0, prelude=4, slow=0.5, crash=0
 )
@@ -517,6 +571,34 @@ MUTANTS: dict[str, Taken] = {
             "the watermark does not wait for actions that were dated anew",
             tampered=_no_hold_for_the_redated,
             profile=_LATE_TICKS,
+        ),
+        Taken(
+            "lifted_before_landing",
+            10,
+            "the watermark no longer waits for what is parked when it is about to land",
+            _lifted_before_landing,
+            profile=_PARKED,
+        ),
+        Taken(
+            "parked_without_a_note",
+            10,
+            "the watermark does not wait for what is parked",
+            tampered=_parked_without_a_note,
+            profile=_PARKED,
+        ),
+        Taken(
+            "parked_without_a_copy",
+            11,
+            "what is parked stands nowhere",
+            tampered=_parked_without_a_copy,
+            profile=_PARKED,
+        ),
+        Taken(
+            "noted_before_the_copy",
+            10,
+            "a note may be left without a copy that lifts it",
+            _noted_before_the_copy,
+            profile=_PARKED,
         ),
     )
 }

@@ -23,7 +23,7 @@ from tests.simulation.model import Model
 from workers.handlers import Expander, Writer
 from workers.messages import Task, Tick, decode_action, decode_delivery
 from workers.queue.memory import MemoryQueue
-from workers.queue.port import ACTIONS, DELIVERIES, Consumer, Topic
+from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, Consumer, Topic
 from workers.relay import Relay
 
 CLUSTERS = ("a", "b")
@@ -49,7 +49,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.model = Model(CAP)
         self.pins: list[int] = []
         self.losers: set[int] = set()
-        self.queue = MemoryQueue({ACTIONS: 2, DELIVERIES: 2}, lambda: self.now_ms)
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: self.now_ms)
         self.stores: dict[str, tuple[WideColumnStore, WideColumnStore]] = {}
 
     # Where things are kept

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from feedstore.follows import sqlite
-from tests.simulation.world import GENERAL, simulate
+from tests.simulation.world import GENERAL, PARKING, simulate
 
 RUNS = int(os.environ.get("SIMULATION_RUNS", "4000"))
 _BLOCKS = 8
@@ -20,6 +20,13 @@ def test_rules_1_to_9_any_interleaving_ends_in_the_feeds_of_the_model(block: int
     for seed in range(block * RUNS // _BLOCKS, (block + 1) * RUNS // _BLOCKS):
         outcome = simulate(seed)
         assert outcome.failure is None, f"python -m tests.simulation --seed {seed}: {outcome.failure}"
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_rules_1_to_10_what_is_parked_changes_nothing(block: int):
+    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
+        outcome = simulate(seed, profile=PARKING)
+        assert outcome.failure is None, f"python -m tests.simulation --parking --seed {seed}: {outcome.failure}"
 
 
 def test_a_seed_replays():

@@ -10,9 +10,11 @@ which clocks differ and everything races, and in leaps (`LEAP_MS`) that let wind
 multiple of a leap that skew could decide.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -43,7 +45,7 @@ from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.model import Model
 from tests.simulation.scheduler import Port, QueuePort, Scheduler, StorePort
 from workers import housekeeping
-from workers.handlers import Expander, Writer, backfill, purge, writer
+from workers.handlers import Expander, Parking, Writer, backfill, purge, writer
 from workers.housekeeping import Sweeper
 from workers.messages import Tick
 from workers.relay import Relay
@@ -88,11 +90,14 @@ class Profile:
     sticky: tuple[float, ...] = (0, 0.1, 0.4)
     late_sweeps: float = 0.03
     ticking: float = 0.3
+    park: float = 0
     shards: tuple[int, ...] = (1, 1, 3)
     paces: tuple[float, ...] = (0.4, 0.4, 0.02)
 
 
 GENERAL = Profile()
+PARKING = replace(GENERAL, park=1, ticking=0.7, tick=0.4)
+"""Writers park every third delivery or so."""
 
 
 class Mutant(Protocol):
@@ -189,6 +194,12 @@ class World:
             name: Writer(name, port.feeds, Progress(port.progress), self.follows, self.queue, self.limits)
             for name, port in self.ports.items()
         }
+        self.parking = {
+            name: Parking(
+                name, self.writers[name], Progress(port.progress), self.follows, self.queue, f"retries-{name}"
+            )
+            for name, port in self.ports.items()
+        }
         self.relay = Relay(self.follows, self.queue, clock=lambda: 0.0)
         self.relay._ticked_s = 0.0  # ticks are a move of their own
         self.sweepers = {
@@ -198,6 +209,7 @@ class World:
         self._sweeps = profile.sweep if rng.random() < 0.85 else 0.0
         self._leaps = profile.leap if rng.random() < 0.6 else 0.0
         self._ticks = profile.tick if rng.random() < profile.ticking else 0.0
+        self._parks = profile.park
         self._pins = 0
         self._pace = rng.choice(profile.paces)
         self._weights = [
@@ -307,6 +319,10 @@ class World:
             (0.05, self._expire),
             (self._ticks, self._tick),
             (self._ticks * 4, self._pass_tick),
+            (self._parks, lambda: self._park("a")),
+            (self._parks, lambda: self._park("b")),
+            (self._parks, lambda: self._land("a")),
+            (self._parks, lambda: self._land("b")),
         ]
         total = 0.0
         upto = [(total := total + weight, move) for weight, move in moves]
@@ -370,12 +386,41 @@ class World:
             bodies = [each.body for each in taken]
             self._hand(f"write {cluster}", "writer", group, taken, lambda: self.writers[cluster].write(bodies))
 
-    def _hand(self, name: str, kind: str, group: Group, taken: Sequence[Taken], work: Callable[[], None]) -> None:
+    def _park(self, cluster: str) -> None:
+        """Deliveries that the cluster cannot take now; what cannot be parked comes again."""
+        group = self.bag.writers[cluster]
+        taken = group.take(self.rng, 4, self._again, self.bag.latest_first)
+        done: list[Taken] = []
+
+        def park() -> None:
+            parked = self.parking[cluster].park([each.body for each in taken], self.rng.random())
+            done.extend(itertools.compress(taken, parked))
+
+        if taken:
+            self._hand(f"park {cluster}", "writer", group, taken, park, done)
+
+    def _land(self, cluster: str) -> None:
+        group = self.bag.retries[cluster]
+        taken = group.take(self.rng, 4, self._again, self.bag.latest_first)
+        if taken:
+            bodies = [each.body for each in taken]
+            self._hand(f"land {cluster}", "writer", group, taken, lambda: self.parking[cluster].land(bodies))
+
+    def _hand(
+        self,
+        name: str,
+        kind: str,
+        group: Group,
+        taken: Sequence[Taken],
+        work: Callable[[], None],
+        finished: Sequence[Taken] | None = None,
+    ) -> None:
+        """finished: what of `taken` is done when the work is; all of it where that is not given."""
         group.hold(taken)
 
         def done() -> None:
             group.release(taken)
-            group.finish(taken)
+            group.finish(taken if finished is None else finished)
 
         if self.traced:
             name = f"{name} {[each.partition * 1000 + each.offset for each in taken]}"
@@ -516,6 +561,7 @@ class World:
             if bag.expander:
                 work.append(self._expand_or_tick)
             work += [self._writer_or_tick(cluster) for cluster in CLUSTERS if bag.writers[cluster]]
+            work += [partial(self._land, cluster) for cluster in CLUSTERS if bag.retries[cluster]]
             if not work:
                 return
             if self._sweeps and rng.random() < sweeps:
@@ -618,6 +664,8 @@ class World:
         latest_ms = max((action.committed_ms for action in self.recorded), default=0)
         moves: list[Callable[[], None]] = [self._relay, self._expand_or_tick]
         moves += [self._writer_or_tick(cluster) for cluster in CLUSTERS]
+        if self._parks:
+            moves += [partial(move, cluster) for cluster in CLUSTERS for move in (self._land, self._park)]
         self._again = 0.0
         for turn in range(_MOST_OPS):
             if rng.random() < 0.3:

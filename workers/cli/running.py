@@ -205,20 +205,22 @@ def write(session: Session, cluster: str) -> None:
 
     def loops(ports: Ports) -> list[Loop]:
         wiring.refuse_unsafe(ports, [cluster])
-        return [wiring.writer(ports, session.config, cluster), wiring.sweeper(ports, session.config, cluster)]
+        return wiring.writing(ports, session.config, cluster)
 
     _run_part(session, loops)
 
 
 def _run_part(session: Session, loops: Callable[[Ports], list[Loop]]) -> None:
-    """Works in this process until a signal comes. Raises WorkerFailedError."""
+    """Works in this process until a signal comes, or part of it ends by itself. Raises WorkerFailedError."""
     if wiring.is_embedded(session.config):
         raise ConfigError(
             f"{session.home}: its queue or a cluster is a file of this home, which one worker holds: feedctl work"
         )
     collector.relax()
     with stopping() as stop, session.ports("owner") as ports:
-        Worker(loops(ports)).run(stop.is_set)
+        worker = Worker(loops(ports))
+        every = worker.running()
+        worker.run(lambda: stop.is_set() or worker.running() != every)
 
 
 @click.command()

@@ -4,9 +4,10 @@ A publish call stores one batch for each partition that it touches, as Kafka doe
 than its bytes. Publishers and committers take turns, in one process and across processes; readers of any process run
 beside them. A kill -9 loses nothing that was acknowledged.
 
-Tasks are synced to the disk before a publish returns: what relays them then forgets them. Deliveries and positions
-are not, each by itself: when the machine dies, the file loses the latest of both together, because it has one log,
-and what is lost comes again from the tasks before it. Syncing them made up most of the time of an expander.
+Tasks are synced to the disk before a publish returns: what relays them then forgets them. So are parked deliveries,
+because a cluster knows of them. Deliveries and positions are not, each by itself: when the machine dies, the file loses
+the latest of both together, because it has one log, and what is lost comes again from the tasks before it. Syncing them
+made up most of the time of an expander.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ import msgspec
 
 from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
 from workers.queue.port import (
-    ACTIONS,
+    DELIVERIES,
     TOPICS,
     DeadLetter,
     GroupBusyError,
@@ -71,6 +72,10 @@ _QUEUE_TABLES = (
         PRIMARY KEY (consumer_group, partition_id)
     ) STRICT, WITHOUT ROWID""",
 )
+
+_NEW_PARTITION = """
+    INSERT INTO partitions (topic, partition, earliest_offset, next_offset) VALUES (?, ?, 0, 0)
+    ON CONFLICT DO NOTHING"""
 
 _LETTERS_TABLE = """CREATE TABLE IF NOT EXISTS dead_letters (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -163,7 +168,7 @@ class _Shared:
 
 
 class EmbeddedQueue:
-    """Both topics in one file. Made once by `create`, opened any number of times, by any number of processes.
+    """All topics in one file. Made once by `create`, opened any number of times, by any number of processes.
 
     One open queue has one live consumer of a group on a topic. Nothing keeps apart those of two processes: both read
     everything, which is wasteful and harmless.
@@ -189,14 +194,12 @@ class EmbeddedQueue:
         file = SqliteFile.make(path)
         try:
             with file.write(synced=True) as writer:
+                _add_new_topics(writer)
                 there = {topic: len(ids) for topic, ids in _stored_partitions(writer).items()}
                 if not there:
                     for statement in _QUEUE_TABLES:
                         writer.execute(statement)
-                    writer.executemany(
-                        "INSERT INTO partitions (topic, partition, earliest_offset, next_offset) VALUES (?, ?, 0, 0)",
-                        [(topic, partition) for topic in TOPICS for partition in range(partitions[topic])],
-                    )
+                    _add_partitions(writer, partitions)
                 elif there != dict(partitions):
                     raise QueueError(f"{path}: there is a queue of {there} partitions already, not {dict(partitions)}")
         finally:
@@ -213,6 +216,10 @@ class EmbeddedQueue:
         try:
             with file.read() as reader:
                 ids = _stored_partitions(reader)
+            if not all(ids.values()):
+                with file.write(synced=True) as writer:
+                    _add_new_topics(writer)
+                    ids = _stored_partitions(writer)
         except BaseException:
             file.close()
             raise
@@ -234,7 +241,7 @@ class EmbeddedQueue:
         refuse_oversized(topic, values)
         bodies = [(len(batch), _pack(batch)) for batch in _batches(values)]
         identity = ids[next(self._turns) % len(ids) if partition is None else partition]
-        with self._file.write(synced=topic == ACTIONS) as writer:
+        with self._file.write(synced=topic != DELIVERIES) as writer:
             now_ms = self._clock()
             (base,) = writer.execute("SELECT next_offset FROM partitions WHERE id = ?", (identity,)).fetchone()
             for count, body in bodies:
@@ -546,6 +553,20 @@ def _stored_partitions(connection: sqlite3.Connection) -> dict[Topic, list[int]]
     for topic, identity in connection.execute("SELECT topic, id FROM partitions ORDER BY partition"):
         ids[topic].append(identity)
     return ids
+
+
+def _add_partitions(connection: sqlite3.Connection, partitions: Mapping[Topic, int]) -> None:
+    rows = [(topic, partition) for topic, count in partitions.items() for partition in range(count)]
+    connection.executemany(_NEW_PARTITION, rows)
+
+
+def _add_new_topics(connection: sqlite3.Connection) -> None:
+    """A queue that was made before there were all of TOPICS gets the new ones, with as many partitions as deliveries
+    have.
+    """
+    ids = _stored_partitions(connection)
+    if new := [topic for topic, there in ids.items() if not there]:
+        _add_partitions(connection, dict.fromkeys(new, len(ids[DELIVERIES])))
 
 
 def _batches(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

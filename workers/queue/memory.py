@@ -54,7 +54,7 @@ class _State:
 
 
 class MemoryQueue:
-    """Both topics in memory; `clock` gives ms since 1970. A group has one live consumer on a topic."""
+    """All topics in memory; `clock` gives ms since 1970. A group has one live consumer on a topic."""
 
     def __init__(self, partitions: Mapping[Topic, int], clock: Callable[[], int]) -> None:
         check_partitions(partitions)

@@ -12,9 +12,11 @@ ACTIONS: Final = "feed.actions"
 """Tasks: recorded actions, for the expander."""
 DELIVERIES: Final = "feed.deliveries"
 """Deliveries: cells for the writers, one consumer group a cluster."""
+RETRIES: Final = "feed.retries"
+"""Deliveries that a writer has parked, each for one cluster: one consumer group a cluster."""
 
-Topic = Literal["feed.actions", "feed.deliveries"]
-TOPICS: tuple[Topic, ...] = (ACTIONS, DELIVERIES)
+Topic = Literal["feed.actions", "feed.deliveries", "feed.retries"]
+TOPICS: tuple[Topic, ...] = (ACTIONS, DELIVERIES, RETRIES)
 
 MAX_MESSAGE_BYTES = 1_000_000
 """The largest message that a queue takes (Kafka's default limit)."""
@@ -108,7 +110,7 @@ class Consumer(Protocol):
 
 
 class Queue(Protocol):
-    """Both topics. Thread-safe."""
+    """All topics. Thread-safe."""
 
     def partitions(self, topic: Topic) -> int:
         """How many partitions a topic has, numbered from 0."""
@@ -117,10 +119,10 @@ class Queue(Protocol):
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
         """Appends messages to a topic; durable when it returns. An empty sequence does nothing.
 
-        Durable means that no process that dies can take them along. Where the machine itself dies, `feed.actions`
-        keeps all of them; an adapter may lose the latest deliveries, but only together with the positions of the
-        tasks that they came from. Without a partition the queue chooses one for each call or message. Messages of one
-        call that share a partition keep their order.
+        Durable means that no process that dies can take them along. Where the machine itself dies, `feed.actions` and
+        `feed.retries` keep all of them; an adapter may lose the latest deliveries, but only together with the
+        positions of the tasks that they came from. Without a partition the queue chooses one for each call or message.
+        Messages of one call that share a partition keep their order.
 
         Raises:
             ValueError: the topic has no such partition; nothing was stored.

@@ -1,4 +1,4 @@
-"""Both topics on Kafka: an idempotent producer that waits for every acknowledgement, and the groups' positions."""
+"""The topics on Kafka: an idempotent producer that waits for every acknowledgement, and the groups' positions."""
 
 import contextlib
 import itertools
@@ -38,7 +38,7 @@ _LIVE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
 
 
 class KafkaQueue:
-    """Both topics. Several queues may be open on one cluster, in one process or in many.
+    """All topics. Several queues may be open on one cluster, in one process or in many.
 
     The number of partitions is read when it is opened: after partitions were added, every worker is started again.
     """
