@@ -356,8 +356,10 @@ class Stage(Generic[Body]):
                 lot.waiting -= 1
 
     def _look_ahead(self) -> None:
-        """Takes the next messages, where there is room for them."""
-        if self._next or not self._has_room():
+        """Takes the next messages, where there is room for twice as many: what would fill it is better parked or done
+        first.
+        """
+        if self._next or not self._has_room(2):
             return
         # What the queue has to say against it, it says again in the next round: then what is under way here is done.
         with suppress(QueueUnavailableError, PositionLostError):
