@@ -350,7 +350,7 @@ def test_rule_12_hardly_anything_is_parked_that_could_be_done() -> None:
 
     bench.run(lambda: set(map(in_region, bench.missing())) == {True})
 
-    assert away - bench.room <= bench.published() < 1.2 * away
+    assert away - bench.room <= bench.published() < 1.5 * away
 
 
 def test_short_faults_stay_in_memory() -> None:
