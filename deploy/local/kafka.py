@@ -57,7 +57,7 @@ class Kafka:
         return str(self.home.conf(self.name) / "server.properties")
 
     def _java(self, *main: str) -> Command:
-        return java.command(self.home, self.name, jars=jars.folder(_PROFILE), heap_mib=_HEAP_MIB, main=main)
+        return java.command(self.home, self.name, jars=[jars.folder(_PROFILE)], heap_mib=_HEAP_MIB, main=main)
 
     def _format(self, say: Say) -> None:
         say(f"{self.name}: formatting its data directory")

@@ -60,6 +60,14 @@ def is_ours(pid: int, mark: str) -> bool:
         return False
 
 
+def arguments(pid: int) -> list[str]:
+    """What a process was started with; nothing where it has ended."""
+    try:
+        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
 def find(pid_file: Path, mark: str) -> int | None:
     """The process of a server: the recorded one, or one that was started and not recorded before a crash."""
     with contextlib.suppress(OSError, ValueError):

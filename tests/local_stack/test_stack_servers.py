@@ -15,6 +15,8 @@ from deploy.local.servers import Server
 def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
     """Prepared as for a start, without Maven and without data."""
     monkeypatch.setattr(jars, "ensure", lambda profile, say: jars.folder(profile))
+    monkeypatch.setattr(jars, "ensure_trim", lambda say: jars.trim_folder())
+    monkeypatch.setattr(jars, "COPROCESSOR", sources(home.root.with_name("coprocessor")))
     made: list[Server] = [
         kafka.Kafka(home, {"client": 1, "controller": 2}),
         mariadb.MariaDb(home, {"client": 3}),
@@ -28,6 +30,14 @@ def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
     for server in made:
         server.prepare(lambda _: None)
     return {server.name: server for server in made}
+
+
+def sources(folder: Path) -> Path:
+    """Something that a jar could be built from."""
+    (folder / "src" / "main" / "java").mkdir(parents=True)
+    (folder / "pom.xml").write_text("<project/>")
+    (folder / "src" / "main" / "java" / "Trim.java").write_text("class Trim {}")
+    return folder
 
 
 def _site(home: Home, server: str) -> dict[str, str]:

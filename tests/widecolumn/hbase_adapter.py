@@ -33,7 +33,7 @@ def used(stack: Stack) -> Iterator[None]:
     stack.up("cluster-a")
     thrift2, thrift1 = (f"127.0.0.1:{stack.port(name)}" for name in ("thrift2-a", "thrift1-a"))
     url = f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}"
-    table = Table(NAME, PREFIX_BYTES + 1, 1, keep=None, purge_window_ms=FOR_EVER_MS)
+    table = Table(NAME, PREFIX_BYTES + 1, 1, trim=None, purge_window_ms=FOR_EVER_MS)
     cluster = HBaseCluster.open(url, [table], check=False)
     cluster.administration.create_namespace()
     cluster.administration.create(definition(table, {"MEMSTORE_FLUSHSIZE": str(16 << 20)}))

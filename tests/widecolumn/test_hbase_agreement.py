@@ -19,7 +19,7 @@ from widecolumn_adapters import ADAPTERS
 
 from feedstore.widecolumn import Mutation, Table
 
-TABLE = Table("agreement", 1, 2, keep=None, purge_window_ms=10)
+TABLE = Table("agreement", 1, 2, trim=None, purge_window_ms=10)
 
 
 class HBaseAgreement(RuleBasedStateMachine):

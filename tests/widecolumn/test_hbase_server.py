@@ -24,8 +24,8 @@ from feedstore.widecolumn.hbase.tables import Definition
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("hbase")]
 
-TABLE = Table("server", 9, 16, keep=None, purge_window_ms=432_000_000)
-WIDE = Table("following_feed", 9, 16, keep=1_250, purge_window_ms=432_000_000)
+TABLE = Table("server", 9, 16, trim=None, purge_window_ms=432_000_000)
+WIDE = Table("following_feed", 9, 16, trim=Trim(1_000, 250), purge_window_ms=432_000_000)
 ROW = b"r" * 9
 
 

@@ -258,7 +258,7 @@ def test_a_sweep_counts_live_distinct_columns_only(swept_store: WideColumnStore)
 
 
 def test_a_sweep_without_keep_trims_nothing(open_store: OpenStore):
-    store = open_store(Table("all", 2, 3, keep=None, purge_window_ms=0))
+    store = open_store(Table("all", 2, 3, trim=None, purge_window_ms=0))
     columns = [number.to_bytes(3, "big") for number in range(500)]
     store.apply([put(5, *columns)])
     assert store.sweep(NOW).trimmed == 0
@@ -308,7 +308,7 @@ def test_a_second_sweep_finds_nothing(store: WideColumnStore):
 
 def test_a_sweep_beside_writers_loses_nothing(open_store: OpenStore):
     """Writers refill under the very timestamps that the sweep drops; what they wrote last must stand."""
-    store = open_store(Table("feed", 2, 3, keep=4, purge_window_ms=10**9))
+    store = open_store(Table("feed", 2, 3, trim=Trim(3, 1), purge_window_ms=10**9))
     columns = [number.to_bytes(3, "big") for number in range(8)]
     writers_count, rounds = 2, 30
     start = threading.Barrier(writers_count + 1)

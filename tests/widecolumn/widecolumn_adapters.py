@@ -10,7 +10,7 @@ from feedstore.widecolumn import Table, WideColumnStore
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.rocksdb import RocksCluster
 
-TABLE = Table(name="feed", row_bytes=2, column_bytes=3, keep=3, purge_window_ms=1_000)
+TABLE = Table(name="feed", row_bytes=2, column_bytes=3, trim=Trim(2, 1), purge_window_ms=1_000)
 
 
 def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> WideColumnStore:
