@@ -11,6 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+_FLAGS = (
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.net.preferIPv4Stack=true",
+    # HBase's client looks into the JDK's own classes, which Java 17 forbids without these.
+    "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
+    *(
+        word
+        for package in ("java.nio", "java.lang", "sun.nio.ch")
+        for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")
+    ),
+    "--add-exports",
+    "java.base/jdk.internal.misc=ALL-UNNAMED",
+)
 _CLASS = "feedstore.admin.TableTool"
 _MARGIN_S = 60.0
 """How long the tool may take beyond what it was given: to start, and to end."""
@@ -46,7 +61,9 @@ class TableTool:
                     argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True
                 )
             except OSError as error:
-                raise TableToolError(f"{argv[0]}: {error.strerror}; a JDK 17 is needed, on the path or in JAVA_HOME") from error
+                raise TableToolError(
+                    f"{argv[0]}: {error.strerror}; a JDK 17 is needed, on the path or in JAVA_HOME"
+                ) from error
             with process:
                 assert process.stdout is not None
                 lines = _Lines(process.stdout)
@@ -79,3 +96,13 @@ class _Lines:
         while self._read:
             line(json.loads(self._read.pop(0)))
         return more
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def _last_line(said: IO[str]) -> str:
+    lines = [line.strip() for line in said if line.strip()]
+    return lines[-1] if lines else ""

@@ -82,7 +82,8 @@ def find(pid_file: Path, mark: str) -> int | None:
 
 
 def spawn(command: Command, log: Path, pid_file: Path) -> int:
-    """Starts a server in a session of its own, so that it outlives this process and its terminal.
+    """Starts a server in a session of its own, so that it outlives this process and its terminal. It keeps nothing open
+    that this process was given: whoever holds a lock while they call it would hold it as long as the server runs.
 
     Raises:
         StackError: there is no such program.
@@ -98,12 +99,23 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited()),
         ],
     )
     pid_file.write_text(f"{pid}\n", encoding="ascii")
     # Until the new program has replaced this one's image, its command line is not its own.
     _wait(lambda: is_ours(pid, command.mark) or _reap(pid), _EXEC_S)
     return pid
+
+
+def _inherited() -> list[int]:
+    """The descriptors, beside the standard ones, that a program started from here would get."""
+    found: list[int] = []
+    for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
+        with contextlib.suppress(OSError):  # that of the directory itself is gone
+            if descriptor > 2 and os.get_inheritable(descriptor):
+                found.append(descriptor)
+    return found
 
 
 class Held:

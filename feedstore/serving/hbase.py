@@ -51,7 +51,7 @@ class Gateways:
         return HBaseCluster.open(self._url, tables, check=access == "owner")
 
     def apply(self, tables: Sequence[Table]) -> Applied:
-        """Makes the tables that are missing, and brings those that are there up to date as far as `schema.apply` does."""
+        """Makes the tables that are missing, and the trim of those that are there what it must be (`schema.apply`)."""
         with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
             return schema.apply(cluster.administration, [schema.definition(table) for table in tables])
 

@@ -74,7 +74,7 @@ class HBaseStore:
         """Asks HBase whether a compaction is due, and does not wait for one.
 
         The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses: all files of a region where
-        the table's schedule says that it is time, which trims its rows; a few of them where there are many; mostly none.
+        the table's schedule says that it is time, which trims its rows; a few where there are many; mostly none.
         """
         self._check_open()
         self._thrift1.call(lambda to: to.compact(self._name), self._addresses.read_ms)
