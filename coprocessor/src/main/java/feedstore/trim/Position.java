@@ -11,14 +11,16 @@ import org.apache.hadoop.hbase.PrivateCellUtil;
  * only grow, so that a compaction allocates nothing for its cells.
  */
 final class Position {
+  private static final int NOWHERE = -1;
+
   private byte[] row = new byte[CellLayout.ROW_BYTES];
-  private int rowLength = -1;
+  private int rowLength = NOWHERE;
   private byte[] column = new byte[CellLayout.COLUMN_BYTES];
-  private int columnLength = -1;
+  private int columnLength = NOWHERE;
 
   /** Goes to a cell's row. Returns whether that is another one. */
   boolean enterRow(Cell cell) {
-    if (PrivateCellUtil.matchingRows(cell, row, 0, rowLength)) {
+    if (rowLength != NOWHERE && PrivateCellUtil.matchingRows(cell, row, 0, rowLength)) {
       return false;
     }
     rowLength = cell.getRowLength();
@@ -26,13 +28,13 @@ final class Position {
       row = new byte[rowLength];
     }
     CellUtil.copyRowTo(cell, row, 0);
-    columnLength = -1;
+    columnLength = NOWHERE;
     return true;
   }
 
   /** Goes to a cell's column, in the row that was entered. Returns whether that is another one. */
   boolean enterColumn(Cell cell) {
-    if (columnLength >= 0 && PrivateCellUtil.matchingQualifier(cell, column, 0, columnLength)) {
+    if (columnLength != NOWHERE && PrivateCellUtil.matchingQualifier(cell, column, 0, columnLength)) {
       return false;
     }
     columnLength = cell.getQualifierLength();
