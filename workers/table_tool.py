@@ -27,6 +27,7 @@ _FLAGS = (
     "java.base/jdk.internal.misc=ALL-UNNAMED",
 )
 _CLASS = "feedstore.admin.TableTool"
+_MARK = "error: "
 _MARGIN_S = 60.0
 """How long the tool may take beyond what it was given: to start, and to end."""
 _ASK_S = 0.1
@@ -77,7 +78,7 @@ class TableTool:
                     process.kill()
             if process.returncode != 0:
                 said.seek(0)
-                raise TableToolError(_last_line(said) or f"the tool ended with status {process.returncode}")
+                raise TableToolError(_error(said) or f"the tool ended with status {process.returncode}")
 
 
 class _Lines:
@@ -103,6 +104,7 @@ def _java() -> str:
     return str(Path(home, "bin", "java")) if home else "java"
 
 
-def _last_line(said: IO[str]) -> str:
+def _error(said: IO[str]) -> str:
+    """The line that says what was wrong: the JVM may have said something before it, and the usage may follow."""
     lines = [line.strip() for line in said if line.strip()]
-    return lines[-1] if lines else ""
+    return next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), lines[-1] if lines else "")

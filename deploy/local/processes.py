@@ -111,7 +111,7 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
 def _inherited() -> list[int]:
     """The descriptors, beside the standard ones, that a program started from here would get."""
     found: list[int] = []
-    for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
+    for descriptor in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
         with contextlib.suppress(OSError):  # that of the directory itself is gone
             if descriptor > 2 and os.get_inheritable(descriptor):
                 found.append(descriptor)

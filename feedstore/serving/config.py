@@ -73,7 +73,7 @@ class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
     url: str
-    zookeeper: Annotated[str, Meta(pattern=r"^[^\s:,]+:[0-9]{1,5}$")] | None = None
+    zookeeper: Annotated[str, Meta(pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*$")] | None = None
 
 
 class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,7 +109,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster's name and where it is. zookeeper: HOST:PORT, for what no gateway does; None where that is not said."""
+    """A cluster's name and where it is. zookeeper: HOST:PORT, or several, for what no gateway does."""
 
     name: str
     url: str

@@ -1,8 +1,8 @@
 """The real HBase for the tests of the port: one namespace for a run, a table for each trim and purge window that a test
 asks for, a row prefix for each test.
 
-A table takes seconds to make, so tests share them: each gets a prefix that goes before its row keys; HBase does not care
-how long they are. And HBase purges by its own clock, where the tests say what time it is: their times are translated.
+A table takes seconds to make, so tests share them: each gets a prefix that goes before its row keys; HBase does not
+care how long they are. And HBase purges by its own clock, where the tests say what time it is: times are translated.
 """
 
 import time
@@ -30,7 +30,7 @@ _TRANSLATED_MAX = 10 * NOW
 
 
 class Times:
-    """The times of a test as times of HBase: a ms of the test is `_UNIT_MS` long, and its `now` lies half of that ahead.
+    """The times of a test as times of HBase: a ms of the test is `_UNIT_MS` long, its `now` lies half of that ahead.
 
     So whatever is older than a purge window when a test sweeps is older for HBase, and what is not is not, as long as
     the test takes less than that half.

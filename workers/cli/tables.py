@@ -1,16 +1,19 @@
-"""table: flushes, compactions and moves of the tables in HBase, which no gateway offers."""
+"""table: what no gateway offers of the tables in HBase: flushes, compactions, moves, a look into them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from feedstore.feeds import FEEDS, PROGRESS
 from feedstore.serving.clusters import place
-from feedstore.serving.config import Cluster, ConfigError
+from feedstore.serving.config import FILE_NAME, ConfigError
 from workers.cli.output import Progress, emit_json
-from workers.cli.session import Session, json_option, pass_session
-from workers.table_tool import TableTool
+from workers.cli.session import ID, Session, json_option, pass_session
+from workers.table_tool import TableTool, TableToolError
+
+if TYPE_CHECKING:
+    from feedstore.serving.hbase import Gateways
 
 _NAME = click.Choice([FEEDS, PROGRESS])
 
@@ -31,18 +34,21 @@ def table() -> None:
     """
 
 
+_timeout = click.option(
+    "--timeout-s",
+    type=click.IntRange(1, 86_400),
+    default=600,
+    show_default=True,
+    help="How long the command may take in each cluster. What HBase has begun goes on.",
+)
+
+
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What every command takes, the table first."""
     for decorate in (
         pass_session,
         json_option,
-        click.option(
-            "--timeout-s",
-            type=click.IntRange(1, 86_400),
-            default=600,
-            show_default=True,
-            help="How long the command may take in each cluster. What HBase has begun goes on.",
-        ),
+        _timeout,
         click.option("--cluster", help="Only in this cluster.  [default: in all, one after the other]"),
         click.argument("name", metavar="TABLE", type=_NAME),
     ):
@@ -126,18 +132,34 @@ def store_files(session: Session, name: str, region: str | None, **options: Any)
 
 @table.command()
 @_options
-@click.argument("encoded")
-@click.argument("server", required=False)
-def move(session: Session, name: str, encoded: str, server: str | None, cluster: str | None, **options: Any) -> None:
-    """Moves the region ENCODED to SERVER, or to one that HBase chooses.
+@click.argument("user", type=ID)
+@click.option("--limit", type=click.IntRange(1), default=10_000, show_default=True, help="The most cells to show.")
+def cells(session: Session, name: str, user: int, *, limit: int, **options: Any) -> None:
+    """Shows what the row of a USER's feed holds in memory and in files, markers and masked versions as well.
 
     \b
     Examples:
-      feedctl table move following_feed 1588230740c1c5f1ab7d6d1a60b51c1f --cluster a
+      feedctl table cells following_feed 12 --cluster a
     """
-    if cluster is None:
-        raise click.UsageError("a region is one cluster's: give --cluster")
-    _run(session, ["move", encoded, *([server] if server else [])], name, cluster=cluster, **options)
+    _run(session, ["cells", str(user), "--limit", str(limit)], name, **options)
+
+
+@table.command()
+@click.argument("region", metavar="ENCODED")
+@click.argument("server", required=False)
+@click.option("--cluster", required=True, help="The cluster whose region it is.")
+@_timeout
+@json_option
+@pass_session
+def move(session: Session, region: str, server: str | None, *, cluster: str, timeout_s: int, as_json: bool) -> None:
+    """Moves the region ENCODED to SERVER (host,port,startcode), or to one that HBase chooses.
+
+    \b
+    Examples:
+      feedctl table move 1588230740c1c5f1ab7d6d1a60b51c1f --cluster a
+    """
+    words = ["move", region, *([server] if server else [])]
+    _run(session, words, None, cluster=cluster, timeout_s=timeout_s, as_json=as_json)
 
 
 def _of(region: str | None) -> list[str]:
@@ -149,9 +171,10 @@ def _waits(wait: bool) -> list[str]:
 
 
 def _run(
-    session: Session, words: Sequence[str], name: str, *, cluster: str | None, timeout_s: int, as_json: bool
+    session: Session, words: Sequence[str], name: str | None, *, cluster: str | None, timeout_s: int, as_json: bool
 ) -> None:
-    for each, tool, table_name in _tools(session, cluster, name):
+    """words: the command, and what follows its table. name: the table; None: the command takes none."""
+    for each, tool, gateways in _tools(session, cluster):
         progress = Progress(f"{each}: {words[0]}")
 
         def show(line: dict[str, Any], each: str = each, progress: Progress = progress) -> None:
@@ -159,46 +182,48 @@ def _run(
             if as_json:
                 emit_json({"cluster": each} | line)
             else:
-                click.echo("  ".join([each, *(f"{key} {value}" for key, value in line.items())]))
+                click.echo(f"{each}  {_shown(line)}")
 
         def waiting(progress: Progress = progress) -> None:
             if progress.due():
                 progress.show(f"{progress.elapsed_s():.0f} s of at most {timeout_s}")
 
-        # The command comes first and its table second; what else it takes follows.
-        tool.run([words[0], table_name, *words[1:]], timeout_s, show, waiting)
+        named = [] if name is None else [gateways.table(name)]
+        try:
+            tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
+        except TableToolError as error:
+            raise TableToolError(f"{each}: {error}") from error
         progress.clear()
 
 
-def _tools(session: Session, cluster: str | None, name: str) -> Iterator[tuple[str, TableTool, str]]:
-    """The clusters that are meant, each with its tool and the full name of the table. Looks at all before the first."""
+def _shown(line: dict[str, Any]) -> str:
+    """A line of the tool for people: a region's name repeats its keys, and what has no value says nothing."""
+    return "  ".join(f"{key} {value}" for key, value in line.items() if key != "name" and value not in (None, ""))
+
+
+def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool, Gateways]]":
+    """The clusters that are meant, each with its tool. Raises ConfigError before the first of them is asked."""
     config = session.config
     if cluster is not None:
         session.refuse_unknown(cluster)
-    found = [each for each in config.clusters if cluster in (None, each.name)]
-    in_hbase = [each for each in found if each.url.startswith("hbase:")]
-    if not in_hbase or (cluster and len(in_hbase) < len(found)):
-        raise ConfigError("no cluster that is meant is HBase: there are no tables to look after")
+    meant = [each for each in config.clusters if cluster in (None, each.name) and each.url.startswith("hbase:")]
+    if not meant:
+        raise ConfigError(f"{cluster or 'no cluster of this home'}: not HBase: there are no tables to look after")
     if not config.hbase_jars:
-        raise ConfigError(f"{config.home}: hbase.jars in feed.toml, or FEED_HBASE_JARS, must be the Java class path")
-    made = [
-        (each.name, TableTool(config.hbase_jars, _zookeeper(each)), _full(session, each, name)) for each in in_hbase
-    ]
-    yield from made
-
-
-def _zookeeper(cluster: Cluster) -> str:
-    if cluster.zookeeper is None:
-        raise ConfigError(f'cluster {cluster.name}: add zookeeper = "HOST:PORT" under its [[clusters]] in feed.toml')
-    return cluster.zookeeper
-
-
-def _full(session: Session, cluster: Cluster, name: str) -> str:
-    where = place(session.config, cluster.name)
+        raise ConfigError(
+            f"{config.home / FILE_NAME}: hbase.jars: expected the Java class path with HBase's jars and ours"
+            " (or FEED_HBASE_JARS)"
+        )
+    places = [place(config, each.name) for each in meant]
     from feedstore.serving.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra, and are there by now
 
-    assert isinstance(where, Gateways)
-    return where.table(name)
+    found: list[tuple[str, TableTool, Gateways]] = []
+    for each, where in zip(meant, places, strict=True):
+        assert isinstance(where, Gateways)
+        if each.zookeeper is None:
+            raise ConfigError(f'{config.home / FILE_NAME}: cluster {each.name}: expected zookeeper = "HOST:PORT"')
+        found.append((each.name, TableTool(config.hbase_jars, each.zookeeper), where))
+    return found
 
 
 COMMANDS = (table,)
