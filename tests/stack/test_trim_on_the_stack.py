@@ -5,6 +5,7 @@ around rows that were cut.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from tests.cli.command import Cli
 from tests.stack import homes
 from tests.stack.own_home import own_home
 from workers import wiring
+from workers.cli.running import run_until_landed
+from workers.cli.session import Session
 
 pytestmark = pytest.mark.stack
 
@@ -108,11 +111,10 @@ def test_without_the_refill_the_page_stays_short(real: Cli) -> None:
     """What shows that the trim did cut, and that nothing but the refill brings it back."""
     cut(real)
     real("unfollow", NOT_REFILLED, "--user", NEW)
-    config = homes.config_of(real)
-    with real.ports(access="owner") as ports:
-        ports = replace(ports, follows=NoRefill(ports.follows))  # type: ignore[arg-type]
-        landed = wiring.UntilIdle(ports, config, lambda: homes.CLUSTERS)
-        wiring.worker(ports, config).run(landed)
+    with real.ports(access="owner") as opened:
+        ports = replace(opened, follows=NoRefill(opened.follows))  # type: ignore[arg-type]
+        worker = wiring.worker(ports, homes.config_of(real))
+        run_until_landed(Session(real.home, "error"), ports, worker, Event())
     assert "missing" in real("verify", code=1).stdout
     assert real.feed(NOT_REFILLED) == []
 
