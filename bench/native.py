@@ -55,12 +55,12 @@ class Native:
         return float(self._ask("rewrite", table)["seconds"])
 
     def trimmed_load(self, table: str, cells: Path, keep: int) -> tuple[float, int]:
-        """As `load`, and deletes what rows hold beyond `keep` columns; returns cells a second, and how many it deleted."""
+        """As `load`, and deletes what rows hold beyond `keep` columns; returns cells a second and the deletions."""
         done = self._ask("trimmed-load", table, str(cells), str(keep))
         return float(done["cells"] / done["seconds"]), int(done["deleted"])
 
     def trim_job(self, table: str, keep: int) -> tuple[float, int]:
-        """Scans the table and deletes what rows hold beyond `keep` columns; returns seconds, and how many it deleted."""
+        """Scans the table and deletes what rows hold beyond `keep` columns; returns seconds and the deletions."""
         done = self._ask("trim-job", table, str(keep))
         return float(done["seconds"]), int(done["deleted"])
 
