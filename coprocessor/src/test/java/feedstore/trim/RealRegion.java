@@ -62,7 +62,14 @@ final class RealRegion implements AutoCloseable {
             .build();
     RegionInfo info = RegionInfoBuilder.newBuilder(table.getTableName()).build();
     wals = new WALFactory(conf, "test");
-    region = HRegion.createHRegion(info, new org.apache.hadoop.fs.Path(home.toUri()), conf, table, wals.getWAL(info), false);
+    region =
+        HRegion.createHRegion(
+            info,
+            new org.apache.hadoop.fs.Path(home.toUri()),
+            conf,
+            table,
+            wals.getWAL(info),
+            false);
     // As the constructor does where there is a server.
     region.setCoprocessorHost(new RegionCoprocessorHost(region, null, conf));
     region.initialize();
@@ -70,7 +77,10 @@ final class RealRegion implements AutoCloseable {
 
   /** The column of a pin: the larger the id, the newer and the earlier in its row. */
   static byte[] column(long pin) {
-    return ByteBuffer.allocate(CellLayout.COLUMN_BYTES).putLong(Long.MAX_VALUE - pin).putLong(pin).array();
+    return ByteBuffer.allocate(CellLayout.COLUMN_BYTES)
+        .putLong(Long.MAX_VALUE - pin)
+        .putLong(pin)
+        .array();
   }
 
   void put(long user, long fromPin, long toPin, long ts) throws IOException {
@@ -106,7 +116,8 @@ final class RealRegion implements AutoCloseable {
 
   private int compact(int priority) throws IOException {
     HStore store = region.getStore(FAMILY);
-    Optional<CompactionContext> selection = store.requestCompaction(priority, CompactionLifeCycleTracker.DUMMY, null);
+    Optional<CompactionContext> selection =
+        store.requestCompaction(priority, CompactionLifeCycleTracker.DUMMY, null);
     if (selection.isEmpty()) {
       return 0;
     }
@@ -127,9 +138,17 @@ final class RealRegion implements AutoCloseable {
   /** What the row holds, as "pin type@ts". */
   List<String> stored(long user) throws IOException {
     byte[] row = CellLayout.row(user);
-    try (RegionScanner scanner = region.getScanner(new Scan().withStartRow(row).withStopRow(row, true).setRaw(true).readAllVersions())) {
+    try (RegionScanner scanner =
+        region.getScanner(
+            new Scan().withStartRow(row).withStopRow(row, true).setRaw(true).readAllVersions())) {
       return drain(scanner).stream()
-          .map(cell -> CellLayout.pin(CellUtil.cloneQualifier(cell)) + " " + cell.getType() + "@" + cell.getTimestamp())
+          .map(
+              cell ->
+                  CellLayout.pin(CellUtil.cloneQualifier(cell))
+                      + " "
+                      + cell.getType()
+                      + "@"
+                      + cell.getTimestamp())
           .toList();
     }
   }
@@ -156,7 +175,9 @@ final class RealRegion implements AutoCloseable {
   }
 
   private static List<Long> pins(List<Cell> cells) {
-    return cells == null ? List.of() : cells.stream().map(cell -> CellLayout.pin(CellUtil.cloneQualifier(cell))).toList();
+    return cells == null
+        ? List.of()
+        : cells.stream().map(cell -> CellLayout.pin(CellUtil.cloneQualifier(cell))).toList();
   }
 
   @Override

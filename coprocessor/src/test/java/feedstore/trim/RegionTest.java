@@ -17,7 +17,10 @@ import org.apache.hadoop.hbase.regionserver.RegionScanner;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The trim in a region of HBase itself: HBase loads it by the table's attribute, chooses the files, and reads and writes them. */
+/**
+ * The trim in a region of HBase itself: HBase loads it by the table's attribute, chooses the files,
+ * and reads and writes them.
+ */
 class RegionTest {
   /** Recent, or HBase would purge the markers. */
   private static final long NOW = System.currentTimeMillis();
@@ -25,7 +28,8 @@ class RegionTest {
   private static final int CAP = 20;
   private static final int SLACK = 5;
   private static final int KEEP = CAP + SLACK;
-  private static final String ARGUMENTS = "version=" + TrimVersion.OWN + ",cap=" + CAP + ",slack=" + SLACK;
+  private static final String ARGUMENTS =
+      "version=" + TrimVersion.OWN + ",cap=" + CAP + ",slack=" + SLACK;
 
   @TempDir Path home;
 
@@ -75,7 +79,10 @@ class RegionTest {
     }
   }
 
-  /** The newest entries of two files are masked by markers in the third: trimmed without them, the feed would be lost. */
+  /**
+   * The newest entries of two files are masked by markers in the third: trimmed without them, the
+   * feed would be lost.
+   */
   @Test
   void aCompactionOfSomeFilesLeavesEverything() throws IOException {
     try (RealRegion region = new RealRegion(home, ARGUMENTS)) {
@@ -91,7 +98,8 @@ class RegionTest {
       assertEquals(pins(100, 1), region.feed(1));
       region.compactAll();
       assertEquals(pins(100, 101 - KEEP), region.feed(1));
-      assertEquals(100 + KEEP, region.stored(1).size(), "the markers, which are young, and the entries");
+      assertEquals(
+          100 + KEEP, region.stored(1).size(), "the markers, which are young, and the entries");
     }
   }
 
@@ -119,10 +127,13 @@ class RegionTest {
         region.put(1, 91, 100, NOW + 2);
         region.flush();
         region.compactAll();
-        assertTrue(region.stored(1).contains("200 Put@" + NOW), "HBase kept what the reader may see");
-        assertTrue(region.stored(1).contains("100 Put@" + NOW), "and versions that are not the newest");
+        assertTrue(
+            region.stored(1).contains("200 Put@" + NOW), "HBase kept what the reader may see");
+        assertTrue(
+            region.stored(1).contains("100 Put@" + NOW), "and versions that are not the newest");
         assertEquals(pins(100, 101 - KEEP), region.feed(1));
-        assertEquals(pins(200, 1), RealRegion.read(reader), "it reads the files that it began with");
+        assertEquals(
+            pins(200, 1), RealRegion.read(reader), "it reads the files that it began with");
       }
       region.compactAll();
       assertFalse(region.stored(1).contains("200 Put@" + NOW));
@@ -130,7 +141,10 @@ class RegionTest {
     }
   }
 
-  /** What docs/trim.md says under "Limits": this is HBase's doing, and has no consequence but together with a trim. */
+  /**
+   * What docs/trim.md says under "Limits": this is HBase's doing, and has no consequence but
+   * together with a trim.
+   */
   @Test
   void hbaseSkipsAMarkerBelowAnOlderVersion() throws IOException {
     try (RealRegion region = new RealRegion(home, ARGUMENTS)) {
@@ -143,8 +157,8 @@ class RegionTest {
   }
 
   /**
-   * Puts and markers in any order and number. Every pin has one time to be put at, because of the limit above. The markers are in files
-   * when all files are compacted.
+   * Puts and markers in any order and number. Every pin has one time to be put at, because of the
+   * limit above. The markers are in files when all files are compacted.
    */
   @Test
   void anyHistoryOfOneFeed() throws IOException {
@@ -185,13 +199,20 @@ class RegionTest {
   }
 
   private static List<Long> live(SortedMap<Long, Long> puts, SortedMap<Long, Long> markers) {
-    return puts.keySet().stream().filter(pin -> puts.get(pin) > markers.getOrDefault(pin, 0L)).toList();
+    return puts.keySet().stream()
+        .filter(pin -> puts.get(pin) > markers.getOrDefault(pin, 0L))
+        .toList();
   }
 
   @Test
   void badArgumentsFailTheOpening() {
-    IOException error = assertThrows(IOException.class, () -> new RealRegion(home, "version=" + TrimVersion.OWN + ",cap=0,slack=5").close());
-    assertTrue(error.toString().contains("argument cap is \"0\", expected a number from 1 to 100000"), error.toString());
+    IOException error =
+        assertThrows(
+            IOException.class,
+            () -> new RealRegion(home, "version=" + TrimVersion.OWN + ",cap=0,slack=5").close());
+    assertTrue(
+        error.toString().contains("argument cap is \"0\", expected a number from 1 to 100000"),
+        error.toString());
   }
 
   @Test
