@@ -16,7 +16,13 @@ import java.util.List;
  * @param cellsMax how many cells to print at most
  */
 record Arguments(
-    String zookeeper, Command command, List<String> operands, String region, boolean isWaiting, int timeoutS, int cellsMax) {
+    String zookeeper,
+    Command command,
+    List<String> operands,
+    String region,
+    boolean isWaiting,
+    int timeoutS,
+    int cellsMax) {
 
   private static final int TIMEOUT_S = 600;
   private static final int TIMEOUT_S_MAX = 86_400;
@@ -85,13 +91,15 @@ record Arguments(
     }
     for (String server : zookeeper.split(",", -1)) {
       if (!server.matches("[^:]+:[0-9]{1,5}")) {
-        throw new UsageException("--zookeeper takes HOST:PORT, or several with commas between, not " + zookeeper);
+        throw new UsageException(
+            "--zookeeper takes HOST:PORT, or several with commas between, not " + zookeeper);
       }
     }
     if (plain.size() < command.operandsMin || plain.size() > command.operandsMax) {
       throw new UsageException("wrong number of operands for " + command.word);
     }
-    return new Arguments(zookeeper, command, List.copyOf(plain), region, isWaiting, timeoutS, cellsMax);
+    return new Arguments(
+        zookeeper, command, List.copyOf(plain), region, isWaiting, timeoutS, cellsMax);
   }
 
   private static String value(String option, Iterator<String> rest) throws UsageException {

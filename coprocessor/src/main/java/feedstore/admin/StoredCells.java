@@ -12,14 +12,18 @@ import org.apache.hadoop.hbase.client.ResultScanner;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** What a feed's row really holds, in memory and in files: masked versions and markers as well. No gateway shows that. */
+/**
+ * What a feed's row really holds, in memory and in files: masked versions and markers as well. No
+ * gateway shows that.
+ */
 final class StoredCells {
   private static final int BATCH = 1_000;
 
   private StoredCells() {}
 
   /** Hands the cells on in HBase's order, up to a number of them. Returns how many there were. */
-  static int read(Connection connection, TableName name, long user, int most, Consumer<Cell> each) throws IOException {
+  static int read(Connection connection, TableName name, long user, int most, Consumer<Cell> each)
+      throws IOException {
     byte[] row = CellLayout.row(user);
     Scan scan =
         new Scan()
@@ -46,8 +50,13 @@ final class StoredCells {
     return count;
   }
 
-  /** The column of a cell, if it is an entry's; null for the empty one of a family's marker, or a foreign one. */
+  /**
+   * The column of a cell, if it is an entry's; null for the empty one of a family's marker, or a
+   * foreign one.
+   */
   static byte[] entryColumn(Cell cell) {
-    return cell.getQualifierLength() == CellLayout.COLUMN_BYTES ? CellUtil.cloneQualifier(cell) : null;
+    return cell.getQualifierLength() == CellLayout.COLUMN_BYTES
+        ? CellUtil.cloneQualifier(cell)
+        : null;
   }
 }

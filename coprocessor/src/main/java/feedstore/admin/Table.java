@@ -65,7 +65,11 @@ final class Table {
     List<Region> regions = new ArrayList<>();
     for (HRegionLocation location : locations) {
       RegionInfo info = location.getRegion();
-      regions.add(new Region(info, location.getServerName(), metrics.get(Bytes.toStringBinary(info.getRegionName()))));
+      regions.add(
+          new Region(
+              info,
+              location.getServerName(),
+              metrics.get(Bytes.toStringBinary(info.getRegionName()))));
     }
     return regions;
   }

@@ -24,27 +24,28 @@ import org.apache.hadoop.hbase.util.Bytes;
 import org.apache.hbase.thirdparty.com.google.gson.JsonObject;
 
 /**
- * The part of a table's administration that the Thrift gateways do not offer. One JSON object a line goes to stdout, errors to stderr.
- * Exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage.
+ * The part of a table's administration that the Thrift gateways do not offer. One JSON object a
+ * line goes to stdout, errors to stderr. Exit status: 0 done; 1 not done, and stderr says why; 2
+ * wrong usage.
  */
 public final class TableTool {
   private static final String USAGE =
       """
-      usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookeeper HOST:PORT COMMAND ...
+usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookeeper HOST:PORT COMMAND ...
 
-        flush TABLE                   write what is in memory to files; done when it returns
-        compact TABLE                 request a compaction of as many files as HBase sees fit, which may be none
-        major-compact TABLE           request a compaction of all files
-        regions TABLE                 where each region is, its files and its memory
-        store-files TABLE             the same, added up
-        cells TABLE USER              what the row of a user's feed really holds, markers and masked versions as well
-        move REGION [SERVER]          move a region (its encoded name) to a server (host,port,startcode), or to any other one
+  flush TABLE                   write what is in memory to files; done when it returns
+  compact TABLE                 request a compaction of as many files as HBase sees fit, which may be none
+  major-compact TABLE           request a compaction of all files
+  regions TABLE                 where each region is, its files and its memory
+  store-files TABLE             the same, added up
+  cells TABLE USER              what the row of a user's feed really holds, markers and masked versions as well
+  move REGION [SERVER]          move a region (its encoded name) to a server (host,port,startcode), or to any other one
 
-        --wait                        compact, major-compact: return when it is done
-        --region ENCODED              all but cells and move: only this region
-        --timeout-s N                 give up after this long (600)
-        --limit N                     cells: stop after so many (1000000)
-      """;
+  --wait                        compact, major-compact: return when it is done
+  --region ENCODED              all but cells and move: only this region
+  --timeout-s N                 give up after this long (600)
+  --limit N                     cells: stop after so many (1000000)
+""";
 
   private final Arguments arguments;
   private final PrintStream out;
@@ -91,7 +92,12 @@ public final class TableTool {
       task.get(arguments.timeoutS(), TimeUnit.SECONDS);
       return 0;
     } catch (TimeoutException e) {
-      err.println("error: " + arguments.command().word + " was not done after " + arguments.timeoutS() + " s");
+      err.println(
+          "error: "
+              + arguments.command().word
+              + " was not done after "
+              + arguments.timeoutS()
+              + " s");
     } catch (ExecutionException e) {
       err.println("error: " + firstLine(e.getCause()));
     } catch (InterruptedException e) {
@@ -103,7 +109,8 @@ public final class TableTool {
   private void connect() throws IOException, ToolException, InterruptedException {
     Configuration conf = HBaseConfiguration.create();
     conf.set("hbase.zookeeper.quorum", arguments.zookeeper());
-    // Somebody waits for the answer: a cluster that is not there should say so soon. The retries are this tool's own.
+    // Somebody waits for the answer: a cluster that is not there should say so soon. The retries
+    // are this tool's own.
     conf.set("zookeeper.recovery.retry", "3");
     conf.set("hbase.client.retries.number", "5");
     conf.set("hbase.client.operation.timeout", String.valueOf(arguments.timeoutS() * 1_000L));
@@ -114,7 +121,8 @@ public final class TableTool {
     }
   }
 
-  private void execute(Connection connection, Admin admin) throws IOException, ToolException, InterruptedException {
+  private void execute(Connection connection, Admin admin)
+      throws IOException, ToolException, InterruptedException {
     String operand = arguments.operands().get(0);
     if (arguments.command() == Arguments.Command.MOVE) {
       move(admin, operand);
@@ -140,9 +148,11 @@ public final class TableTool {
     table.regions().forEach(region -> print(json(region)));
   }
 
-  private void compact(Admin admin, Table table, boolean isMajor) throws IOException, ToolException, InterruptedException {
+  private void compact(Admin admin, Table table, boolean isMajor)
+      throws IOException, ToolException, InterruptedException {
     Compactions compactions = new Compactions(admin, table);
-    List<Region> regions = arguments.isWaiting() ? compactions.run(isMajor) : compactions.request(isMajor);
+    List<Region> regions =
+        arguments.isWaiting() ? compactions.run(isMajor) : compactions.request(isMajor);
     regions.forEach(region -> print(json(region)));
   }
 
@@ -174,7 +184,8 @@ public final class TableTool {
     print(line);
   }
 
-  private void cells(Connection connection, Admin admin, TableName name) throws IOException, ToolException {
+  private void cells(Connection connection, Admin admin, TableName name)
+      throws IOException, ToolException {
     if (!admin.tableExists(name)) {
       throw new ToolException("there is no table " + name);
     }
@@ -221,10 +232,12 @@ public final class TableTool {
     line.addProperty("is_open", region.metrics() != null);
     if (region.metrics() != null) {
       line.addProperty("store_files", region.metrics().getStoreFileCount());
-      line.addProperty("store_file_mb", region.metrics().getStoreFileSize().get(Size.Unit.MEGABYTE));
+      line.addProperty(
+          "store_file_mb", region.metrics().getStoreFileSize().get(Size.Unit.MEGABYTE));
       line.addProperty("memstore_mb", region.metrics().getMemStoreSize().get(Size.Unit.MEGABYTE));
       line.addProperty("compaction", region.metrics().getCompactionState().name());
-      line.addProperty("last_major_compaction_ms", region.metrics().getLastMajorCompactionTimestamp());
+      line.addProperty(
+          "last_major_compaction_ms", region.metrics().getLastMajorCompactionTimestamp());
     }
     return line;
   }

@@ -7,8 +7,9 @@ import org.apache.hadoop.hbase.PrivateCellUtil;
 /**
  * The row and the column that a scan is in, across its batches.
  *
- * <p>It holds copies: a cell's memory belongs to somebody else as soon as the compaction has shipped it. The buffers are used again and
- * only grow, so that a compaction allocates nothing for its cells.
+ * <p>It holds copies: a cell's memory belongs to somebody else as soon as the compaction has
+ * shipped it. The buffers are used again and only grow, so that a compaction allocates nothing for
+ * its cells.
  */
 final class Position {
   private static final int NOWHERE = -1;
@@ -34,7 +35,8 @@ final class Position {
 
   /** Goes to a cell's column, in the row that was entered. Returns whether that is another one. */
   boolean enterColumn(Cell cell) {
-    if (columnLength != NOWHERE && PrivateCellUtil.matchingQualifier(cell, column, 0, columnLength)) {
+    if (columnLength != NOWHERE
+        && PrivateCellUtil.matchingQualifier(cell, column, 0, columnLength)) {
       return false;
     }
     columnLength = cell.getQualifierLength();

@@ -3,7 +3,10 @@ package feedstore.trim;
 import org.apache.hadoop.hbase.metrics.Counter;
 import org.apache.hadoop.hbase.metrics.MetricRegistry;
 
-/** What the trims of a region server did since it started; in JMX below {@code Coprocessor.Region.CP_feedstore.trim.TrimObserver}. */
+/**
+ * What the trims of a region server did since it started; in JMX below {@code
+ * Coprocessor.Region.CP_feedstore.trim.TrimObserver}.
+ */
 final class TrimMetrics {
   private final Counter compactions;
   private final Counter compactionsUntrimmed;

@@ -17,12 +17,13 @@ import org.apache.hadoop.hbase.coprocessor.ObserverContext;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * Refuses, in the master, a table that names the trim with arguments that it cannot work with: before the table is made or changed, and
- * so before any region goes down with it.
+ * Refuses, in the master, a table that names the trim with arguments that it cannot work with:
+ * before the table is made or changed, and so before any region goes down with it.
  */
 public final class TrimTableGuard implements MasterCoprocessor, MasterObserver {
   private static final String TRIM = TrimObserver.class.getName();
-  private static final Pattern ATTRIBUTE = Pattern.compile("\\s*coprocessor\\$\\d+\\s*", Pattern.CASE_INSENSITIVE);
+  private static final Pattern ATTRIBUTE =
+      Pattern.compile("\\s*coprocessor\\$\\d+\\s*", Pattern.CASE_INSENSITIVE);
 
   @Override
   public Optional<MasterObserver> getMasterObserver() {
@@ -31,13 +32,19 @@ public final class TrimTableGuard implements MasterCoprocessor, MasterObserver {
 
   @Override
   public void preCreateTable(
-      ObserverContext<MasterCoprocessorEnvironment> context, TableDescriptor table, RegionInfo[] regions) throws IOException {
+      ObserverContext<MasterCoprocessorEnvironment> context,
+      TableDescriptor table,
+      RegionInfo[] regions)
+      throws IOException {
     check(table);
   }
 
   @Override
   public TableDescriptor preModifyTable(
-      ObserverContext<MasterCoprocessorEnvironment> context, TableName name, TableDescriptor current, TableDescriptor wanted)
+      ObserverContext<MasterCoprocessorEnvironment> context,
+      TableName name,
+      TableDescriptor current,
+      TableDescriptor wanted)
       throws IOException {
     check(wanted);
     return wanted;
@@ -48,10 +55,14 @@ public final class TrimTableGuard implements MasterCoprocessor, MasterObserver {
    */
   static void check(TableDescriptor table) throws DoNotRetryIOException {
     List<CoprocessorDescriptor> trims =
-        table.getCoprocessorDescriptors().stream().filter(coprocessor -> coprocessor.getClassName().equals(TRIM)).toList();
-    // HBase skips an attribute that it cannot take apart, without a word: such a table would never be trimmed.
+        table.getCoprocessorDescriptors().stream()
+            .filter(coprocessor -> coprocessor.getClassName().equals(TRIM))
+            .toList();
+    // HBase skips an attribute that it cannot take apart, without a word: such a table would never
+    // be trimmed.
     if (trims.size() < mentions(table)) {
-      throw refusal(table, "the attribute is not of the form |" + TRIM + "|priority|name=value,...");
+      throw refusal(
+          table, "the attribute is not of the form |" + TRIM + "|priority|name=value,...");
     }
     if (trims.isEmpty()) {
       return;
@@ -82,6 +93,7 @@ public final class TrimTableGuard implements MasterCoprocessor, MasterObserver {
   }
 
   private static DoNotRetryIOException refusal(TableDescriptor table, String reason) {
-    return new DoNotRetryIOException(TRIM + " of " + table.getTableName().getNameAsString() + ": " + reason);
+    return new DoNotRetryIOException(
+        TRIM + " of " + table.getTableName().getNameAsString() + ": " + reason);
   }
 }

@@ -6,7 +6,10 @@ import java.util.Properties;
 
 /** The version of this jar; the manifest says the same. */
 final class TrimVersion {
-  /** "unknown" if the jar was built wrong, which no table asks for: a failing initializer would abort the server. */
+  /**
+   * "unknown" if the jar was built wrong, which no table asks for: a failing initializer would
+   * abort the server.
+   */
   static final String OWN = read();
 
   private TrimVersion() {}

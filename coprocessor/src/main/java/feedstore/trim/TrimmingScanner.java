@@ -8,12 +8,14 @@ import org.apache.hadoop.hbase.regionserver.ScannerContext;
 import org.apache.hadoop.hbase.regionserver.Shipper;
 
 /**
- * Stands between a compaction and what it reads, and leaves out what {@link TrimPolicy} does not keep. One pass, nothing is read twice,
- * nothing is allocated for a cell.
+ * Stands between a compaction and what it reads, and leaves out what {@link TrimPolicy} does not
+ * keep. One pass, nothing is read twice, nothing is allocated for a cell.
  *
- * <p>A batch ends anywhere in a row (after ten cells, as HBase comes): the position and the policy live as long as the scanner.
+ * <p>A batch ends anywhere in a row (after ten cells, as HBase comes): the position and the policy
+ * live as long as the scanner.
  *
- * <p>A batch may come out empty. That is no end: only what upstream returned says whether there is more.
+ * <p>A batch may come out empty. That is no end: only what upstream returned says whether there is
+ * more.
  */
 final class TrimmingScanner implements InternalScanner, Shipper {
   private final InternalScanner upstream;
@@ -52,10 +54,12 @@ final class TrimmingScanner implements InternalScanner, Shipper {
   }
 
   /**
-   * HBase asks whether a compaction's scanner is a Shipper, and if it is not, holds every block that was read until the end.
+   * HBase asks whether a compaction's scanner is a Shipper, and if it is not, holds every block
+   * that was read until the end.
    *
-   * <p>It ships by the bytes that were written. The blocks under a long run of trimmed cells are therefore held until enough that is
-   * kept has followed. It cannot be shipped from here: the file writer still points at the cells that it was given last.
+   * <p>It ships by the bytes that were written. The blocks under a long run of trimmed cells are
+   * therefore held until enough that is kept has followed. It cannot be shipped from here: the file
+   * writer still points at the cells that it was given last.
    */
   @Override
   public void shipped() throws IOException {
@@ -73,8 +77,8 @@ final class TrimmingScanner implements InternalScanner, Shipper {
     if (position.enterRow(cell)) {
       rows++;
       policy.startRow();
-      position.enterColumn(cell);
-    } else if (position.enterColumn(cell)) {
+    }
+    if (position.enterColumn(cell)) {
       policy.startColumn();
     }
     long ts = cell.getTimestamp();
@@ -87,7 +91,8 @@ final class TrimmingScanner implements InternalScanner, Shipper {
       case DeleteColumn -> policy.columnMarker(ts);
       case Delete -> policy.versionMarker(ts);
     }
-    // Whatever reaches us, HBase would have kept: a marker that is dropped early lets a late put through.
+    // Whatever reaches us, HBase would have kept: a marker that is dropped early lets a late put
+    // through.
     markers++;
     return true;
   }

@@ -17,7 +17,17 @@ import org.junit.jupiter.params.provider.ValueSource;
 class ArgumentsTest {
   @Test
   void optionsStandAnywhere() throws UsageException {
-    Arguments arguments = Arguments.parse("major-compact", "--zookeeper", "a:1,b:2", "t", "--wait", "--region", "abc", "--timeout-s", "5");
+    Arguments arguments =
+        Arguments.parse(
+            "major-compact",
+            "--zookeeper",
+            "a:1,b:2",
+            "t",
+            "--wait",
+            "--region",
+            "abc",
+            "--timeout-s",
+            "5");
     assertEquals(Arguments.Command.MAJOR_COMPACT, arguments.command());
     assertEquals("a:1,b:2", arguments.zookeeper());
     assertEquals(List.of("t"), arguments.operands());

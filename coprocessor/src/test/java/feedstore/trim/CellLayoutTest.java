@@ -17,7 +17,10 @@ import org.junit.jupiter.api.Test;
 class CellLayoutTest {
   private static JsonArray vectors(String name) throws IOException {
     // Maven runs the tests in the module's directory.
-    JsonArray vectors = JsonParser.parseString(Files.readString(Path.of("../schemas/cell-layout.json"))).getAsJsonObject().getAsJsonArray(name);
+    JsonArray vectors =
+        JsonParser.parseString(Files.readString(Path.of("../schemas/cell-layout.json")))
+            .getAsJsonObject()
+            .getAsJsonArray(name);
     assertFalse(vectors.isEmpty());
     return vectors;
   }

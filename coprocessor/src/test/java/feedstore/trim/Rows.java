@@ -29,7 +29,10 @@ final class Rows {
     return cell(Bytes.toBytes(row), Bytes.toBytes(column), ts, type);
   }
 
-  /** A few rows whose keys and columns are of different lengths, with several versions and markers of every kind, in HBase's order. */
+  /**
+   * A few rows whose keys and columns are of different lengths, with several versions and markers
+   * of every kind, in HBase's order.
+   */
   static List<Cell> random(Random random) {
     Set<Cell> cells = new TreeSet<>(CellComparator.getInstance());
     int rows = 1 + random.nextInt(4);
@@ -39,10 +42,18 @@ final class Rows {
       int columns = random.nextInt(12);
       double markers = random.nextInt(3) * 0.3;
       for (int c = 0; c < columns; c++) {
-        byte[] column = Arrays.copyOf(new byte[] {(byte) random.nextInt(16)}, random.nextInt(8) == 0 ? 0 : 1 + random.nextInt(20));
+        byte[] column =
+            Arrays.copyOf(
+                new byte[] {(byte) random.nextInt(16)},
+                random.nextInt(8) == 0 ? 0 : 1 + random.nextInt(20));
         for (int v = random.nextInt(4); v >= 0; v--) {
           boolean isMarker = random.nextDouble() < markers;
-          cells.add(cell(row, column, random.nextInt(TIMES), isMarker ? anyOf(random) : KeyValue.Type.Put));
+          cells.add(
+              cell(
+                  row,
+                  column,
+                  random.nextInt(TIMES),
+                  isMarker ? anyOf(random) : KeyValue.Type.Put));
         }
       }
       if (random.nextDouble() < markers / 2) {
@@ -55,7 +66,10 @@ final class Rows {
     return new ArrayList<>(cells);
   }
 
-  /** What a trim may leave of these cells: decided with all of a row at hand, column by column, and not in one pass. */
+  /**
+   * What a trim may leave of these cells: decided with all of a row at hand, column by column, and
+   * not in one pass.
+   */
   static List<Cell> trimmed(List<Cell> cells, int keep) {
     Map<String, TreeMap<String, List<Cell>>> rows = new TreeMap<>();
     for (Cell cell : cells) {
@@ -66,7 +80,8 @@ final class Rows {
     List<Cell> left = new ArrayList<>();
     for (TreeMap<String, List<Cell>> row : rows.values()) {
       List<Cell> all = row.values().stream().flatMap(List::stream).toList();
-      List<String> live = row.keySet().stream().filter(column -> !visible(row.get(column), all).isEmpty()).toList();
+      List<String> live =
+          row.keySet().stream().filter(column -> !visible(row.get(column), all).isEmpty()).toList();
       // HBase orders columns by their bytes, hex does too.
       String last = live.size() < keep ? null : live.get(keep - 1);
       for (Map.Entry<String, List<Cell>> column : row.entrySet()) {
@@ -83,15 +98,20 @@ final class Rows {
 
   /** The puts of a column that no marker of its row masks. */
   static List<Cell> visible(List<Cell> column, List<Cell> row) {
-    return column.stream().filter(put -> put.getType() == Cell.Type.Put).filter(put -> row.stream().noneMatch(marker -> masks(marker, put))).toList();
+    return column.stream()
+        .filter(put -> put.getType() == Cell.Type.Put)
+        .filter(put -> row.stream().noneMatch(marker -> masks(marker, put)))
+        .toList();
   }
 
   private static boolean masks(Cell marker, Cell put) {
     return switch (marker.getType()) {
       case DeleteFamily -> put.getTimestamp() <= marker.getTimestamp();
       case DeleteFamilyVersion -> put.getTimestamp() == marker.getTimestamp();
-      case DeleteColumn -> CellUtil.matchingQualifier(marker, put) && put.getTimestamp() <= marker.getTimestamp();
-      case Delete -> CellUtil.matchingQualifier(marker, put) && put.getTimestamp() == marker.getTimestamp();
+      case DeleteColumn ->
+          CellUtil.matchingQualifier(marker, put) && put.getTimestamp() <= marker.getTimestamp();
+      case Delete ->
+          CellUtil.matchingQualifier(marker, put) && put.getTimestamp() == marker.getTimestamp();
       case Put -> false;
     };
   }

@@ -36,17 +36,33 @@ class TrimConfigTest {
   void nothingHasADefault(String name) {
     Map<String, String> arguments = arguments();
     arguments.remove(name);
-    String message = assertThrows(DoNotRetryIOException.class, () -> TrimConfig.parse(arguments::get)).getMessage();
+    String message =
+        assertThrows(DoNotRetryIOException.class, () -> TrimConfig.parse(arguments::get))
+            .getMessage();
     assertTrue(message.startsWith("argument " + name + " is missing, expected "), message);
   }
 
   @ParameterizedTest
-  @CsvSource({"cap,0", "cap,-1", "cap,100001", "cap,1e3", "cap,''", "cap,99999999999", "slack,-1", "slack,100001", "slack,1000;"})
+  @CsvSource({
+    "cap,0",
+    "cap,-1",
+    "cap,100001",
+    "cap,1e3",
+    "cap,''",
+    "cap,99999999999",
+    "slack,-1",
+    "slack,100001",
+    "slack,1000;"
+  })
   void whatIsOutOfRangeIsNamed(String name, String value) {
     Map<String, String> arguments = arguments();
     arguments.put(name, value);
-    String message = assertThrows(DoNotRetryIOException.class, () -> TrimConfig.parse(arguments::get)).getMessage();
-    assertTrue(message.startsWith("argument " + name + " is \"" + value + "\", expected a number from "), message);
+    String message =
+        assertThrows(DoNotRetryIOException.class, () -> TrimConfig.parse(arguments::get))
+            .getMessage();
+    assertTrue(
+        message.startsWith("argument " + name + " is \"" + value + "\", expected a number from "),
+        message);
   }
 
   @ParameterizedTest
@@ -55,7 +71,8 @@ class TrimConfigTest {
     Map<String, String> arguments = arguments();
     arguments.put("cap", cap);
     arguments.put("slack", slack);
-    assertEquals(Integer.parseInt(cap) + Integer.parseInt(slack), TrimConfig.parse(arguments::get).keep());
+    assertEquals(
+        Integer.parseInt(cap) + Integer.parseInt(slack), TrimConfig.parse(arguments::get).keep());
   }
 
   @Test
@@ -64,6 +81,8 @@ class TrimConfigTest {
     arguments.put("version", "0.0.9");
     TrimConfig config = TrimConfig.parse(arguments::get);
     assertFalse(config.fits());
-    assertEquals("the table asks for version 0.0.9 of the trim, this server has " + TrimVersion.OWN, config.misfit());
+    assertEquals(
+        "the table asks for version 0.0.9 of the trim, this server has " + TrimVersion.OWN,
+        config.misfit());
   }
 }

@@ -30,9 +30,11 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 class TrimObserverTest {
-  private static final RegionInfo REGION = RegionInfoBuilder.newBuilder(TableName.valueOf("following_feed")).build();
+  private static final RegionInfo REGION =
+      RegionInfoBuilder.newBuilder(TableName.valueOf("following_feed")).build();
 
-  private final MetricRegistry registry = new MetricRegistryImpl(new MetricRegistryInfo("trim", "", "trim", "", false));
+  private final MetricRegistry registry =
+      new MetricRegistryImpl(new MetricRegistryInfo("trim", "", "trim", "", false));
   private final InternalScanner scanner = new Upstream(List.of(), 1, new Random(1));
 
   private TrimObserver observer(String version, String cap) {
@@ -44,11 +46,18 @@ class TrimObserverTest {
     observer.start(
         Fakes.of(
             RegionCoprocessorEnvironment.class,
-            Map.of("getConfiguration", conf, "getRegionInfo", REGION, "getMetricRegistryForRegionServer", registry)));
+            Map.of(
+                "getConfiguration",
+                conf,
+                "getRegionInfo",
+                REGION,
+                "getMetricRegistryForRegionServer",
+                registry)));
     return observer;
   }
 
-  private InternalScanner compact(TrimObserver observer, String family, ScanType type, boolean isAllFiles) {
+  private InternalScanner compact(
+      TrimObserver observer, String family, ScanType type, boolean isAllFiles) {
     Store store = Fakes.of(Store.class, Map.of("getColumnFamilyName", family));
     CompactionRequest request = Fakes.of(CompactionRequest.class, Map.of("isAllFiles", isAllFiles));
     return observer.preCompact(null, store, scanner, type, null, request);
@@ -65,21 +74,30 @@ class TrimObserverTest {
 
   @Test
   void aCompactionOfSomeFilesIsNot() {
-    assertSame(scanner, compact(observer(TrimVersion.OWN, "1000"), "feed", ScanType.COMPACT_RETAIN_DELETES, false));
+    assertSame(
+        scanner,
+        compact(observer(TrimVersion.OWN, "1000"), "feed", ScanType.COMPACT_RETAIN_DELETES, false));
     assertEquals(0, registry.counter("compactions").getCount());
   }
 
   @Test
   void anotherFamilyIsNot() {
-    assertSame(scanner, compact(observer(TrimVersion.OWN, "1000"), "other", ScanType.COMPACT_DROP_DELETES, true));
+    assertSame(
+        scanner,
+        compact(observer(TrimVersion.OWN, "1000"), "other", ScanType.COMPACT_DROP_DELETES, true));
   }
 
   /** HBase calls what an observer declares: the defaults of these hand the scanner back. */
   @Test
   void flushesAndCompactionsInMemoryAreLeftToHBase() {
-    List<String> own = Arrays.stream(TrimObserver.class.getDeclaredMethods()).map(method -> method.getName()).toList();
+    List<String> own =
+        Arrays.stream(TrimObserver.class.getDeclaredMethods())
+            .map(method -> method.getName())
+            .toList();
     assertTrue(own.contains("preCompact"));
-    assertFalse(own.stream().anyMatch(name -> name.contains("Flush") || name.contains("MemStore")), own.toString());
+    assertFalse(
+        own.stream().anyMatch(name -> name.contains("Flush") || name.contains("MemStore")),
+        own.toString());
   }
 
   @Test
@@ -87,7 +105,9 @@ class TrimObserverTest {
     TrimObserver observer = observer(TrimVersion.OWN, "many");
     String message = assertThrows(IOException.class, () -> observer.preOpen(null)).getMessage();
     assertEquals(
-        "feedstore.trim.TrimObserver of following_feed: argument cap is \"many\", expected a number from 1 to 100000", message);
+        "feedstore.trim.TrimObserver of following_feed: argument cap is \"many\", expected a number"
+            + " from 1 to 100000",
+        message);
   }
 
   @Test

@@ -85,6 +85,7 @@ class TrimPolicyTest {
     assertFalse(column(1));
 
     policy.startRow();
+    policy.startColumn();
     policy.versionMarker(7);
     policy.keepsPut(7);
     policy.keepsPut(6); // which shows again, and counts

@@ -16,10 +16,12 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 class TrimTableGuardTest {
-  private static final String GOOD = "|feedstore.trim.TrimObserver|1073741823|version=" + TrimVersion.OWN + ",cap=1000,slack=250";
+  private static final String GOOD =
+      "|feedstore.trim.TrimObserver|1073741823|version=" + TrimVersion.OWN + ",cap=1000,slack=250";
 
   private static TableDescriptorBuilder table(String family) {
-    return TableDescriptorBuilder.newBuilder(TableName.valueOf("following_feed")).setColumnFamily(ColumnFamilyDescriptorBuilder.of(family));
+    return TableDescriptorBuilder.newBuilder(TableName.valueOf("following_feed"))
+        .setColumnFamily(ColumnFamilyDescriptorBuilder.of(family));
   }
 
   private static TableDescriptor table(String family, String attribute) {
@@ -29,10 +31,16 @@ class TrimTableGuardTest {
   private static void assertRefused(String reason, TableDescriptor table) {
     TrimTableGuard guard = new TrimTableGuard();
     String expected = "feedstore.trim.TrimObserver of following_feed: " + reason;
-    assertEquals(expected, assertThrows(DoNotRetryIOException.class, () -> guard.preCreateTable(null, table, null)).getMessage());
+    assertEquals(
+        expected,
+        assertThrows(DoNotRetryIOException.class, () -> guard.preCreateTable(null, table, null))
+            .getMessage());
     TableName name = table.getTableName();
     assertEquals(
-        expected, assertThrows(DoNotRetryIOException.class, () -> guard.preModifyTable(null, name, null, table)).getMessage());
+        expected,
+        assertThrows(
+                DoNotRetryIOException.class, () -> guard.preModifyTable(null, name, null, table))
+            .getMessage());
   }
 
   @Test
@@ -47,7 +55,8 @@ class TrimTableGuardTest {
   void tablesWithoutTheTrimAreNobodysBusiness() {
     TrimTableGuard guard = new TrimTableGuard();
     assertDoesNotThrow(() -> guard.preCreateTable(null, table("feed").build(), null));
-    assertDoesNotThrow(() -> guard.preCreateTable(null, table("feed", "|some.Other|1|cap=0"), null));
+    assertDoesNotThrow(
+        () -> guard.preCreateTable(null, table("feed", "|some.Other|1|cap=0"), null));
   }
 
   @ParameterizedTest
@@ -56,26 +65,34 @@ class TrimTableGuardTest {
       value = {
         "version=%s,cap=0,slack=250; argument cap is \"0\", expected a number from 1 to 100000",
         "version=%s,cap=1000; argument slack is missing, expected a number from 0 to 100000",
-        "version=%s,cap=1000,slak=250; argument slack is missing, expected a number from 0 to 100000",
-        "version=9.9.9,cap=1000,slack=250; the table asks for version 9.9.9 of the trim, this server has %s",
-        "cap=1000,slack=250; argument version is missing, expected the version of the jar, as in version=%s",
+        "version=%s,cap=1000,slak=250; argument slack is missing, expected a number from 0 to"
+            + " 100000",
+        "version=9.9.9,cap=1000,slack=250; the table asks for version 9.9.9 of the trim, this"
+            + " server has %s",
+        "cap=1000,slack=250; argument version is missing, expected the version of the jar, as in"
+            + " version=%s",
       })
   void badArguments(String arguments, String reason) {
     String own = TrimVersion.OWN;
-    assertRefused(reason.replace("%s", own), table("feed", "|feedstore.trim.TrimObserver|1|" + arguments.replace("%s", own)));
+    assertRefused(
+        reason.replace("%s", own),
+        table("feed", "|feedstore.trim.TrimObserver|1|" + arguments.replace("%s", own)));
   }
 
   @Test
   void anAttributeThatHBaseWouldSkip() {
-    String reason = "the attribute is not of the form |feedstore.trim.TrimObserver|priority|name=value,...";
+    String reason =
+        "the attribute is not of the form |feedstore.trim.TrimObserver|priority|name=value,...";
     assertRefused(reason, table("feed", "feedstore.trim.TrimObserver"));
-    assertRefused(reason, table("feed", "|feedstore.trim.TrimObserver|high|version=1,cap=1,slack=1"));
+    assertRefused(
+        reason, table("feed", "|feedstore.trim.TrimObserver|high|version=1,cap=1,slack=1"));
   }
 
   @Test
   void theTrimTwice() {
     assertRefused(
-        "named 2 times", table("feed").setValue("coprocessor$1", GOOD).setValue("coprocessor$2", GOOD).build());
+        "named 2 times",
+        table("feed").setValue("coprocessor$1", GOOD).setValue("coprocessor$2", GOOD).build());
   }
 
   @Test

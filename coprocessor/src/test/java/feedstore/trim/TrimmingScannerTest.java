@@ -24,7 +24,8 @@ import org.junit.jupiter.api.Test;
 class TrimmingScannerTest {
   private static final int ROUNDS = 20_000;
 
-  private final MetricRegistry registry = new MetricRegistryImpl(new MetricRegistryInfo("trim", "", "trim", "", false));
+  private final MetricRegistry registry =
+      new MetricRegistryImpl(new MetricRegistryInfo("trim", "", "trim", "", false));
 
   private TrimmingScanner scanner(InternalScanner upstream, int keep) {
     return new TrimmingScanner(upstream, new TrimPolicy(keep), new TrimMetrics(registry));
@@ -60,7 +61,9 @@ class TrimmingScannerTest {
 
   /** KeyValue's own equality leaves the type out. */
   private static List<String> described(List<Cell> cells) {
-    return cells.stream().map(cell -> KeyValue.keyToString(KeyValueUtil.copyToNewKeyValue(cell).getKey())).toList();
+    return cells.stream()
+        .map(cell -> KeyValue.keyToString(KeyValueUtil.copyToNewKeyValue(cell).getKey()))
+        .toList();
   }
 
   @Test
@@ -73,7 +76,17 @@ class TrimmingScannerTest {
       int keep = 1 + random.nextInt(8);
       int batch = 1 + random.nextInt(12);
       List<Cell> left = drain(scanner(new Upstream(cells, batch, random), keep), random);
-      String where = "-Dseed=" + seed + " round " + round + " keep " + keep + " batch " + batch + "\n" + described(cells);
+      String where =
+          "-Dseed="
+              + seed
+              + " round "
+              + round
+              + " keep "
+              + keep
+              + " batch "
+              + batch
+              + "\n"
+              + described(cells);
       assertEquals(described(Rows.trimmed(cells, keep)), described(left), where);
       trimmed += cells.size() - left.size();
     }
@@ -83,7 +96,11 @@ class TrimmingScannerTest {
   @Test
   void aMaskedCellPushesNoLiveOneOut() throws IOException {
     Cell[] cells = {
-      marker("r", "a", 9, Type.DeleteColumn), put("r", "a", 5), put("r", "b", 5), put("r", "c", 5), put("r", "d", 5),
+      marker("r", "a", 9, Type.DeleteColumn),
+      put("r", "a", 5),
+      put("r", "b", 5),
+      put("r", "c", 5),
+      put("r", "d", 5),
     };
     assertEquals(described(List.of(cells).subList(0, 4)), described(trim(2, cells)));
   }
@@ -112,7 +129,9 @@ class TrimmingScannerTest {
     }
     for (int batch = 1; batch <= 12; batch++) {
       Random random = new Random(batch);
-      assertEquals(described(cells.subList(0, 100)), described(drain(scanner(new Upstream(cells, batch, random), 100), random)));
+      assertEquals(
+          described(cells.subList(0, 100)),
+          described(drain(scanner(new Upstream(cells, batch, random), 100), random)));
     }
   }
 
@@ -125,7 +144,12 @@ class TrimmingScannerTest {
   @Test
   void aBatchThatIsTrimmedToNothingIsNoEnd() throws IOException {
     Cell[] cells = {
-      put("r", "a", 5), put("r", "b", 5), put("r", "c", 5), put("r", "d", 5), put("r", "e", 5), put("s", "a", 5),
+      put("r", "a", 5),
+      put("r", "b", 5),
+      put("r", "c", 5),
+      put("r", "d", 5),
+      put("r", "e", 5),
+      put("s", "a", 5),
     };
     assertEquals(described(List.of(cells[0], cells[5])), described(trim(1, cells)));
   }
@@ -166,7 +190,13 @@ class TrimmingScannerTest {
 
   @Test
   void everythingIsCounted() throws IOException {
-    trim(1, marker("r", "a", 9, Type.DeleteColumn), put("r", "a", 5), put("r", "b", 5), put("r", "c", 5), put("s", "a", 5));
+    trim(
+        1,
+        marker("r", "a", 9, Type.DeleteColumn),
+        put("r", "a", 5),
+        put("r", "b", 5),
+        put("r", "c", 5),
+        put("s", "a", 5));
     assertEquals(2, count("rows"));
     assertEquals(4, count("cellsKept"));
     assertEquals(1, count("cellsTrimmed"));

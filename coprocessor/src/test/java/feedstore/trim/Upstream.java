@@ -15,8 +15,9 @@ import org.apache.hadoop.hbase.regionserver.ScannerContext;
 import org.apache.hadoop.hbase.regionserver.Shipper;
 
 /**
- * A store's scanner as a compaction sees it: batches that end anywhere in a row, never hold two rows, and may be empty; cells on the
- * heap and beside it; and memory that is written over once it is shipped.
+ * A store's scanner as a compaction sees it: batches that end anywhere in a row, never hold two
+ * rows, and may be empty; cells on the heap and beside it; and memory that is written over once it
+ * is shipped.
  */
 final class Upstream implements InternalScanner, Shipper {
   private static final byte RUBBLE = 0x5a;
@@ -47,7 +48,8 @@ final class Upstream implements InternalScanner, Shipper {
   }
 
   private Cell lend(KeyValue cell) {
-    byte[] bytes = Arrays.copyOfRange(cell.getBuffer(), cell.getOffset(), cell.getOffset() + cell.getLength());
+    byte[] bytes =
+        Arrays.copyOfRange(cell.getBuffer(), cell.getOffset(), cell.getOffset() + cell.getLength());
     lent.add(bytes);
     if (random.nextBoolean()) {
       return new KeyValue(bytes);
