@@ -22,7 +22,7 @@ from tests.widecolumn.hbase_regions import Regions
 
 pytestmark = pytest.mark.stack
 
-CAP, SLACK = 5, 2
+CAP, SLACK = 4, 1
 USERS = [1, 2, 3]
 FOLLOWEES = range(4)
 STEPS = 80

@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -150,8 +151,8 @@ def test_a_table_from_before_gets_the_trim_and_what_it_does_not_set(
     wanted = definition(Table("grown", 9, 16, Trim(3, 1), 432_000_000))
     plain = {"hbase.hstore.time.to.purge.deletes": "432000000", "MAX_FILESIZE": "1073741824", "mine": "kept"}
     make(Definition("grown", {"feed": {**wanted.families["feed"], "COMPRESSION": "GZ"}}, plain, [b"\x80"]))
-    store = opened(Table("grown", 9, 16, None, 0)).table("grown")
-    store.apply([Put([(ROW, 5)], [column(1)])])
+    with closing(opened(Table("grown", 9, 16, None, 0))) as other:
+        other.table("grown").apply([Put([(ROW, 5)], [column(1)])])
     before = cluster.administration.definition("grown")
     assert before
 
@@ -165,20 +166,22 @@ def test_a_table_from_before_gets_the_trim_and_what_it_does_not_set(
     after = cluster.administration.definition("grown")
     assert after == replace(before, settings={**before.settings, **wanted.settings})
     assert named(differences(cluster.administration, [wanted])) == ["grown: COMPRESSION is GZ, expected NONE"]
-    assert store.cells(ROW) == [Cell(column(1), 5)]
+    with closing(opened(Table("grown", 9, 16, None, 0))) as other:
+        assert other.table("grown").cells(ROW) == [Cell(column(1), 5)]
     assert apply(cluster.administration, [wanted]) == Applied([], [])
 
 
 def test_another_cap_reaches_the_table_and_its_rows(cluster: HBaseCluster, make: Callable[[Definition], None]):
     table = Table("capped", 9, 16, Trim(3, 1), 432_000_000)
     make(definition(table))
-    store, regions = opened(table).table("capped"), Regions(hbase_adapter.made(), "capped")
+    regions = Regions(hbase_adapter.made(), "capped")
 
     def kept() -> int:
-        store.apply([Put([(ROW, 5)], [column(number) for number in range(40)])])
-        regions.flush()
-        regions.compact(major=True)
-        return len(store.cells(ROW))
+        with closing(opened(table)) as other:
+            other.table("capped").apply([Put([(ROW, 5)], [column(number) for number in range(40)])])
+            regions.flush()
+            regions.compact(major=True)
+            return len(other.table("capped").cells(ROW))
 
     assert kept() == 4
     applied = apply(cluster.administration, [definition(replace(table, trim=Trim(7, 3)))])

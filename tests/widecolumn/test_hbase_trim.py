@@ -150,12 +150,11 @@ def test_a_compaction_of_some_files_cuts_nothing(trimmed: Trimmed):
     trimmed.store.apply([Put([(each, trimmed.now) for each in filler], COLUMNS[:KEEP])])
     trimmed.mask(COLUMNS[:20], trimmed.now)
     trimmed.settle()
-    for start in range(4):
+    for start in range(4):  # HBase may compact some of these by itself meanwhile
         trimmed.put(COLUMNS[start::4], trimmed.now)
         trimmed.regions.flush()
-    before = trimmed.regions.files()
     trimmed.regions.compact(major=False)
-    assert 1 < trimmed.regions.files() < before
+    assert 1 < trimmed.regions.files() < 5
     assert trimmed.seen() == COLUMNS[20:]
     trimmed.settle()
     assert trimmed.seen() == COLUMNS[20 : 20 + KEEP]
