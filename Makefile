@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-stack schemas clean stack-ready stack-up stack-down test-stack
+.PHONY: help demo test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down test-stack
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -51,6 +51,14 @@ schemas: $(VENV)/run ## write schemas/ anew from the code
 bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
 
+TRIM := coprocessor/target/feedstore-trim.jar
+coprocessor: $(TRIM) ## build and test the trim that runs inside HBase (needs a JDK 17 and Maven)
+
+$(TRIM): coprocessor/pom.xml schemas/cell-layout.json $(shell find coprocessor/src -type f)
+	@deploy/local/install
+	@mvn --quiet --batch-mode --file coprocessor/pom.xml package
+	@touch $@
+
 STACK ?= .stack
 stack-ready: $(VENV)/servers ## install what the local stack needs: a JDK, Maven and MariaDB with apt, client libraries in .venv
 	@deploy/local/install
@@ -68,4 +76,4 @@ bench-stack: stack-ready $(VENV)/bench ## measure on the real servers (ACTIONS=f
 	@$(BIN)/python -m bench.stack $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) .feed build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .feed build coprocessor/target .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -94,7 +94,7 @@ def main() -> None:
     url = urlsplit(chosen.url)._replace(path="/" + NAMESPACE).geturl()
     cluster = HBaseCluster.open(url, [TABLE], check=False)
     store = cluster.table(TABLE.name)
-    if not apply(cluster.administration, [definition(TABLE, {"MEMSTORE_FLUSHSIZE": str(128 << 20)})]):
+    if not apply(cluster.administration, [definition(TABLE, {"MEMSTORE_FLUSHSIZE": str(128 << 20)})]).created:
         cluster.administration.empty(TABLE.name)
 
     kinds = {"fanout": fanout, "backfill": backfill, "purge": purge}

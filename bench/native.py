@@ -52,6 +52,20 @@ class Native:
         """Everything in memory and in files goes into one file a region; returns when that is done."""
         self._ask("compact", table)
 
+    def rewrite(self, table: str) -> float:
+        """Everything in files goes into one file a region; returns the seconds that took."""
+        return float(self._ask("rewrite", table)["seconds"])
+
+    def trimmed_load(self, table: str, cells: Path, keep: int) -> tuple[float, int]:
+        """As `load`, and deletes what rows hold beyond `keep` columns; returns cells a second and the deletions."""
+        done = self._ask("trimmed-load", table, str(cells), str(keep))
+        return float(done["cells"] / done["seconds"]), int(done["deleted"])
+
+    def trim_job(self, table: str, keep: int) -> tuple[float, int]:
+        """Scans the table and deletes what rows hold beyond `keep` columns; returns seconds and the deletions."""
+        done = self._ask("trim-job", table, str(keep))
+        return float(done["seconds"]), int(done["deleted"])
+
     def forget(self, table: str) -> None:
         """The next read of each block of the table goes to its file."""
         self._ask("forget", table)

@@ -19,7 +19,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """
     running = os.environ.get(RUNNING)
     if running:
-        yield Stack(Path(running), print)
+        stack = Stack(Path(running), print)
+        if outdated := stack.outdated():
+            pytest.fail(f"{', '.join(outdated)} of {running}: started with other jars or options: stop and start it")
+        yield stack
         return
     stack = Stack(tmp_path_factory.mktemp("stack"), print)
     yield stack

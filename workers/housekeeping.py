@@ -90,8 +90,8 @@ class Sweeper:
             _log.warning("sweep.unavailable", cluster=self._replica.name, error=str(error))
         return True
 
-    def sweep(self) -> Sweep:
-        """Sweeps now.
+    def sweep(self) -> Sweep | None:
+        """Sweeps now. None: the cluster does it by itself, and was asked to look whether it is time.
 
         Raises:
             UnavailableError, FollowStoreUnavailableError: do it again later.
@@ -101,7 +101,10 @@ class Sweeper:
         Progress(replica.progress).forget_parts(now_ms - self._limits.purge_window_ms)
         replica.progress.sweep(now_ms)
         swept = replica.feeds.sweep(now_ms)
-        _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
+        if swept is None:
+            _log.info("sweep.asked", cluster=replica.name)
+        else:
+            _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
         return swept
 
     def close(self) -> None:

@@ -10,6 +10,8 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hbase.Cell;
+import org.apache.hadoop.hbase.CellUtil;
 import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
@@ -23,7 +25,11 @@ import org.apache.hadoop.hbase.client.Durability;
 import org.apache.hadoop.hbase.client.Get;
 import org.apache.hadoop.hbase.client.Mutation;
 import org.apache.hadoop.hbase.client.Put;
+import org.apache.hadoop.hbase.client.Result;
+import org.apache.hadoop.hbase.client.ResultScanner;
+import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.filter.ColumnPaginationFilter;
 import org.apache.hadoop.hbase.filter.ColumnRangeFilter;
 import org.apache.hadoop.hbase.shaded.protobuf.ProtobufUtil;
 import org.apache.hadoop.hbase.thrift2.generated.TColumn;
@@ -45,6 +51,10 @@ import org.apache.thrift.transport.TSocket;
  * through TABLE FILE N LIMIT SEED PORT  the same through the Thrift2 gateway on that port
  * flush TABLE                memory goes to files
  * compact TABLE              flush, then all files of a region into one, and wait for that
+ * rewrite TABLE              all files of each region into one, what is in memory stays there: {"seconds"}
+ * trimmed-load TABLE FILE KEEP  as load, and after every 1,000 rows reads what they hold beyond KEEP columns and deletes
+ *                            it: {"cells", "seconds", "deleted"}
+ * trim-job TABLE KEEP        scans the table for what rows hold beyond KEEP columns and deletes it: {"seconds", "deleted"}
  * forget TABLE               empties the block cache of the table's blocks
  * </pre>
  */
@@ -91,6 +101,12 @@ public final class NativeFeeds {
       case "compact":
         compact(table);
         return "{}";
+      case "rewrite":
+        return rewrite(table);
+      case "trimmed-load":
+        return trimmedLoad(table, Path.of(words[2]), Integer.parseInt(words[3]));
+      case "trim-job":
+        return trimJob(table, Integer.parseInt(words[2]));
       case "forget":
         try (Admin admin = connection.getAdmin()) {
           admin.clearBlockCache(table);
@@ -126,6 +142,68 @@ public final class NativeFeeds {
       mutator.flush();
     }
     return String.format("{\"cells\": %d, \"seconds\": %.6f}", cells, (System.nanoTime() - began) / 1e9);
+  }
+
+  /** Trim on write, as cheap as it gets: many rows a request, and the server passes over what stays. */
+  private String trimmedLoad(TableName name, Path file, int keep) throws Exception {
+    ByteBuffer in = ByteBuffer.wrap(Files.readAllBytes(file));
+    long cells = 0;
+    long deleted = 0;
+    long began = System.nanoTime();
+    try (Table table = connection.getTable(name)) {
+      while (in.hasRemaining()) {
+        List<Put> puts = new ArrayList<>();
+        List<Get> gets = new ArrayList<>();
+        while (in.hasRemaining() && puts.size() < 1_000) {
+          if (in.get() != 'p') {
+            throw new IllegalArgumentException("only puts");
+          }
+          byte[] row = bytes(in, ROW_BYTES);
+          long timestamp = in.getLong();
+          int columns = in.getInt();
+          cells += columns;
+          puts.add(put(in, row, timestamp, columns));
+          gets.add(new Get(row).addFamily(FAMILY).setFilter(new ColumnPaginationFilter(Integer.MAX_VALUE, keep)));
+        }
+        table.put(puts);
+        List<Delete> deletes = new ArrayList<>();
+        for (Result excess : table.get(gets)) {
+          deleted += excess.size();
+          if (!excess.isEmpty()) {
+            deletes.add(markers(excess));
+          }
+        }
+        table.delete(deletes);
+      }
+    }
+    return String.format(
+        "{\"cells\": %d, \"seconds\": %.6f, \"deleted\": %d}", cells, (System.nanoTime() - began) / 1e9, deleted);
+  }
+
+  /** The job that runs now and then beside everything else. Only what goes travels here. */
+  private String trimJob(TableName name, int keep) throws Exception {
+    Scan scan = new Scan().addFamily(FAMILY).setFilter(new ColumnPaginationFilter(Integer.MAX_VALUE, keep));
+    BufferedMutatorParams params = new BufferedMutatorParams(name).writeBufferSize(BUFFER_BYTES);
+    long deleted = 0;
+    long began = System.nanoTime();
+    try (Table table = connection.getTable(name);
+        ResultScanner rows = table.getScanner(scan.setCacheBlocks(false));
+        BufferedMutator mutator = connection.getBufferedMutator(params)) {
+      for (Result excess : rows) {
+        deleted += excess.size();
+        mutator.mutate(markers(excess));
+      }
+    }
+    return String.format("{\"seconds\": %.6f, \"deleted\": %d}", (System.nanoTime() - began) / 1e9, deleted);
+  }
+
+  private static Delete markers(Result excess) {
+    Delete delete = new Delete(excess.getRow());
+    delete.setDurability(Durability.SYNC_WAL);
+    for (Cell cell : excess.rawCells()) {
+      delete.addColumns(FAMILY, CellUtil.cloneQualifier(cell), cell.getTimestamp());
+    }
+    return delete;
   }
 
   private static Put put(ByteBuffer in, byte[] row, long timestamp, int columns) {
@@ -246,6 +324,29 @@ public final class NativeFeeds {
         }
         Thread.sleep(50);
       }
+    }
+  }
+
+  /** Done when the newest file is a later one: the state alone would also be NONE where nothing had been begun. */
+  private String rewrite(TableName table) throws Exception {
+    try (Admin admin = connection.getAdmin()) {
+      long before = admin.getLastMajorCompactionTimestamp(table);
+      long began = System.nanoTime();
+      admin.majorCompact(table);
+      while (admin.getCompactionState(table) != CompactionState.NONE) {
+        if (System.nanoTime() - began > 300e9) {
+          throw new IOException("still compacting " + table);
+        }
+        Thread.sleep(2);
+      }
+      double seconds = (System.nanoTime() - began) / 1e9;
+      for (int tries = 0; admin.getLastMajorCompactionTimestamp(table) == before; tries++) {
+        if (tries == 100) {
+          throw new IOException("nothing was compacted in " + table);
+        }
+        Thread.sleep(100); // the master hears of it by and by
+      }
+      return String.format("{\"seconds\": %.6f}", seconds);
     }
   }
 }

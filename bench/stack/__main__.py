@@ -11,7 +11,7 @@ from bench import command
 from bench.context import Context
 from bench.native import native
 from bench.results import Row
-from bench.stack import fanout, outage, pages, space, trace, writers
+from bench.stack import fanout, outage, pages, space, trace, trim, writers
 from bench.stack.servers import Servers
 from deploy.local import Stack, StackError
 
@@ -21,6 +21,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     writers.FANOUT_NAME: writers.measure_fanout,
     pages.NAME: pages.measure,
     space.NAME: space.measure,
+    trim.NAME: trim.measure,
     fanout.NAME: fanout.measure,
     trace.NAME: trace.measure,
     outage.NAME: outage.measure,

@@ -28,6 +28,7 @@ from workers.queue.port import TOPICS
 
 PARTITIONS = 4
 PURGE_MS = 432_000_000
+SLACK = CAP // 4
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,15 @@ def home(servers: Servers, context: Context) -> Iterator[Config]:
 
 
 @contextmanager
-def replica(servers: Servers, namespace: str, family: Mapping[str, str] | None = None) -> Iterator[Replica]:
+def replica(
+    servers: Servers, namespace: str, family: Mapping[str, str] | None = None, *, trimmed: bool = True
+) -> Iterator[Replica]:
     """The two tables of cluster a in a namespace of their own, without a home; gone at the end.
 
-    family: settings of the feeds' cells that differ from the schema.
+    family: settings of the feeds' cells that differ from the schema. trimmed: whether compactions trim the feeds.
     """
-    feeds, progress = feed_table(CAP, CAP // 4, PURGE_MS), progress_table(PURGE_MS)
-    wanted = definition(feeds)
+    feeds, progress = feed_table(CAP, SLACK, PURGE_MS), progress_table(PURGE_MS)
+    wanted = definition(feeds if trimmed else dataclasses.replace(feeds, trim=None))
     families = {name: {**settings, **(family or {})} for name, settings in wanted.families.items()}
     with closing(HBaseCluster.open(servers.url("a", namespace), [feeds, progress], check=False)) as cluster:
         tables = cluster.administration

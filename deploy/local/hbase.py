@@ -14,6 +14,8 @@ from deploy.local.servers import Say
 
 CLUSTER_PORTS = ("zookeeper", "master", "regionserver")
 GATEWAY_PORTS = ("client",)
+HBASE_JARS, TRIM_JARS = "jars/hbase", "jars/trim"
+"""In the home: the directories with what its clusters were started with last."""
 
 _PROFILE = "hbase"
 _CLUSTER_HEAP_MIB = 768
@@ -55,7 +57,8 @@ class Cluster:
         return java.mark(self.home, self.name)
 
     def prepare(self, say: Say) -> None:
-        jars.ensure(_PROFILE, say)
+        self.home.link(HBASE_JARS, jars.ensure(_PROFILE, say))
+        self.home.link(TRIM_JARS, jars.ensure_trim(say))
         data = self.home.data(self.name)
         data.mkdir(exist_ok=True, mode=0o700)
         conf = self.home.conf(self.name)
@@ -84,6 +87,8 @@ class Cluster:
             # its files by then, and asks in vain to be forgotten: once more is enough, the default takes 20 s.
             "zookeeper.recovery.retry": "1",
             "zookeeper.recovery.retry.intervalmill": "2000",
+            # It refuses tables whose trim could not be loaded, before they are made.
+            "hbase.coprocessor.master.classes": "feedstore.trim.TrimTableGuard",
             # There is one region server: more will not come.
             "hbase.master.wait.on.regionservers.maxtostart": "1",
         }
@@ -93,7 +98,7 @@ class Cluster:
         return java.command(
             self.home,
             self.name,
-            jars=jars.folder(_PROFILE),
+            jars=[jars.folder(_PROFILE), jars.trim_folder()],
             heap_mib=_CLUSTER_HEAP_MIB,
             flags=(java.STARTS_FAST, *java.HBASE_FLAGS),
             main=("org.apache.hadoop.hbase.master.HMaster", "start"),
@@ -166,7 +171,7 @@ class Gateway:
         return java.command(
             self.home,
             self.name,
-            jars=jars.folder(_PROFILE),
+            jars=[jars.folder(_PROFILE)],
             heap_mib=_GATEWAY_HEAP_MIB,
             # Both compilers: every page and every cell goes through here, as through the client in a program of Java's.
             flags=("-Xss512k", *java.HBASE_FLAGS),

@@ -6,6 +6,7 @@
 - `data/SERVER/`: what the server keeps
 - `log/SERVER.log`: what the server prints, all its lives in one file
 - `run/SERVER.pid`: the process, while there is one
+- `jars/`: links to the jars that its clusters were started with last, for `feedctl table`
 """
 
 import contextlib
@@ -58,13 +59,20 @@ class Home:
     def pid_file(self, server: str) -> Path:
         return self.root / "run" / f"{server}.pid"
 
+    def link(self, name: str, target: Path) -> None:
+        """Makes a link in the home, or lets one that is there lead elsewhere; at no moment there is none."""
+        new = self.root / f"{name}.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to(target)
+        new.replace(self.root / name)
+
     def exists(self) -> bool:
         return self.state.exists()
 
     def create(self) -> None:
         """Makes the directories, for nobody else to read: configuration holds the password. May be repeated."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name in ("conf", "data", "log", "run"):
+        for name in ("conf", "data", "jars", "log", "run"):
             (self.root / name).mkdir(exist_ok=True, mode=0o700)
 
     def password(self) -> str:

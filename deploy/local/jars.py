@@ -1,11 +1,11 @@
-"""Gets the jars of `deploy/pom.xml` from Maven, once."""
+"""Gets jars with Maven, once: those of `deploy/pom.xml`, and the one that is built from `coprocessor/`."""
 
 import contextlib
 import fcntl
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from deploy.local import processes
@@ -13,7 +13,9 @@ from deploy.local.errors import StackError
 
 _PROJECT = Path(__file__).resolve().parents[2]
 POM = _PROJECT / "deploy" / "pom.xml"
+COPROCESSOR = _PROJECT / "coprocessor"
 JARS = _PROJECT / "build" / "stack" / "jars"
+TRIM_JAR = "feedstore-trim.jar"
 
 _MAVEN_S = 900.0
 _SHOWN_LINES = 30
@@ -33,37 +35,85 @@ def ensure(profile: str, say: Callable[[str], None]) -> Path:
     Raises:
         StackError: Maven is missing, or could not get them; the message ends with what it said.
     """
-    path = folder(profile)
+
+    def get(new: Path) -> None:
+        _maven(
+            f"get the jars of {profile}", POM,
+            "--activate-profiles", profile, "dependency:copy-dependencies", f"-DoutputDirectory={new}",
+        )  # fmt: skip
+
+    return _made(folder(profile), f"getting the jars of {profile} with Maven ...", say, get)
+
+
+def trim_folder() -> Path:
+    """Where the jar of the trim is, or will be. The name carries the hash of its sources: no server that starts gets
+    another jar than theirs.
+    """
+    digest = hashlib.sha256()
+    for file in _trim_sources():
+        digest.update(f"{file.relative_to(COPROCESSOR)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return JARS / f"trim-{digest.hexdigest()[:12]}"
+
+
+def ensure_trim(say: Callable[[str], None]) -> Path:
+    """The directory with the jar of the trim, `TRIM_JAR`; built where the sources are new.
+
+    Raises:
+        StackError: Maven is missing, or could not build it; the message ends with what it said.
+    """
+    path = trim_folder()
+
+    def build(new: Path) -> None:
+        # A copy: what is built is what was hashed, and nobody else builds in the same place.
+        sources = new / "sources"
+        for file in _trim_sources():
+            copy = sources / file.relative_to(COPROCESSOR)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        _maven("build the trim", sources / "pom.xml", "-Dmaven.test.skip=true", "package")
+        (sources / "target" / TRIM_JAR).rename(new / TRIM_JAR)
+        shutil.rmtree(sources)
+
+    return _made(path, "building the trim with Maven ...", say, build)
+
+
+def _trim_sources() -> list[Path]:
+    sources = [file for file in (COPROCESSOR / "src" / "main").rglob("*") if file.is_file()]
+    return sorted([COPROCESSOR / "pom.xml", *sources])
+
+
+def _made(path: Path, said: str, say: Callable[[str], None], make: Callable[[Path], None]) -> Path:
+    """A directory that is there, or is made as a whole."""
     if path.is_dir():
         return path
-    maven = processes.installed("mvn")
     JARS.mkdir(parents=True, exist_ok=True)
     with _lock():
         if path.is_dir():
             return path
-        say(f"getting the jars of {profile} with Maven ...")
+        say(said)
         new = path.with_name(f"{path.name}.new")
         shutil.rmtree(new, ignore_errors=True)
-        command = [
-            maven, "--quiet", "--batch-mode", "--file", str(POM), "--activate-profiles", profile,
-            "dependency:copy-dependencies", f"-DoutputDirectory={new}",
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(  # noqa: S603 - the arguments are ours
-                command, capture_output=True, text=True, errors="replace", timeout=_MAVEN_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise StackError(f"Maven did not get the jars of {profile} in {_MAVEN_S:.0f} s") from error
-        if done.returncode != 0:
-            end = "\n".join((done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:])
-            raise StackError(f"Maven could not get the jars of {profile}:\n{end}")
+        make(new)
         new.rename(path)
     return path
 
 
+def _maven(what: str, pom: Path, *words: str) -> None:
+    command: Sequence[str] = [processes.installed("mvn"), "--quiet", "--batch-mode", "--file", str(pom), *words]
+    try:
+        done = subprocess.run(  # noqa: S603 - the arguments are ours
+            command, capture_output=True, text=True, errors="replace", timeout=_MAVEN_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"Maven did not {what} in {_MAVEN_S:.0f} s") from error
+    if done.returncode != 0:
+        end = "\n".join((done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:])
+        raise StackError(f"Maven could not {what}:\n{end}")
+
+
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    """Two stacks that start at once must not copy into the same directory."""
+    """Two stacks that start at once must not make the same directory."""
     with (JARS / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

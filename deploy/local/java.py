@@ -54,11 +54,12 @@ def mark(home: Home, name: str) -> str:
 
 
 def command(
-    home: Home, name: str, *, jars: Path, heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
+    home: Home, name: str, *, jars: Sequence[Path], heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
 ) -> Command:
     """A JVM that is small: a local stack is eight servers on a few cores.
 
-    main: the class and its arguments. The server's configuration stands before the jars on the class path.
+    jars: directories. main: the class and its arguments. The server's configuration stands before the jars on the class
+    path.
     """
     conf = home.conf(name)
     argv = (
@@ -74,7 +75,7 @@ def command(
         f"-Dlog4j2.configurationFile={conf / LOG_CONF}",
         *flags,
         "-cp",
-        f"{conf}:{jars}/*",
+        ":".join([str(conf), *(f"{folder}/*" for folder in jars)]),
         *main,
     )
     return Command(argv, mark(home, name), dict(os.environ))

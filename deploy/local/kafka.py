@@ -60,7 +60,7 @@ class Kafka:
         return java.command(
             self.home,
             self.name,
-            jars=jars.folder(_PROFILE),
+            jars=[jars.folder(_PROFILE)],
             heap_mib=_HEAP_MIB,
             flags=(java.STARTS_FAST,),
             main=main,

@@ -60,6 +60,14 @@ def is_ours(pid: int, mark: str) -> bool:
         return False
 
 
+def arguments(pid: int) -> list[str]:
+    """What a process was started with; nothing where it has ended."""
+    try:
+        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
 def find(pid_file: Path, mark: str) -> int | None:
     """The process of a server: the recorded one, or one that was started and not recorded before a crash."""
     with contextlib.suppress(OSError, ValueError):
@@ -74,7 +82,8 @@ def find(pid_file: Path, mark: str) -> int | None:
 
 
 def spawn(command: Command, log: Path, pid_file: Path) -> int:
-    """Starts a server in a session of its own, so that it outlives this process and its terminal.
+    """Starts a server in a session of its own, so that it outlives this process and its terminal. It keeps nothing open
+    that this process was given: whoever holds a lock while they call it would hold it as long as the server runs.
 
     Raises:
         StackError: there is no such program.

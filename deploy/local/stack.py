@@ -110,15 +110,28 @@ class Stack:
         server = self._servers[name]
         return processes.find(self._home.pid_file(name), server.mark)
 
+    def outdated(self, *names: str) -> list[str]:
+        """Those of the servers that run, and that would be started otherwise today: with other jars, for example."""
+        running = {name: pid for name in expand(names) if (pid := self.pid(name)) is not None}
+        return [
+            name
+            for name, pid in running.items()
+            if processes.arguments(pid) not in ([], list(self._servers[name].command().argv))
+        ]
+
     def up(self, *names: str, deadline_s: float = READY_S) -> None:
-        """Starts the servers, and those they need, and returns when all of them answer. What runs is left alone.
+        """Starts the servers, and those they need, and returns when all of them answer. What runs is left alone, and
+        named where it is outdated.
 
         Raises:
             StackError: one cannot be started, ended, or did not answer in time; the message ends with the tail of its
                 log. The others go on running.
         """
         with self._home.lock():
-            self._start(self._with_needs(expand(names)), deadline_s)
+            wanted = self._with_needs(expand(names))
+            for name in self.outdated(*wanted):
+                self._say(f"{name}: runs as it was started before, and would be started otherwise now: stop it first")
+            self._start(wanted, deadline_s)
 
     def start(self, *names: str, deadline_s: float = READY_S, wait: bool = True) -> None:
         """Starts just these servers, whether what they need runs or not. wait: until they answer.

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 
 from feedstore.domain import MAX_ID, Entry
-from feedstore.widecolumn import Table
+from feedstore.widecolumn import Table, Trim
 
 FEEDS = "following_feed"
 """The name of the table."""
@@ -65,7 +65,7 @@ def entries_of(cells: Iterable[bytes]) -> list[Entry]:
 
 def feed_table(cap: int, slack: int, purge_window_ms: int) -> Table:
     """The table of the feeds: a trim leaves `cap + slack` visible columns of a row (rule 9)."""
-    return Table(FEEDS, ROW_BYTES, COLUMN_BYTES, keep=cap + slack, purge_window_ms=purge_window_ms)
+    return Table(FEEDS, ROW_BYTES, COLUMN_BYTES, trim=Trim(cap, slack), purge_window_ms=purge_window_ms)
 
 
 def golden_vectors() -> str:

@@ -30,7 +30,7 @@ _READ_AT_ONCE = 1_000
 
 
 def progress_table(purge_window_ms: int) -> Table:
-    return Table(PROGRESS, 9, 16, keep=None, purge_window_ms=purge_window_ms)
+    return Table(PROGRESS, 9, 16, trim=None, purge_window_ms=purge_window_ms)
 
 
 def settled_through(ticks: Sequence[Cell]) -> int | None:

@@ -1,7 +1,7 @@
 """`feed.toml`: one file, read into frozen typed values. The environment overrides it; secrets never stand in it.
 
-A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [follows], [queue] or [worker], for example
-`FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m, h, d.
+A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [follows], [queue], [hbase] or [worker], for
+example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m, h, d.
 """
 
 import re
@@ -19,7 +19,7 @@ from feedstore.feeds import Limits
 FILE_NAME = "feed.toml"
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SECTIONS = ("feed", "limits", "follows", "queue", "worker")
+_SECTIONS = ("feed", "limits", "follows", "queue", "hbase", "worker")
 
 DEFAULT = """\
 # The configuration of a following-feed home. Every key may be overridden by the environment: FEED_<SECTION>_<KEY>.
@@ -73,6 +73,7 @@ class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
     url: str
+    zookeeper: Annotated[str, Meta(pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*$")] | None = None
 
 
 class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +84,10 @@ class _Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
     partitions: Annotated[int, Meta(ge=1, le=1_024)] = 1
     replication: Annotated[int, Meta(ge=1, le=16)] = 3
+
+
+class _HBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    jars: str = ""
 
 
 class _Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,21 +103,23 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clusters: Annotated[list[_Cluster], Meta(min_length=1, max_length=16)]
     follows: _Follows
     queue: _Queue
+    hbase: _HBase = _HBase()
     worker: _Worker = _Worker()
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster's name and where it is."""
+    """A cluster's name and where it is. zookeeper: HOST:PORT, or several, for what no gateway does."""
 
     name: str
     url: str
+    zookeeper: str | None = None
 
 
 @dataclass(frozen=True)
 class Config:
     """What `feed.toml` says. home: the directory that relative paths in urls start from. replication: of the topics,
-    where the queue is Kafka.
+    where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty.
     """
 
     home: Path
@@ -122,6 +129,7 @@ class Config:
     queue: str
     partitions: int
     replication: int
+    hbase_jars: str
     tick_ms: int
     housekeeping_ms: int
     refill_again_ms: int
@@ -186,11 +194,12 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     return Config(
         home=home,
         limits=limits,
-        clusters=tuple(Cluster(cluster.name, cluster.url) for cluster in file.clusters),
+        clusters=tuple(Cluster(cluster.name, cluster.url, cluster.zookeeper) for cluster in file.clusters),
         shards=tuple(file.follows.shards),
         queue=file.queue.url,
         partitions=file.queue.partitions,
         replication=file.queue.replication,
+        hbase_jars=file.hbase.jars,
         tick_ms=ms["worker.tick"],
         housekeeping_ms=ms["worker.housekeeping"],
         refill_again_ms=ms["worker.refill_again"],

@@ -7,7 +7,7 @@ from feedstore.feeds import FEEDS, PROGRESS
 from feedstore.serving.clusters import Prepare, replica
 from feedstore.widecolumn import Cluster, Table
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema
-from feedstore.widecolumn.hbase.schema import Difference
+from feedstore.widecolumn.hbase.schema import Applied, Difference
 from feedstore.widecolumn.rocksdb import Access
 
 
@@ -17,6 +17,10 @@ class Gateways:
     def __init__(self, url: str) -> None:
         Addresses.parse(url)
         self._url = url
+
+    def table(self, name: str) -> str:
+        """A table's name as HBase has it, with its namespace."""
+        return f"{Addresses.parse(self._url).namespace}:{name}"
 
     def exists(self) -> bool:
         with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
@@ -46,8 +50,8 @@ class Gateways:
         """
         return HBaseCluster.open(self._url, tables, check=access == "owner")
 
-    def apply(self, tables: Sequence[Table]) -> list[str]:
-        """Makes the tables that are missing; returns their names."""
+    def apply(self, tables: Sequence[Table]) -> Applied:
+        """Makes the tables that are missing, and the trim of those that are there what it must be (`schema.apply`)."""
         with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
             return schema.apply(cluster.administration, [schema.definition(table) for table in tables])
 

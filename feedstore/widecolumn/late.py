@@ -60,7 +60,7 @@ class _LateTable:
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         return self._opened().scan(start, stop)
 
-    def sweep(self, now_ms: int) -> Sweep:
+    def sweep(self, now_ms: int) -> Sweep | None:
         return self._opened().sweep(now_ms)
 
     def close(self) -> None:

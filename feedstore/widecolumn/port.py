@@ -64,12 +64,34 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Trim:
+    """How long a trim leaves a row: its first `keep` visible columns.
+
+    cap: how many of them a reader may ask for. slack: how many more are kept, so that a row that loses some still holds
+        `cap`.
+    """
+
+    cap: int
+    slack: int
+
+    def __post_init__(self) -> None:
+        if self.cap < 1:
+            raise ValueError(f"cap: expected at least 1, got {self.cap}")
+        if self.slack < 0:
+            raise ValueError(f"slack: expected at least 0, got {self.slack}")
+
+    @property
+    def keep(self) -> int:
+        return self.cap + self.slack
+
+
+@dataclass(frozen=True)
 class Table:
     """What a table holds and what it may forget.
 
     name: names it within its cluster.
     row_bytes, column_bytes: the one length of its row keys and of its columns, 1..64 each.
-    keep: how many visible columns of a row a trim leaves, the first ones in column order; None leaves all.
+    trim: how long its rows may stay; None: as long as they are.
     purge_window_ms: a marker may be dropped once its timestamp is more than this far in the past (HBase's
         `hbase.hstore.time.to.purge.deletes`).
     """
@@ -77,17 +99,20 @@ class Table:
     name: str
     row_bytes: int
     column_bytes: int
-    keep: int | None
+    trim: Trim | None
     purge_window_ms: int
 
     def __post_init__(self) -> None:
         for field in ("row_bytes", "column_bytes"):
             if not 1 <= getattr(self, field) <= 64:
                 raise ValueError(f"{field}: expected 1 to 64, got {getattr(self, field)}")
-        if self.keep is not None and self.keep < 1:
-            raise ValueError(f"keep: expected at least 1, got {self.keep}")
         if self.purge_window_ms < 0:
             raise ValueError(f"purge_window_ms: expected at least 0, got {self.purge_window_ms}")
+
+    @property
+    def keep(self) -> int | None:
+        """How many visible columns of a row a trim leaves, the first ones in column order; None leaves all."""
+        return None if self.trim is None else self.trim.keep
 
 
 @dataclass(frozen=True)
@@ -153,11 +178,16 @@ class WideColumnStore(Protocol):
         """
         ...
 
-    def sweep(self, now_ms: int) -> Sweep:
+    def sweep(self, now_ms: int) -> Sweep | None:
         """Trims every row to the first `Table.keep` visible columns, drops masked versions and expired markers.
 
         No visible column among the first `keep` of its row is lost, whatever is applied meanwhile; a marker that is
-        not expired stays. HBase does this inside its compactions, where this call is a request to compact.
+        not expired stays.
+
+        None: the store does this by itself, and was only asked to look whether it is time. HBase trims where it
+        compacts all files of a region, and counts what those hold: a column that was not among the first `keep` before
+        markers came that are still in memory may be lost. So whoever masks more than `slack` columns puts the first
+        `cap` once more, when the markers have been applied (rule 9).
         """
         ...
 

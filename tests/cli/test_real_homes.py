@@ -12,7 +12,7 @@ from workers.cli import stacks
 PORTS = {
     name: {"client": number}
     for number, name in enumerate(["thrift2-a", "thrift1-a", "thrift2-b", "thrift1-b", "kafka", "mariadb"], 7_001)
-}
+} | {"hbase-a": {"zookeeper": 7_007}, "hbase-b": {"zookeeper": 7_008}}
 
 
 @pytest.fixture
@@ -33,6 +33,8 @@ def test_a_home_on_a_stack_has_its_urls(stack_home: Path, tmp_path: Path) -> Non
         ("a", "hbase://127.0.0.1:7001/?thrift1=127.0.0.1:7002"),
         ("b", "hbase://127.0.0.1:7003/?thrift1=127.0.0.1:7004"),
     ]
+    assert [each.zookeeper for each in config.clusters] == ["127.0.0.1:7007", "127.0.0.1:7008"]
+    assert config.hbase_jars == f"{stack_home}/jars/hbase/*:{stack_home}/jars/trim/*"
     assert config.queue == "kafka://127.0.0.1:7005"
     assert (config.partitions, config.replication) == (4, 1)
     secret = stack_home / "mariadb.password"

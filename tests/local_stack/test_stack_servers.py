@@ -1,12 +1,13 @@
 """What the real servers are started with: everything on the loopback, each process known by one argument."""
 
+import shutil
 import stat
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from deploy.local import hbase, jars, kafka, mariadb
+from deploy.local import StackError, hbase, jars, kafka, mariadb
 from deploy.local.home import Home
 from deploy.local.servers import Server
 
@@ -15,6 +16,8 @@ from deploy.local.servers import Server
 def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
     """Prepared as for a start, without Maven and without data."""
     monkeypatch.setattr(jars, "ensure", lambda profile, say: jars.folder(profile))
+    monkeypatch.setattr(jars, "ensure_trim", lambda say: jars.trim_folder())
+    monkeypatch.setattr(jars, "COPROCESSOR", sources(home.root.with_name("coprocessor")))
     made: list[Server] = [
         kafka.Kafka(home, {"client": 1, "controller": 2}),
         mariadb.MariaDb(home, {"client": 3}),
@@ -28,6 +31,14 @@ def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
     for server in made:
         server.prepare(lambda _: None)
     return {server.name: server for server in made}
+
+
+def sources(folder: Path) -> Path:
+    """Something that a jar could be built from."""
+    (folder / "src" / "main" / "java").mkdir(parents=True)
+    (folder / "pom.xml").write_text("<project/>")
+    (folder / "src" / "main" / "java" / "Trim.java").write_text("class Trim {}")
+    return folder
 
 
 def _site(home: Home, server: str) -> dict[str, str]:
@@ -79,6 +90,17 @@ def test_a_cluster_keeps_what_it_acknowledged_and_listens_on_the_loopback_only(
     assert [site[f"hbase.{role}.port"] for role in ("master", "regionserver")] == ["5", "6"]
 
 
+def test_a_cluster_has_the_trim_on_its_class_path_and_its_guard_in_the_master(
+    servers: dict[str, Server], home: Home
+) -> None:
+    argv = servers["hbase-a"].command().argv
+    assert str(jars.trim_folder()) + "/*" in argv[argv.index("-cp") + 1].split(":")
+    assert _site(home, "hbase-a")["hbase.coprocessor.master.classes"] == "feedstore.trim.TrimTableGuard"
+    # What `feedctl table` runs with.
+    assert (home.root / "jars" / "trim").readlink() == jars.trim_folder()
+    assert (home.root / "jars" / "hbase").readlink() == jars.folder("hbase")
+
+
 @pytest.mark.parametrize(("gateway", "port"), [("thrift2-a", "7"), ("thrift1-a", "8")])
 def test_a_gateway_keeps_idle_connections_and_finds_its_cluster(
     servers: dict[str, Server], home: Home, gateway: str, port: str
@@ -101,3 +123,38 @@ def test_another_pom_gets_another_directory(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(jars, "POM", changed)
     assert jars.folder("kafka") != before
     assert jars.folder("kafka") != jars.folder("hbase")
+
+
+@pytest.mark.parametrize("changed", ["pom.xml", "src/main/java/Trim.java", "src/main/java/Another.java"])
+def test_other_sources_of_the_trim_get_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.setattr(jars, "COPROCESSOR", sources(tmp_path / "coprocessor"))
+    before = jars.trim_folder()
+    assert jars.trim_folder() == before
+    (tmp_path / "coprocessor" / changed).write_text("changed")
+    assert jars.trim_folder() != before
+
+
+def test_without_maven_the_trim_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "COPROCESSOR", sources(tmp_path / "coprocessor"))
+    monkeypatch.setattr(jars, "JARS", tmp_path / "jars")
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(StackError, match="there is no program mvn: `make stack-ready` installs what is needed"):
+        jars.ensure_trim(lambda _: None)
+
+
+def test_sources_that_do_not_compile_are_told_of_and_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "mvn"
+    program.write_text("#!/bin/sh\necho Trim.java:1: error\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(jars, "COPROCESSOR", sources(tmp_path / "coprocessor"))
+    monkeypatch.setattr(jars, "JARS", tmp_path / "jars")
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(program))
+    with pytest.raises(StackError, match=r"could not build the trim:\nTrim.java:1: error"):
+        jars.ensure_trim(lambda _: None)
+    program.write_text(f"#!/bin/sh\nmkdir $(dirname $4)/target && touch $(dirname $4)/target/{jars.TRIM_JAR}\n")
+    made = jars.ensure_trim(lambda _: None)
+    assert [each.name for each in made.iterdir()] == [jars.TRIM_JAR]

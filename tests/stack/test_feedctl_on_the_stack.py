@@ -103,8 +103,25 @@ def test_no_writer_starts_on_an_unsafe_table(
     cluster.administration.create(progress)
 
     assert cli("schema", "check", code=1).stdout == f"a: {FEEDS}: {said} (unsafe)\n"
-    cli("schema", "apply")  # what is there stays as it is
+    cli("schema", "apply")  # what is unsafe stays as it is
     assert f"{FEEDS}: {said} (unsafe)" in cli("write", "--cluster", "a", code=3).stderr
+
+
+def test_no_writer_starts_on_a_table_that_keeps_less_than_a_reader_may_reach(
+    elsewhere: tuple[Cli, HBaseCluster],
+) -> None:
+    """As a table is whose cap was raised in feed.toml and nowhere else."""
+    cli, cluster = elsewhere
+    feeds, progress = (definition(table) for table in serving_wiring.tables(configuration.load(cli.home, {})))
+    short = {key: value.replace("cap=1000", "cap=700") for key, value in feeds.settings.items()}
+    cluster.administration.create(replace(feeds, settings=short, split_keys=()))
+    cluster.administration.create(progress)
+
+    said = f"{FEEDS}: trim cap is 700, expected 1000 (unsafe)"
+    assert cli("schema", "check", code=1).stdout == f"a: {said}\n"
+    assert said in cli("write", "--cluster", "a", code=3).stderr
+    assert f"a: changed what schema check calls: {said}" in cli("schema", "apply").stderr
+    assert "no difference" in cli("schema", "check").stderr
 
 
 # Topics.

@@ -41,11 +41,3 @@ def open_store(adapter: Adapter, tmp_path: Path) -> Iterator[Callable[[Table], W
 @pytest.fixture
 def store(open_store: Callable[[Table], WideColumnStore]) -> WideColumnStore:
     return open_store(TABLE)
-
-
-@pytest.fixture
-def swept_store(adapter: Adapter, store: WideColumnStore) -> WideColumnStore:
-    """A store whose sweeps can be looked at."""
-    if not adapter.sweeps:
-        pytest.skip("sweeps when it likes")
-    return store

@@ -1,9 +1,11 @@
-"""The real HBase for the tests of the port: one namespace for a run, one table, a row prefix for each test.
+"""The real HBase for the tests of the port: one namespace for a run, a table for each trim and purge window that a test
+asks for, a row prefix for each test.
 
-A table takes seconds to make, so each test gets a prefix that goes before its row keys; HBase does not care how long
-they are.
+A table takes seconds to make, so tests share them: each gets a prefix that goes before its row keys; HBase does not
+care how long they are. And HBase purges by its own clock, where the tests say what time it is: times are translated.
 """
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,61 +15,106 @@ from pathlib import Path
 from hbase_regions import Regions
 
 from deploy.local import Stack
-from feedstore.widecolumn import Cell, Mutation, Sweep, Table, WideColumnStore
+from feedstore.widecolumn import Cell, Mutation, Table, Trim, WideColumnStore
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition
 
-NAME = "contract"
 PREFIX_BYTES = 8
-FOR_EVER_MS = 10**15
-"""The tests write at times such as 5 ms after 1970; markers that old must survive the compactions."""
+NOW = 1_000_000
+"""When the tests of the port sweep."""
+FOR_EVER_MS = 10**9
+
+_UNIT_MS = 1_000_000
+_TRANSLATED_MAX = 10 * NOW
+
+
+class Times:
+    """The times of a test as times of HBase: a ms of the test is `_UNIT_MS` long, its `now` lies half of that ahead.
+
+    So whatever is older than a purge window when a test sweeps is older for HBase, and what is not is not, as long as
+    the test takes less than that half.
+    """
+
+    def __init__(self, now_ms: int) -> None:
+        self._now = now_ms
+        self._there = time.time_ns() // 1_000_000 + _UNIT_MS // 2
+
+    def there(self, ms: int) -> int:
+        if ms > _TRANSLATED_MAX:
+            return ms  # the ends of the range, which nobody counts an age from
+        return self._there + (ms - self._now) * _UNIT_MS
+
+    def here(self, ms: int) -> int:
+        here = (ms - self._there) // _UNIT_MS + self._now
+        return ms if here > _TRANSLATED_MAX else here
 
 
 _urls: list[str] = []
+_made: dict[tuple[Trim | None, int], str] = {}
+_times: dict[Path, Times] = {}
 
 
 @contextmanager
 def used(stack: Stack) -> Iterator[None]:
-    """Meanwhile a cluster of the stack has a namespace of ours, with the table in it."""
+    """Meanwhile a cluster of the stack has a namespace of ours."""
     stack.up("cluster-a")
     thrift2, thrift1 = (f"127.0.0.1:{stack.port(name)}" for name in ("thrift2-a", "thrift1-a"))
     url = f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}"
-    table = Table(NAME, PREFIX_BYTES + 1, 1, keep=None, purge_window_ms=FOR_EVER_MS)
-    cluster = HBaseCluster.open(url, [table], check=False)
+    cluster = HBaseCluster.open(url, [], check=False)
     cluster.administration.create_namespace()
-    cluster.administration.create(definition(table, {"MEMSTORE_FLUSHSIZE": str(16 << 20)}))
     _urls[:] = [url]
     yield
     stack.up("cluster-a")
-    cluster.administration.drop(NAME)
+    for name in _made.values():
+        cluster.administration.drop(name)
     cluster.administration.drop_namespace()
     cluster.close()
 
 
 def made() -> str:
-    """The url of a cluster with a namespace of our own, in which the table is."""
+    """The url of a cluster with a namespace of our own."""
     assert _urls, "the test does not ask for the fixture `hbase`"
     return _urls[0]
 
 
-def regions() -> Regions:
-    return Regions(made(), NAME)
+def there(table: Table) -> Table:
+    """The table that serves one of the tests', with room for a prefix; made where it is the first of its kind."""
+    kind = (table.trim, table.purge_window_ms)
+    name = _made.get(kind, f"contract{len(_made)}")
+    window_ms = table.purge_window_ms * _UNIT_MS
+    inner = Table(name, PREFIX_BYTES + table.row_bytes, table.column_bytes, table.trim, window_ms)
+    if kind not in _made:
+        cluster = HBaseCluster.open(made(), [], check=False)
+        settings = {"MEMSTORE_FLUSHSIZE": str(16 << 20)}
+        if table.trim is not None:  # trimmed when a test sweeps, and at no moment of HBase's own choice
+            settings["hbase.hstore.compaction.min"] = "1000"
+        cluster.administration.create(definition(inner, settings))
+        cluster.close()
+        _made[kind] = name
+    return inner
+
+
+def regions(table: Table) -> Regions:
+    return Regions(made(), there(table).name)
 
 
 class PrefixedStore:
     """A store whose rows begin with a prefix that its users do not see."""
 
-    def __init__(self, directory: Path, table: Table) -> None:
+    def __init__(self, directory: Path, table: Table, times: Times) -> None:
         self._table = table
+        self._times = times
         self._prefix = sha256(str(directory).encode()).digest()[:PREFIX_BYTES]
-        inner = Table(NAME, PREFIX_BYTES + table.row_bytes, table.column_bytes, None, FOR_EVER_MS)
+        inner = there(table)
+        self._regions = Regions(made(), inner.name)
         self._cluster = HBaseCluster.open(made(), [inner], check=False)
-        self._inner = self._cluster.table(NAME)
+        self._inner = self._cluster.table(inner.name)
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         check_batch(self._table, batch)
-        self._inner.apply([type(m)([(self._prefix + row, ts) for row, ts in m.rows], m.columns) for m in batch])
+        at = self._times.there
+        self._inner.apply([type(m)([(self._prefix + row, at(ts)) for row, ts in m.rows], m.columns) for m in batch])
 
     def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
         check_read(self._table, row, after, limit)
@@ -75,7 +122,8 @@ class PrefixedStore:
 
     def cells(self, row: bytes) -> list[Cell]:
         check_row(self._table, row)
-        return self._inner.cells(self._prefix + row)
+        found = self._inner.cells(self._prefix + row)
+        return [Cell(cell.column, self._times.here(cell.timestamp)) for cell in found]
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)
@@ -83,13 +131,17 @@ class PrefixedStore:
         rows = self._inner.scan(self._prefix + start, past if stop is None else self._prefix + stop)
         return ((row[PREFIX_BYTES:], columns) for row, columns in rows)
 
-    def sweep(self, now_ms: int) -> Sweep:
-        return self._inner.sweep(now_ms)
+    def sweep(self, now_ms: int) -> None:
+        """HBase trims where it compacts all files, when it likes; here that is now."""
+        self._inner.sweep(now_ms)
+        self._regions.flush()
+        self._regions.compact(major=True)
 
     def close(self) -> None:
         self._inner.close()
         self._cluster.close()
 
 
-def open_hbase(directory: Path, table: Table) -> WideColumnStore:
-    return PrefixedStore(directory, table)
+def open_hbase(directory: Path, table: Table, now_ms: int = NOW) -> WideColumnStore:
+    """now_ms: the time at which the test sweeps."""
+    return PrefixedStore(directory, table, _times.setdefault(directory, Times(now_ms)))

@@ -50,6 +50,15 @@ class Regions:
                     assert time.monotonic() < deadline, f"{region.name!r} still compacts after {TIMEOUT_S} s"
                     time.sleep(0.01)
 
+    def files(self) -> int:
+        """How many files there are, over all regions."""
+        found = 0
+        for region in self._all():
+            with _admin(region) as ask:
+                answer = ask("GetStoreFile", _bytes(1, _specifier(region)) + _bytes(2, b"feed"))
+                found += sum(field == 1 for field, _ in _fields(answer))
+        return found
+
     def _all(self) -> Sequence[Region]:
         connection = happybase.Connection(self._thrift1.host, self._thrift1.port, timeout=60_000)
         try:

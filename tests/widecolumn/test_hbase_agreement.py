@@ -1,8 +1,10 @@
 """Random operations side by side on the model, RocksDB and a real HBase, with flushes and compactions in between.
 
-HBase purges by its own clock and does not trim here, so nothing that is expired or beyond `keep` exists in these runs:
-the times are small, the table keeps its markers for ever, and the sweeps of the others are held at the beginning of
-time, where they only drop what is masked.
+HBase purges by its own clock, so nothing that is expired exists in these runs: the sweeps of the others are held at the
+beginning of time, and a marker outlives them all.
+
+HBase trims by what its files hold, where it compacts all of them, and the others by everything. So tables with a trim
+are compacted in sweeps only, after a flush; in between, markers wait in memory and in files of their own.
 """
 
 import shutil
@@ -13,25 +15,32 @@ import hbase_adapter
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from test_widecolumn_agreement import COLUMNS, ROWS, mutations
 from widecolumn_adapters import ADAPTERS
 
-from feedstore.widecolumn import Mutation, Table
+from feedstore.widecolumn import Mutation, Table, Trim, WideColumnStore
 
-TABLE = Table("agreement", 1, 2, keep=None, purge_window_ms=10)
+SWEPT_MS = 1
+TRIMS = [None, Trim(1, 0), Trim(2, 1), Trim(4, 1)]
 
 
 class HBaseAgreement(RuleBasedStateMachine):
     """The first store is the model."""
 
-    @initialize()
-    def open_everything(self) -> None:
+    @initialize(trim=st.sampled_from(TRIMS))
+    def open_everything(self, trim: Trim | None) -> None:
+        self.table = Table("agreement", 1, 2, trim=trim, purge_window_ms=10)
         self.directory = Path(tempfile.mkdtemp(prefix="feedstore-agreement-"))
         for name in ADAPTERS:
             (self.directory / name).mkdir()
-        self.stores = {name: each.open(self.directory / name, TABLE) for name, each in ADAPTERS.items()}
-        self.regions = hbase_adapter.regions()
+        self.stores = {name: self.opened(name) for name in ADAPTERS}
+        self.regions = hbase_adapter.regions(self.table)
+
+    def opened(self, name: str) -> WideColumnStore:
+        if name == "hbase":
+            return hbase_adapter.open_hbase(self.directory / name, self.table, now_ms=SWEPT_MS)
+        return ADAPTERS[name].open(self.directory / name, self.table)
 
     @rule(batch=st.lists(mutations(), max_size=4))
     def apply(self, batch: list[Mutation]) -> None:
@@ -52,6 +61,7 @@ class HBaseAgreement(RuleBasedStateMachine):
     def flush(self) -> None:
         self.regions.flush()
 
+    @precondition(lambda self: self.table.trim is None)
     @rule(major=st.booleans())
     def compact(self, major: bool) -> None:
         self.regions.flush()
@@ -60,14 +70,14 @@ class HBaseAgreement(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         for store in self.stores.values():
-            store.sweep(1)
+            store.sweep(SWEPT_MS)
 
     @rule()
     def reopen(self) -> None:
         for name, store in self.stores.items():
             if ADAPTERS[name].is_durable:
                 store.close()
-                self.stores[name] = ADAPTERS[name].open(self.directory / name, TABLE)
+                self.stores[name] = self.opened(name)
 
     @invariant()
     def agree(self) -> None:

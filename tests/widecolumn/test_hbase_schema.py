@@ -1,12 +1,15 @@
 """The tables as they must be."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from feedstore.feeds import feed_table, progress_table
-from feedstore.widecolumn import RefusedError, Table
-from feedstore.widecolumn.hbase.schema import PURGE, Difference, compare, definition
+from feedstore.widecolumn import RefusedError, Table, Trim
+from feedstore.widecolumn.hbase.attached import Attached, attached
+from feedstore.widecolumn.hbase.schema import PURGE, Difference, compare, definition, repairs
 from feedstore.widecolumn.hbase.tables import Definition
 
 FEEDS = feed_table(1_000, 250, 432_000_000)
@@ -107,3 +110,113 @@ def test_families_that_are_missing_or_too_many_are_named():
     missing, extra = compare(WANTED, other)
     assert (missing.setting, missing.is_unsafe) == ("family feed", True)
     assert (extra.setting, extra.is_unsafe) == ("family d", False)
+
+
+# ---- the trim
+
+TRIM = "coprocessor$1"
+CLASS = "feedstore.trim.TrimObserver"
+FITTING = f"|{CLASS}|1073741823|version=0.1.0,cap=1000,slack=250"
+NOT_SET = f"trim is not set, expected {FITTING}"
+PROGRESS = definition(progress_table(5))
+
+
+def test_the_trim_of_the_feeds_has_the_cap_and_the_slack_of_the_readers():
+    assert WANTED.settings[TRIM] == FITTING
+    assert definition(feed_table(7, 2, 5)).settings[TRIM].endswith(",cap=7,slack=2")
+    assert attached(PROGRESS.settings) == {}
+
+
+def test_the_version_is_that_of_the_jar():
+    pom = (Path(__file__).parents[2] / "coprocessor" / "pom.xml").read_text()
+    own = re.search(r"<artifactId>feedstore-trim</artifactId>.*?<version>(.*?)</version>", pom, re.DOTALL)
+    assert own
+    assert Attached.parse(WANTED.settings[TRIM]).arguments["version"] == own[1]
+
+
+def test_the_class_is_one_of_the_jar():
+    java = Path(__file__).parents[2] / "coprocessor" / "src" / "main" / "java"
+    assert (java / (CLASS.replace(".", "/") + ".java")).is_file()
+
+
+def trimmed_as(text: str, wanted: Definition = WANTED) -> list[str]:
+    settings = {**wanted.settings, TRIM: text}
+    return [str(each).removeprefix(f"{wanted.name}: ") for each in compare(wanted, replace(wanted, settings=settings))]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (FITTING, []),
+        (f" | {CLASS} | 1073741823 | version=0.1.0, slack=250, cap=1000", []),
+        (FITTING.replace("0.1.0", "0.0.9"), ["trim version is 0.0.9, expected 0.1.0"]),
+        (FITTING.replace("|feed", "hdfs:///trim.jar|feed"), ["trim jar is hdfs:///trim.jar, expected "]),
+        (FITTING.replace("1073741823", ""), ["trim priority is , expected 1073741823"]),
+        (FITTING.replace("=1000", "=2000"), ["trim cap is 2000, expected 1000"]),
+        (FITTING.replace("=1000", "=750"), ["trim cap is 750, expected 1000"]),
+        (FITTING.replace("=1000", "=749"), ["trim cap is 749, expected 1000 (unsafe)"]),
+        (FITTING.replace("=250", "=0"), ["trim slack is 0, expected 250"]),
+        (FITTING.replace(",slack=250", ""), ["trim slack is not set, expected 250 (unsafe)"]),
+        (FITTING.replace("=1000", "=many"), ["trim cap is many, expected 1000 (unsafe)"]),
+        (FITTING + ",depth=3", ["trim depth is 3, expected not set"]),
+        (f"|{CLASS}", ["priority", "version", "cap", "slack"]),
+        ("|other.Observer|1|", [NOT_SET, "coprocessor other.Observer is there, expected missing"]),
+        ("", [NOT_SET, "coprocessor  is there, expected missing"]),
+    ],
+)  # fmt: skip
+def test_every_difference_of_a_trim_is_named(text: str, named: list[str]):
+    """Unsafe is what may take an entry that a reader can reach; that a row only grows is not."""
+    found = trimmed_as(text)
+    if text.endswith(CLASS):
+        assert [each.split()[1] for each in found] == named
+    else:
+        assert found == named
+
+
+def test_a_table_without_a_trim_only_grows():
+    (difference,) = compare(WANTED, there(without=TRIM))
+    assert str(difference) == f"following_feed: {NOT_SET}"
+
+
+def test_a_trim_where_none_may_be_is_unsafe():
+    """Of the progress table nothing may go."""
+    (difference,) = compare(PROGRESS, replace(PROGRESS, settings={**PROGRESS.settings, TRIM: FITTING}))
+    assert str(difference) == f"progress: trim is {FITTING}, expected not set (unsafe)"
+
+
+def test_a_trim_twice_is_named():
+    found = compare(WANTED, there(table={"coprocessor$7": FITTING.replace("=1000", "=3")}))
+    assert [str(each).removeprefix("following_feed: ") for each in found] == [
+        "trim cap is 3, expected 1000 (unsafe)",
+        "trim is 2 times, expected once",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "changes"),
+    [
+        (there(), {}),
+        (there(without=TRIM), {TRIM: FITTING}),
+        (there(table={TRIM: FITTING.replace("=1000", "=3")}), {TRIM: FITTING}),
+        (there(without=TRIM, table={"coprocessor$4": FITTING.replace("=1000", "=3")}), {"coprocessor$4": FITTING}),
+        (there(table={"Coprocessor$2": FITTING}), {TRIM: FITTING, "Coprocessor$2": None}),
+        (there(table={TRIM: "|other.Observer|1|"}), {"coprocessor$2": FITTING}),
+        (there(without="hbase.hregion.majorcompaction"), {"hbase.hregion.majorcompaction": "86400000"}),
+        (there(table={"hbase.hregion.majorcompaction": "5", "MEMSTORE_FLUSHSIZE": "6"}), {}),
+        (there(without=PURGE), {}),
+        (there(family={"VERSIONS": "3"}), {}),
+    ],
+)  # fmt: skip
+def test_what_is_repaired_is_the_trim_and_what_is_not_set(found: Definition, changes: dict[str, str | None]):
+    assert repairs(WANTED, found) == changes
+
+
+def test_a_trim_where_none_may_be_is_taken_away():
+    trimmed = replace(PROGRESS, settings={**PROGRESS.settings, TRIM: FITTING, "coprocessor$2": "|other.Observer||"})
+    assert repairs(PROGRESS, trimmed) == {TRIM: None}
+
+
+@pytest.mark.parametrize(("cap", "slack"), [(0, 1), (-1, 0), (1, -1)])
+def test_a_trim_of_nothing_is_refused(cap: int, slack: int):
+    with pytest.raises(ValueError, match="expected at least"):
+        Trim(cap, slack)

@@ -1,7 +1,10 @@
 """What is particular to a real HBase: tables and their settings, compactions, gateways that are not there."""
 
+import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import hbase_adapter
@@ -13,19 +16,19 @@ from feedstore.widecolumn import (
     DeleteColumns,
     Put,
     RefusedError,
-    Sweep,
     Table,
+    Trim,
     UnavailableError,
     UnsafeTableError,
 )
 from feedstore.widecolumn.hbase import HBaseCluster
-from feedstore.widecolumn.hbase.schema import apply, definition, differences
+from feedstore.widecolumn.hbase.schema import Applied, apply, definition, differences
 from feedstore.widecolumn.hbase.tables import Definition
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("hbase")]
 
-TABLE = Table("server", 9, 16, keep=None, purge_window_ms=432_000_000)
-WIDE = Table("following_feed", 9, 16, keep=1_250, purge_window_ms=432_000_000)
+TABLE = Table("server", 9, 16, trim=None, purge_window_ms=432_000_000)
+WIDE = Table("following_feed", 9, 16, trim=Trim(1_000, 250), purge_window_ms=432_000_000)
 ROW = b"r" * 9
 
 
@@ -42,10 +45,8 @@ def cluster() -> Iterator[HBaseCluster]:
     """Two tables that are made once; each test that writes uses rows of its own or empties the table."""
     cluster = opened(TABLE, WIDE)
     small = {"MEMSTORE_FLUSHSIZE": str(16 << 20)}
-    assert apply(cluster.administration, [definition(TABLE, small), definition(WIDE, small)]) == [
-        "server",
-        "following_feed",
-    ]
+    applied = apply(cluster.administration, [definition(TABLE, small), definition(WIDE, small)])
+    assert (applied.created, applied.changed) == (["server", "following_feed"], [])
     yield cluster
     for each in (TABLE, WIDE):
         cluster.administration.drop(each.name)
@@ -76,7 +77,7 @@ def test_a_table_is_made_as_it_must_be(cluster: HBaseCluster):
 
 def test_what_is_there_is_not_made_again(cluster: HBaseCluster):
     cluster.table("server").apply([Put([(ROW, 5)], [column(1)])])
-    assert apply(cluster.administration, [definition(TABLE)]) == []
+    assert apply(cluster.administration, [definition(TABLE)]) == Applied([], [])
     cluster.administration.create(definition(TABLE))
     assert cluster.table("server").cells(ROW) == [Cell(column(1), 5)]
 
@@ -139,6 +140,83 @@ def test_calls_on_a_table_that_is_missing_are_unavailable():
     cluster.close()
 
 
+def named(changes: Iterable[object]) -> list[str]:
+    return [str(each) for each in changes]
+
+
+def test_a_table_from_before_gets_the_trim_and_what_it_does_not_set(
+    cluster: HBaseCluster, make: Callable[[Definition], None]
+):
+    """Everything else of it stays: the definition goes to HBase as a whole."""
+    wanted = definition(Table("grown", 9, 16, Trim(3, 1), 432_000_000))
+    plain = {"hbase.hstore.time.to.purge.deletes": "432000000", "MAX_FILESIZE": "1073741824", "mine": "kept"}
+    make(Definition("grown", {"feed": {**wanted.families["feed"], "COMPRESSION": "GZ"}}, plain, [b"\x80"]))
+    with closing(opened(Table("grown", 9, 16, None, 0))) as other:
+        other.table("grown").apply([Put([(ROW, 5)], [column(1)])])
+    before = cluster.administration.definition("grown")
+    assert before
+
+    applied = apply(cluster.administration, [wanted])
+    trim = wanted.settings["coprocessor$1"]
+    assert named(applied.changed) == [
+        "grown: hbase.hregion.majorcompaction is not set, expected 86400000",
+        "grown: hbase.hregion.majorcompaction.jitter is not set, expected 0.5",
+        f"grown: trim is not set, expected {trim}",
+    ]
+    after = cluster.administration.definition("grown")
+    assert after == replace(before, settings={**before.settings, **wanted.settings})
+    assert named(differences(cluster.administration, [wanted])) == ["grown: COMPRESSION is GZ, expected NONE"]
+    with closing(opened(Table("grown", 9, 16, None, 0))) as other:
+        assert other.table("grown").cells(ROW) == [Cell(column(1), 5)]
+    assert apply(cluster.administration, [wanted]) == Applied([], [])
+
+
+def test_another_cap_reaches_the_table_and_its_rows(cluster: HBaseCluster, make: Callable[[Definition], None]):
+    table = Table("capped", 9, 16, Trim(3, 1), 432_000_000)
+    make(definition(table))
+    regions = Regions(hbase_adapter.made(), "capped")
+
+    def kept() -> int:
+        with closing(opened(table)) as other:
+            other.table("capped").apply([Put([(ROW, 5)], [column(number) for number in range(40)])])
+            regions.flush()
+            regions.compact(major=True)
+            return len(other.table("capped").cells(ROW))
+
+    assert kept() == 4
+    applied = apply(cluster.administration, [definition(replace(table, trim=Trim(7, 3)))])
+    assert named(applied.changed) == [
+        "capped: trim cap is 3, expected 7 (unsafe)",
+        "capped: trim slack is 1, expected 3 (unsafe)",
+    ]
+    assert kept() == 10
+    apply(cluster.administration, [definition(replace(table, trim=None))])
+    assert kept() == 40
+
+
+@pytest.mark.parametrize(
+    ("trim", "said"),
+    [
+        ("|feedstore.trim.TrimObserver|1073741823|version=0.1.0,cap=many,slack=1", 'argument cap is "many"'),
+        ("|feedstore.trim.TrimObserver|1073741823|version=9.9.9,cap=1,slack=1", "asks for version 9.9.9"),
+        ("|feedstore.trim.NoObserver|1073741823|version=0.1.0,cap=1,slack=1", "NoObserver"),
+    ],
+)
+def test_a_trim_that_cannot_work_makes_no_table(
+    cluster: HBaseCluster, make: Callable[[Definition], None], trim: str, said: str
+):
+    wanted = definition(Table("wrong", 9, 16, None, 1))
+    with pytest.raises((RefusedError, UnavailableError), match=re.escape(said)):
+        make(replace(wanted, settings={**wanted.settings, "coprocessor$1": trim}))
+    assert not cluster.administration.exists("wrong")
+    make(wanted)
+    with pytest.raises((RefusedError, UnavailableError), match=re.escape(said)):
+        cluster.administration.change("wrong", {"coprocessor$1": trim})
+    there = cluster.administration.definition("wrong")
+    assert there
+    assert "coprocessor$1" not in there.settings
+
+
 # ---- data
 
 
@@ -186,7 +264,7 @@ def test_a_marker_beyond_its_window_goes_with_a_major_compaction(cluster: HBaseC
 
 
 def test_a_sweep_is_a_request(cluster: HBaseCluster):
-    assert cluster.table("server").sweep(1) == Sweep()
+    assert cluster.table("server").sweep(1) is None
 
 
 # ---- gateways

@@ -17,7 +17,7 @@ from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 from feedstore.widecolumn.hbase.thrift2 import structs
 
-TABLE = Table("feed", 2, 3, keep=None, purge_window_ms=0)
+TABLE = Table("feed", 2, 3, trim=None, purge_window_ms=0)
 ROW, A = b"r1", b"aaa"
 
 

@@ -29,7 +29,7 @@ from feedstore.widecolumn import (
 from feedstore.widecolumn.rocksdb import RocksCluster, RocksStore
 
 ROW = b"r1"
-OTHER_TABLE = Table("other", 1, 1, keep=None, purge_window_ms=0)
+OTHER_TABLE = Table("other", 1, 1, trim=None, purge_window_ms=0)
 
 
 def column(number: int) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from widecolumn_adapters import ADAPTERS, EMBEDDED, open_rocks
 
-from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, WideColumnStore, rocksdb
+from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, Trim, WideColumnStore, rocksdb
 from feedstore.widecolumn.rocksdb import RocksCluster
 
 MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -20,6 +20,7 @@ MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 ROWS = [b"\x00", b"m", b"\xff"]
 COLUMNS = [b"\x00\x00", b"\x00\xff", *[b"c%d" % digit for digit in range(8)], b"\xff\x00", b"\xff\xff"]
 TIMES = st.integers(1, 8)
+TRIMS = st.builds(Trim, st.integers(1, 3), st.integers(0, 1))
 
 
 @st.composite
@@ -34,9 +35,9 @@ def mutations(draw: st.DrawFn) -> Mutation:
 class Agreement(RuleBasedStateMachine):
     """The first store is the model; each adapter follows, RocksDB also as its readers beside it see it."""
 
-    @initialize(keep=st.none() | st.integers(1, 4), keys_min=st.integers(1, 4), chunk=st.integers(1, 8))
-    def open_everything(self, keep: int | None, keys_min: int, chunk: int) -> None:
-        self.table = Table("agreement", 1, 2, keep=keep, purge_window_ms=3)
+    @initialize(trim=st.none() | TRIMS, keys_min=st.integers(1, 4), chunk=st.integers(1, 8))
+    def open_everything(self, trim: Trim | None, keys_min: int, chunk: int) -> None:
+        self.table = Table("agreement", 1, 2, trim=trim, purge_window_ms=3)
         self.directory = Path(tempfile.mkdtemp(prefix="feedstore-agreement-", dir=MEMORY_DISK))
         self.small_chunks = mock.patch.multiple(
             rocksdb, _CHUNK_KEYS=chunk, _SLOW_CHUNK_KEYS_MAX=chunk, _LEARN_KEYS_MAX=chunk * 6

@@ -14,7 +14,9 @@ from feedstore.widecolumn import (
     Mutation,
     Put,
     RefusedError,
+    Sweep,
     Table,
+    Trim,
     UnavailableError,
     WideColumnStore,
 )
@@ -243,72 +245,74 @@ def test_a_scan_can_be_left_and_begun_again_after_the_last_row(store: WideColumn
 # ---- sweep
 
 
-def test_a_sweep_keeps_the_first_columns(swept_store: WideColumnStore):
-    swept_store.apply([put(5, A, B, C, D, E), put(5, A, row=OTHER)])
-    swept = swept_store.sweep(NOW)
-    assert (swept.rows, swept.trimmed) == (2, 2)
-    assert swept_store.read(ROW, None, 10) == [A, B, C]
-    assert swept_store.read(OTHER, None, 10) == [A]
+def says(swept: Sweep | None, **numbers: int) -> bool:
+    """Whether a sweep did so much, as far as the store tells."""
+    return swept is None or all(getattr(swept, name) == number for name, number in numbers.items())
 
 
-def test_a_sweep_counts_live_distinct_columns_only(swept_store: WideColumnStore):
-    swept_store.apply([put(NOW, A, B, C, D, E), put(NOW + 1, A, B), delete(NOW + 1, A, C)])
-    swept_store.sweep(NOW)
-    assert swept_store.cells(ROW) == [Cell(B, NOW + 1), Cell(D, NOW), Cell(E, NOW)]
+def test_a_sweep_keeps_the_first_columns(store: WideColumnStore):
+    store.apply([put(5, A, B, C, D, E), put(5, A, row=OTHER)])
+    assert says(store.sweep(NOW), rows=2, trimmed=2)
+    assert store.read(ROW, None, 10) == [A, B, C]
+    assert store.read(OTHER, None, 10) == [A]
+
+
+def test_a_sweep_counts_live_distinct_columns_only(store: WideColumnStore):
+    store.apply([put(NOW, A, B, C, D, E), put(NOW + 1, A, B), delete(NOW + 1, A, C)])
+    store.sweep(NOW)
+    assert store.cells(ROW) == [Cell(B, NOW + 1), Cell(D, NOW), Cell(E, NOW)]
 
 
 def test_a_sweep_without_keep_trims_nothing(open_store: OpenStore):
-    store = open_store(Table("all", 2, 3, keep=None, purge_window_ms=0))
+    store = open_store(Table("all", 2, 3, trim=None, purge_window_ms=0))
     columns = [number.to_bytes(3, "big") for number in range(500)]
     store.apply([put(5, *columns)])
-    assert store.sweep(NOW).trimmed == 0
+    assert says(store.sweep(NOW), trimmed=0)
     assert store.read(ROW, None, MAX_LIMIT) == columns
 
 
-def test_a_trimmed_column_may_come_back(swept_store: WideColumnStore):
-    swept_store.apply([put(5, A, B, C, D)])
-    swept_store.sweep(NOW)
-    swept_store.apply([delete(5, A), put(5, D)])
-    swept_store.sweep(NOW)
-    assert swept_store.read(ROW, None, 10) == [B, C, D]
+def test_a_trimmed_column_may_come_back(store: WideColumnStore):
+    store.apply([put(5, A, B, C, D)])
+    store.sweep(NOW)
+    store.apply([delete(5, A), put(5, D)])
+    store.sweep(NOW)
+    assert store.read(ROW, None, 10) == [B, C, D]
 
 
 def test_a_marker_inside_its_window_stays(store: WideColumnStore):
     marker = NOW - TABLE.purge_window_ms
     store.apply([put(marker, A), delete(marker, A)])
-    assert store.sweep(NOW).markers == 0
+    assert says(store.sweep(NOW), markers=0)
     store.apply([put(marker, A)])
     assert store.read(ROW, None, 10) == []
 
 
-def test_an_older_marker_goes_with_what_it_masks_and_masks_nothing_after(swept_store: WideColumnStore):
+def test_an_older_marker_goes_with_what_it_masks_and_masks_nothing_after(store: WideColumnStore):
     marker = NOW - TABLE.purge_window_ms - 1
-    swept_store.apply([put(marker, A), put(marker - 1, A), delete(marker, A)])
-    swept = swept_store.sweep(NOW)
-    assert (swept.masked, swept.markers) == (2, 1)
-    assert swept_store.read(ROW, None, 10) == []
-    swept_store.apply([put(marker, A)])
-    assert swept_store.read(ROW, None, 10) == [A]
+    store.apply([put(marker, A), put(marker - 1, A), delete(marker, A)])
+    assert says(store.sweep(NOW), masked=2, markers=1)
+    assert store.read(ROW, None, 10) == []
+    store.apply([put(marker, A)])
+    assert store.read(ROW, None, 10) == [A]
 
 
-def test_a_sweep_drops_superseded_versions_unseen(swept_store: WideColumnStore):
-    swept_store.apply([put(5, A), put(7, A), put(6, A)])
-    assert swept_store.sweep(NOW).masked == 2
-    assert swept_store.cells(ROW) == [Cell(A, 7)]
+def test_a_sweep_drops_superseded_versions_unseen(store: WideColumnStore):
+    store.apply([put(5, A), put(7, A), put(6, A)])
+    assert says(store.sweep(NOW), masked=2)
+    assert store.cells(ROW) == [Cell(A, 7)]
 
 
 def test_a_second_sweep_finds_nothing(store: WideColumnStore):
     store.apply([put(5, A, B, C, D, E), put(6, A), delete(6, B), delete(NOW, C)])
     store.sweep(NOW)
     cells = store.cells(ROW)
-    again = store.sweep(NOW)
-    assert (again.trimmed, again.masked, again.markers) == (0, 0, 0)
+    assert says(store.sweep(NOW), trimmed=0, masked=0, markers=0)
     assert store.cells(ROW) == cells
 
 
 def test_a_sweep_beside_writers_loses_nothing(open_store: OpenStore):
     """Writers refill under the very timestamps that the sweep drops; what they wrote last must stand."""
-    store = open_store(Table("feed", 2, 3, keep=4, purge_window_ms=10**9))
+    store = open_store(Table("feed", 2, 3, trim=Trim(3, 1), purge_window_ms=10**9))
     columns = [number.to_bytes(3, "big") for number in range(8)]
     writers_count, rounds = 2, 30
     start = threading.Barrier(writers_count + 1)
@@ -362,13 +366,13 @@ def test_what_was_applied_is_there_after_reopening(adapter: Adapter, open_store:
     if not adapter.is_durable:
         pytest.skip("lives in memory")
     store = open_store(TABLE)
-    store.apply([put(5, A, B, C, D), delete(5, B)])
-    store.sweep(6)
-    store.apply([put(7, E)])
+    store.apply([put(NOW, A, B, C, D), delete(NOW, B)])
+    store.sweep(NOW)
+    store.apply([put(NOW + 1, E)])
     store.close()
     again = open_store(TABLE)
-    assert again.cells(ROW) == [Cell(A, 5), Cell(C, 5), Cell(D, 5), Cell(E, 7)]
-    again.apply([put(5, B)])
+    assert again.cells(ROW) == [Cell(A, NOW), Cell(C, NOW), Cell(D, NOW), Cell(E, NOW + 1)]
+    again.apply([put(NOW, B)])
     assert again.read(ROW, None, 10) == [A, C, D, E]
 
 

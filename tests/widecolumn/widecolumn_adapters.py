@@ -6,11 +6,11 @@ from pathlib import Path
 
 import hbase_adapter
 
-from feedstore.widecolumn import Table, WideColumnStore
+from feedstore.widecolumn import Table, Trim, WideColumnStore
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.rocksdb import RocksCluster
 
-TABLE = Table(name="feed", row_bytes=2, column_bytes=3, keep=3, purge_window_ms=1_000)
+TABLE = Table(name="feed", row_bytes=2, column_bytes=3, trim=Trim(2, 1), purge_window_ms=1_000)
 
 
 def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> WideColumnStore:
@@ -20,19 +20,15 @@ def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> Wid
 
 @dataclass(frozen=True)
 class Adapter:
-    """open: opens a table on what it held when it was last closed, if `is_durable`.
-
-    sweeps: a sweep is done when the call returns.
-    """
+    """open: opens a table on what it held when it was last closed, if `is_durable`."""
 
     open: Callable[[Path, Table], WideColumnStore]
     is_durable: bool
-    sweeps: bool = True
 
 
 EMBEDDED = {
     "memory": Adapter(open=lambda _, table: MemoryStore(table), is_durable=False),
     "rocksdb": Adapter(open=open_rocks, is_durable=True),
 }
-SERVERS = {"hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True, sweeps=False)}
+SERVERS = {"hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True)}
 ADAPTERS = EMBEDDED | SERVERS

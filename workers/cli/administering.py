@@ -30,7 +30,11 @@ def schema() -> None:
 @schema.command("apply")
 @pass_session
 def schema_apply(session: Session) -> None:
-    """Makes the tables that are missing. What is there stays as it is: schema check names what differs.
+    """Makes the tables that are missing, and attaches the trim with the cap and the slack of feed.toml.
+
+    On tables that are there it changes the trim where it differs, and sets what is not set at all. What somebody has
+    set otherwise stays as it is: schema check names it. HBase opens the regions of a changed table anew, a few at a
+    time.
 
     \b
     Examples:
@@ -38,8 +42,13 @@ def schema_apply(session: Session) -> None:
     """
     tables = serving_wiring.tables(session.config)
     for name, gateways in _in_hbase(session):
-        made = gateways.apply(tables)
-        note(f"{name}: made {', '.join(made)}" if made else f"{name}: nothing was missing")
+        applied = gateways.apply(tables)
+        if applied.created:
+            note(f"{name}: made {', '.join(applied.created)}")
+        for each in applied.changed:
+            note(f"{name}: changed what schema check calls: {each}")
+        if not applied.created and not applied.changed:
+            note(f"{name}: nothing was missing")
 
 
 @schema.command("check")

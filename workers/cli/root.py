@@ -12,12 +12,13 @@ from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
 from workers import logs
-from workers.cli import acting, administering, demonstrating, letters, reading, repairing, running, showing
+from workers.cli import acting, administering, demonstrating, letters, reading, repairing, running, showing, tables
 from workers.cli.output import Progress
 from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
 from workers.home import HomeBusyError
 from workers.queue.port import QueueError
 from workers.runtime import WorkerFailedError
+from workers.table_tool import TableToolError
 
 _FAILED: dict[type[Exception], type[click.ClickException]] = {
     ConfigError: MisusedError,
@@ -27,6 +28,7 @@ _FAILED: dict[type[Exception], type[click.ClickException]] = {
     FollowStoreError: NotNowError,
     QueueError: NotNowError,
     StoreError: NotNowError,
+    TableToolError: RefusedError,
     WorkerFailedError: RefusedError,
 }
 _EXPECTED = tuple(_FAILED)
@@ -88,6 +90,6 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     logs.configure(level, Progress.clear_any)
 
 
-for _module in (running, acting, reading, showing, repairing, letters, administering, demonstrating):
+for _module in (running, acting, reading, showing, repairing, letters, administering, tables, demonstrating):
     for _command in _module.COMMANDS:
         main.add_command(_command)

@@ -230,17 +230,20 @@ def trim(session: Session, *, as_json: bool) -> None:
     """Trims every feed to cap + slack entries, and drops what is masked or expired.
 
     A worker does this by itself, every so often (feed.toml: worker.housekeeping). While one holds the home, this
-    refuses.
+    refuses. A cluster in HBase trims inside its compactions: it is only asked to look whether one is due.
 
     \b
     Examples:
       feedctl trim
+      feedctl table major-compact following_feed      # trims in HBase now
     """
     try:
         with session.lock(), session.ports("owner") as ports:
             for name in ports.replicas:
                 swept = wiring.sweeper(ports, session.config, name).sweep()
-                if as_json:
+                if swept is None:
+                    note(f"{name}: asked to look whether a compaction is due; to trim now: feedctl table major-compact")
+                elif as_json:
                     emit_json({"cluster": name, **vars(swept)})
                 else:
                     click.echo(

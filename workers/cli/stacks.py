@@ -33,18 +33,25 @@ def replacements(directory: Path) -> dict[str, str]:
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
-    def at(server: str) -> str:
+    def at(server: str, purpose: str = "client") -> str:
         try:
-            return f"127.0.0.1:{ports[server]['client']}"
+            return f"127.0.0.1:{ports[server][purpose]}"
         except KeyError:
             raise ConfigError(f"{path}: no port of {server}; start all of the stack: make stack-up") from None
 
     secret = path.with_name("mariadb.password")
     shards = ", ".join(f'"mysql://feed@{at("mariadb")}/{name}?password_file={secret}"' for name in SHARDS)
+
+    def cluster(name: str) -> str:
+        zookeeper = at(f"hbase-{name}", "zookeeper")
+        return f'url = "hbase://{at(f"thrift2-{name}")}/?thrift1={at(f"thrift1-{name}")}"\nzookeeper = "{zookeeper}"'
+
+    jars = ":".join(f"{path.with_name('jars')}/{each}/*" for each in ("hbase", "trim"))
     return {
-        'url = "rocksdb:data/a"': f'url = "hbase://{at("thrift2-a")}/?thrift1={at("thrift1-a")}"',
-        'url = "rocksdb:data/b"': f'url = "hbase://{at("thrift2-b")}/?thrift1={at("thrift1-b")}"',
+        'url = "rocksdb:data/a"': cluster("a"),
+        'url = "rocksdb:data/b"': cluster("b"),
         'shards = ["sqlite:data/follows.db"]': f"shards = [{shards}]",
         'url = "embedded:data/queue.db"': f'url = "kafka://{at("kafka")}"\nreplication = 1',
         "partitions = 1 ": f"partitions = {PARTITIONS} ",
+        "[worker]\n": f'[hbase]\njars = "{jars}" # the Java class path of feedctl table\n\n[worker]\n',
     }

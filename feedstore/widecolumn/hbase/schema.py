@@ -9,8 +9,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from feedstore.widecolumn.hbase.attached import Attached, attached, free_key
 from feedstore.widecolumn.hbase.tables import Definition, Tables
-from feedstore.widecolumn.port import RefusedError, Table, UnavailableError, UnsafeTableError
+from feedstore.widecolumn.port import RefusedError, Table, Trim, UnavailableError, UnsafeTableError
 
 PURGE = "hbase.hstore.time.to.purge.deletes"
 
@@ -49,28 +50,65 @@ def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Defi
         if entry.get(width, getattr(table, width)) != getattr(table, width):
             raise RefusedError(f"{table.name}: {width}: {entry[width]} in hbase.json, not {getattr(table, width)}")
     values = {"purge_window_ms": table.purge_window_ms}
-    settings = file["table_settings"] | entry.get("table_settings", {})
+    texts = file["table_settings"] | entry.get("table_settings", {})
+    settings = {key: text.format_map(values) for key, text in texts.items()} | dict(overrides or {})
+    if table.trim is not None:
+        settings[free_key(settings)] = str(_trim(table.trim))
     return Definition(
         table.name,
         {file["family"]: file["family_settings"]},
-        {key: text.format_map(values) for key, text in settings.items()} | dict(overrides or {}),
+        settings,
         [bytes.fromhex(key) for key in entry.get("split_keys", ())],
     )
 
 
-def apply(tables: Tables, wanted: Sequence[Definition]) -> list[str]:
-    """Creates the tables that are missing, and returns their names. What is there stays as it is, whatever it is.
+@dataclass(frozen=True)
+class Applied:
+    """created: tables. changed: what a table that was there differed in before."""
+
+    created: Sequence[str]
+    changed: Sequence[Difference]
+
+
+def apply(tables: Tables, wanted: Sequence[Definition]) -> Applied:
+    """Creates the tables that are missing. Of those that are there it brings the trim up to date, and sets what the
+    table does not set (`repairs`); what somebody has set otherwise stays as it is.
 
     Raises:
-        UnavailableError, RefusedError.
+        UnavailableError, RefusedError: done in part; do it again.
     """
     tables.create_namespace()
-    created = []
+    created: list[str] = []
+    changed: list[Difference] = []
     for each in wanted:
-        if not tables.exists(each.name):
+        there = tables.definition(each.name)
+        if there is None:
             tables.create(each)
             created.append(each.name)
-    return created
+        elif changes := repairs(each, there):
+            tables.change(each.name, changes)
+            left = compare(each, tables.definition(each.name) or there)
+            changed += [difference for difference in compare(each, there) if difference not in left]
+    return Applied(created, changed)
+
+
+def repairs(wanted: Definition, there: Definition) -> dict[str, str | None]:
+    """The settings of a table that can be changed at any time without a second thought, with what they must be; None:
+    not set. Pure.
+
+    The trim, because its cap comes from `feed.toml`; and what is not set at all. Nothing that is unsafe: whoever
+    changes that has to think of what was written meanwhile.
+    """
+    changes: dict[str, str | None] = {}
+    if _trim_differences(wanted, there):
+        changes = dict.fromkeys(_ours(there))
+        for trim in _ours(wanted).values():
+            changes[next(iter(changes), free_key(there.settings))] = str(trim)
+    families = [settings for name, settings in there.families.items() if name in wanted.families]
+    for key, value in _plain(wanted.settings).items():
+        if key not in _file()["unsafe"] and not any(key in settings for settings in (there.settings, *families)):
+            changes[key] = value
+    return changes
 
 
 def differences(tables: Tables, wanted: Sequence[Definition]) -> list[Difference]:
@@ -95,7 +133,14 @@ def compare(wanted: Definition, there: Definition) -> list[Difference]:
         family_has = there.families[family]
         # What a family sets stands before what its table sets.
         found += _unlike(wanted.name, settings, family_has)
-        found += _unlike(wanted.name, wanted.settings, {**there.settings, **_shadowing(wanted.settings, family_has)})
+        of_table = _plain(wanted.settings)
+        found += _unlike(wanted.name, of_table, {**there.settings, **_shadowing(of_table, family_has)})
+    found += _trim_differences(wanted, there)
+    found += [
+        Difference(wanted.name, f"coprocessor {each.class_name}", "missing", "there", is_unsafe=False)
+        for each in attached(there.settings).values()
+        if each.class_name != _file()["trim"]["class"]
+    ]
     found += [
         Difference(wanted.name, f"family {family}", "missing", "there", is_unsafe=False)
         for family in there.families
@@ -116,6 +161,54 @@ def refuse_unsafe(tables: Tables, opened: Sequence[Table]) -> None:
         raise UnavailableError(f"no table {', '.join(missing)}; feedctl schema apply creates what is missing")
     if unsafe := [str(each) for each in found if each.is_unsafe]:
         raise UnsafeTableError("; ".join(unsafe))
+
+
+def _trim(trim: Trim) -> Attached:
+    entry = _file()["trim"]
+    values = {"cap": trim.cap, "slack": trim.slack}
+    arguments = {name: text.format_map(values) for name, text in entry["arguments"].items()}
+    return Attached(entry["jar"], entry["class"], entry["priority"], arguments)
+
+
+def _ours(there: Definition) -> dict[str, Attached]:
+    """The trims that are attached to a table, by their keys."""
+    return {key: each for key, each in attached(there.settings).items() if each.class_name == _file()["trim"]["class"]}
+
+
+def _plain(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings without the coprocessors, which are compared part by part."""
+    return {key: value for key, value in settings.items() if key not in attached(settings)}
+
+
+def _trim_differences(wanted: Definition, there: Definition) -> list[Difference]:
+    must, found = list(_ours(wanted).values()), list(_ours(there).values())
+    if not must:
+        # Nothing that such a table holds may be dropped.
+        return [Difference(wanted.name, "trim", None, str(each), is_unsafe=True) for each in found]
+    [trim] = must
+    if not found:  # its rows only grow
+        return [Difference(wanted.name, "trim", str(trim), None, is_unsafe=False)]
+    differences = [
+        Difference(
+            wanted.name,
+            f"trim {part}",
+            trim.parts().get(part),
+            each.parts().get(part),
+            is_unsafe=part in ("cap", "slack") and _is_short(trim, each),
+        )
+        for each in found
+        for part in {**trim.parts(), **each.parts()}
+        if trim.parts().get(part) != each.parts().get(part)
+    ]
+    if len(found) > 1:
+        differences.append(Difference(wanted.name, "trim", "once", f"{len(found)} times", is_unsafe=False))
+    return differences
+
+
+def _is_short(wanted: Attached, found: Attached) -> bool:
+    """Whether a trim may take an entry that a reader can reach."""
+    cap, slack = found.number("cap"), found.number("slack")
+    return cap is None or slack is None or cap + slack < (wanted.number("cap") or 0)
 
 
 def _shadowing(wanted: Mapping[str, str], family_has: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after, 
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
-from feedstore.widecolumn.port import Cell, Mutation, Sweep, Table, UnavailableError
+from feedstore.widecolumn.port import Cell, Mutation, Table, UnavailableError
 
 _FIRST_ROWS = 2
 _SCAN_CELLS = 2_000
@@ -70,15 +70,14 @@ class HBaseStore:
             return iter(())
         return self._rows(start, stop, _SCAN_CELLS if start or stop else _FULL_SCAN_CELLS)
 
-    def sweep(self, now_ms: int) -> Sweep:  # noqa: ARG002  # HBase goes by its own clock
-        """Asks HBase to compact the table, and does not wait: its compactions drop what is masked or expired.
+    def sweep(self, now_ms: int) -> None:  # noqa: ARG002  # HBase goes by its own clock
+        """Asks HBase whether a compaction is due, and does not wait for one.
 
-        The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses the files, and does nothing
-        where there are too few of them. All numbers are 0: HBase does not tell.
+        The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses: all files of a region where
+        the table's schedule says that it is time, which trims its rows; a few where there are many; mostly none.
         """
         self._check_open()
         self._thrift1.call(lambda to: to.compact(self._name), self._addresses.read_ms)
-        return Sweep()
 
     def close(self) -> None:
         self._closed = True

@@ -69,6 +69,24 @@ class Tables:
         """HBase refuses while there are tables in it."""
         self._ask(lambda to: to.deleteNamespace(self._namespace))
 
+    def change(self, name: str, settings: Mapping[str, str | None]) -> None:
+        """Sets settings of a table, or takes them away (None); everything else of it stays. HBase opens the regions
+        anew, a few at a time: each is away for a moment.
+
+        HBase takes whole definitions only: what somebody else changes between the look at it and this is lost.
+        """
+        descriptor = self._ask(lambda to: to.getTableDescriptor(self._named(name)))
+        there = {_text(key): value for key, value in (descriptor.attributes or {}).items()}
+        kept = {key: value for key, value in there.items() if key not in settings}
+        put = {key: value for key, value in settings.items() if value is not None}
+        descriptor.attributes = {key.encode(): value for key, value in kept.items()} | _bytes(put)
+
+        def is_changed(changed: str) -> bool:
+            found = self.definition(changed)
+            return found is not None and all(found.settings.get(key) == value for key, value in settings.items())
+
+        self._unless(is_changed, name, lambda to: to.modifyTable(descriptor))
+
     def drop(self, name: str) -> None:
         """Deletes a table with everything in it; one that is not there is fine."""
         if self.exists(name):

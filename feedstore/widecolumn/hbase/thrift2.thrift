@@ -105,6 +105,7 @@ service Tables {
   bool isTableEnabled(1: required TTableName tableName) throws (1: TIOError io),
   TTableDescriptor getTableDescriptor(1: required TTableName table) throws (1: TIOError io),
   void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io),
+  void modifyTable(1: required TTableDescriptor desc) throws (1: TIOError io),
   void enableTable(1: required TTableName tableName) throws (1: TIOError io),
   void disableTable(1: required TTableName tableName) throws (1: TIOError io),
   void truncateTable(1: required TTableName tableName, 2: required bool preserveSplits) throws (1: TIOError io),

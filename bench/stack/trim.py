@@ -1,0 +1,239 @@
+"""What the trim inside compactions costs and saves, beside the same compactions without it, and beside the two ways to
+trim that it stands instead of: reading and deleting with every write, and a job that scans and deletes.
+"""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.feeds import POOL, Feed, made_feeds
+from bench.native import write_cells
+from bench.ours import fill
+from bench.results import Row, at_least, interleaved, percentile, ratios
+from bench.stack.servers import SLACK, Servers, replica
+from feedstore.feeds import FEEDS, FeedReader, Replica, columns, row_key
+from feedstore.widecolumn import Mutation, Put
+from workers.wiring import wall_ms
+
+NAME = "trim"
+KEEP = CAP + SLACK
+TIMES_TOO_LONG = 10
+LIMIT = 25
+SIDES = {"with": True, "without": False}
+
+
+def measure(servers: Servers, context: Context) -> list[Row]:
+    """Compactions with and without the trim, pages meanwhile, and the alternatives"""
+    return [*_under_the_cap(servers, context), *_too_long(servers, context), *_on_write(servers, context)]
+
+
+# Rows that nothing is cut from
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _under_the_cap(servers: Servers, context: Context) -> list[Row]:
+    feeds = made_feeds(context.pick(1_500, 50), CAP, seed=1)
+    cells = len(feeds) * CAP
+    with ExitStack() as stack:
+        places: dict[str, Replica] = {}
+        tables: dict[str, str] = {}
+        for side, trimmed in SIDES.items():
+            namespace = f"bench{os.getpid()}{side}"
+            tables[side] = f"{namespace}:{FEEDS}"
+            places[side] = stack.enter_context(replica(servers, namespace, trimmed=trimmed))
+            fill(places[side], feeds)
+            servers.native.compact(tables[side])
+            context.say(f"{NAME}: {side}: filled {cells:,} cells")
+        rewrites = _sides(lambda side: lambda: cells / servers.native.rewrite(tables[side]))
+        interleaved(rewrites, 2)
+        rates = interleaved(rewrites, context.repeats)
+        reads = {
+            "idle": lambda: _pages(places["with"], feeds, None),
+            **_sides(lambda side: lambda: _pages(places[side], feeds, lambda: servers.native.rewrite(tables[side]))),
+        }
+        interleaved(reads, 1)
+        pages = interleaved(reads, context.repeats)
+    p99 = {side: [percentile(each, 0.99) for each in taken] for side, taken in pages.items()}
+    p50 = {side: [percentile(each, 0.50) for each in taken] for side, taken in pages.items()}
+    return [
+        Row(
+            NAME,
+            "compaction of rows under the cap, with the trim / without",
+            "x",
+            ratios(rates["with"], rates["without"]),
+            at_least(0.95),
+            note=f"{cells:,} cells in 16 regions",
+        ),
+        *(Row(NAME, f"the same, {side}", "cells/s", taken) for side, taken in rates.items()),
+        Row(
+            NAME,
+            "page of 25 during a compaction, with the trim / without, p99",
+            "x",
+            ratios(p99["with"], p99["without"]),
+        ),
+        *(
+            Row(NAME, f"page of 25, {what}, {share}", "us", taken[side])
+            for side, what in PAGES.items()
+            for share, taken in (("p50", p50), ("p99", p99))
+        ),
+    ]
+
+
+PAGES = {
+    "idle": "nothing compacts",
+    "with": "during a compaction with the trim",
+    "without": "during a compaction without",
+}
+
+
+def _pages(place: Replica, feeds: Sequence[Feed], meanwhile: Callable[[], object] | None) -> list[float]:
+    """The microseconds of pages, read until `meanwhile` is done, or so many."""
+    reader, chance = FeedReader([place], CAP, wall_ms), random.Random(1)
+    users = [feed.user for feed in feeds]
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            if meanwhile is not None:
+                meanwhile()
+        finally:
+            done.set()
+
+    for _ in range(200):
+        reader.page(chance.choice(users), LIMIT)
+    thread = threading.Thread(target=run)
+    thread.start()
+    took: list[float] = []
+    while not done.is_set() or (meanwhile is None and len(took) < 3_000):
+        user = chance.choice(users)
+        began = time.perf_counter()
+        reader.page(user, LIMIT)
+        took.append((time.perf_counter() - began) * 1e6)
+    thread.join()
+    return took
+
+
+# Rows that are ten times too long
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _too_long(servers: Servers, context: Context) -> list[Row]:
+    rows = context.pick(60, 4)
+    folder = context.folder("trim")
+    cells = write_cells(folder / "long", _long_rows(rows, TIMES_TOO_LONG * CAP))
+    ways = {**SIDES, "job": False}
+    first: dict[str, list[float]] = {way: [] for way in ways}
+    size: dict[str, list[float]] = {way: [] for way in ways}
+    second: dict[str, list[float]] = {way: [] for way in ways}
+    job: list[float] = []
+
+    def once(way: str) -> None:
+        """The whole life of such rows: written, flushed, compacted, and compacted again when the time comes."""
+        namespace = f"bench{os.getpid()}{way}"
+        table = f"{namespace}:{FEEDS}"
+        with replica(servers, namespace, trimmed=ways[way]):
+            servers.native.load(table, folder / "long")
+            servers.native.flush(table)
+            before_s = 0.0
+            if way == "job":
+                before_s, deleted = servers.native.trim_job(table, KEEP)
+                assert deleted == rows * (TIMES_TOO_LONG * CAP - KEEP), deleted
+                servers.native.flush(table)
+                job.append(before_s)
+            first[way].append(before_s + servers.native.rewrite(table))
+            size[way].append(servers.files(table))
+            second[way].append(servers.native.rewrite(table))
+
+    interleaved({way: lambda way=way: once(way) for way in ways}, 1)
+    for taken in (*first.values(), *size.values(), *second.values(), job):
+        taken.clear()
+    interleaved({way: lambda way=way: once(way) for way in ways}, context.repeats)
+    note = f"{cells:,} cells in {rows} rows of {TIMES_TOO_LONG} x the cap"
+    return [
+        Row(
+            NAME,
+            "first compaction of such rows, with the trim / without, time",
+            "x",
+            ratios(first["with"], first["without"]),
+            note=note,
+        ),
+        Row(NAME, "bytes after it, with / without", "x", ratios(size["with"], size["without"])),
+        Row(NAME, "each later compaction, with / without, time", "x", ratios(second["with"], second["without"])),
+        Row(
+            NAME,
+            "a job that scans and deletes, with the compaction after it / a compaction with the trim, time",
+            "x",
+            ratios(first["job"], first["with"]),
+        ),
+        Row(
+            NAME,
+            "bytes after it, with the job's markers / with the trim",
+            "x",
+            ratios(size["job"], size["with"]),
+            note="the markers stay for the purge window",
+        ),
+        *(Row(NAME, f"first compaction of rows too long, {way}", "s", taken) for way, taken in first.items()),
+        *(Row(NAME, f"bytes after it, {way}", "bytes", taken) for way, taken in size.items()),
+        *(Row(NAME, f"later compaction, {way}", "s", taken) for way, taken in second.items()),
+        Row(NAME, "the job alone", "s", job),
+    ]
+
+
+def _long_rows(count: int, entries: int) -> Iterator[list[Mutation]]:
+    for feed in made_feeds(count, entries, seed=2):
+        yield [Put([(row_key(feed.user), feed.edges[0])], columns(feed.entries))]
+
+
+# Trimming with every write
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _on_write(servers: Servers, context: Context) -> list[Row]:
+    """Fanouts into rows that are as long as a trim leaves them: each pin pushes one out of a thousand rows."""
+    full = made_feeds(context.pick(1_000, 100), KEEP, seed=3)
+    folder = context.folder("trim")
+    pins = iter(range(POOL + 1, 10**9))
+    tables = {side: f"bench{os.getpid()}{side}:{FEEDS}" for side in ("plain", "trimmed")}
+
+    def fanouts(count: int) -> Iterable[Sequence[Mutation]]:
+        last_ms = full[0].entries[0][1] + 10**9
+        for _ in range(count):
+            pin = next(pins)
+            yield [Put([(row_key(feed.user), feed.edges[0]) for feed in full], columns([(pin, last_ms + pin)]))]
+
+    def plain() -> float:
+        write_cells(folder / "pins", fanouts(context.pick(20, 2)))
+        return servers.native.load(tables["plain"], folder / "pins")
+
+    def trimmed() -> float:
+        cells = write_cells(folder / "pins", fanouts(2))
+        rate, deleted = servers.native.trimmed_load(tables["trimmed"], folder / "pins", KEEP)
+        assert deleted == cells, deleted
+        return rate
+
+    with ExitStack() as stack:
+        for table in tables.values():
+            fill(stack.enter_context(replica(servers, table.partition(":")[0], trimmed=False)), full)
+            servers.native.compact(table)
+        sides = {"plain": plain, "trimmed": trimmed}
+        interleaved(sides, 1)
+        rates = interleaved(sides, context.repeats)
+    return [
+        Row(
+            NAME,
+            "writes that read and delete what they push out / plain writes, cells a second",
+            "x",
+            ratios(rates["trimmed"], rates["plain"]),
+            note="HBase's own client, 1,000 rows a request, what stays is passed over in the server",
+        ),
+        *(Row(NAME, f"fanout into full rows, {side}", "cells/s", taken) for side, taken in rates.items()),
+    ]
+
+
+def _sides(make: Callable[[str], Callable[[], object]]) -> dict[str, Callable[[], object]]:
+    return {side: make(side) for side in SIDES}

@@ -1,0 +1,93 @@
+package feedstore.admin;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.hadoop.hbase.HRegionLocation;
+import org.apache.hadoop.hbase.RegionMetrics;
+import org.apache.hadoop.hbase.ServerName;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.client.Admin;
+import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.RegionInfo;
+import org.apache.hadoop.hbase.client.RegionLocator;
+import org.apache.hadoop.hbase.util.Bytes;
+
+/** A table's regions, as the servers that hold them describe them right now. */
+final class Table {
+  private final Connection connection;
+  private final Admin admin;
+  private final TableName name;
+  private final String only;
+
+  /**
+   * @param only the encoded name of the only region that is meant, or null for all
+   */
+  Table(Connection connection, Admin admin, TableName name, String only) {
+    this.connection = connection;
+    this.admin = admin;
+    this.name = name;
+    this.only = only;
+  }
+
+  /**
+   * One region.
+   *
+   * @param server where it is meant to be, or null
+   * @param metrics what that server says of it, or null while it is on its way
+   */
+  record Region(RegionInfo info, ServerName server, RegionMetrics metrics) {
+    String encodedName() {
+      return info.getEncodedName();
+    }
+  }
+
+  /** The regions in the order of their rows. */
+  List<Region> regions() throws IOException, ToolException {
+    List<HRegionLocation> locations = locations();
+    Set<ServerName> servers = new HashSet<>();
+    for (HRegionLocation location : locations) {
+      if (location.getServerName() != null) {
+        servers.add(location.getServerName());
+      }
+    }
+    // Of the servers themselves: the master repeats what it heard up to three seconds ago.
+    Map<String, RegionMetrics> metrics = new HashMap<>();
+    for (ServerName server : servers) {
+      for (RegionMetrics one : admin.getRegionMetrics(server, name)) {
+        metrics.put(Bytes.toStringBinary(one.getRegionName()), one);
+      }
+    }
+    List<Region> regions = new ArrayList<>();
+    for (HRegionLocation location : locations) {
+      RegionInfo info = location.getRegion();
+      regions.add(
+          new Region(
+              info,
+              location.getServerName(),
+              metrics.get(Bytes.toStringBinary(info.getRegionName()))));
+    }
+    return regions;
+  }
+
+  private List<HRegionLocation> locations() throws IOException, ToolException {
+    if (!admin.tableExists(name)) {
+      throw new ToolException("there is no table " + name);
+    }
+    List<HRegionLocation> locations;
+    try (RegionLocator locator = connection.getRegionLocator(name)) {
+      locations = new ArrayList<>(locator.getAllRegionLocations());
+    }
+    if (only != null) {
+      locations.removeIf(location -> !location.getRegion().getEncodedName().equals(only));
+      if (locations.isEmpty()) {
+        throw new ToolException(name + " has no region " + only);
+      }
+    }
+    return locations;
+  }
+}

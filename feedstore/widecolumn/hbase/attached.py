@@ -1,0 +1,52 @@
+"""Coprocessors as HBase attaches them to a table: attributes `coprocessor$1`, `coprocessor$2`, ..., each with the text
+`jar|class|priority|name=value,...`. Pure.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+_KEY = re.compile(r"coprocessor\$([0-9]+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Attached:
+    """jar: where it is; empty: on the servers' class path. arguments: what it is given."""
+
+    jar: str
+    class_name: str
+    priority: str
+    arguments: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Takes whatever HBase may hold: what does not fit reads as an empty class or an empty value."""
+        jar, class_name, priority, arguments = (*(each.strip() for each in text.split("|", 3)), "", "", "")[:4]
+        pairs = (each.partition("=") for each in arguments.split(",") if each)
+        return cls(jar, class_name, priority, {name.strip(): value.strip() for name, _, value in pairs})
+
+    def __str__(self) -> str:
+        arguments = ",".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.jar}|{self.class_name}|{self.priority}|{arguments}"
+
+    def number(self, argument: str) -> int | None:
+        """An argument that is a whole number; None where it is missing or is none."""
+        text = self.arguments.get(argument, "")
+        return int(text) if text.isascii() and text.isdecimal() else None
+
+    def parts(self) -> dict[str, str]:
+        """What it consists of, the class left out, by name."""
+        return {"jar": self.jar, "priority": self.priority, **self.arguments}
+
+
+def attached(settings: Mapping[str, str]) -> dict[str, Attached]:
+    """The coprocessors among the settings of a table, by their keys, in the order of their numbers."""
+    numbers = {key: int(match[1]) for key in settings if (match := _KEY.fullmatch(key))}
+    return {key: Attached.parse(settings[key]) for key in sorted(numbers, key=numbers.__getitem__)}
+
+
+def free_key(settings: Mapping[str, str]) -> str:
+    """The key for one more."""
+    taken = [int(match[1]) for key in settings if (match := _KEY.fullmatch(key))]
+    return f"coprocessor${max(taken, default=0) + 1}"
