@@ -37,15 +37,12 @@ REBUILDING_MS = 1
 RELAY = "relay"
 EXPANDER = "expander"
 
+wall_ms = feedstore_wiring.wall_ms
+
 
 def writer_group(cluster: str) -> str:
     """The consumer group that writes a cluster."""
     return f"writer-{cluster}"
-
-
-def wall_ms() -> int:
-    """The clock of this machine, ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,123 @@
+"""What all reads share: the `Choice` behind a lock, and what follows from it, worked out once for every change."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from feedstore.serving.attempts import Attempt
+from feedstore.serving.choice import Choice, Standing, Turn
+from feedstore.serving.hedging import HEDGE_S_MAX
+
+
+class Tally(NamedTuple):
+    """Reads that may need more than one cluster, and what they asked beyond one each: hedges, after a wait; failovers,
+    after a failure; probes, to see whether a cluster is back. (Reads of a cluster in files do not count where all is
+    well.)
+    """
+
+    reads: int = 0
+    hedges: int = 0
+    failovers: int = 0
+    probes: int = 0
+
+
+class Begun(NamedTuple):
+    """What a read goes by. probe: a cluster to be tried on the side."""
+
+    turns: Sequence[Turn]
+    hedge_after_s: float
+    probe: str | None
+
+
+class Ledger:
+    """Thread-safe. names: the clusters in the order of preference. clock: monotonic seconds."""
+
+    def __init__(self, names: Sequence[str], clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._choice = Choice(names)
+        self._tally = Tally()
+        self.turns: Sequence[Turn] = ()
+        """In the order in which a read would ask now."""
+        self.quiet: str | None = None
+        """The cluster that a read would ask, as long as it is well and nobody needs a probe: then nothing need be
+        noted of a read that succeeds.
+        """
+        self._decide()
+
+    def begin(self) -> Begun:
+        with self._lock:
+            probe = self._choice.probe(self._clock())
+            self._tally = self._tally._replace(
+                reads=self._tally.reads + 1, probes=self._tally.probes + (probe is not None)
+            )
+            return Begun(self.turns, self._choice.hedge_after_s(), probe)
+
+    def may_hedge(self) -> bool:
+        """Whether a hedge may be sent before `HEDGE_S_MAX` have passed; if so, it must be sent."""
+        with self._lock:
+            return self._choice.hedge()
+
+    def count(self, *, hedge: bool) -> None:
+        """Another cluster is asked as well (a hedge), or instead."""
+        with self._lock:
+            tally = self._tally
+            self._tally = (
+                tally._replace(hedges=tally.hedges + 1) if hedge else tally._replace(failovers=tally.failovers + 1)
+            )
+
+    def ended(self, attempt: Attempt) -> None:
+        """What becomes of an attempt. One that was taken for a failure before it ended is no second one, and none at
+        all if it ended in good time.
+        """
+        with self._lock:
+            if attempt.error is None and (attempt.took_s <= HEDGE_S_MAX or not attempt.is_counted):
+                self._note(
+                    attempt.name,
+                    lambda name, now_s: self._choice.answered(name, attempt.took_s, now_s, probe=attempt.is_probe),
+                )
+            elif not attempt.is_counted:
+                self._failed(attempt.name, probe=attempt.is_probe)
+            attempt.is_counted = True
+
+    def overtaken(self, attempts: Sequence[Attempt]) -> None:
+        """They have not ended, and nobody waits for them any more."""
+        with self._lock:
+            for attempt in attempts:
+                if not attempt.is_counted:  # it may have ended just now
+                    attempt.is_counted = True
+                    self._failed(attempt.name)
+
+    def failed(self, name: str, *, probe: bool = False) -> None:
+        with self._lock:
+            self._failed(name, probe=probe)
+
+    def heard(self, name: str, watermark_ms: int | None) -> None:
+        with self._lock:
+            self._choice.heard(name, watermark_ms)
+            self._decide()
+
+    def standing(self) -> list[Standing]:
+        """Of every cluster, in the order of preference."""
+        with self._lock:
+            return self._choice.standing()
+
+    def tally(self) -> Tally:
+        return self._tally
+
+    # Under the lock
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _failed(self, name: str, *, probe: bool = False) -> None:
+        self._note(name, lambda name, now_s: self._choice.failed(name, now_s, probe=probe))
+
+    def _note(self, name: str, note: Callable[[str, float], None]) -> None:
+        was_quiet = self._choice.is_quiet(name)
+        note(name, self._clock())
+        if not was_quiet or not self._choice.is_quiet(name):
+            self._decide()
+
+    def _decide(self) -> None:
+        self.turns = tuple(self._choice.turns())
+        name = self.turns[0].name
+        self.quiet = name if self._choice.is_quiet(name) and self._choice.all_closed() else None
