@@ -82,6 +82,8 @@ class Ledger:
 
     def overtaken(self, attempts: Sequence[Attempt]) -> None:
         """They have not ended, and nobody waits for them any more."""
+        if not attempts:
+            return
         with self._lock:
             for attempt in attempts:
                 if not attempt.is_counted:  # it may have ended just now
