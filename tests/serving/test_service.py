@@ -107,7 +107,7 @@ def test_the_reads_of_one_page_are_bounded(service: FeedService, pair: Pair):
     assert page.pins == []
     assert page.cursor is not None, "a short page is no end"
     assert pair.a.asked == 1 + MORE_READS_MAX
-    assert sum(walk(service, 5), []) == []
+    assert not any(walk(service, 5))
 
 
 def test_a_page_is_short_rather_than_failed_where_the_clusters_go_away_halfway(service: FeedService, pair: Pair):
@@ -267,7 +267,7 @@ def test_a_refusal_is_raised_and_repeated_under_its_key(service: FeedService):
             service.delete_pin(5, "k1")
         assert refused.value.reason == "pin_unknown"
     service.save_pin(Pin(5, OWNER, BOARD, 1_000))
-    with pytest.raises(ActionRefusedError, match="pin 5|unknown") as refused:
+    with pytest.raises(ActionRefusedError) as refused:
         service.delete_pin(5, "k1")
     assert refused.value.reason == "pin_unknown", "the first answer stands"
     with pytest.raises(InvalidValueError):
