@@ -8,6 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Self
 
 import pytest
 
@@ -42,7 +43,7 @@ class Load:
         self.latest: deque[str] = deque(maxlen=LATEST)
         """Who served the latest pages."""
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
