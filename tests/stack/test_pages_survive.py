@@ -1,5 +1,5 @@
-"""Pages of two real clusters under a steady load, while each cluster in turn is killed, suspended, or loses its gateway:
-no page fails, and no walk repeats or skips anything.
+"""Pages of two real clusters under a steady load, while each in turn is killed, suspended, or loses its gateway: no
+page fails, and no walk repeats or skips anything.
 """
 
 import threading
