@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 Read = Callable[[], Sequence[bytes]]
+Told = Callable[["Attempt"], None]
 
 
 class Attempt:
@@ -21,7 +22,7 @@ class Attempt:
         self,
         name: str,
         read: Read,
-        told: Callable[["Attempt"], None],
+        told: Told,
         *,
         is_probe: bool = False,
         clock: Callable[[], float] = time.monotonic,

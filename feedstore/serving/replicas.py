@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from feedstore.feeds import Replica
-from feedstore.serving.attempts import Attempt, InPlace, Reads
+from feedstore.serving.attempts import Attempt, InPlace, Reads, Told
 from feedstore.serving.choice import Standing, Turn
 from feedstore.serving.hedging import HEDGE_S_MAX, Pace
 from feedstore.serving.ledger import Ledger, Tally
@@ -123,56 +123,54 @@ class Replicas:
         began_s = self._clock()
         deadline_s = began_s + self._within_s if deadline_s is None else deadline_s
         until_s = max(deadline_s, began_s + ATTEMPT_S_MIN)
-        turns, hedge_after_s, probe = self._ledger.begin()
 
-        def attempt(name: str, told: Callable[[Attempt], None], *, is_probe: bool = False) -> Attempt | None:
+        def attempt(name: str, told: Told, *, is_probe: bool = False) -> Attempt | None:
             source = self._sources[name]
             read = partial(source.replica.feeds.read, row, after, limit, until_s)
             made = Attempt(name, read, told, is_probe=is_probe, clock=self._clock)
             return made if source.reads.start(made) else None
 
+        turns, hedge_after_s, probe = self._ledger.begin()
         if probe is not None and attempt(probe, self._ledger.ended, is_probe=True) is None:
             self._ledger.failed(probe, probe=True)
-        race = _Race(self._ledger, attempt, deadline_s, hedge_after_s, self._clock)
+        race = _Race(self._ledger, attempt, Pace(hedge_after_s), self._clock)
         if failed is not None:
             turns = [turn for turn in turns if turn.name != failed[0]]
             race.failures.append(": ".join(failed))
-        winner = race.run(turns)
+        winner = race.run(turns, deadline_s)
         return Answer(winner.columns, winner.name, self.behind_ms(winner.name))
 
 
-class _Race:
-    """The attempts of one read. attempt: begins one; None where it could not."""
+class _Begin(Protocol):
+    def __call__(self, name: str, told: Told) -> Attempt | None:
+        """Begins an attempt; None where it could not."""
+        ...
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        attempt: Callable[[str, Callable[[Attempt], None]], Attempt | None],
-        deadline_s: float,
-        hedge_after_s: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._clock = clock
+
+class _Race:
+    """The attempts of one read. failures: what became of those that failed."""
+
+    def __init__(self, ledger: Ledger, begin: _Begin, pace: Pace, clock: Callable[[], float]) -> None:
         self.failures: list[str] = []
         self._ledger = ledger
-        self._attempt = attempt
-        self._deadline_s = deadline_s
-        self._pace = Pace(hedge_after_s)
+        self._begin = begin
+        self._pace = pace
+        self._clock = clock
         self._ended: SimpleQueue[Attempt] = SimpleQueue()
         self._under_way: list[Attempt] = []
 
-    def run(self, turns: Sequence[Turn]) -> Attempt:
+    def run(self, turns: Sequence[Turn], deadline_s: float) -> Attempt:
         """The first attempt that succeeds."""
         left = deque(turns)
         while left or self._under_way:
             now_s = self._clock()
-            if now_s >= self._deadline_s:
+            if now_s >= deadline_s:
                 self._ledger.overtaken([each for each in self._under_way if now_s - each.began_s > HEDGE_S_MAX])
                 raise DeadlineExceededError("; ".join(["no cluster answered in time", *self.failures]))
             if left and (not self._under_way or now_s >= self._pace.due_s):
                 self._ask_next(left, now_s)
                 continue
-            until_s = min(self._pace.due_s, self._deadline_s) if left else self._deadline_s
+            until_s = min(self._pace.due_s, deadline_s) if left else deadline_s
             try:
                 attempt = self._ended.get(timeout=until_s - now_s)
             except Empty:
@@ -195,7 +193,7 @@ class _Race:
         if is_hedge or self.failures:
             self._ledger.count(hedge=is_hedge)
         self._pace.asked(now_s)
-        begun = self._attempt(name, self._told)
+        begun = self._begin(name, self._told)
         if begun is None:
             self.failures.append(f"{name}: too many reads are under way")
         else:

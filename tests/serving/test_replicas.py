@@ -12,6 +12,7 @@ from feedstore.feeds import Page, Progress, Replica, progress_table, row_key
 from feedstore.serving.attempts import Attempt, InPlace, OnThreads
 from feedstore.serving.breaker import FAILURES, OPEN_S_MAX
 from feedstore.serving.choice import LAGGING_MS
+from feedstore.serving.hedging import HEDGE_S_MAX, HEDGE_S_MIN
 from feedstore.serving.pages import FeedPages
 from feedstore.serving.replicas import DeadlineExceededError, Replicas, Source
 from feedstore.serving.watermarks import Watermarks
@@ -91,6 +92,27 @@ def test_no_page_fails_while_one_cluster_hangs(timed: Pair, timed_pages: FeedPag
         assert (page.entries, page.served_by) == (newest(range(6, 9)), "b")
     assert breakers(timed)["a"] != "closed"
     assert FAILURES <= timed.replicas.tally().hedges < 50, "then nobody waits for it any more"
+
+
+@pytest.mark.parametrize(("b_lags", "delay_s"), [(False, HEDGE_S_MIN), (True, HEDGE_S_MAX)])
+def test_a_hedge_is_sent_after_its_delay_and_not_before(pair: Pair, pages: FeedPages, b_lags: bool, delay_s: float):
+    pair.fill(range(1, 9))
+    pair.replicas.heard("a", NOW_MS)
+    pair.replicas.heard("b", None if b_lags else NOW_MS)
+    for _ in range(50):
+        pages.page(USER, 3)
+    pair.a.gate.clear()
+    got: list[Page] = []
+    reader = threading.Thread(target=lambda: got.append(pages.page(USER, 3)))
+    reader.start()
+    until(lambda: pair.a.asked == 51, "a is asked")
+    pair.now_s += 0.9 * delay_s
+    reader.join(0.1)
+    assert (got, pair.b.asked) == ([], 0)
+    pair.now_s += 0.2 * delay_s
+    reader.join(LONG_S)
+    assert [page.served_by for page in got] == ["b"]
+    assert pair.replicas.tally().hedges == 1
 
 
 def test_a_cluster_that_comes_back_is_asked_again(pair: Pair, pages: FeedPages):
