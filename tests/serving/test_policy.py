@@ -4,11 +4,13 @@ import random
 
 import pytest
 
+from feedstore.serving.attempts import Attempt
 from feedstore.serving.breaker import FAILURES, OPEN_S, OPEN_S_MAX, Breaker
 from feedstore.serving.choice import CAUGHT_UP_MS, LAGGING_MS, Choice, Turn, lagging
 from feedstore.serving.hedging import HEDGE_S_MAX, HEDGE_S_MIN, SAVED_MAX, SHARE, Budget, Pace, hedge_after_s
 from feedstore.serving.latency import WINDOW, Latency
 from feedstore.serving.ledger import Ledger
+from feedstore.widecolumn import UnavailableError
 
 # Breaker
 # --------------------------------------------------------------------------------------------------------------------
@@ -185,6 +187,36 @@ def test_one_failure_is_noted_and_turns_nobody_away():
     ledger.failed("a")
     assert ledger.quiet is None, "the next read must say how it went"
     assert ledger.turns[0] == Turn("a", is_well=True)
+
+
+def late(name: str, took_s: float, error: Exception | None = None) -> Attempt:
+    """An attempt that ended."""
+    attempt = Attempt(name, list, lambda _: None, clock=lambda: 0.0)
+    attempt.took_s, attempt.error = took_s, error
+    return attempt
+
+
+def test_a_read_that_was_overtaken_and_then_fails_counts_once():
+    ledger = Ledger(["a", "b"], lambda: 0.0)
+    for number in range(1, FAILURES + 1):
+        attempt = late("a", 0.2, UnavailableError("too late") if number % 2 else None)
+        ledger.overtaken([attempt])
+        ledger.ended(attempt)
+        assert ledger.standing()[0].breaker == ("closed" if number < FAILURES else "open")
+
+
+def test_a_read_that_lost_by_a_little_is_no_failure():
+    ledger = Ledger(["a", "b"], lambda: 0.0)
+    for _ in range(3 * FAILURES):
+        attempt = late("a", 0.004)
+        ledger.overtaken([attempt])
+        ledger.ended(attempt)
+    assert ledger.quiet == "a"
+    for _ in range(3 * FAILURES):
+        attempt = late("a", 0.004)
+        ledger.ended(attempt)
+        ledger.overtaken([attempt])
+    assert ledger.quiet == "a", "it had ended before it was overtaken"
 
 
 # A simulation: two clusters, one page after the other

@@ -95,6 +95,17 @@ def test_a_walk_shows_every_live_pin_once_whatever_is_gone(service: FeedService,
     assert [pin for page in pages for pin in page] == [each for each in range(30, 0, -1) if each not in gone]
 
 
+@pytest.mark.parametrize("limit", [3, 7, CAP])
+def test_the_cap_counts_what_was_left_out_and_nothing_twice(service: FeedService, pair: Pair, limit: int):
+    pair.fill(range(1, CAP + 21))
+    save(service, range(1, CAP + 21))
+    gone = set(range(1, CAP + 21, 4))
+    for each in gone:
+        service.delete_pin(each)
+    reached = range(CAP + 20, 20, -1)
+    assert [pin for page in walk(service, limit) for pin in page] == [each for each in reached if each not in gone]
+
+
 def test_pins_without_a_record_are_left_out(service: FeedService, pair: Pair):
     pair.fill(range(1, 9))
     save(service, range(1, 5))
