@@ -47,6 +47,8 @@ REBUILDING_MS = 1
 RELAY = "relay"
 EXPANDER = "expander"
 
+wall_ms = feedstore_wiring.wall_ms
+
 
 def writer_group(cluster: str) -> str:
     """The consumer group that writes a cluster."""
@@ -61,11 +63,6 @@ def retry_group(cluster: str) -> str:
 def cluster_groups(cluster: str) -> tuple[tuple[Topic, str], ...]:
     """The topics of a cluster's writing, and its groups; messages may go from the first to the second."""
     return ((DELIVERIES, writer_group(cluster)), (RETRIES, retry_group(cluster)))
-
-
-def wall_ms() -> int:
-    """The clock of this machine, ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)

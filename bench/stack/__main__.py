@@ -11,7 +11,7 @@ from bench import command
 from bench.context import Context
 from bench.native import native
 from bench.results import Row
-from bench.stack import fanout, outage, pages, space, trace, trim, writers
+from bench.stack import fanout, outage, pages, serving, space, trace, trim, writers
 from bench.stack.servers import Servers
 from deploy.local import Stack, StackError
 
@@ -20,6 +20,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     writers.NAME: writers.measure,
     writers.FANOUT_NAME: writers.measure_fanout,
     pages.NAME: pages.measure,
+    serving.NAME: serving.measure,
     space.NAME: space.measure,
     trim.NAME: trim.measure,
     fanout.NAME: fanout.measure,

@@ -1,11 +1,12 @@
 """The following feed on the storage port: cell layout, mutations, pages and cursors, replicas."""
 
-from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor
+from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor, sealed, unsealed
 from feedstore.feeds.export import feeds_ascending
 from feedstore.feeds.layout import FEEDS, columns, entries_of, feed_table, row_key, user_of
 from feedstore.feeds.limits import MAX_CHUNK, Limits
+from feedstore.feeds.pages import MAX_PAGE, Page, Start, page_of, start_of
 from feedstore.feeds.progress import PROGRESS, Progress, Watermark, progress_table
-from feedstore.feeds.reader import MAX_PAGE, FeedReader, Page, Replica
+from feedstore.feeds.reader import FeedReader, Replica
 
 __all__ = [
     "FEEDS",
@@ -19,6 +20,7 @@ __all__ = [
     "Page",
     "Progress",
     "Replica",
+    "Start",
     "Watermark",
     "columns",
     "decode_cursor",
@@ -26,7 +28,11 @@ __all__ = [
     "entries_of",
     "feed_table",
     "feeds_ascending",
+    "page_of",
     "progress_table",
     "row_key",
+    "sealed",
+    "start_of",
+    "unsealed",
     "user_of",
 ]

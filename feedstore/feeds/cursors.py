@@ -15,16 +15,14 @@ from zlib import crc32
 from feedstore.domain import check_id
 
 _VERSION = 1
-_HEAD = struct.Struct(">BI").pack
+_HEAD = struct.Struct(">BI")
 _BODY = struct.Struct(">Q16s")
 _USER = struct.Struct(">Q").pack
-_BYTES = 29
-_TEXT_LENGTH = 39  # 29 bytes in unpadded base64
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class MalformedCursorError(ValueError):
-    """A cursor that no page of this user's feed gave out: begin again from the first page."""
+    """A cursor that no page of this list gave out: begin again from the first page."""
 
 
 class Cursor(NamedTuple):
@@ -37,26 +35,35 @@ class Cursor(NamedTuple):
 
 
 def encode_cursor(user: int, cursor: Cursor) -> str:
-    body = _BODY.pack(cursor.returned, cursor.last)
-    raw = _HEAD(_VERSION, crc32(_USER(user) + body)) + body
-    return binascii.b2a_base64(raw, newline=False)[:_TEXT_LENGTH].translate(_URL_SAFE).decode()
+    return sealed(_USER(user), _BODY.pack(cursor.returned, cursor.last))
 
 
 def decode_cursor(user: int, text: str) -> Cursor:
     """Raises MalformedCursorError where `text` is not a cursor of this user's feed."""
     check_id("user", user)
-    if len(text) != _TEXT_LENGTH:
-        raise MalformedCursorError(f"cursor: expected {_TEXT_LENGTH} characters, got {len(text)}")
+    return Cursor(*_BODY.unpack(unsealed(_USER(user), text, _BODY.size)))
+
+
+def sealed(owner: bytes, body: bytes) -> str:
+    """The text that stands for `body` in the list of `owner`, and in no other."""
+    raw = _HEAD.pack(_VERSION, crc32(owner + body)) + body
+    return binascii.b2a_base64(raw, newline=False).rstrip(b"=").translate(_URL_SAFE).decode()
+
+
+def unsealed(owner: bytes, text: str, body_bytes: int) -> bytes:
+    """What `sealed` was given. Raises MalformedCursorError."""
+    length = -(-4 * (_HEAD.size + body_bytes) // 3)
+    if len(text) != length:
+        raise MalformedCursorError(f"cursor: expected {length} characters, got {len(text)}")
     try:
-        raw = base64.b64decode(text + "=", altchars=b"-_", validate=True)
+        raw = base64.b64decode(text + "=" * (-length % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise MalformedCursorError("cursor: not URL-safe base64") from error
     if raw[0] != _VERSION:
         raise MalformedCursorError(f"cursor: unknown version {raw[0]}")
-    body = raw[5:_BYTES]
-    if raw[:5] != _HEAD(_VERSION, crc32(_USER(user) + body)):
-        raise MalformedCursorError("cursor: damaged, or from the feed of another user")
-    cursor = Cursor(*_BODY.unpack(body))
-    if encode_cursor(user, cursor) != text:
+    body = raw[_HEAD.size :]
+    if raw[: _HEAD.size] != _HEAD.pack(_VERSION, crc32(owner + body)):
+        raise MalformedCursorError("cursor: damaged, or of something else, such as the feed of another user")
+    if sealed(owner, body) != text:
         raise MalformedCursorError("cursor: not in its canonical form")
-    return cursor
+    return body

@@ -3,16 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from feedstore.domain import Entry, check_id
-from feedstore.feeds.cursors import Cursor, decode_cursor, encode_cursor
-from feedstore.feeds.layout import entries_of, row_key
+from feedstore.feeds.pages import Page, page_of, start_of
 from feedstore.feeds.progress import Progress, Watermark
 from feedstore.widecolumn import UnavailableError, WideColumnStore
-
-MAX_PAGE = 1_000
-"""The most entries that one page holds."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +17,10 @@ class Replica:
     progress: WideColumnStore
 
 
-class Page(msgspec.Struct, frozen=True):
-    """A part of a feed, newest first.
-
-    entries: at most as many as were asked for. A short page is not an end: only `cursor is None` is.
-    cursor: where the next page begins; None where the feed ends, or at its cap.
-    returned: how many entries this page and those before it held.
-    served_by: the replica that answered.
-    behind_ms: everything committed longer ago than this has landed in that replica; None where that is unknown.
-    """
-
-    entries: list[Entry]
-    cursor: str | None
-    returned: int
-    served_by: str
-    behind_ms: int | None
-
-
 class FeedReader:
-    """Reads pages. Thread-safe.
+    """Reads pages, one replica after the other, and waits for each. Thread-safe.
+
+    For commands and drills, which have time; a web tier reads through `feedstore.serving`.
 
     replicas: in the order in which they are asked; the next one only when one is unavailable.
     cap: how many entries of a feed a reader can reach, over all pages.
@@ -61,36 +39,23 @@ class FeedReader:
         Pages neither repeat nor skip an entry that was there when the walk began, while the feed grows at its top.
 
         Raises:
-            InvalidValueError: `user` is no id.
-            ValueError: `limit` is out of range.
+            InvalidValueError: `user` is no id, or `limit` is out of range.
             MalformedCursorError: the cursor is damaged or another user's.
             UnavailableError: no replica answered.
         """
-        if not 1 <= limit <= MAX_PAGE:
-            raise ValueError(f"limit: expected 1 to {MAX_PAGE}, got {limit}")
-        check_id("user", user)
-        start = Cursor(0, b"") if cursor is None else decode_cursor(user, cursor)
-        wanted = min(limit, self._cap - start.returned)
-        if wanted <= 0:
-            return Page([], None, start.returned, *self._anyone())
-        row = row_key(user)
+        start = start_of(user, limit, cursor, self._cap)
+        if start.wanted == 0:
+            replica, mark = self._replicas[0]
+            return page_of(start, (), self._cap, replica.name, _behind_ms(mark))
         failures: list[str] = []
         for replica, mark in self._replicas:
             try:
-                # One more than wanted tells whether there is more, in the same round trip.
-                found = replica.feeds.read(row, start.last or None, wanted + 1)
+                found = replica.feeds.read(start.row, start.after, start.wanted + 1)
             except UnavailableError as error:
                 failures.append(f"{replica.name}: {error}")
                 continue
-            returned = start.returned + min(len(found), wanted)
-            more = len(found) > wanted and returned < self._cap
-            following = encode_cursor(user, Cursor(returned, found[wanted - 1])) if more else None
-            return Page(entries_of(found[:wanted]), following, returned, replica.name, _behind_ms(mark))
+            return page_of(start, found, self._cap, replica.name, _behind_ms(mark))
         raise UnavailableError("no replica answered: " + "; ".join(failures))
-
-    def _anyone(self) -> tuple[str, int | None]:
-        replica, mark = self._replicas[0]
-        return replica.name, _behind_ms(mark)
 
 
 def _behind_ms(mark: Watermark) -> int | None:

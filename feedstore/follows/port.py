@@ -211,6 +211,12 @@ class FollowStore(Protocol):
         """
         ...
 
+    def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
+        """A page of the active edges of a follower in the order of their followees, after a given one. Fewer than
+        `limit` (1..MAX_PAGE) means the end.
+        """
+        ...
+
     def changed_edges(self, follower: int, since_ms: int) -> list[Edge]:
         """The edges of a follower, active or not, whose latest action committed at or after a time."""
         ...

@@ -151,6 +151,10 @@ class Shard(Protocol):
         """The active edges of a follower and, with a time, the tombstones that committed at or after it."""
         ...
 
+    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
+        """The first `limit` active edges of a follower past a place, ascending by edge key."""
+        ...
+
     def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]: ...
 
     def newest_pins(

@@ -271,6 +271,11 @@ class ShardedFollowStore:
         shard = self._shards[self._shard_of(follower)]
         return [_edge(row) for row in shard.active_edges(follower, or_changed_since_ms=changed_since_ms)]
 
+    def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
+        _check_page(limit)
+        place = (-1, 0) if after is None else (KIND_CODES[after.kind], after.id)
+        return [_edge(row) for row in self._shards[self._shard_of(follower)].active_edges_after(follower, place, limit)]
+
     def changed_edges(self, follower: int, since_ms: int) -> list[Edge]:
         return [_edge(row) for row in self._shards[self._shard_of(follower)].changed_edges(follower, since_ms)]
 

@@ -280,6 +280,9 @@ _SAVED_SINCE: Final = (
 )
 _EDGE: Final = "SELECT follower, kind, followee, ts, active, committed_ms FROM edges"
 _ACTIVE_EDGES: Final = f"{_EDGE} WHERE follower = ? AND active = 1 ORDER BY kind, followee"
+_ACTIVE_EDGES_AFTER: Final = (
+    f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 1 ORDER BY kind, followee LIMIT ?"
+)
 _ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
 _CHANGED_EDGES: Final = f"{_EDGE} WHERE follower = ? AND committed_ms >= ? ORDER BY kind, followee"
 _EDGES_OF_USERS: Final = f"{_EDGE} WHERE follower BETWEEN ? AND ? AND active = 1 ORDER BY follower, kind, followee"
@@ -397,6 +400,9 @@ class SQLiteShard:
         if or_changed_since_ms is None:
             return self._all(_ACTIVE_EDGES, (follower,))
         return self._all(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))
+
+    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
+        return self._all(_ACTIVE_EDGES_AFTER, (follower, *after, limit))
 
     def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
         return self._all(_CHANGED_EDGES, (follower, since_ms))

@@ -1,6 +1,6 @@
 """`feed.toml`: one file, read into frozen typed values. The environment overrides it; secrets never stand in it.
 
-A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [follows], [queue], [hbase] or [worker], for
+A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [follows], [queue], [hbase] or [worker], for
 example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m, h, d.
 """
 
@@ -19,7 +19,7 @@ from feedstore.feeds import Limits
 FILE_NAME = "feed.toml"
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SECTIONS = ("feed", "limits", "follows", "queue", "hbase", "worker")
+_SECTIONS = ("feed", "limits", "serving", "follows", "queue", "hbase", "worker")
 
 DEFAULT = """\
 # The configuration of a following-feed home. Every key may be overridden by the environment: FEED_<SECTION>_<KEY>.
@@ -32,13 +32,18 @@ action_age = "2d"             # an action older than this, from its commit, is d
 delivery_age = "1d"           # a delivery older than this, from its first read, is expanded anew
 purge_window = "5d"           # how long markers live: more than action_age + 2 x delivery_age
 
-[[clusters]]                  # in the order in which readers ask them
+[[clusters]]                  # in the order in which readers prefer them
 name = "a"
 url = "rocksdb:data/a"
 
 [[clusters]]
 name = "b"
 url = "rocksdb:data/b"
+
+[serving]
+deadline = "1s"               # how long a page may take, where its caller does not say
+reads_at_once = 64            # so many of a cluster on servers; beyond them it counts as unavailable
+# prefer = "b"                # the cluster that readers near it ask first: FEED_SERVING_PREFER=b in its zone
 
 [follows]
 shards = ["sqlite:data/follows.db"]
@@ -76,6 +81,12 @@ class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zookeeper: Annotated[str, Meta(pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*$")] | None = None
 
 
+class _Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    deadline: str = "1s"
+    reads_at_once: Annotated[int, Meta(ge=1, le=1_024)] = 64
+    prefer: str | None = None
+
+
 class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards: Annotated[list[str], Meta(min_length=1, max_length=1_024)]
 
@@ -105,6 +116,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: _Queue
     hbase: _HBase = _HBase()
     worker: _Worker = _Worker()
+    serving: _Serving = _Serving()
 
 
 @dataclass(frozen=True)
@@ -119,7 +131,9 @@ class Cluster:
 @dataclass(frozen=True)
 class Config:
     """What `feed.toml` says. home: the directory that relative paths in urls start from. replication: of the topics,
-    where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty.
+    where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty. clusters: in the
+    order in which readers prefer them, but for `prefer`. deadline_ms: how long a page may take. reads_at_once: of each
+    cluster that is on servers.
     """
 
     home: Path
@@ -133,6 +147,9 @@ class Config:
     tick_ms: int
     housekeeping_ms: int
     refill_again_ms: int
+    deadline_ms: int
+    reads_at_once: int
+    prefer: str | None
     dead_letters_in_a_row: int
 
     def path(self, url: str, scheme: str) -> Path:
@@ -172,6 +189,8 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     names = [cluster.name for cluster in file.clusters]
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: clusters: two of them have the same name")
+    if file.serving.prefer not in {None, *names}:
+        raise ConfigError(f"{path}: serving.prefer: no cluster {file.serving.prefer!r}; there are: {', '.join(names)}")
     durations = {
         "limits.action_age": file.limits.action_age,
         "limits.delivery_age": file.limits.delivery_age,
@@ -179,6 +198,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         "worker.tick": file.worker.tick,
         "worker.housekeeping": file.worker.housekeeping,
         "worker.refill_again": file.worker.refill_again,
+        "serving.deadline": file.serving.deadline,
     }
     ms = {key: _duration_ms(path, key, text) for key, text in durations.items()}
     try:
@@ -203,6 +223,9 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         tick_ms=ms["worker.tick"],
         housekeeping_ms=ms["worker.housekeeping"],
         refill_again_ms=ms["worker.refill_again"],
+        deadline_ms=ms["serving.deadline"],
+        reads_at_once=file.serving.reads_at_once,
+        prefer=file.serving.prefer,
         dead_letters_in_a_row=file.worker.dead_letters_in_a_row,
     )
 

@@ -1,21 +1,82 @@
 """Turns the configuration into adapters: the one place in this package that knows which there are."""
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from feedstore.domain import InvalidValueError
 from feedstore.feeds import FEEDS, feed_table, progress_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
-from feedstore.serving.clusters import Prepare, place
+from feedstore.serving.attempts import InPlace, OnThreads, Reads
+from feedstore.serving.clusters import Directory, Prepare, place, replica
 from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.replicas import Replicas, Source
+from feedstore.serving.service import FeedService
+from feedstore.serving.watermarks import Watermarks
 from feedstore.widecolumn import Table
 from feedstore.widecolumn.late import LateCluster
 from feedstore.widecolumn.rocksdb import Access
 
 if TYPE_CHECKING:
     from feedstore.follows.mysql import Server
+
+FIRST_LOOK_S = 1.0
+"""How long who opens the clusters waits to hear how far each is."""
+
+
+def wall_ms() -> int:
+    """The clock of this machine, ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def open_service(config: Config, clock: Callable[[], int] = wall_ms) -> FeedService:
+    """What a web tier calls. It writes to no cluster: it may run beside a worker, and there may be many. A process that
+    forks opens it afterwards: its threads would stay behind.
+
+    clock: that `behind_ms` goes by, and an embedded follow store.
+
+    Raises:
+        FollowStoreUnavailableError: a cluster may be away, the follow store must be there.
+        ConfigError
+    """
+    with ExitStack() as stack:
+        follows = open_follows(config, clock)
+        stack.callback(follows.close)
+        replicas = stack.enter_context(reading(config, clock))
+        return FeedService(
+            replicas,
+            follows,
+            cap=config.limits.cap,
+            refill_again_ms=config.refill_again_ms,
+            within_s=config.deadline_ms / 1_000,
+            close=stack.pop_all().close,
+        )
+
+
+@contextmanager
+def reading(config: Config, clock: Callable[[], int] = wall_ms) -> Iterator[Replicas]:
+    """The clusters as pages are read from them, the preferred one first. Each is opened when it is first asked, and
+    may be away. Raises ConfigError.
+    """
+    with ExitStack() as stack:
+        sources: list[Source] = []
+        for cluster in sorted(config.clusters, key=lambda each: each.name != config.prefer):
+            opened = open_cluster(config, cluster.name, "beside")
+            stack.callback(opened.close)
+            sources.append(Source(replica(cluster.name, opened), _reads(config, cluster.name)))
+        replicas = Replicas(sources, clock, config.deadline_ms / 1_000)
+        stack.callback(replicas.close)
+        watermarks = Watermarks([source.replica for source in sources], replicas.heard)
+        stack.callback(watermarks.close)
+        watermarks.wait(FIRST_LOOK_S)
+        yield replicas
+
+
+def _reads(config: Config, name: str) -> Reads:
+    return InPlace() if isinstance(place(config, name), Directory) else OnThreads(name, config.reads_at_once)
 
 
 def tables(config: Config) -> list[Table]:

@@ -51,8 +51,8 @@ class _LateTable:
     def apply(self, batch: Sequence[Mutation]) -> None:
         self._opened().apply(batch)
 
-    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
-        return self._opened().read(row, after, limit)
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
+        return self._opened().read(row, after, limit, deadline_s)
 
     def cells(self, row: bytes) -> list[Cell]:
         return self._opened().cells(row)

@@ -28,7 +28,13 @@ class MemoryStore:
                     versions = self._rows.setdefault(row, set())
                     versions.update(Version(column, timestamp, is_marker) for column in mutation.columns)
 
-    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+    def read(
+        self,
+        row: bytes,
+        after: bytes | None,
+        limit: int,
+        deadline_s: float | None = None,  # noqa: ARG002  # never waits
+    ) -> list[bytes]:
         check_read(self._table, row, after, limit)
         columns = [cell.column for cell in self.cells(row)]
         first = 0 if after is None else bisect_right(columns, after)

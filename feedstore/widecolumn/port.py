@@ -148,12 +148,15 @@ class WideColumnStore(Protocol):
         """
         ...
 
-    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         """The visible columns of a row that sort strictly after `after` (None: from the first), in order, at most
         `limit`.
 
         One round trip, and its cost does not depend on how much of the row lies before `after`. A row that was never
         written is an empty row. `limit` is 1..MAX_LIMIT, else RefusedError.
+
+        deadline_s: of `time.monotonic`; a store that talks to others gives up when it passes. One that reads files of
+        its own does not look at it.
 
         Raises:
             UnavailableError: ask another replica.

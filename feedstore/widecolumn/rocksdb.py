@@ -222,7 +222,13 @@ class RocksStore:
                     for row, _ in mutation.rows[:_LEARN_ROWS_MAX]:
                         self._learn(files, row)
 
-    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+    def read(
+        self,
+        row: bytes,
+        after: bytes | None,
+        limit: int,
+        deadline_s: float | None = None,  # noqa: ARG002  # files of its own
+    ) -> list[bytes]:
         check_read(self._table, row, after, limit)
         position = row if after is None else row + after + _PAST_COLUMN
         with self._reading:

@@ -552,6 +552,7 @@ NEWEST = [NewestFrom(1, each, 2**62, 0) for each in KEYS]
         (statements.newest_pins(NEWEST, 5, 9, 1), "PRIMARY"),
         (statements.pins_saved_since((1, 2), 1, (3, 4), 5), "pin_index_saved"),
         (statements.active_edges(1, 2), "PRIMARY"),
+        (statements.active_edges_after(1, (0, 2), 3), "PRIMARY"),
         (statements.changed_edges(1, 2), "PRIMARY"),
         (statements.edges_of_users(1, 2), "PRIMARY"),
         (statements.users(1, 2), "PRIMARY"),

@@ -165,6 +165,7 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
         sqlite._NEWEST,
         sqlite._SAVED_SINCE,
         sqlite._ACTIVE_EDGES,
+        sqlite._ACTIVE_EDGES_AFTER,
         sqlite._ACTIVE_OR_CHANGED,
         sqlite._CHANGED_EDGES,
         sqlite._EDGES_OF_USERS,

@@ -128,6 +128,9 @@ class MemoryShard:
         since_ms = or_changed_since_ms
         return [row for row in self._edges_of(follower) if row[4] or (since_ms is not None and row[5] >= since_ms)]
 
+    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
+        return [row for row in self._edges_of(follower) if row[4] and row[1:3] > after][:limit]
+
     def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
         return [row for row in self._edges_of(follower) if row[5] >= since_ms]
 

@@ -1,19 +1,16 @@
 """feed, export: what readers get."""
 
-import contextlib
 import sys
 
 import click
 import msgspec
 
-from feedstore.feeds import FEEDS, MAX_PAGE, FeedReader, Page, entries_of, feeds_ascending
+from feedstore.feeds import FEEDS, MAX_PAGE, Page, entries_of, feeds_ascending
 from feedstore.follows.port import FollowStoreUnavailableError
-from feedstore.serving.clusters import replica
-from feedstore.serving.feeds import Feeds
-from feedstore.serving.wiring import open_cluster, open_follows
+from feedstore.serving.pages import FeedPages
+from feedstore.serving.wiring import open_cluster, open_service, reading
 from workers.cli.output import Progress, ago, emit_json, note, plural, when
 from workers.cli.session import ID, Session, json_option, pass_session
-from workers.wiring import wall_ms
 
 
 @click.command()
@@ -25,7 +22,7 @@ from workers.wiring import wall_ms
 def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json: bool) -> None:
     """Shows a page of the feed of USER, newest first.
 
-    It is read from the first cluster that answers.
+    It is read from the cluster that is preferred, or from another where that one is away or far behind.
 
     \b
     Examples:
@@ -58,20 +55,14 @@ def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json
 def read_page(session: Session, user: int, limit: int, cursor: str | None) -> Page:
     """A page, read beside a worker where one runs. Without a follow store there are pages as well."""
     config = session.config
-    clusters = {each.name: open_cluster(config, each.name, "beside") for each in config.clusters}
     try:
-        replicas = [replica(name, cluster) for name, cluster in clusters.items()]
-        reader = FeedReader(replicas, config.limits.cap, wall_ms)
-        try:
-            follows = open_follows(config, wall_ms)
-        except FollowStoreUnavailableError as error:
-            note(f"no follow store, so a feed that ends early is not refilled: {error}")
-            return reader.page(user, limit, cursor)
-        with contextlib.closing(follows):
-            return Feeds(reader, follows, config.limits.cap, config.refill_again_ms).page(user, limit, cursor)
-    finally:
-        for cluster in clusters.values():
-            cluster.close()
+        service = open_service(config)
+    except FollowStoreUnavailableError as error:
+        note(f"no follow store, so a feed that ends early is not refilled: {error}")
+        with reading(config) as replicas:
+            return FeedPages(replicas, config.limits.cap).page(user, limit, cursor)
+    with service:
+        return service.page(user, limit, cursor)
 
 
 _LINES_AT_ONCE = 200

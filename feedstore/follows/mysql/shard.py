@@ -159,6 +159,9 @@ class MySQLShard:
     def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
         return self._all([sql.active_edges(follower, or_changed_since_ms)])
 
+    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
+        return self._all([sql.active_edges_after(follower, after, limit)])
+
     def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
         return self._all([sql.changed_edges(follower, since_ms)])
 

@@ -359,6 +359,14 @@ def active_edges(follower: int, or_changed_since_ms: int | None) -> str:
     return f"{_EDGE} WHERE follower = {follower:d} AND (active = 1{changed}) ORDER BY kind, followee"
 
 
+def active_edges_after(follower: int, after: Place, limit: int) -> str:
+    kind, followee = after
+    return (
+        f"{_EDGE} WHERE follower = {follower:d} AND (kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d}))"
+        f" AND active = 1 ORDER BY kind, followee LIMIT {limit:d}"
+    )
+
+
 def changed_edges(follower: int, since_ms: int) -> str:
     return f"{_EDGE} WHERE follower = {follower:d} AND committed_ms >= {since_ms:d} ORDER BY kind, followee"
 

@@ -5,6 +5,7 @@ So a gateway that cannot be reached, or breaks off, costs a second try on anothe
 final, because every gateway would ask the same HBase.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -54,8 +55,13 @@ class Gateways(Generic[C]):
         self._translate = translate
         self._clock = clock
 
-    def call(self, ask: Callable[[C], T], within_ms: int, *, may_refuse: bool = False) -> T:
+    def call(
+        self, ask: Callable[[C], T], within_ms: int, *, deadline_s: float | None = None, may_refuse: bool = False
+    ) -> T:
         """What `ask` returns. A gateway that hangs gets its share of the time, and the rest is for the others.
+
+        within_ms: how long it may take in all. deadline_s: a time of the clock after which nobody waits for the answer,
+        where that comes sooner.
 
         may_refuse: HBase's own word counts on whether a later try can succeed. Not for calls on data: those were
         checked before, and what HBase still objects to (a table that is missing or disabled, a gateway that is
@@ -65,13 +71,14 @@ class Gateways(Generic[C]):
             UnavailableError: no gateway answered in time, or HBase could not do it now.
             RefusedError: HBase will never do it.
         """
-        deadline = self._clock() + within_ms / 1_000
+        began = self._clock()
+        deadline = min(began + within_ms / 1_000, math.inf if deadline_s is None else deadline_s)
         tried: list[Address] = []
         failures: list[str] = []
         while len(tried) < self._pool.gateways:
             now = self._clock()
             if now >= deadline:
-                failures.append(f"no answer in {within_ms} ms")
+                failures.append(f"no answer in {max(0, round(1_000 * (deadline - began)))} ms")
                 break
             share = now + (deadline - now) / (self._pool.gateways - len(tried))
             try:

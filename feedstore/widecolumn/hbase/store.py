@@ -53,10 +53,10 @@ class HBaseStore:
         self._check_open()
         self._abreast.run(self._write, requests(structs, batch))
 
-    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)
         page = structs.TGet(row, self._family, limit, None if after is None else columns_after(after))
-        return [each.qualifier for each in self._get(lambda to: to.pages.get(self._name, page))]
+        return [each.qualifier for each in self._get(lambda to: to.pages.get(self._name, page), deadline_s)]
 
     def cells(self, row: bytes) -> list[Cell]:
         check_row(self._table, row)
@@ -102,9 +102,9 @@ class HBaseStore:
         call, items = request
         self._thrift2.call(lambda to: getattr(to.writes, call)(self._name, items), self._addresses.write_ms)
 
-    def _get(self, ask: Callable[[Thrift2Connection], Any]) -> Any:
+    def _get(self, ask: Callable[[Thrift2Connection], Any], deadline_s: float | None = None) -> Any:
         self._check_open()
-        return self._thrift2.call(ask, self._addresses.read_ms).columnValues
+        return self._thrift2.call(ask, self._addresses.read_ms, deadline_s=deadline_s).columnValues
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,0 +1,65 @@
+"""What a page is, and how it comes of a row's columns. Pure: who reads the row stands elsewhere."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from feedstore.domain import Entry, InvalidValueError, check_id
+from feedstore.feeds.cursors import Cursor, decode_cursor, encode_cursor
+from feedstore.feeds.layout import entries_of, row_key
+
+MAX_PAGE = 1_000
+"""The most entries that one page holds."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A part of a feed, newest first.
+
+    entries: at most as many as were asked for. A short page is not an end: only `cursor is None` is.
+    cursor: where the next page begins; None where the feed ends, or at its cap.
+    returned: how many entries this page and those before it held.
+    served_by: the replica that answered.
+    behind_ms: everything committed longer ago than this has landed in that replica; None where that is unknown.
+    """
+
+    entries: list[Entry]
+    cursor: str | None
+    returned: int
+    served_by: str
+    behind_ms: int | None
+
+
+class Start(NamedTuple):
+    """Where a page begins: read `wanted` + 1 columns of `row` after `after`; one more than wanted tells whether there
+    is more, in the same round trip.
+
+    wanted: 0 where the walk has reached the cap, and there is nothing to read. returned: by the pages before.
+    """
+
+    user: int
+    row: bytes
+    after: bytes | None
+    wanted: int
+    returned: int
+
+
+def start_of(user: int, limit: int, cursor: str | None, cap: int) -> Start:
+    """Raises InvalidValueError (`user` is no id, `limit` is out of range) or MalformedCursorError."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE}")
+    check_id("user", user)
+    if cursor is None:
+        return Start(user, row_key(user), None, min(limit, cap), 0)
+    returned, last = decode_cursor(user, cursor)
+    return Start(user, row_key(user), last, max(0, min(limit, cap - returned)), returned)
+
+
+def page_of(start: Start, found: Sequence[bytes], cap: int, served_by: str, behind_ms: int | None) -> Page:
+    """found: what was read; at most `start.wanted` of it make the page."""
+    user, _, _, wanted, before = start
+    columns = found[:wanted]
+    returned = before + len(columns)
+    more = len(found) > wanted and returned < cap
+    following = encode_cursor(user, Cursor(returned, columns[-1])) if more else None
+    return Page(entries_of(columns), following, returned, served_by, behind_ms)

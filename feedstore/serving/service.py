@@ -1,0 +1,283 @@
+"""What a web tier calls: pages of feeds, actions, and who follows what.
+
+`wiring.open_service` makes one from a `feed.toml`. It keeps nothing outside itself, any number of threads may use it,
+and a program that has two of them has two of everything.
+
+What may be raised, sorted by what the caller should do:
+- `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.
+- `ActionRefusedError`: the action contradicts what is stored; its `reason` is a stable word.
+- `DeadlineExceededError`, `UnavailableError`: no page now; both are UnavailableError.
+- `FollowStoreUnavailableError`: not now. An action may have been recorded or not: ask again with the same key.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+
+from feedstore.domain import (
+    Action,
+    DeletePin,
+    Edge,
+    Entry,
+    Follow,
+    Followed,
+    Followee,
+    Pin,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
+    SavePin,
+    Unfollow,
+    Unfollowed,
+)
+from feedstore.feeds import Cursor, Page, columns, encode_cursor
+from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from feedstore.serving.breaker import State
+from feedstore.serving.ledger import Tally
+from feedstore.serving.pages import FeedPages, FeedSize
+from feedstore.serving.refills import Refills
+from feedstore.serving.relations import FollowersPage, FollowingPage, Relations
+from feedstore.serving.replicas import Replicas
+from feedstore.widecolumn import UnavailableError
+
+MORE_READS_MAX = 2
+"""How many further pages a page of pins reads at most in place of pins that are deleted."""
+
+R = TypeVar("R", bound=RecordedAction)
+
+
+class PinsPage(msgspec.Struct, frozen=True):
+    """A part of a feed with the pins themselves, newest first.
+
+    pins: those that are not deleted, at most as many as were asked for. A short page is not an end: only `cursor is
+    None` is.
+    cursor: where the next page begins; good for `page` as well.
+    served_by, behind_ms: as on a Page; where it took several reads, who served the first, and the worst of all.
+    """
+
+    pins: list[Pin]
+    cursor: str | None
+    served_by: str
+    behind_ms: int | None
+
+
+class ClusterState(msgspec.Struct, frozen=True):
+    """How a cluster stands with the reads of this process.
+
+    breaker: `closed` where pages are read from it, `open` where it failed, `half-open` while it is being tried.
+    is_lagging: it is far behind another one, and pages come from it only where nobody else answers.
+    behind_ms: everything committed longer ago than this has landed there; None where that is unknown.
+    p95_ms: of its recent reads; None where there were too few, and for a cluster in files.
+    """
+
+    name: str
+    breaker: State
+    is_lagging: bool
+    behind_ms: int | None
+    p95_ms: float | None
+
+
+class FeedService:
+    """Thread-safe.
+
+    cap: how many entries of a feed a reader can reach. refill_again_ms: a feed that ends early is refilled at most
+    once in so long. within_s: how long a page may take where the caller does not say. close: releases what this was
+    made from.
+
+    Deadlines are times of `time.monotonic`. They bound the reads of the clusters; the follow store has bounds of its
+    own, in its url.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        follows: FollowStore,
+        *,
+        cap: int,
+        refill_again_ms: int,
+        within_s: float,
+        close: Callable[[], None],
+    ) -> None:
+        self._replicas = replicas
+        self._pages = FeedPages(replicas, cap)
+        self._follows = follows
+        self._relations = Relations(follows)
+        self._refills = Refills(follows, refill_again_ms)
+        self._cap = cap
+        self._within_s = within_s
+        self._close = close
+
+    # Pages
+    # ------------------------------------------------------------------------------------------------------------
+
+    def page(self, user: int, limit: int = 25, cursor: str | None = None, deadline_s: float | None = None) -> Page:
+        """A page of ids and times: up to `limit` (1..MAX_PAGE) entries, from the top or from where another page ended.
+
+        Pages neither repeat nor skip an entry that was there when the walk began, while the feed grows at its top, and
+        whichever cluster serves them. A pin that was deleted a moment ago may still stand there.
+
+        Where the feed ends below its cap, a refill of it is asked for, on the side (rule 9): deleted pins do not refill
+        the feeds they stood in, and only a walk to its end can tell. A refill of a feed that is just short is cheap.
+
+        Raises:
+            InvalidValueError: `user` is no id, or `limit` is out of range.
+            MalformedCursorError: the cursor is damaged or another user's.
+            UnavailableError: no cluster answered; DeadlineExceededError: in time.
+        """
+        page = self._pages.page(user, limit, cursor, deadline_s)
+        if page.cursor is None and page.returned < self._cap:
+            self._refills.ask(user)
+        return page
+
+    def pins_page(
+        self, user: int, limit: int = 25, cursor: str | None = None, deadline_s: float | None = None
+    ) -> PinsPage:
+        """A page of pins, out of the follow store in one query a shard.
+
+        Pins that are deleted, or have no record, are left out, and others read in their place, at most
+        `MORE_READS_MAX` times: a page is short only where the feed ends, where hundreds in a row are gone, or where no
+        cluster answers any more. Whatever the reason, its cursor says where to go on.
+
+        Raises:
+            FollowStoreUnavailableError: `page` may still answer.
+            InvalidValueError, MalformedCursorError, UnavailableError: as `page`.
+        """
+        deadline_s = time.monotonic() + self._within_s if deadline_s is None else deadline_s
+        pages = [self.page(user, limit, cursor, deadline_s)]
+        pins: list[Pin] = []
+        following: str | None
+        while True:
+            page = pages[-1]
+            taken = self._live(page.entries, limit - len(pins), pins)
+            if taken < len(page.entries):
+                following = _cursor_after(user, page, taken)
+                break
+            following = page.cursor
+            if following is None or len(pins) == limit or len(pages) > MORE_READS_MAX:
+                break
+            try:
+                pages.append(self.page(user, limit, following, deadline_s))
+            except UnavailableError:
+                break
+        behind_ms = [each.behind_ms for each in pages]
+        known = [each for each in behind_ms if each is not None]
+        return PinsPage(pins, following, pages[0].served_by, max(known) if len(known) == len(behind_ms) else None)
+
+    def feed_size(self, user: int, deadline_s: float | None = None) -> FeedSize:
+        """How many entries a walk would show. It reads them all, up to the cap. Raises as `page` does."""
+        return self._pages.size(user, deadline_s)
+
+    # Actions
+    # ------------------------------------------------------------------------------------------------------------
+    # Each is durable when the call returns. With a key (1..128 printable characters, unique to the request) asking
+    # again does nothing twice and gives the first answer, a refusal too, for as long as the purge window. Each raises
+    # ActionRefusedError, FollowStoreUnavailableError, and InvalidValueError where the key or an id cannot be.
+
+    def follow(self, follower: int, followee: Followee, key: str | None = None) -> Followed:
+        """Followed once more, an edge gets a new time, and that is all."""
+        return self._one(Follow(follower, followee), key, Followed)
+
+    def unfollow(self, follower: int, followee: Followee, key: str | None = None) -> Unfollowed:
+        """Also where nothing was followed."""
+        return self._one(Unfollow(follower, followee), key, Unfollowed)
+
+    def save_pin(self, pin: Pin, key: str | None = None) -> PinSaved:
+        """Saved once more with the same values, a pin stays as it is; with others, or after its deletion, it is
+        refused.
+        """
+        return self._one(SavePin(pin), key, PinSaved)
+
+    def delete_pin(self, pin: int, key: str | None = None) -> PinDeleted:
+        """For good. An unknown pin is refused."""
+        return self._one(DeletePin(pin), key, PinDeleted)
+
+    def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
+        """Many at once, as `FollowStore.record`: a refusal is an answer here, and does not stop the others."""
+        return self._follows.record(requests)
+
+    # Who follows what
+    # -----------------------------------------------------------------------------------------------------------
+    # Each raises FollowStoreUnavailableError, InvalidValueError and, where there is a cursor, MalformedCursorError.
+
+    def follows(self, follower: int, followee: Followee) -> bool:
+        """Whether a user follows it now: what was recorded before the call is seen."""
+        return followee in self.followed(follower, [followee])
+
+    def followed(self, follower: int, among: Sequence[Followee]) -> dict[Followee, Edge]:
+        """Those of some followees that a user follows now, as `follows`, in one query."""
+        return self._relations.followed(follower, among)
+
+    def following(self, user: int, limit: int = 100, cursor: str | None = None) -> FollowingPage:
+        """A page of up to `limit` (1..MAX_RELATIONS) of what a user follows now: boards, then users, each by ascending
+        id.
+        """
+        return self._relations.following(user, limit, cursor)
+
+    def followers(self, followee: Followee, limit: int = 100, cursor: str | None = None) -> FollowersPage:
+        """A page of up to `limit` (1..MAX_RELATIONS) of who follows a user or a board, by ascending id. It comes from
+        an index that the expander writes, so what was recorded a moment ago may not stand there yet.
+        """
+        return self._relations.followers(followee, limit, cursor)
+
+    # Operating
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def clusters(self) -> list[ClusterState]:
+        """How the clusters stand, in the order of preference. It asks nobody."""
+        return [
+            ClusterState(
+                each.name,
+                each.breaker,
+                each.is_lagging,
+                self._replicas.behind_ms(each.name),
+                None if each.p95_s is None else 1_000 * each.p95_s,
+            )
+            for each in self._replicas.standing()
+        ]
+
+    def tally(self) -> Tally:
+        """Reads, hedges, failovers and probes since this was opened."""
+        return self._replicas.tally()
+
+    def close(self) -> None:
+        """Refills that were asked for are still recorded. Closing twice is fine; any other call after it raises an
+        UnavailableError or a FollowStoreUnavailableError.
+        """
+        self._refills.close()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _one(self, action: Action, key: str | None, kind: type[R]) -> R:
+        [answer] = self._follows.record([Request(action, key)])
+        if isinstance(answer, ActionRefusedError):
+            raise answer
+        assert isinstance(answer, kind)
+        return answer
+
+    def _live(self, entries: Sequence[Entry], wanted: int, pins: list[Pin]) -> int:
+        """Adds up to `wanted` pins that are not deleted; returns how many of the entries that took."""
+        states = self._follows.pins([entry.pin for entry in entries])
+        for taken, entry in enumerate(entries):
+            if not wanted:
+                return taken
+            state = states.get(entry.pin)
+            if state is not None and state.deleted_ms is None:
+                pins.append(state.pin)
+                wanted -= 1
+        return len(entries)
+
+
+def _cursor_after(user: int, page: Page, taken: int) -> str:
+    """Where a page begins that goes on after the first entries of this one."""
+    [last] = columns([(page.entries[taken - 1].pin, page.entries[taken - 1].created_ms)])
+    return encode_cursor(user, Cursor(page.returned - len(page.entries) + taken, last))

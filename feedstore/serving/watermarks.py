@@ -1,0 +1,56 @@
+"""Looks at how far each cluster is, once a second and beside the pages (rule 10)."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from feedstore.feeds import Progress, Replica
+from feedstore.widecolumn import UnavailableError
+
+EVERY_S = 1.0
+
+Heard = Callable[[str, int | None], None]
+"""Takes the name of a cluster and its watermark."""
+
+
+class Watermarks:
+    """A thread for each cluster: one that hangs keeps nobody from hearing of the others.
+
+    Of a cluster that cannot be asked, the last thing that was heard goes on to hold: it only grows older.
+    """
+
+    def __init__(self, replicas: Iterable[Replica], heard: Heard, every_s: float = EVERY_S) -> None:
+        self._heard = heard
+        self._every_s = every_s
+        self._closed = threading.Event()
+        self._looked: list[threading.Event] = []
+        for replica in replicas:
+            looked = threading.Event()
+            self._looked.append(looked)
+            # A daemon: a look that hangs must not keep a program from ending.
+            thread = threading.Thread(
+                target=self._watch, args=(replica, looked), name=f"watermark-{replica.name}", daemon=True
+            )
+            thread.start()
+
+    def wait(self, within_s: float) -> None:
+        """Returns once every cluster has been looked at, or the time is up."""
+        deadline_s = time.monotonic() + within_s
+        for looked in self._looked:
+            looked.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def close(self) -> None:
+        """No new look begins."""
+        self._closed.set()
+
+    def _watch(self, replica: Replica, looked: threading.Event) -> None:
+        progress = Progress(replica.progress)
+        while not self._closed.is_set():
+            try:
+                watermark_ms = progress.watermark()
+            except UnavailableError:
+                pass
+            else:
+                self._heard(replica.name, watermark_ms)
+            looked.set()
+            self._closed.wait(self._every_s)
