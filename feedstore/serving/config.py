@@ -1,7 +1,8 @@
 """`feed.toml`: one file, read into frozen typed values. The environment overrides it; secrets never stand in it.
 
-A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [follows], [queue], [hbase] or [worker], for
-example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m, h, d.
+A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [follows], [queue], [hbase] or
+[worker], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m,
+h, d.
 """
 
 import re
