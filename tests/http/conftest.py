@@ -1,0 +1,34 @@
+"""One real server for all that asks and does not break it; others where a test says so."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from http_servers import Client, InProcess, client_of, feedctl_serve, in_process
+
+from tests.cli.command import Cli
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`feedctl serve` on a home in files, which lets this machine in without tokens."""
+    for name in list(os.environ):
+        assert not name.startswith("FEED_") or name == "FEED_TEST_STACK", f"{name} would change the home"
+    cli = Cli(tmp_path_factory.mktemp("served") / "home")
+    cli("init")
+    cli.set("tick", '"50ms"')
+    with feedctl_serve(cli) as (_, served):
+        yield served
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with client_of(address) as client:
+        yield client
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[InProcess]:
+    with in_process(tmp_path / "home") as inside:
+        yield inside
