@@ -41,6 +41,8 @@ def measure(context: Context) -> list[Row]:
     count = context.pick(20_000, 400)
     with ExitStack() as stack:
         served = stack.enter_context(_serving(ours.feedctl(config.home, "serve", "--port", "0"), folder / "serve.log"))
+        # The home is held by the first one: this reads beside it.
+        beside = stack.enter_context(_serving(ours.feedctl(config.home, "serve", "--port", "0"), folder / "beside.log"))
         page = _get(served.address + paths[0])
         _check(page, feeds[0].entries[:LIMIT])
         length = len(page)
@@ -51,6 +53,7 @@ def measure(context: Context) -> list[Row]:
             {
                 "constant": lambda: _load(constant, CONNECTIONS, count, paths),
                 "page": lambda: _load(served, CONNECTIONS, count, paths),
+                "beside": lambda: _load(beside, CONNECTIONS, count, paths),
                 "alone": lambda: _load(served, 1, count // 5, paths),
             },
             max(5, context.repeats),
@@ -67,6 +70,12 @@ def measure(context: Context) -> list[Row]:
             f"{CONNECTIONS} connections; an answer of {length:,} bytes; the server had {share:.0%} of a core",
         ),
         Row(NAME, "pages of 25 over HTTP", "requests/s", rate["page"]),
+        Row(
+            NAME,
+            "pages of 25 beside the process that writes / a constant, requests a second",
+            "x",
+            ratios(rate["beside"], rate["constant"]),
+        ),
         Row(NAME, "the constant", "requests/s", rate["constant"]),
         Row(NAME, "processor time of the server, a page", "us", [each["server_us"] for each in taken["page"]]),
         Row(NAME, "processor time of the server, a constant", "us", [each["server_us"] for each in taken["constant"]]),
