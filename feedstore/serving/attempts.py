@@ -96,7 +96,11 @@ class OnThreads:
                 return False
             if self._under_way == self._threads:
                 # A daemon: a read that hangs must not keep a program from ending.
-                threading.Thread(target=self._run, name=f"read-{self._name}", daemon=True).start()
+                thread = threading.Thread(target=self._run, name=f"read-{self._name}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the machine has no thread left
+                    return False
                 self._threads += 1
             self._under_way += 1
         self._work.put(attempt)

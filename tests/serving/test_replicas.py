@@ -398,6 +398,19 @@ def test_nothing_is_begun_once_it_is_closed():
     until(lambda: not [each for each in threading.enumerate() if each.name == "read-a"], "its threads end")
 
 
+def test_where_no_thread_can_be_had_a_page_says_so_and_the_next_one_is_served(
+    pair: Pair, pages: FeedPages, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(UnavailableError, match="a: too many reads"):
+            pages.page(USER, 3)
+    assert pages.page(USER, 3).served_by == "a"
+
+
 def test_one_read_after_the_other_takes_one_thread(pair: Pair, pages: FeedPages):
     for _ in range(50):
         pages.page(USER, 3)

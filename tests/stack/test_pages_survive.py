@@ -97,7 +97,9 @@ def config(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         create_cluster(config, cluster)
         with closing(open_cluster(config, cluster, "owner")) as opened:
             for user in USERS:
-                opened.table(FEEDS).apply([mutations.put([(user, 100)], feed(user))])
+                opened.table(FEEDS).apply(
+                    [mutations.put([(user, 100)], [(each.pin, each.created_ms) for each in feed(user)])]
+                )
     yield config
     for each in config.clusters:
         stack.up(f"cluster-{each.name}")
