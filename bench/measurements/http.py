@@ -18,7 +18,7 @@ from bench import ours
 from bench.children import ChildError, child
 from bench.context import Context
 from bench.deliveries import CAP
-from bench.feeds import made_feeds
+from bench.feeds import Feed, made_feeds
 from bench.results import Row, at_least, interleaved, ratios
 
 NAME = "http"
@@ -33,16 +33,19 @@ def measure(context: Context) -> list[Row]:
     """Pages of 25 over HTTP beside a constant of the same size from the same framework"""
     feeds = made_feeds(context.pick(200, 20), CAP, seed=1)
     folder = context.folder("http")
-    config = ours.make_home(folder / "home")
-    with ours.ports(config) as opened:
-        for replica in opened.replicas.values():
-            ours.fill(replica, feeds)
+    homes = {name: _home(folder / name, feeds) for name in ("home", "quiet")}
     paths = [f"/v1/users/{feed.user}/feed?limit={LIMIT}" for feed in feeds]
     count = context.pick(20_000, 400)
     with ExitStack() as stack:
-        served = stack.enter_context(_serving(ours.feedctl(config.home, "serve", "--port", "0"), folder / "serve.log"))
+        served = stack.enter_context(
+            _serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "serve.log")
+        )
+        without_log = ours.feedctl(homes["quiet"], "--log-level", "warning", "serve", "--port", "0")
+        quiet = stack.enter_context(_serving(without_log, folder / "quiet.log"))
         # The home is held by the first one: this reads beside it.
-        beside = stack.enter_context(_serving(ours.feedctl(config.home, "serve", "--port", "0"), folder / "beside.log"))
+        beside = stack.enter_context(
+            _serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "beside.log")
+        )
         page = _get(served.address + paths[0])
         _check(page, feeds[0].entries[:LIMIT])
         length = len(page)
@@ -53,6 +56,7 @@ def measure(context: Context) -> list[Row]:
             {
                 "constant": lambda: _load(constant, CONNECTIONS, count, paths),
                 "page": lambda: _load(served, CONNECTIONS, count, paths),
+                "quiet": lambda: _load(quiet, CONNECTIONS, count, paths),
                 "beside": lambda: _load(beside, CONNECTIONS, count, paths),
                 "alone": lambda: _load(served, 1, count // 5, paths),
             },
@@ -69,6 +73,12 @@ def measure(context: Context) -> list[Row]:
             at_least(0.5),
             f"{CONNECTIONS} connections; an answer of {length:,} bytes; the server had {share:.0%} of a core",
         ),
+        Row(
+            NAME,
+            "the same without a line in the log for each request",
+            "x",
+            ratios(rate["quiet"], rate["constant"]),
+        ),
         Row(NAME, "pages of 25 over HTTP", "requests/s", rate["page"]),
         Row(
             NAME,
@@ -78,10 +88,19 @@ def measure(context: Context) -> list[Row]:
         ),
         Row(NAME, "the constant", "requests/s", rate["constant"]),
         Row(NAME, "processor time of the server, a page", "us", [each["server_us"] for each in taken["page"]]),
+        Row(NAME, "the same without the log", "us", [each["server_us"] for each in taken["quiet"]]),
         Row(NAME, "processor time of the server, a constant", "us", [each["server_us"] for each in taken["constant"]]),
         Row(NAME, "a page over one connection, p50", "us", [each["p50_us"] for each in taken["alone"]]),
         Row(NAME, "a page over one connection, p99", "us", [each["p99_us"] for each in taken["alone"]]),
     ]
+
+
+def _home(path: Path, feeds: Sequence[Feed]) -> Path:
+    """A home with these feeds in both clusters."""
+    with ours.ports(ours.make_home(path)) as opened:
+        for replica in opened.replicas.values():
+            ours.fill(replica, feeds)
+    return path
 
 
 class _Server(NamedTuple):

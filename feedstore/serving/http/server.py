@@ -32,6 +32,7 @@ class HttpServer:
             uvicorn.Config(
                 app,
                 http=bounded(patience_s, connections),
+                interface="asgi3",
                 ws="none",
                 lifespan="off",
                 loop="uvloop",
