@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 HEDGE_S_MIN, HEDGE_S_MAX = 0.001, 0.050
 """A hedge is sent after the recent p95 of the healthier cluster, within these bounds."""
-SHARE = 0.04
+SHARE = 0.03
 """Hedges that are sent so early, as a share of the reads in the long run."""
 SAVED_MAX = 50.0
 """How many of them may come at once, after a quiet time."""
