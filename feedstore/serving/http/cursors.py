@@ -49,7 +49,7 @@ class Cursors:
 
     def _signature(self, owner: str, cursor: str) -> str:
         text = f"{owner}\0{cursor}".encode("utf-8", "surrogatepass")
-        # Keyed BLAKE2 is a MAC of its own (RFC 7693), at a tenth of what HMAC costs a page.
+        # Keyed BLAKE2 is a MAC by itself (RFC 7693), and costs a page less than HMAC.
         digest = hashlib.blake2b(text, key=self._key, person=b"feed-cursor", digest_size=_SIGNATURE_BYTES).digest()
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
