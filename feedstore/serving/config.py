@@ -1,6 +1,6 @@
 """`feed.toml`: one file, read into frozen typed values. The environment overrides it; secrets never stand in it.
 
-A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [follows], [queue], [hbase] or
+A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [http], [follows], [queue], [hbase] or
 [worker], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m,
 h, d.
 """
@@ -20,7 +20,7 @@ from feedstore.feeds import Limits
 FILE_NAME = "feed.toml"
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SECTIONS = ("feed", "limits", "serving", "follows", "queue", "hbase", "worker")
+_SECTIONS = ("feed", "limits", "serving", "http", "follows", "queue", "hbase", "worker")
 
 DEFAULT = """\
 # The configuration of a following-feed home. Every key may be overridden by the environment: FEED_<SECTION>_<KEY>.
@@ -45,6 +45,11 @@ url = "rocksdb:data/b"
 deadline = "1s"               # how long a page may take, where its caller does not say
 reads_at_once = 64            # so many of a cluster on servers; beyond them it counts as unavailable
 # prefer = "b"                # the cluster that readers near it ask first: FEED_SERVING_PREFER=b in its zone
+
+[http]
+# tokens = "tokens.toml"      # who may do what; without it, only this machine itself may
+patience = "10s"              # how long a client may take to send a request
+drain = "1s"                  # how long it goes on after SIGTERM, so that balancers see that it is not ready
 
 [follows]
 shards = ["sqlite:data/follows.db"]
@@ -88,6 +93,15 @@ class _Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefer: str | None = None
 
 
+class _Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tokens: str | None = None
+    cursor_key: str = "cursor.key"
+    threads: Annotated[int, Meta(ge=1, le=1_024)] = 32
+    connections: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    patience: str = "10s"
+    drain: str = "1s"
+
+
 class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards: Annotated[list[str], Meta(min_length=1, max_length=1_024)]
 
@@ -118,6 +132,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hbase: _HBase = _HBase()
     worker: _Worker = _Worker()
     serving: _Serving = _Serving()
+    http: _Http = _Http()
 
 
 @dataclass(frozen=True)
@@ -127,6 +142,21 @@ class Cluster:
     name: str
     url: str
     zookeeper: str | None = None
+
+
+@dataclass(frozen=True)
+class Http:
+    """How HTTP is served. tokens: None lets this machine in, and nobody else. threads: for calls that wait for servers.
+    patience_ms: how long a client may take to send a head, or a body. drain_ms: how long a server goes on, not ready,
+    after it was told to end.
+    """
+
+    tokens: Path | None
+    cursor_key: Path
+    threads: int
+    connections: int
+    patience_ms: int
+    drain_ms: int
 
 
 @dataclass(frozen=True)
@@ -151,6 +181,7 @@ class Config:
     deadline_ms: int
     reads_at_once: int
     prefer: str | None
+    http: Http
     dead_letters_in_a_row: int
 
     def path(self, url: str, scheme: str) -> Path:
@@ -200,6 +231,8 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         "worker.housekeeping": file.worker.housekeeping,
         "worker.refill_again": file.worker.refill_again,
         "serving.deadline": file.serving.deadline,
+        "http.patience": file.http.patience,
+        "http.drain": file.http.drain,
     }
     ms = {key: _duration_ms(path, key, text) for key, text in durations.items()}
     try:
@@ -227,6 +260,14 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         deadline_ms=ms["serving.deadline"],
         reads_at_once=file.serving.reads_at_once,
         prefer=file.serving.prefer,
+        http=Http(
+            tokens=None if file.http.tokens is None else home / file.http.tokens,
+            cursor_key=home / file.http.cursor_key,
+            threads=file.http.threads,
+            connections=file.http.connections,
+            patience_ms=ms["http.patience"],
+            drain_ms=ms["http.drain"],
+        ),
         dead_letters_in_a_row=file.worker.dead_letters_in_a_row,
     )
 

@@ -86,6 +86,19 @@ class Replicas:
             self._ledger.failed(replica.name)
             return self._race(row, after, limit, deadline_s, (replica.name, str(error)))
 
+    def standing_in(self, row: bytes, column: bytes, deadline_s: float) -> dict[str, bool | None]:
+        """In which clusters a column stands; None where one does not answer. Each is asked, whatever is known of it:
+        for people who want to know, not for pages.
+        """
+        before = (int.from_bytes(column, "big") - 1).to_bytes(len(column), "big")
+        found: dict[str, bool | None] = {}
+        for name, source in self._sources.items():
+            try:
+                found[name] = list(source.replica.feeds.read(row, before, 1, deadline_s)) == [column]
+            except UnavailableError:
+                found[name] = None
+        return found
+
     def behind_ms(self, name: str) -> int | None:
         """How far a cluster may be behind, by what was heard of it last; None where that is unknown."""
         watermark_ms = self._watermarks[name]

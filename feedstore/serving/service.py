@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from feedstore.domain import (
+    MAX_ID,
     Action,
     DeletePin,
     Edge,
@@ -32,12 +33,14 @@ from feedstore.domain import (
     SavePin,
     Unfollow,
     Unfollowed,
+    check_id,
 )
-from feedstore.feeds import Cursor, Page, columns, encode_cursor
+from feedstore.feeds import Cursor, Page, columns, encode_cursor, row_key
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from feedstore.serving.breaker import State
 from feedstore.serving.ledger import Tally
 from feedstore.serving.pages import FeedPages, FeedSize
+from feedstore.serving.presence import Presence, presence
 from feedstore.serving.refills import Refills
 from feedstore.serving.relations import FollowersPage, FollowingPage, Relations
 from feedstore.serving.replicas import Replicas
@@ -71,6 +74,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     is_lagging: it is far behind another one, and pages come from it only where nobody else answers.
     behind_ms: everything committed longer ago than this has landed there; None where that is unknown.
     p95_ms: of its recent reads; None where there were too few, and for a cluster in files.
+    watermark_ms: the time that behind_ms counts from.
     """
 
     name: str
@@ -78,6 +82,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     is_lagging: bool
     behind_ms: int | None
     p95_ms: float | None
+    watermark_ms: int | None = None
 
 
 class FeedService:
@@ -145,7 +150,7 @@ class FeedService:
             FollowStoreUnavailableError: `page` may still answer.
             InvalidValueError, MalformedCursorError, UnavailableError: as `page`.
         """
-        deadline_s = time.monotonic() + self._within_s if deadline_s is None else deadline_s
+        deadline_s = self._until(deadline_s)
         pages = [self.page(user, limit, cursor, deadline_s)]
         pins: list[Pin] = []
         following: str | None
@@ -165,6 +170,13 @@ class FeedService:
         behind_ms = [each.behind_ms for each in pages]
         known = [each for each in behind_ms if each is not None]
         return PinsPage(pins, following, pages[0].served_by, max(known) if len(known) == len(behind_ms) else None)
+
+    def presence(self, user: int, pin: int, deadline_s: float | None = None) -> Presence | None:
+        """Why a pin is in a feed, or is not; None where the pin was never saved.
+
+        Raises InvalidValueError, FollowStoreUnavailableError.
+        """
+        return presence(self._follows, self._replicas, user, pin, self._until(deadline_s))
 
     def feed_size(self, user: int, deadline_s: float | None = None) -> FeedSize:
         """How many entries a walk would show. It reads them all, up to the cap. Raises as `page` does."""
@@ -193,6 +205,14 @@ class FeedService:
     def delete_pin(self, pin: int, key: str | None = None) -> PinDeleted:
         """For good. An unknown pin is refused."""
         return self._one(DeletePin(pin), key, PinDeleted)
+
+    def pin(self, pin: int) -> Pin | None:
+        """The record of a pin, deleted or not; None where it was never saved. Raises FollowStoreUnavailableError and
+        InvalidValueError.
+        """
+        check_id("pin", pin)
+        state = self._follows.pins([pin]).get(pin)
+        return None if state is None else state.pin
 
     def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
         """Many at once, as `FollowStore.record`: a refusal is an answer here, and does not stop the others."""
@@ -234,9 +254,18 @@ class FeedService:
                 each.is_lagging,
                 self._replicas.behind_ms(each.name),
                 None if each.p95_s is None else 1_000 * each.p95_s,
+                each.watermark_ms,
             )
             for each in self._replicas.standing()
         ]
+
+    def answers(self, deadline_s: float | None = None) -> None:
+        """Asks a cluster and the follow store for next to nothing, and returns once both have answered.
+
+        Raises UnavailableError, FollowStoreUnavailableError.
+        """
+        self._replicas.read(row_key(MAX_ID), None, 1, deadline_s)
+        self._follows.board_owners([MAX_ID])
 
     def tally(self) -> Tally:
         """Reads, hedges, failovers and probes since this was opened."""
@@ -256,6 +285,9 @@ class FeedService:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _until(self, deadline_s: float | None) -> float:
+        return time.monotonic() + self._within_s if deadline_s is None else deadline_s
 
     def _one(self, action: Action, key: str | None, kind: type[R]) -> R:
         [answer] = self._follows.record([Request(action, key)])

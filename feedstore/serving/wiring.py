@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from feedstore.domain import InvalidValueError
-from feedstore.feeds import FEEDS, feed_table, progress_table
+from feedstore.feeds import FEEDS, Replica, feed_table, progress_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving.attempts import InPlace, OnThreads, Reads
@@ -45,15 +45,30 @@ def open_service(config: Config, clock: Callable[[], int] = wall_ms) -> FeedServ
     with ExitStack() as stack:
         follows = open_follows(config, clock)
         stack.callback(follows.close)
-        replicas = stack.enter_context(reading(config, clock))
-        return FeedService(
-            replicas,
-            follows,
-            cap=config.limits.cap,
-            refill_again_ms=config.refill_again_ms,
-            within_s=config.deadline_ms / 1_000,
-            close=stack.pop_all().close,
+        return _service(config, follows, stack.enter_context(reading(config, clock)), stack.pop_all().close)
+
+
+def service_on(
+    config: Config, follows: FollowStore, replicas: Iterable[Replica], clock: Callable[[], int] = wall_ms
+) -> FeedService:
+    """The same on what the caller has opened, and closes after it: for the process that writes clusters in files, and
+    need not catch up with itself. clock: as in `open_service`.
+    """
+    with ExitStack() as stack:
+        return _service(
+            config, follows, stack.enter_context(_preferred(config, replicas, clock)), stack.pop_all().close
         )
+
+
+def _service(config: Config, follows: FollowStore, replicas: Replicas, close: Callable[[], None]) -> FeedService:
+    return FeedService(
+        replicas,
+        follows,
+        cap=config.limits.cap,
+        refill_again_ms=config.refill_again_ms,
+        within_s=config.deadline_ms / 1_000,
+        close=close,
+    )
 
 
 @contextmanager
@@ -62,17 +77,31 @@ def reading(config: Config, clock: Callable[[], int] = wall_ms) -> Iterator[Repl
     may be away. Raises ConfigError.
     """
     with ExitStack() as stack:
-        sources: list[Source] = []
-        for cluster in sorted(config.clusters, key=lambda each: each.name != config.prefer):
+        replicas: list[Replica] = []
+        for cluster in config.clusters:
             opened = open_cluster(config, cluster.name, "beside")
             stack.callback(opened.close)
-            sources.append(Source(replica(cluster.name, opened), _reads(config, cluster.name)))
-        replicas = Replicas(sources, clock, config.deadline_ms / 1_000)
-        stack.callback(replicas.close)
-        watermarks = Watermarks([source.replica for source in sources], replicas.heard)
+            replicas.append(replica(cluster.name, opened))
+        yield stack.enter_context(_preferred(config, replicas, clock))
+
+
+@contextmanager
+def _preferred(config: Config, replicas: Iterable[Replica], clock: Callable[[], int]) -> Iterator[Replicas]:
+    with ExitStack() as stack:
+        ordered = sorted(replicas, key=lambda each: each.name != config.prefer)
+        found = Replicas(
+            [Source(each, _reads(config, each.name)) for each in ordered], clock, config.deadline_ms / 1_000
+        )
+        stack.callback(found.close)
+        watermarks = Watermarks(ordered, found.heard)
         stack.callback(watermarks.close)
         watermarks.wait(FIRST_LOOK_S)
-        yield replicas
+        yield found
+
+
+def in_files(config: Config) -> bool:
+    """Whether every cluster is a directory of this machine."""
+    return all(isinstance(place(config, each.name), Directory) for each in config.clusters)
 
 
 def _reads(config: Config, name: str) -> Reads:

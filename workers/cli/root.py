@@ -12,7 +12,18 @@ from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
 from workers import logs
-from workers.cli import acting, administering, demonstrating, letters, reading, repairing, running, showing, tables
+from workers.cli import (
+    acting,
+    administering,
+    demonstrating,
+    letters,
+    reading,
+    repairing,
+    running,
+    serving,
+    showing,
+    tables,
+)
 from workers.cli.output import Progress
 from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
 from workers.home import HomeBusyError
@@ -32,7 +43,7 @@ _FAILED: dict[type[Exception], type[click.ClickException]] = {
     WorkerFailedError: RefusedError,
 }
 _EXPECTED = tuple(_FAILED)
-_WORKERS = ("work", "relay", "expand", "write")
+_WORKERS = ("work", "relay", "expand", "write", "serve")
 
 
 class _Feedctl(click.Group):
@@ -90,6 +101,6 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     logs.configure(level, Progress.clear_any)
 
 
-for _module in (running, acting, reading, showing, repairing, letters, administering, tables, demonstrating):
+for _module in (running, serving, acting, reading, showing, repairing, letters, administering, tables, demonstrating):
     for _command in _module.COMMANDS:
         main.add_command(_command)

@@ -1,0 +1,113 @@
+"""The OpenAPI document, made from the table of endpoints and the types of what travels."""
+
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from feedstore.serving.http import problems
+from feedstore.serving.http.endpoints import ENDPOINTS, Endpoint
+from feedstore.serving.http.problems import Problem
+from feedstore.serving.http.wire import Health, Id
+
+VERSION: Final = "1"
+_JSON: Final = "application/json"
+_REF: Final = "#/components/schemas/{name}"
+
+_PLAIN: Final = (
+    ("healthz", "/healthz", "Whether the process lives"),
+    ("readyz", "/readyz", "Whether it can serve: a cluster and the follow store answer, and it is not about to end"),
+)
+
+
+@cache
+def document() -> bytes:
+    return msgspec.json.format(msgspec.json.encode(_document()), indent=1)
+
+
+def _document() -> dict[str, Any]:
+    types = _types()
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of, components)
+    for name, path, summary in _PLAIN:
+        answer = _content(schema_of[Health], Health())
+        paths[path] = {"get": _plain(name, summary, {"200": {"description": "It is", "content": {_JSON: answer}}})}
+    text = {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    paths["/metrics"] = {"get": _plain("metrics", "What to watch", {"200": text}) | _security("read")}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "feedstore",
+            "version": VERSION,
+            "description": "Following feeds: pages, actions, who follows what.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "`feedctl token new` makes one. Without a tokens file the server listens on this"
+                    " machine's loopback only, and needs none.",
+                }
+            },
+        },
+    }
+
+
+def _types() -> list[Any]:
+    found: dict[Any, None] = {Problem: None, Health: None, Id: None}
+    for endpoint in ENDPOINTS:
+        found |= dict.fromkeys((endpoint.answer, endpoint.query))
+        if endpoint.body is not None:
+            found[endpoint.body] = None
+    return list(found)
+
+
+def _operation(endpoint: Endpoint[Any, Any], schema_of: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": schema_of[Id], "example": example}
+        for name, example in endpoint.examples.items()
+    ]
+    query = components[endpoint.query.__name__]["properties"]
+    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in query.items()]
+    if endpoint.scope == "write":
+        parameters.append(_KEY)
+    answer = _content(schema_of[endpoint.answer], endpoint.answer_example)
+    operation = _plain(endpoint.name, endpoint.summary, {"200": {"description": "Done", "content": {_JSON: answer}}})
+    operation |= _security(endpoint.scope)
+    if parameters:
+        operation["parameters"] = parameters
+    if endpoint.body is not None:
+        content = {"schema": schema_of[endpoint.body], "example": endpoint.body_example}
+        operation["requestBody"] = {"required": True, "content": {_JSON: content}}
+    return operation
+
+
+def _plain(name: str, summary: str, answers: dict[str, Any]) -> dict[str, Any]:
+    refusal = {
+        "description": "A problem",
+        "content": {problems.MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    }
+    return {"operationId": name, "summary": summary, "responses": {**answers, "default": refusal}}
+
+
+def _security(scope: str) -> dict[str, Any]:
+    return {"security": [{"token": []}, {}], "x-scope": scope}
+
+
+def _content(schema: Any, example: msgspec.Struct) -> dict[str, Any]:
+    return {"schema": schema, "example": msgspec.to_builtins(example)}
+
+
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Unique to this action; with the same one, asking again does nothing twice and gives the first"
+    " answer",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+}

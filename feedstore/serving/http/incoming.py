@@ -1,0 +1,92 @@
+"""Reads a request into what an endpoint asks for. Whatever is wrong with it is a ProblemError."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from feedstore.domain import InvalidValueError
+from feedstore.serving.http import problems, wire
+from feedstore.serving.http.problems import ProblemError
+
+BODY_BYTES_MAX: Final = 16_384
+_PARAMETERS_MAX: Final = 16
+_sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
+
+
+def request_id(given: bytes) -> str | None:
+    """An id that a caller gave, where it is fit for a log."""
+    return given.decode() if _sane_request_id(given) is not None else None
+
+
+def ids(path: Mapping[str, str]) -> dict[str, int]:
+    try:
+        return {name: wire.id_of(name, text) for name, text in path.items()}
+    except InvalidValueError as error:
+        raise problems.of(error) from error
+
+
+def query(text: bytes, into: type[Any]) -> Any:
+    """The query, each parameter at most once, and none that is not known."""
+    found: dict[str, str] = {}
+    for pair in text.split(b"&", _PARAMETERS_MAX) if text else ():
+        name, given, value = pair.partition(b"=")
+        if not given:
+            raise ProblemError(problems.INVALID_VALUE, "the query: expected name=value&name=value")
+        known = _unquoted(name)
+        if known in found:
+            raise ProblemError(problems.INVALID_VALUE, f"the query: {known[:80]} is given twice")
+        found[known] = _unquoted(value)
+    try:
+        return msgspec.convert(found, into, strict=False)
+    except msgspec.ValidationError as error:
+        raise ProblemError(problems.INVALID_VALUE, f"the query: {error}") from error
+
+
+def _unquoted(text: bytes) -> str:
+    try:
+        if b"%" in text or b"+" in text:
+            return unquote_to_bytes(text.replace(b"+", b" ")).decode()
+        return text.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise ProblemError(problems.INVALID_VALUE, "the query: expected UTF-8, percent-encoded") from error
+
+
+async def body(request: Request, decoder: "msgspec.json.Decoder[Any]", within_s: float) -> Any:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ProblemError(problems.NOT_JSON, "send Content-Type: application/json", closes=True)
+    raw = await _bytes(request, within_s)
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise ProblemError(problems.INVALID_VALUE, f"the body: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProblemError(problems.MALFORMED_JSON, f"the body: {error}") from error
+
+
+async def _bytes(request: Request, within_s: float) -> bytes:
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced[:20]) > BODY_BYTES_MAX:
+        raise _too_large()
+    parts: list[bytes] = []
+    length = 0
+    try:
+        async with asyncio.timeout(within_s):
+            async for part in request.stream():
+                length += len(part)
+                if length > BODY_BYTES_MAX:
+                    raise _too_large()
+                parts.append(part)
+    except TimeoutError as error:
+        raise ProblemError(problems.TOO_SLOW, f"the body did not arrive within {within_s:g} s", closes=True) from error
+    except ClientDisconnect as error:
+        raise ProblemError(problems.MALFORMED_REQUEST, "the caller went away", closes=True) from error
+    return b"".join(parts)
+
+
+def _too_large() -> ProblemError:
+    return ProblemError(problems.TOO_LARGE, f"at most {BODY_BYTES_MAX} bytes", closes=True)

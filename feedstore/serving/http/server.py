@@ -1,0 +1,116 @@
+"""Serves an application on a socket, in a thread of its own, and ends in order."""
+
+import math
+import socket
+import threading
+from typing import Final
+
+import uvicorn
+
+from feedstore.serving.config import Config, ConfigError
+from feedstore.serving.http.app import App
+from feedstore.serving.http.connections import bounded
+from feedstore.serving.http.tokens import is_loopback
+
+KEEP_ALIVE_S: Final = 75
+"""How long a connection may be idle: longer than proxies keep theirs, so that none is closed as it is used again."""
+_BACKLOG: Final = 512
+
+
+class HttpServer:
+    """Used by one thread, which is not the one that serves.
+
+    listener: becomes the server's. patience_s, connections: as of a `Connection`. end_s: how long requests that are
+    under way may take to their end.
+    """
+
+    def __init__(self, app: App, listener: socket.socket, *, patience_s: float, connections: int, end_s: float) -> None:
+        self._app = app
+        self._listener = listener
+        self._error: BaseException | None = None
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=bounded(patience_s, connections),
+                interface="asgi3",
+                ws="none",
+                lifespan="off",
+                loop="uvloop",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=math.ceil(end_s),
+                backlog=_BACKLOG,
+            )
+        )
+        host, port = listener.getsockname()[:2]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def drain(self, for_s: float) -> None:
+        """Goes on for so long, while it says that it is not ready; then lets requests that are under way come to their
+        end, and ends. Returns at once.
+        """
+        self._app.drain()
+        timer = threading.Timer(for_s, self._end)
+        timer.daemon = True
+        timer.start()
+
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self, within_s: float) -> None:
+        """Returns once it has ended, or the time is up."""
+        self._thread.join(within_s)
+
+    def close(self) -> None:
+        """Ends without draining, where it has not ended. Raises what ended it, where that was no call of ours."""
+        self._end()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._listener.close()
+        self._app.close()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener])
+        except BaseException as error:  # noqa: BLE001 - whoever closes this raises it
+            self._error = error
+
+    def _end(self) -> None:
+        self._server.should_exit = True
+
+
+def listen(config: Config, host: str, port: int) -> socket.socket:
+    """A socket for a server. port: 0 takes any that is free.
+
+    Raises ConfigError: it cannot be had; or it would be open to others, and there are no tokens.
+    """
+    if config.http.tokens is None and not is_loopback(host):
+        raise ConfigError(
+            f"{host} is not this machine's loopback: whoever reaches it could do anything. Name a file of tokens"
+            " (feed.toml: http.tokens), and make one with: feedctl token new"
+        )
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"{host}:{port}: {error.strerror or error}") from error
+    return listener

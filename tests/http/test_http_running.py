@@ -1,0 +1,105 @@
+"""Calls on threads, and a queue that is not there yet."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from feedstore.serving.http.problems import OVERLOADED, ProblemError
+from feedstore.serving.http.running import InThreads
+from feedstore.serving.queues import QueuesUnavailableError
+from tests.cli.command import DEADLINE_S, Cli
+from workers.queue.port import QueueUnavailableError
+from workers.standing import LateQueues
+from workers.wiring import Ports
+
+
+@pytest.fixture
+def one_thread() -> Iterator[InThreads]:
+    with closing(InThreads(threads=1, waiting_max=1)) as threads:
+        yield threads
+
+
+def long() -> float:
+    return time.monotonic() + DEADLINE_S
+
+
+def test_a_call_that_waited_past_its_deadline_never_begins(one_thread: InThreads):
+    gate, begun = threading.Event(), []
+
+    async def main() -> None:
+        first = asyncio.create_task(one_thread.run(lambda: gate.wait(DEADLINE_S), long()))
+        late = asyncio.create_task(one_thread.run(lambda: begun.append(1), time.monotonic()))
+        await asyncio.sleep(0)
+        with pytest.raises(ProblemError) as refusal:
+            await one_thread.run(lambda: begun.append(2), long())
+        assert refusal.value.kind is OVERLOADED
+        gate.set()
+        assert await first is True
+        with pytest.raises(ProblemError):
+            await late
+
+    asyncio.run(main())
+    assert begun == []
+
+
+def test_a_call_counts_until_it_has_ended_even_if_nobody_waits_for_it(one_thread: InThreads):
+    gate = threading.Event()
+
+    async def main() -> None:
+        abandoned = [asyncio.create_task(one_thread.run(lambda: gate.wait(DEADLINE_S), long())) for _ in range(2)]
+        await asyncio.sleep(0)
+        for each in abandoned:
+            each.cancel()
+        await asyncio.gather(*abandoned, return_exceptions=True)
+        with pytest.raises(ProblemError):
+            await one_thread.run(lambda: None, long())
+        gate.set()
+        deadline_s = long()
+        answer = None
+        while answer is None:
+            assert time.monotonic() < deadline_s, "there is no room again"
+            with contextlib.suppress(ProblemError):
+                answer = await one_thread.run(lambda: "room", long())
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_what_a_call_raises_comes_back(one_thread: InThreads):
+    def fails() -> None:
+        raise KeyError("x")
+
+    async def main() -> None:
+        with pytest.raises(KeyError):
+            await one_thread.run(fails, long())
+
+    asyncio.run(main())
+
+
+def test_a_queue_that_is_away_is_looked_for_again(tmp_path: Path):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    with cli.ports() as ports:
+        away = [QueueUnavailableError("no broker")]
+
+        def opened() -> Ports:
+            if away:
+                raise away.pop()
+            return ports
+
+        with closing(LateQueues(opened)) as queues:
+            with pytest.raises(QueuesUnavailableError, match="no broker"):
+                queues.state()
+            assert [group.group for group in queues.state().groups] == ["relay", "expander", "writer-a", "writer-b"]
+            assert list(queues.letters(0, 10)) == []
+            ports.dead.bury("feed.actions", "expander", "malformed", "why", 1_000, b"secret")
+            [letter] = queues.letters(0, 10)
+            assert (letter.id, letter.reason, letter.bytes) == (1, "malformed", 6)
+        with pytest.raises(QueuesUnavailableError):
+            queues.state()

@@ -1,0 +1,187 @@
+"""serve, token new: the HTTP API."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from feedstore.serving import wiring as feedstore_wiring
+from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.http import tokens
+from feedstore.serving.http.tokens import SCOPES, Scope
+from feedstore.serving.queues import Queues
+from feedstore.serving.service import FeedService
+from workers import collector, home, wiring
+from workers.cli.output import note
+from workers.cli.running import stopping
+from workers.cli.session import Session, pass_session
+from workers.home import HomeBusyError
+from workers.standing import LateQueues, OpenQueues
+from workers.wiring import Ports
+
+if TYPE_CHECKING:
+    from feedstore.serving.http.server import HttpServer
+
+PORT = 8080
+_ASK_S = 0.05
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The name or address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="The port; 0 takes a free one."
+)
+@pass_session
+def serve(session: Session, host: str, port: int) -> None:
+    """Serves the HTTP API: pages, actions, who follows what.
+
+    In a home with files it is the worker too, and everything runs in this process; where a worker holds the home
+    already, that goes on with the work. On servers it only serves, and any number may run.
+
+    Without tokens (feed.toml: http.tokens) it listens on this machine's loopback only. SIGTERM and SIGINT end it after
+    the requests that are under way. What it can do stands at /openapi.json and in docs/http.md.
+
+    \b
+    Examples:
+      feedctl serve
+      feedctl serve --port 0
+      feedctl serve --host 0.0.0.0 --port 80
+      curl http://127.0.0.1:8080/v1/users/1/feed
+    """
+    with stopping() as stop, listening(session.config, host, port) as listener:
+        run(session.config, listener, stop)
+
+
+def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
+    """A socket to serve on, closed at the end. Raises ConfigError."""
+    try:
+        from feedstore.serving.http import server  # noqa: PLC0415 - its libraries are an extra
+    except ImportError as error:
+        raise ConfigError(f"to serve HTTP, install feedstore[http]: {error}") from error
+    return closing(server.listen(config, host, port))
+
+
+def run(config: Config, listener: socket.socket, stop: Event) -> None:
+    """Serves until `stop` is set, and works where nobody else does.
+
+    Raises:
+        ConfigError
+        FollowStoreUnavailableError, QueueError: what it needs is not there.
+        WorkerFailedError: a part of the worker ended by itself.
+    """
+    collector.relax()
+    with ExitStack() as stack:
+        if wiring.is_embedded(config):
+            try:
+                stack.enter_context(home.worker_lock(config.home))
+            except HomeBusyError as error:
+                note(f"{error}: it goes on with the work, and this one only serves")
+            else:
+                ports = stack.enter_context(closing(wiring.open_ports(config, "owner")))
+                _serve_and_work(config, ports, listener, stop)
+                return
+        _serve(config, listener, stop)
+
+
+def _serve_and_work(config: Config, ports: Ports, listener: socket.socket, stop: Event) -> None:
+    """For who holds the home. ports: as its owner."""
+    with closing(feedstore_wiring.service_on(config, ports.follows, ports.replicas.values())) as service:
+        wiring.refuse_unsafe(ports, ports.replicas)
+        with _serving(config, service, OpenQueues(ports), listener, owns_clusters=True) as server:
+            worker = wiring.worker(ports, config)
+            worker.run(_Ended(server, stop, config.http.drain_ms / 1_000))
+
+
+def _serve(config: Config, listener: socket.socket, stop: Event) -> None:
+    queues = LateQueues(lambda: wiring.open_ports(config, "beside", feeds=False))
+    with (
+        closing(queues),
+        closing(feedstore_wiring.open_service(config)) as service,
+        _serving(config, service, queues, listener, owns_clusters=False) as server,
+    ):
+        ended = _Ended(server, stop, config.http.drain_ms / 1_000)
+        while not ended():
+            server.wait(_ASK_S)
+
+
+@contextlib.contextmanager
+def _serving(
+    config: Config, service: FeedService, queues: Queues, listener: socket.socket, *, owns_clusters: bool
+) -> Iterator["HttpServer"]:
+    """A server that runs, and has said where."""
+    from feedstore.serving.http import wiring as http_wiring  # noqa: PLC0415 - its libraries are an extra
+
+    app = http_wiring.open_app(config, os.environ, service, queues, owns_clusters=owns_clusters)
+    with closing(http_wiring.server(config, app, listener)) as server:
+        server.start()
+        click.echo(server.address)
+        note(f"serving; try: curl {server.address}/v1/users/1/feed")
+        yield server
+
+
+class _Ended:
+    """Says when a server has ended, and has it end once somebody wants that.
+
+    drain_s: for so long it goes on, and says that it is not ready.
+    """
+
+    def __init__(self, server: "HttpServer", stop: Event, drain_s: float) -> None:
+        self._server = server
+        self._stop = stop
+        self._drain_s = drain_s
+        self._draining = False
+
+    def __call__(self) -> bool:
+        if self._stop.is_set() and not self._draining:
+            self._draining = True
+            self._server.drain(self._drain_s)
+        return not self._server.is_running()
+
+
+@click.group()
+def token() -> None:
+    """Makes tokens for the HTTP API.
+
+    \b
+    Examples:
+      feedctl token new --name web --scope read --scope write
+    """
+
+
+@token.command()
+@click.option("--name", required=True, help="What it is for; names it in the file.")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    required=True,
+    help="What it may do; may be given several times. None includes another.",
+)
+@pass_session
+def new(session: Session, name: str, scopes: tuple[Scope, ...]) -> None:
+    """Makes a token, writes it to stdout, and keeps its hash only.
+
+    The hash goes into the file that feed.toml names (http.tokens). A server reads that when it starts; to withdraw a
+    token, delete its lines and start the servers again.
+
+    \b
+    Examples:
+      feedctl token new --name web --scope read --scope write
+      feedctl token new --name sre --scope read --scope operate
+    """
+    path = session.config.http.tokens
+    if path is None:
+        raise ConfigError(
+            f'{session.home / FILE_NAME}: http.tokens names no file: set it to "tokens.toml", for example'
+        )
+    click.echo(tokens.issue(path, name, scopes))
+    note(f"its hash stands in {path}; servers know it once they are started again")
+
+
+COMMANDS = (serve, token)

@@ -1,0 +1,78 @@
+"""How the queue and its groups are, for those who serve: `feedstore.serving.queues`."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.serving.config import ConfigError
+from feedstore.serving.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
+from workers import wiring
+from workers.queue.port import ACTIONS, DELIVERIES, QueueError
+from workers.wiring import Ports
+
+
+class OpenQueues:
+    """On ports that are open, and are somebody else's to close."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+
+    def state(self) -> QueuesState:
+        try:
+            lags = wiring.lags(self._ports)
+            return QueuesState(
+                [GroupState(group, _topic(group), lag) for group, lag in lags.items()], self._ports.dead.count()
+            )
+        except (QueueError, FollowStoreUnavailableError) as error:
+            raise QueuesUnavailableError(str(error)) from error
+
+    def letters(self, after: int, limit: int) -> Sequence[Letter]:
+        try:
+            found = self._ports.dead.letters(after, limit)
+        except QueueError as error:
+            raise QueuesUnavailableError(str(error)) from error
+        return [
+            Letter(each.id, each.topic, each.group, each.reason, each.detail, each.died_ms, len(each.value))
+            for each in found
+        ]
+
+
+class LateQueues:
+    """On ports that are opened when they are first asked, and again until that succeeds: pages do not wait for a queue
+    that is away. opener: gives ports that this closes.
+    """
+
+    def __init__(self, opener: Callable[[], Ports]) -> None:
+        self._opener = opener
+        self._lock = threading.Lock()
+        self._ports: Ports | None = None
+        self._closed = False
+
+    def state(self) -> QueuesState:
+        return self._opened().state()
+
+    def letters(self, after: int, limit: int) -> Sequence[Letter]:
+        return self._opened().letters(after, limit)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._ports is not None:
+                self._ports.close()
+
+    def _opened(self) -> OpenQueues:
+        with self._lock:
+            if self._closed:
+                raise QueuesUnavailableError("closed")
+            if self._ports is None:
+                try:
+                    self._ports = self._opener()
+                except (ConfigError, QueueError, FollowStoreUnavailableError) as error:
+                    raise QueuesUnavailableError(str(error)) from error
+            return OpenQueues(self._ports)
+
+
+def _topic(group: str) -> str | None:
+    if group == wiring.RELAY:
+        return None
+    return ACTIONS if group == wiring.EXPANDER else DELIVERIES
