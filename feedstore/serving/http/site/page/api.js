@@ -6,7 +6,6 @@ const TOKEN_KEY = "feed.token";
 
 /**
  * Why a request was not done. kind: the last word of the problem's type; `unreachable` where nothing answered.
- * isMaybeDone: an action may have been recorded all the same.
  */
 export class Problem extends Error {
   constructor(kind, status, title, detail, retryAfter_ms = 0) {
@@ -18,6 +17,12 @@ export class Problem extends Error {
     this.retryAfter_ms = retryAfter_ms;
   }
 
+  /** Whether it says nothing about what was asked, and the same to everything that is. */
+  get isForAll() {
+    return this.kind === "unreachable" || this.status === 401;
+  }
+
+  /** Whether an action may have been recorded all the same. */
   get isMaybeDone() {
     return this.status === 0 || this.status >= 500;
   }

@@ -5,7 +5,8 @@ import { make, time } from "./elements.js";
 const POINTED_MS = 120;
 
 /**
- * chosen(entry): is called with the entry that was focused, pointed at or tapped, and with null when it has left.
+ * chosen(entry): is called with the entry that was focused, pointed at or tapped, and with null when none is any more:
+ * it has left, or was tapped again.
  *
  * What a reader looks at stays where it is on the screen while entries come and go above it.
  */
@@ -16,12 +17,15 @@ export class Entries {
   #entries = new Map();
   #pin = null;
   #pointing;
+  /** Whether the finger came down on the row that was chosen already. */
+  #isAgain = false;
 
   constructor(box, chosen) {
     this.#box = box;
     this.#chosen = chosen;
     box.addEventListener("focusin", (event) => this.#choose(rowOf(event.target)));
-    box.addEventListener("click", (event) => rowOf(event.target)?.focus({ preventScroll: true }));
+    box.addEventListener("pointerdown", (event) => this.#press(event));
+    box.addEventListener("click", (event) => this.#tap(event));
     box.addEventListener("pointermove", (event) => this.#point(event));
     box.addEventListener("pointerleave", () => clearTimeout(this.#pointing));
     box.addEventListener("keydown", (event) => this.#go(event));
@@ -77,6 +81,22 @@ export class Entries {
     row.setAttribute("data-chosen", "");
     this.#keepOneStop();
     this.#chosen(this.#entries.get(this.#pin));
+  }
+
+  #press(event) {
+    const row = rowOf(event.target);
+    this.#isAgain = event.pointerType === "touch" && row !== null && row.dataset.pin === this.#pin;
+  }
+
+  #tap(event) {
+    const row = rowOf(event.target);
+    if (row === null) return;
+    if (this.#isAgain) {
+      this.#leave();
+      return;
+    }
+    row.focus({ preventScroll: true });
+    this.#choose(row);
   }
 
   #point(event) {

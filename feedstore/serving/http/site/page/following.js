@@ -21,6 +21,8 @@ export class FollowingPanel {
   /** Actions of which it is not known whether they were recorded, with the keys they were sent with. */
   #keys = new Map();
   #watched = null;
+  /** Whether what stands here is not what was read last. */
+  hasFailed = false;
 
   constructor(recorded) {
     this.#recorded = recorded;
@@ -68,11 +70,18 @@ export class FollowingPanel {
       if (signal.aborted) return;
       this.#edges = page.following;
       this.#cursor = page.cursor;
+      this.hasFailed = false;
       showProblem(find("following-problem"), null);
       this.#draw();
     } catch (error) {
-      if (!signal.aborted) showProblem(find("following-problem"), problemOf(error));
+      if (!signal.aborted) this.#failed(error);
     }
+  }
+
+  #failed(error) {
+    const problem = problemOf(error);
+    this.hasFailed = true;
+    showProblem(find("following-problem"), problem.isForAll ? null : problem);
   }
 
   /** clusters: as the status has them. */
@@ -98,7 +107,7 @@ export class FollowingPanel {
       this.#cursor = page.cursor;
       this.#draw();
     } catch (error) {
-      if (!signal.aborted) showProblem(find("following-problem"), problemOf(error));
+      if (!signal.aborted) this.#failed(error);
     }
   }
 

@@ -7,7 +7,7 @@ import { Feed } from "./feed.js";
 import { FollowingPanel } from "./following.js";
 import { Rhythm } from "./rhythm.js";
 import { showClusters, showLetters, showQueue } from "./state.js";
-import { behindText, counted, idOf } from "./values.js";
+import { behindText, counted, idOf, timeText } from "./values.js";
 import { Why } from "./why.js";
 
 const LOOK_MS = 3_000;
@@ -15,6 +15,8 @@ const LOOK_MS = 3_000;
 const WAITING_MS = 1_000;
 /** Each so many looks go over everything that is shown. */
 const DEEP_EACH = 10;
+/** Each so many looks at the state read what is followed again: somebody else may have changed it. */
+const FOLLOWING_EACH = 10;
 /** The next page is asked for when its place is so near. */
 const AHEAD = "800px";
 
@@ -25,6 +27,10 @@ let looks = 0;
 let mayNot = null;
 let isLoading = false;
 let tailFailed = false;
+let wasWaiting = false;
+let stateLooks = 0;
+let answered_ms = null;
+const troubles = new Map();
 
 const why = new Why(find("why"));
 const entries = new Entries(find("feed"), (entry) => why.show(user, entry?.pin ?? null));
@@ -50,15 +56,13 @@ function choose(id) {
   tailFailed = false;
   entries.leave();
   entries.show([]);
-  showProblem(find("feed-problem"), null);
+  showFeedProblem(null);
   say(find("feed-title"), id === null ? "No feed chosen" : `Feed of user ${id}`);
   document.title = id === null ? "Following feed" : `Feed of user ${id}`;
   draw();
   following.show(id);
   feedRhythm.now();
 }
-
-let wasWaiting = false;
 
 async function look() {
   if (feed === null) return;
@@ -84,12 +88,13 @@ async function look() {
     if (current !== feed) return;
     wasWaiting = isTaking;
     const problem = problemOf(error);
-    showProblem(find("feed-problem"), problem);
+    showFeedProblem(problem);
     throw problem;
   } finally {
     if (current === feed) draw();
   }
-  showProblem(find("feed-problem"), null);
+  answered_ms = Date.now();
+  showFeedProblem(null);
 }
 
 async function more() {
@@ -106,9 +111,11 @@ async function more() {
     text = `${current.shown.length - before} more from ${servedBy}, ${behindText(behind_ms)}`;
     tailFailed = false;
   } catch (error) {
-    const problem = problemOf(error);
-    text = `${problem.title}. ${problem.detail}`;
-    tailFailed = true;
+    if (current === feed) {
+      const problem = problemOf(error);
+      text = `${problem.title}. ${problem.detail}`;
+      tailFailed = true;
+    }
   }
   isLoading = false;
   find("feed").setAttribute("aria-busy", "false");
@@ -128,7 +135,7 @@ async function takeFresh() {
     entries.enter();
     say(find("said"), `${counted(current.shown.length, "pin", "pins")} shown`);
   } catch (error) {
-    if (current === feed) showProblem(find("feed-problem"), problemOf(error));
+    if (current === feed) showFeedProblem(problemOf(error));
   } finally {
     find("fresh").disabled = false;
   }
@@ -167,33 +174,54 @@ const nearEnd = new IntersectionObserver((seen) => seen.at(-1).isIntersecting &&
 // -----------------------------------------------------------------------------------------------------------------
 
 async function lookAtState() {
+  stateLooks += 1;
   try {
-    if (mayNot === null) await askAccess();
+    const refusals = (mayNot ??= await askAccess());
     const status = await readStatus();
+    answered_ms = Date.now();
     showClusters(status.clusters);
     showQueue(status);
     following.landedIn(status.clusters);
-    if (mayNot !== null) await showLetters(status.dead_letters, mayNot.operate);
+    showTrouble("state", null);
+    await showLetters(status.dead_letters, refusals.operate);
     showProblem(find("state-problem"), null);
-    showConnection(null);
+    if (following.hasFailed || stateLooks % FOLLOWING_EACH === 0) await following.refresh();
   } catch (error) {
     const problem = problemOf(error);
-    showConnection(problem);
-    showProblem(find("state-problem"), problem.kind === "unreachable" || problem.status === 401 ? null : problem);
+    if (problem.status === 401 || problem.status === 403) mayNot = null;
+    showTrouble("state", problem);
+    showProblem(find("state-problem"), problem.isForAll ? null : problem);
     throw problem;
   }
 }
 
 async function askAccess() {
-  mayNot = await access();
-  following.allow(mayNot.write);
-  const may = ["read", "write", "operate"].filter((scope) => mayNot[scope] === null);
+  const asked = token.get();
+  const refusals = await access();
+  if (token.get() !== asked) return askAccess();
+  following.allow(refusals.write);
+  const may = ["read", "write", "operate"].filter((scope) => refusals[scope] === null);
   say(find("access"), may.length ? `Access: ${may.join(", ")}` : "A token is needed");
-  if (mayNot.read !== null) find("token-panel").open = true;
+  if (refusals.read !== null) find("token-panel").open = true;
+  return refusals;
 }
 
-function showConnection(problem) {
-  showProblem(find("connection"), problem?.kind === "unreachable" || problem?.status === 401 ? problem : null);
+function showFeedProblem(problem) {
+  showTrouble("feed", problem);
+  showProblem(find("feed-problem"), problem?.isForAll ? null : problem);
+}
+
+/** What stands in the way of everything is said once, above it all, and how old the rest is. */
+function showTrouble(where, problem) {
+  troubles.set(where, problem?.isForAll ? problem : null);
+  const trouble = [...troubles.values()].find((each) => each !== null);
+  const isOld = trouble !== undefined && answered_ms !== null;
+  if (trouble !== undefined) {
+    const age = isOld ? `What stands here is from ${timeText(answered_ms, Date.now())}.` : "";
+    say(find("connection"), `${trouble.title}. ${trouble.detail} ${age}`.trim());
+  }
+  find("connection").hidden = trouble === undefined;
+  document.body.toggleAttribute("data-old", isOld);
 }
 
 function tokenChanged() {
