@@ -15,7 +15,7 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/run: $(VENV)/python pyproject.toml
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable . && touch $@
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[http]' && touch $@
 
 $(VENV)/test: $(VENV)/run
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]' && touch $@
@@ -29,8 +29,10 @@ $(VENV)/lint: $(VENV)/test
 $(VENV)/bench: $(VENV)/test
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]' && touch $@
 
-demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline (ACTIONS=file for your own)
-	@$(BIN)/feedctl demo $(if $(ACTIONS),--actions $(ACTIONS))
+# It serves until Ctrl-C where somebody sits at a terminal, and ends by itself anywhere else.
+DEMO_SERVE ?= $(shell test -t 0 && echo 1 || echo 0)
+demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline; then serve it (ACTIONS=file for your own; DEMO_SERVE=0)
+	@$(BIN)/feedctl demo $(if $(ACTIONS),--actions $(ACTIONS)) $(if $(filter 1,$(DEMO_SERVE)),--serve)
 
 test: $(VENV)/test ## run the tests
 	@$(BIN)/pytest

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.context import Context
-from bench.measurements import baselines, fanout, growth, page, pipeline, single, size, verify, writer
+from bench.measurements import baselines, fanout, growth, http, page, pipeline, serving, single, size, verify, writer
 from bench.results import Row
 
 Measurement = Callable[[Context], list[Row]]
@@ -13,6 +13,8 @@ MEASUREMENTS: dict[str, Measurement] = {
     writer.NAME: writer.measure,
     verify.NAME: verify.measure,
     page.NAME: page.measure,
+    serving.NAME: serving.measure,
+    http.NAME: http.measure,
     size.NAME: size.measure,
     fanout.NAME: fanout.measure,
     single.NAME: single.measure,

@@ -11,7 +11,7 @@ from bench import command
 from bench.context import Context
 from bench.native import native
 from bench.results import Row
-from bench.stack import fanout, pages, space, trace, writers
+from bench.stack import fanout, pages, serving, space, trace, writers
 from bench.stack.servers import Servers
 from deploy.local import Stack, StackError
 
@@ -19,6 +19,7 @@ GENERATED_SIZE = 50_000
 MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     writers.NAME: writers.measure,
     pages.NAME: pages.measure,
+    serving.NAME: serving.measure,
     space.NAME: space.measure,
     fanout.NAME: fanout.measure,
     trace.NAME: trace.measure,

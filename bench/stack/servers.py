@@ -83,21 +83,23 @@ def home(servers: Servers, context: Context) -> Iterator[Config]:
 
 
 @contextmanager
-def replica(servers: Servers, namespace: str, family: Mapping[str, str] | None = None) -> Iterator[Replica]:
-    """The two tables of cluster a in a namespace of their own, without a home; gone at the end.
+def replica(
+    servers: Servers, namespace: str, family: Mapping[str, str] | None = None, cluster: str = "a"
+) -> Iterator[Replica]:
+    """The two tables of a cluster in a namespace of their own, without a home; gone at the end.
 
     family: settings of the feeds' cells that differ from the schema.
     """
     feeds, progress = feed_table(CAP, CAP // 4, PURGE_MS), progress_table(PURGE_MS)
     wanted = definition(feeds)
     families = {name: {**settings, **(family or {})} for name, settings in wanted.families.items()}
-    with closing(HBaseCluster.open(servers.url("a", namespace), [feeds, progress], check=False)) as cluster:
-        tables = cluster.administration
+    with closing(HBaseCluster.open(servers.url(cluster, namespace), [feeds, progress], check=False)) as opened:
+        tables = opened.administration
         tables.create_namespace()
         try:
             tables.create(definition(progress))
             tables.create(dataclasses.replace(wanted, families=families))
-            yield Replica("a", cluster.table(FEEDS), cluster.table(PROGRESS))
+            yield Replica(cluster, opened.table(FEEDS), opened.table(PROGRESS))
         finally:
             for name in (FEEDS, PROGRESS):
                 tables.drop(name)

@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 Read = Callable[[], Sequence[bytes]]
+Told = Callable[["Attempt"], None]
 
 
 class Attempt:
@@ -15,14 +16,23 @@ class Attempt:
     told: called once it has ended, on the thread that made it. is_probe: nobody waits for it.
     """
 
-    __slots__ = ("_read", "_told", "began_s", "columns", "error", "is_counted", "is_probe", "name", "took_s")
+    __slots__ = ("_clock", "_read", "_told", "began_s", "columns", "error", "is_counted", "is_probe", "name", "took_s")
 
-    def __init__(self, name: str, read: Read, told: Callable[["Attempt"], None], *, is_probe: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        read: Read,
+        told: Told,
+        *,
+        is_probe: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._read = read
         self._told = told
+        self._clock = clock
         self.name = name
         self.is_probe = is_probe
-        self.began_s = time.monotonic()
+        self.began_s = clock()
         self.took_s = 0.0
         self.columns: Sequence[bytes] = ()
         self.error: Exception | None = None
@@ -34,7 +44,7 @@ class Attempt:
             self.columns = self._read()
         except Exception as error:  # noqa: BLE001  # whoever waits for the answer raises it
             self.error = error
-        self.took_s = time.monotonic() - self.began_s
+        self.took_s = self._clock() - self.began_s
 
     def tell(self) -> None:
         self._told(self)
@@ -86,7 +96,11 @@ class OnThreads:
                 return False
             if self._under_way == self._threads:
                 # A daemon: a read that hangs must not keep a program from ending.
-                threading.Thread(target=self._run, name=f"read-{self._name}", daemon=True).start()
+                thread = threading.Thread(target=self._run, name=f"read-{self._name}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the machine has no thread left
+                    return False
                 self._threads += 1
             self._under_way += 1
         self._work.put(attempt)

@@ -10,6 +10,8 @@ from feedstore.serving.latency import Latency
 LAGGING_MS, CAUGHT_UP_MS = 30_000, 5_000
 """A cluster whose watermark is so much older than the newest lags, until it has come so near."""
 
+_LOOK_AGAIN = 16
+
 
 class Turn(NamedTuple):
     """A cluster that a read may ask. is_well: its breaker is closed, and it does not lag; an early hedge goes to such
@@ -56,6 +58,8 @@ class Choice:
         self._watermarks: dict[str, int | None] = dict.fromkeys(names)
         self._lagging: frozenset[str] = frozenset()
         self._budget = Budget()
+        self._reads = 0
+        self._hedge_after_s = HEDGE_S_MAX
 
     # What a read asks
     # ------------------------------------------------------------------------------------------------------------
@@ -80,10 +84,13 @@ class Choice:
         return next((name for name, breaker in self._breakers.items() if breaker.take_probe(now_s)), None)
 
     def hedge_after_s(self) -> float:
-        """How long the first one asked has before a hedge is sent. Counts a read."""
+        """How long the first one asked has before a hedge is sent. Counts a read; looked at anew once in a while."""
         self._budget.earn()
-        well = (name for name, breaker in self._breakers.items() if breaker.state == "closed")
-        return hedge_after_s(self._latencies[name].p95_s() for name in well)
+        if self._reads % _LOOK_AGAIN == 0:
+            well = (name for name, breaker in self._breakers.items() if breaker.state == "closed")
+            self._hedge_after_s = hedge_after_s(self._latencies[name].p95_s() for name in well)
+        self._reads += 1
+        return self._hedge_after_s
 
     def hedge(self) -> bool:
         """Whether a hedge may be sent before `HEDGE_S_MAX` have passed; it is paid for."""

@@ -35,3 +35,28 @@ class Budget:
             return False
         self._saved -= 1
         return True
+
+
+class Pace:
+    """When the next cluster is asked, while one has been asked and says nothing. Time is an argument.
+
+    due_s: then, and not before.
+    """
+
+    def __init__(self, hedge_after_s: float) -> None:
+        self._hedge_after_s = hedge_after_s
+        self._latest_s = float("-inf")
+        self.due_s = float("-inf")
+
+    def asked(self, now_s: float) -> None:
+        """A cluster has been asked."""
+        self._latest_s = now_s
+        self.due_s = now_s + self._hedge_after_s
+
+    def is_early(self, now_s: float) -> bool:
+        """Whether a hedge sent now must be paid for."""
+        return now_s < self._latest_s + HEDGE_S_MAX
+
+    def put_off(self) -> None:
+        """To where it is not early any more."""
+        self.due_s = self._latest_s + HEDGE_S_MAX

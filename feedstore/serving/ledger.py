@@ -15,10 +15,10 @@ class Tally(NamedTuple):
     well.)
     """
 
-    reads: int = 0
-    hedges: int = 0
-    failovers: int = 0
-    probes: int = 0
+    reads: int
+    hedges: int
+    failovers: int
+    probes: int
 
 
 class Begun(NamedTuple):
@@ -36,7 +36,8 @@ class Ledger:
         self._clock = clock
         self._lock = threading.Lock()
         self._choice = Choice(names)
-        self._tally = Tally()
+        self._reads = self._hedges = self._failovers = self._probes = 0
+        self._all_closed = True
         self.turns: Sequence[Turn] = ()
         """In the order in which a read would ask now."""
         self.quiet: str | None = None
@@ -47,10 +48,9 @@ class Ledger:
 
     def begin(self) -> Begun:
         with self._lock:
-            probe = self._choice.probe(self._clock())
-            self._tally = self._tally._replace(
-                reads=self._tally.reads + 1, probes=self._tally.probes + (probe is not None)
-            )
+            self._reads += 1
+            probe = None if self._all_closed else self._choice.probe(self._clock())
+            self._probes += probe is not None
             return Begun(self.turns, self._choice.hedge_after_s(), probe)
 
     def may_hedge(self) -> bool:
@@ -61,36 +61,42 @@ class Ledger:
     def count(self, *, hedge: bool) -> None:
         """Another cluster is asked as well (a hedge), or instead."""
         with self._lock:
-            tally = self._tally
-            self._tally = (
-                tally._replace(hedges=tally.hedges + 1) if hedge else tally._replace(failovers=tally.failovers + 1)
-            )
+            self._hedges += hedge
+            self._failovers += not hedge
 
     def ended(self, attempt: Attempt) -> None:
-        """What becomes of an attempt. One that was taken for a failure before it ended is no second one, and none at
+        """What became of an attempt. One that was taken for a failure before it ended is no second one, and none at
         all if it ended in good time.
         """
+        name = attempt.name
         with self._lock:
-            if attempt.error is None and (attempt.took_s <= HEDGE_S_MAX or not attempt.is_counted):
-                self._note(
-                    attempt.name,
-                    lambda name, now_s: self._choice.answered(name, attempt.took_s, now_s, probe=attempt.is_probe),
-                )
-            elif not attempt.is_counted:
-                self._failed(attempt.name, probe=attempt.is_probe)
+            in_time = attempt.error is None and attempt.took_s <= HEDGE_S_MAX
+            if attempt.is_counted and not in_time:
+                return
             attempt.is_counted = True
+            was_quiet = self._choice.is_quiet(name)
+            if attempt.error is None:
+                self._choice.answered(name, attempt.took_s, self._clock(), probe=attempt.is_probe)
+            else:
+                self._choice.failed(name, self._clock(), probe=attempt.is_probe)
+            if not was_quiet or not self._choice.is_quiet(name):
+                self._decide()
 
     def overtaken(self, attempts: Sequence[Attempt]) -> None:
         """They have not ended, and nobody waits for them any more."""
+        if not attempts:
+            return
         with self._lock:
             for attempt in attempts:
                 if not attempt.is_counted:  # it may have ended just now
                     attempt.is_counted = True
-                    self._failed(attempt.name)
+                    self._choice.failed(attempt.name, self._clock())
+            self._decide()
 
     def failed(self, name: str, *, probe: bool = False) -> None:
         with self._lock:
-            self._failed(name, probe=probe)
+            self._choice.failed(name, self._clock(), probe=probe)
+            self._decide()
 
     def heard(self, name: str, watermark_ms: int | None) -> None:
         with self._lock:
@@ -103,21 +109,12 @@ class Ledger:
             return self._choice.standing()
 
     def tally(self) -> Tally:
-        return self._tally
-
-    # Under the lock
-    # ------------------------------------------------------------------------------------------------------------
-
-    def _failed(self, name: str, *, probe: bool = False) -> None:
-        self._note(name, lambda name, now_s: self._choice.failed(name, now_s, probe=probe))
-
-    def _note(self, name: str, note: Callable[[str, float], None]) -> None:
-        was_quiet = self._choice.is_quiet(name)
-        note(name, self._clock())
-        if not was_quiet or not self._choice.is_quiet(name):
-            self._decide()
+        with self._lock:
+            return Tally(self._reads, self._hedges, self._failovers, self._probes)
 
     def _decide(self) -> None:
+        """Under the lock, after every change."""
         self.turns = tuple(self._choice.turns())
+        self._all_closed = self._choice.all_closed()
         name = self.turns[0].name
-        self.quiet = name if self._choice.is_quiet(name) and self._choice.all_closed() else None
+        self.quiet = name if self._all_closed and self._choice.is_quiet(name) else None

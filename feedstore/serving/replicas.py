@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from feedstore.feeds import Replica
-from feedstore.serving.attempts import Attempt, InPlace, Reads
+from feedstore.serving.attempts import Attempt, InPlace, Reads, Told
 from feedstore.serving.choice import Standing, Turn
-from feedstore.serving.hedging import HEDGE_S_MAX
+from feedstore.serving.hedging import HEDGE_S_MAX, Pace
 from feedstore.serving.ledger import Ledger, Tally
 from feedstore.widecolumn import UnavailableError
 
@@ -47,10 +47,16 @@ class Replicas:
     """Thread-safe.
 
     sources: in the order of preference. clock_ms: that of the watermarks. within_s: how long a read may take that
-    brings no deadline of its own.
+    brings no deadline of its own. clock: that of the deadlines.
     """
 
-    def __init__(self, sources: Sequence[Source], clock_ms: Callable[[], int], within_s: float) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        clock_ms: Callable[[], int],
+        within_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         if not sources:
             raise ValueError("sources: expected at least one")
         self._sources = {source.replica.name: source for source in sources}
@@ -58,7 +64,8 @@ class Replicas:
         self._clock_ms = clock_ms
         self._within_s = within_s
         self._watermarks: dict[str, int | None] = dict.fromkeys(self._sources)
-        self._ledger = Ledger(list(self._sources), time.monotonic)
+        self._clock = clock
+        self._ledger = Ledger(list(self._sources), clock)
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> Answer:
         """As `WideColumnStore.read`, of the feeds.
@@ -126,69 +133,64 @@ class Replicas:
         failed: tuple[str, str] | None = None,
     ) -> Answer:
         """failed: a cluster that has failed already, and how."""
-        began_s = time.monotonic()
+        began_s = self._clock()
         deadline_s = began_s + self._within_s if deadline_s is None else deadline_s
         until_s = max(deadline_s, began_s + ATTEMPT_S_MIN)
-        turns, hedge_after_s, probe = self._ledger.begin()
 
-        def attempt(name: str, told: Callable[[Attempt], None], *, is_probe: bool = False) -> Attempt | None:
+        def attempt(name: str, told: Told, *, is_probe: bool = False) -> Attempt | None:
             source = self._sources[name]
-            made = Attempt(
-                name, partial(source.replica.feeds.read, row, after, limit, until_s), told, is_probe=is_probe
-            )
+            read = partial(source.replica.feeds.read, row, after, limit, until_s)
+            made = Attempt(name, read, told, is_probe=is_probe, clock=self._clock)
             return made if source.reads.start(made) else None
 
+        turns, hedge_after_s, probe = self._ledger.begin()
         if probe is not None and attempt(probe, self._ledger.ended, is_probe=True) is None:
             self._ledger.failed(probe, probe=True)
-        race = _Race(self._ledger, attempt, deadline_s, hedge_after_s)
+        race = _Race(self._ledger, attempt, Pace(hedge_after_s), self._clock)
         if failed is not None:
             turns = [turn for turn in turns if turn.name != failed[0]]
             race.failures.append(": ".join(failed))
-        winner = race.run(turns)
+        winner = race.run(turns, deadline_s)
         return Answer(winner.columns, winner.name, self.behind_ms(winner.name))
 
 
-class _Race:
-    """The attempts of one read. attempt: begins one; None where it could not."""
+class _Begin(Protocol):
+    def __call__(self, name: str, told: Told) -> Attempt | None:
+        """Begins an attempt; None where it could not."""
+        ...
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        attempt: Callable[[str, Callable[[Attempt], None]], Attempt | None],
-        deadline_s: float,
-        hedge_after_s: float,
-    ) -> None:
+
+class _Race:
+    """The attempts of one read. failures: what became of those that failed."""
+
+    def __init__(self, ledger: Ledger, begin: _Begin, pace: Pace, clock: Callable[[], float]) -> None:
         self.failures: list[str] = []
         self._ledger = ledger
-        self._attempt = attempt
-        self._deadline_s = deadline_s
-        self._hedge_after_s = hedge_after_s
+        self._begin = begin
+        self._pace = pace
+        self._clock = clock
         self._ended: SimpleQueue[Attempt] = SimpleQueue()
         self._under_way: list[Attempt] = []
-        self._latest_s = 0.0
-        self._next_s = 0.0
 
-    def run(self, turns: Sequence[Turn]) -> Attempt:
+    def run(self, turns: Sequence[Turn], deadline_s: float) -> Attempt:
         """The first attempt that succeeds."""
         left = deque(turns)
         while left or self._under_way:
-            now_s = time.monotonic()
-            if now_s >= self._deadline_s:
+            now_s = self._clock()
+            if now_s >= deadline_s:
                 self._ledger.overtaken([each for each in self._under_way if now_s - each.began_s > HEDGE_S_MAX])
-                said = "; ".join(["no answer in time", *self.failures])
-                raise DeadlineExceededError(said)
-            if left and (not self._under_way or now_s >= self._next_s):
+                raise DeadlineExceededError("; ".join(["no cluster answered in time", *self.failures]))
+            if left and (not self._under_way or now_s >= self._pace.due_s):
                 self._ask_next(left, now_s)
                 continue
-            wait_until_s = min(self._next_s, self._deadline_s) if left else self._deadline_s
+            until_s = min(self._pace.due_s, deadline_s) if left else deadline_s
             try:
-                attempt = self._ended.get(timeout=max(0.0, wait_until_s - now_s))
+                attempt = self._ended.get(timeout=until_s - now_s)
             except Empty:
                 continue
             self._under_way.remove(attempt)
             if attempt.error is None:
-                if self._under_way:
-                    self._ledger.overtaken(self._under_way)
+                self._ledger.overtaken(self._under_way)
                 return attempt
             if not isinstance(attempt.error, UnavailableError):
                 raise attempt.error
@@ -196,19 +198,15 @@ class _Race:
         raise UnavailableError("no cluster answered: " + "; ".join(self.failures))
 
     def _ask_next(self, left: "deque[Turn]", now_s: float) -> None:
-        if (
-            self._under_way
-            and now_s < self._latest_s + HEDGE_S_MAX
-            and not (left[0].is_well and self._ledger.may_hedge())
-        ):
-            self._next_s = self._latest_s + HEDGE_S_MAX
+        is_hedge = bool(self._under_way)
+        if is_hedge and self._pace.is_early(now_s) and not (left[0].is_well and self._ledger.may_hedge()):
+            self._pace.put_off()
             return
         name = left.popleft().name
-        if self._under_way or self.failures:
-            self._ledger.count(hedge=bool(self._under_way))
-        self._latest_s = now_s
-        self._next_s = now_s + self._hedge_after_s
-        begun = self._attempt(name, self._told)
+        if is_hedge or self.failures:
+            self._ledger.count(hedge=is_hedge)
+        self._pace.asked(now_s)
+        begun = self._begin(name, self._told)
         if begun is None:
             self.failures.append(f"{name}: too many reads are under way")
         else:

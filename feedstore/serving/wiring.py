@@ -33,7 +33,8 @@ def wall_ms() -> int:
 
 
 def open_service(config: Config, clock: Callable[[], int] = wall_ms) -> FeedService:
-    """What a web tier calls. It writes to no cluster: it may run beside a worker, and there may be many.
+    """What a web tier calls. It writes to no cluster: it may run beside a worker, and there may be many. A process that
+    forks opens it afterwards: its threads would stay behind.
 
     clock: that `behind_ms` goes by, and an embedded follow store.
 

@@ -807,3 +807,23 @@ def test_the_largest_ids_and_times(store: FollowStore):
     assert ids(store.newest_pins([board(largest)], 5)[board(largest)]) == [largest]
     assert ids(store.newest_pins_merged([board(largest), user(largest)], 5)) == [largest]
     assert store.following_page(largest - 1, 5)[0].user == largest
+
+
+def test_what_a_user_follows_now_comes_in_pages_by_key(store: FollowStore):
+    wanted = [*(board(each) for each in range(30, 34)), *(user(each) for each in range(20, 25))]
+    record(store, *(Follow(1, each) for each in reversed([*wanted, board(31_000), user(22_000)])))
+    record(store, Unfollow(1, board(31_000)), Unfollow(1, user(22_000)), Follow(3, user(2)))
+    every = store.following(1)
+    assert [edge.followee for edge in every] == wanted
+    for limit in (1, 2, 4, 9, 10):
+        found: list[Edge] = []
+        while True:
+            page = store.following_after(1, found[-1].followee if found else None, limit)
+            found += page
+            if len(page) < limit:
+                break
+        assert found == every
+    assert store.following_after(77, None, 10) == []
+    for limit in (0, 1_001):
+        with pytest.raises(InvalidValueError):
+            store.following_after(1, None, limit)

@@ -69,9 +69,9 @@ class PrefixedStore:
         check_batch(self._table, batch)
         self._inner.apply([type(m)([(self._prefix + row, ts) for row, ts in m.rows], m.columns) for m in batch])
 
-    def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)
-        return self._inner.read(self._prefix + row, after, limit)
+        return self._inner.read(self._prefix + row, after, limit, deadline_s)
 
     def cells(self, row: bytes) -> list[Cell]:
         check_row(self._table, row)

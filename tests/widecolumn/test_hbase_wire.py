@@ -133,6 +133,20 @@ def test_a_gateway_that_hangs_is_given_up_in_time():
     alive.stop()
 
 
+def test_a_read_gives_up_at_its_deadline():
+    release = threading.Event()
+    hanging = Gateway(Handler(release.wait))
+    with opened(hanging.port, options="&read_ms=60000") as cluster:
+        began = time.monotonic()
+        with pytest.raises(UnavailableError):
+            cluster.table("feed").read(ROW, None, 1, began + 0.1)
+        assert time.monotonic() - began < 30
+        with pytest.raises(UnavailableError, match="no answer in 0 ms"):
+            cluster.table("feed").read(ROW, None, 1, began)
+    release.set()
+    hanging.stop()
+
+
 def test_a_gateway_that_trickles_is_given_up_in_time():
     """Each byte comes quickly; the answer never does."""
     listening = socket.create_server(("127.0.0.1", 0))

@@ -12,9 +12,12 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from feedstore.serving.config import Config, ConfigError
 from workers import demo as demonstration
 from workers import graph, home, logs, replay, wiring
+from workers.cli import serving
 from workers.cli.output import Progress, note
+from workers.cli.running import stopping
 from workers.cli.session import RefusedError, Session, pass_session
 from workers.wiring import wall_ms
 
@@ -28,9 +31,12 @@ _MONTH_MS = 30 * 86_400_000
 @click.option("--users", type=click.IntRange(2, 1_000_000), default=3_000, help="Users of the made-up graph.")
 @click.option("--count", type=click.IntRange(1_000, 10_000_000), default=30_000, help="Actions of the made-up graph.")
 @click.option("--seed", type=int, default=1, help="Another seed makes another graph.")
+@click.option("--serve", is_flag=True, help="Serve its home at the end, until SIGINT or SIGTERM.")
 @pass_session
 @click.pass_context
-def demo(ctx: click.Context, session: Session, file: Path | None, users: int, count: int, seed: int) -> None:
+def demo(
+    ctx: click.Context, session: Session, file: Path | None, users: int, count: int, seed: int, *, serve: bool
+) -> None:
     """Runs the main job on a made-up social graph, or on your actions, and shows what it promises.
 
     A graph goes through the whole pipeline into two replicas. Then: a feed; the same feed after an unfollow that is
@@ -42,21 +48,37 @@ def demo(ctx: click.Context, session: Session, file: Path | None, users: int, co
     Examples:
       feedctl demo
       feedctl demo --actions actions.jsonl
+      feedctl demo --serve
       feedctl --home /tmp/look demo --users 500 --seed 7
     """
     if ctx.find_root().get_parameter_source("home") is ParameterSource.COMMANDLINE:
-        run(session.home, file, graph.Shape(users, count, seed))
+        config = run(session.home, file, graph.Shape(users, count, seed))
         note(f"kept in {session.home}: feedctl --home {session.home} status")
+        if serve:
+            _serve(config)
         return
     directory = Path(tempfile.mkdtemp(prefix="feed-demo-"))
     try:
-        run(directory / "home", file, graph.Shape(users, count, seed))
+        config = run(directory / "home", file, graph.Shape(users, count, seed))
+        if serve:
+            _serve(config)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run(path: Path, file: Path | None, shape: graph.Shape) -> None:
-    """Raises RefusedError where a promise does not hold."""
+def _serve(config: Config) -> None:
+    """Where the usual port is taken, another one does."""
+    with stopping() as stop:
+        try:
+            opened = serving.listening(config, "127.0.0.1", serving.PORT)
+        except ConfigError:
+            opened = serving.listening(config, "127.0.0.1", 0)
+        with opened as listener:
+            serving.run(config, listener, stop)
+
+
+def run(path: Path, file: Path | None, shape: graph.Shape) -> Config:
+    """Returns the configuration of the home that it made. Raises RefusedError where a promise does not hold."""
     level = click.get_current_context().find_root().params.get("log_level")
     # A replica is taken away on purpose: its writer would complain.
     logs.configure(level or "critical", Progress.clear_any)
@@ -78,6 +100,7 @@ def run(path: Path, file: Path | None, shape: graph.Shape) -> None:
         except demonstration.ClaimError as error:
             raise RefusedError(str(error)) from error
     console.title(f"Everything held, in {time.monotonic() - started_s:.0f} s")
+    return config
 
 
 def _made_up(path: Path, shape: graph.Shape) -> Path:

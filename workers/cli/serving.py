@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from threading import Event
@@ -52,11 +53,20 @@ def serve(session: Session, host: str, port: int) -> None:
       feedctl serve --host 0.0.0.0 --port 80
       curl http://127.0.0.1:8080/v1/users/1/feed
     """
-    with stopping() as stop:
-        run(session.config, host, port, stop)
+    with stopping() as stop, listening(session.config, host, port) as listener:
+        run(session.config, listener, stop)
 
 
-def run(config: Config, host: str, port: int, stop: Event) -> None:
+def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
+    """A socket to serve on, closed at the end. Raises ConfigError."""
+    try:
+        from feedstore.serving.http import server  # noqa: PLC0415 - its libraries are an extra
+    except ImportError as error:
+        raise ConfigError(f"to serve HTTP, install feedstore[http]: {error}") from error
+    return closing(server.listen(config, host, port))
+
+
+def run(config: Config, listener: socket.socket, stop: Event) -> None:
     """Serves until `stop` is set, and works where nobody else does.
 
     Raises:
@@ -73,26 +83,26 @@ def run(config: Config, host: str, port: int, stop: Event) -> None:
                 note(f"{error}: it goes on with the work, and this one only serves")
             else:
                 ports = stack.enter_context(closing(wiring.open_ports(config, "owner")))
-                serve_and_work(config, ports, host, port, stop)
+                _serve_and_work(config, ports, listener, stop)
                 return
-        _serve(config, host, port, stop)
+        _serve(config, listener, stop)
 
 
-def serve_and_work(config: Config, ports: Ports, host: str, port: int, stop: Event) -> None:
-    """The same for who holds the home. ports: as its owner."""
+def _serve_and_work(config: Config, ports: Ports, listener: socket.socket, stop: Event) -> None:
+    """For who holds the home. ports: as its owner."""
     with closing(feedstore_wiring.service_on(config, ports.follows, ports.replicas.values())) as service:
         wiring.refuse_unsafe(ports, ports.replicas)
-        with _serving(config, service, OpenQueues(ports), host, port, owns_clusters=True) as server:
+        with _serving(config, service, OpenQueues(ports), listener, owns_clusters=True) as server:
             worker = wiring.worker(ports, config)
             worker.run(_Ended(server, stop, config.http.drain_ms / 1_000))
 
 
-def _serve(config: Config, host: str, port: int, stop: Event) -> None:
+def _serve(config: Config, listener: socket.socket, stop: Event) -> None:
     queues = LateQueues(lambda: wiring.open_ports(config, "beside", feeds=False))
     with (
         closing(queues),
         closing(feedstore_wiring.open_service(config)) as service,
-        _serving(config, service, queues, host, port, owns_clusters=False) as server,
+        _serving(config, service, queues, listener, owns_clusters=False) as server,
     ):
         ended = _Ended(server, stop, config.http.drain_ms / 1_000)
         while not ended():
@@ -101,18 +111,16 @@ def _serve(config: Config, host: str, port: int, stop: Event) -> None:
 
 @contextlib.contextmanager
 def _serving(
-    config: Config, service: FeedService, queues: Queues, host: str, port: int, *, owns_clusters: bool
+    config: Config, service: FeedService, queues: Queues, listener: socket.socket, *, owns_clusters: bool
 ) -> Iterator["HttpServer"]:
     """A server that runs, and has said where."""
-    try:
-        from feedstore.serving.http import server as http  # noqa: PLC0415 - its libraries are an extra
-        from feedstore.serving.http import wiring as http_wiring  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(f"to serve HTTP, install feedstore[http]: {error}") from error
+    from feedstore.serving.http import wiring as http_wiring  # noqa: PLC0415 - its libraries are an extra
+
     app = http_wiring.open_app(config, os.environ, service, queues, owns_clusters=owns_clusters)
-    with closing(http_wiring.server(config, app, http.listen(config, host, port))) as server:
+    with closing(http_wiring.server(config, app, listener)) as server:
         server.start()
         click.echo(server.address)
+        note(f"serving; try: curl {server.address}/v1/users/1/feed")
         yield server
 
 

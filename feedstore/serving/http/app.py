@@ -39,6 +39,8 @@ _JSON: Final = "application/json"
 _ANSWER_HEADERS: Final = {"cache-control": "no-store", "content-type": _JSON}
 _encode: Final = msgspec.json.Encoder().encode
 
+_NOT_READY: Final[tuple[type[Exception], ...]] = (*problems.EXPECTED, ProblemError)
+
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -191,7 +193,7 @@ class _Ready:
                 self._error = None
                 try:
                     await self._ask()
-                except (*problems.EXPECTED, ProblemError) as error:
+                except _NOT_READY as error:
                     self._error = error
                 self._asked_s = time.monotonic()
         if self._error is not None:

@@ -45,12 +45,9 @@ class HttpServer:
                 backlog=_BACKLOG,
             )
         )
+        host, port = listener.getsockname()[:2]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
-
-    @property
-    def address(self) -> str:
-        host, port = self._listener.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def start(self) -> None:
         self._thread.start()

@@ -1,0 +1,142 @@
+"""Pages over HTTP, beside the same framework answering with a constant of the same size."""
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from bench import ours
+from bench.children import ChildError, child
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.feeds import made_feeds
+from bench.results import Row, at_least, interleaved, percentile, ratios
+
+NAME = "http"
+LIMIT = 25
+CONNECTIONS = 8
+START_S = 60.0
+LOAD_S = 120.0
+ADDRESS = re.compile(r"http://\S+")
+
+
+def measure(context: Context) -> list[Row]:
+    """Pages of 25 over HTTP beside a constant of the same size from the same framework"""
+    feeds = made_feeds(context.pick(200, 20), CAP, seed=1)
+    folder = context.folder("http")
+    config = ours.make_home(folder / "home")
+    with ours.ports(config) as opened:
+        for replica in opened.replicas.values():
+            ours.fill(replica, feeds)
+    paths = [f"/v1/users/{feed.user}/feed?limit={LIMIT}" for feed in feeds]
+    count = context.pick(20_000, 400)
+    with ExitStack() as stack:
+        served = stack.enter_context(_serving(ours.feedctl(config.home, "serve", "--port", "0"), folder / "serve.log"))
+        # The home is held by the first one: this reads beside it.
+        beside = stack.enter_context(_serving(ours.feedctl(config.home, "serve", "--port", "0"), folder / "beside.log"))
+        page = _get(served.address + paths[0])
+        _check(page, feeds[0].entries[:LIMIT])
+        length = len(page)
+        constant = stack.enter_context(
+            _serving([sys.executable, "-m", "bench.http_constant", str(length)], folder / "constant.log")
+        )
+        taken = interleaved(
+            {
+                "constant": lambda: _load(constant, CONNECTIONS, count, paths),
+                "page": lambda: _load(served, CONNECTIONS, count, paths),
+                "beside": lambda: _load(beside, CONNECTIONS, count, paths),
+                "alone": lambda: _load(served, 1, count // 5, paths),
+            },
+            max(5, context.repeats),
+        )
+    rate = {side: [each["rate"] for each in some] for side, some in taken.items()}
+    share = statistics.median(each["server_share"] for each in taken["page"])
+    return [
+        Row(
+            NAME,
+            "pages of 25 / a constant of the same size, requests a second",
+            "x",
+            ratios(rate["page"], rate["constant"]),
+            at_least(0.5),
+            f"{CONNECTIONS} connections; an answer of {length:,} bytes; the server had {share:.0%} of a core",
+        ),
+        Row(NAME, "pages of 25 over HTTP", "requests/s", rate["page"]),
+        Row(
+            NAME,
+            "pages of 25 beside the process that writes / a constant, requests a second",
+            "x",
+            ratios(rate["beside"], rate["constant"]),
+        ),
+        Row(NAME, "the constant", "requests/s", rate["constant"]),
+        Row(NAME, "processor time of the server, a page", "us", [each["server_us"] for each in taken["page"]]),
+        Row(NAME, "processor time of the server, a constant", "us", [each["server_us"] for each in taken["constant"]]),
+        Row(NAME, "a page over one connection, p50", "us", [each["p50_us"] for each in taken["alone"]]),
+        Row(NAME, "a page over one connection, p99", "us", [each["p99_us"] for each in taken["alone"]]),
+    ]
+
+
+class _Server(NamedTuple):
+    address: str
+    process: psutil.Process
+
+
+@contextmanager
+def _serving(args: Sequence[str], log: Path) -> Iterator[_Server]:
+    """A server that has printed its address."""
+    with child(args, log, watched=False) as running:
+        deadline_s = time.monotonic() + START_S
+        while not (said := ADDRESS.search(log.read_text())):
+            if time.monotonic() > deadline_s or running.process.poll() is not None:
+                raise ChildError(f"{args}: no address: {log.read_text()[-2_000:]}")
+            time.sleep(0.05)
+        yield _Server(said[0], psutil.Process(running.process.pid))
+
+
+def _load(server: _Server, connections: int, count: int, paths: Sequence[str]) -> dict[str, float]:
+    """A client's run; the client is a process of its own."""
+    port = server.address.rpartition(":")[2]
+    before_s = _cpu_s(server.process)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.http_load", port, str(connections), str(count)],
+        input="\n".join(paths),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LOAD_S,
+    )
+    cpu_s = _cpu_s(server.process) - before_s
+    said = json.loads(done.stdout)
+    answered = len(said["times_us"])
+    return {
+        "rate": answered / said["seconds"],
+        "server_us": 1e6 * cpu_s / answered,
+        "server_share": cpu_s / said["seconds"],
+        "client_share": said["cpu_seconds"] / said["seconds"],
+        "p50_us": percentile(said["times_us"], 0.50),
+        "p99_us": percentile(said["times_us"], 0.99),
+    }
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=START_S) as answer:
+        return answer.read()
+
+
+def _check(page: bytes, entries: Sequence[tuple[int, int]]) -> None:
+    """What is timed is also right."""
+    lines = json.loads(page)["entries"]
+    assert [(int(line["pin"]), line["created_ms"]) for line in lines] == list(entries)

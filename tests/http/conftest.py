@@ -1,0 +1,35 @@
+"""One real server for all that asks and does not break it; others where a test says so."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from http_servers import Client, InProcess, client_of, feedctl_serve, in_process
+
+from tests.cli.command import Cli
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`feedctl serve` on a home in files, which lets this machine in without tokens."""
+    cli = Cli(tmp_path_factory.mktemp("served") / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [each for each in os.environ if each.startswith("FEED_")]:
+            patch.delenv(name)
+        cli("init")
+        cli.set("tick", '"50ms"')
+        with feedctl_serve(cli) as (_, served):
+            yield served
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with client_of(address) as client:
+        yield client
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[InProcess]:
+    with in_process(tmp_path / "home") as inside:
+        yield inside

@@ -1,0 +1,154 @@
+"""Servers to ask: a real `feedctl serve`, and one in this process whose clusters and follow store a test can stop."""
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from feedstore.follows import sqlite
+from feedstore.serving import config as configuration
+from feedstore.serving.http import wiring as http_wiring
+from feedstore.serving.http.problems import MEDIA_TYPE
+from feedstore.serving.http.server import HttpServer
+from feedstore.serving.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
+from feedstore.serving.service import FeedService
+from tests.cli.command import DEADLINE_S, Cli
+from tests.serving.fakes import CAP, NOW_MS, Pair
+
+
+@dataclass
+class Client:
+    """Asks one server, as the web tier or (`operator`) as an operator."""
+
+    http: httpx.Client
+    operator: httpx.Client
+
+    def get(self, path: str, status: int = 200, **arguments: Any) -> Any:
+        return self.ask("GET", path, status, **arguments)
+
+    def post(self, path: str, body: Any, status: int = 200, **arguments: Any) -> Any:
+        return self.ask("POST", path, status, json=body, **arguments)
+
+    def delete(self, path: str, body: Any = None, status: int = 200, **arguments: Any) -> Any:
+        return self.ask("DELETE", path, status, **({} if body is None else {"json": body}), **arguments)
+
+    def ask(self, method: str, path: str, status: int, **arguments: Any) -> Any:
+        """The decoded answer. A refusal must be a problem document, of the status that it says."""
+        answer = self.http.request(method, path, **arguments)
+        assert answer.status_code == status, answer.text
+        if status != 200:
+            check_problem(answer)
+        return answer.json()
+
+
+def check_problem(answer: httpx.Response) -> None:
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    document = answer.json()
+    assert document["type"].startswith("urn:feedstore:problem:")
+    assert document["status"] == answer.status_code
+    assert document["title"]
+    assert document["request_id"] == answer.headers["x-request-id"]
+    assert ("retry-after" in answer.headers) == (answer.status_code in {503, 504})
+
+
+@contextmanager
+def client_of(address: str, token: str = "", operator: str = "") -> Iterator[Client]:
+    def headers(brought: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {brought}"} if brought else {}
+
+    with (
+        httpx.Client(base_url=address, headers=headers(token), timeout=DEADLINE_S) as http,
+        httpx.Client(base_url=address, headers=headers(operator), timeout=DEADLINE_S) as other,
+    ):
+        yield Client(http, other)
+
+
+@contextmanager
+def feedctl_serve(cli: Cli, *words: object) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`feedctl serve` on a free port, and its address."""
+    with (cli.home.parent / "serve.log").open("ab") as log:
+        process = cli.spawn("serve", "--port", 0, *words, stderr=log)
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline().decode()
+            assert re.fullmatch(r"http://\S+\n", said), (said, (cli.home.parent / "serve.log").read_text())
+            yield process, said.strip()
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(DEADLINE_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            process.communicate()
+
+
+class FakeQueues:
+    """Queues with one group and a few dead letters; `away` makes them unavailable."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.dead = [Letter(n, "feed.actions", "expander", "malformed", "no object", 1_000 + n, 5) for n in range(1, 6)]
+
+    def state(self) -> QueuesState:
+        if self.away:
+            raise QueuesUnavailableError("secret-broker:9092 is away")
+        return QueuesState([GroupState("expander", "feed.actions", 3)], len(self.dead))
+
+    def letters(self, after: int, limit: int) -> Sequence[Letter]:
+        if self.away:
+            raise QueuesUnavailableError("secret-broker:9092 is away")
+        return [letter for letter in self.dead if letter.id > after][:limit]
+
+
+@dataclass
+class InProcess:
+    """A server on two clusters across a network, which a test can make fail or wait."""
+
+    pair: Pair
+    queues: FakeQueues
+    server: HttpServer
+    service: FeedService
+
+    def connect(self) -> socket.socket:
+        """A bare connection."""
+        host, _, port = self.server.address.removeprefix("http://").rpartition(":")
+        return socket.create_connection((host, int(port)), DEADLINE_S)
+
+
+@contextmanager
+def in_process(home: Path, text: str = "", environ: dict[str, str] | None = None) -> Iterator[InProcess]:
+    """text: more of feed.toml."""
+    home.mkdir(exist_ok=True)
+    config = configuration.parse(home, configuration.DEFAULT.replace("[http]\n", f"[http]\n{text}"), environ or {})
+    with ExitStack() as stack:
+        pair = Pair()
+        stack.callback(pair.close)
+        follows = stack.enter_context(closing(sqlite.open_store([":memory:"], lambda: NOW_MS)))
+        service = stack.enter_context(
+            FeedService(pair.replicas, follows, cap=CAP, refill_again_ms=3_600_000, within_s=60.0, close=lambda: None)
+        )
+        queues = FakeQueues()
+        app = http_wiring.open_app(config, {}, service, queues, owns_clusters=False)
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
+        server.start()
+        yield InProcess(pair, queues, server, service)
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    """Everything that a server sends until it closes, also where something of ours was still on its way."""
+    connection.settimeout(DEADLINE_S)
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65_536):
+            found += part
+    return found

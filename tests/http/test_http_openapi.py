@@ -1,0 +1,66 @@
+"""The description holds: whatever follows it, or nearly, gets an answer that the description has."""
+
+import json
+
+import httpx
+import schemathesis
+from http_servers import Client, check_problem
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from feedstore.serving.http import description
+from feedstore.serving.http.endpoints import ENDPOINTS
+
+_schema = schemathesis.openapi.from_dict(json.loads(description.document()))
+_schema.config.generation.update(deterministic=True)
+
+
+@_schema.parametrize()
+@settings(
+    max_examples=12,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_one_that_is_described(case: schemathesis.Case, address: str):
+    answer = case.call(base_url=address)
+    case.validate_response(
+        answer,
+        checks=[
+            not_a_server_error,
+            status_code_conformance,
+            content_type_conformance,
+            response_schema_conformance,
+            negative_data_rejection,
+        ],
+    )
+
+
+def test_the_description_is_served_and_complete(client: Client):
+    served = client.get("/openapi.json")
+    assert served["openapi"].startswith("3.1")
+    described = {(path, method) for path, methods in served["paths"].items() for method in methods}
+    assert described >= {(each.path, each.method.lower()) for each in ENDPOINTS}
+    for path, method in described:
+        operation = served["paths"][path][method]
+        assert operation["responses"]["default"]["content"].keys() == {"application/problem+json"}
+        for content in operation["responses"]["200"]["content"].values():
+            assert path == "/metrics" or content["example"] is not None
+
+
+def test_the_examples_work(client: Client):
+    for endpoint in ENDPOINTS:
+        path = endpoint.path.format(**endpoint.examples)
+        body = {} if endpoint.body_example is None else {"json": endpoint.body_example}
+        answer: httpx.Response = client.http.request(endpoint.method, path, **body)
+        if answer.status_code not in {200, 403, 404, 409}:
+            raise AssertionError(answer.text)
+        if answer.status_code != 200:
+            check_problem(answer)

@@ -1,0 +1,266 @@
+"""The server and its clients: those that are slow, large or many, and what becomes of them all when it ends."""
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from http_servers import InProcess, check_problem, client_of, feedctl_serve, in_process, read_to_end
+
+from feedstore.serving.http.connections import HEAD_BYTES_MAX
+from feedstore.serving.http.wiring import WAITING_FOR_EACH_THREAD
+from tests.cli.command import DEADLINE_S, Cli, eventually
+from tests.serving.fakes import USER
+
+PATIENCE_S = 1.0
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[InProcess]:
+    """A server that waits for clients no longer than a second, and takes four connections."""
+    with in_process(tmp_path / "home", environ={"FEED_HTTP_PATIENCE": "1s", "FEED_HTTP_CONNECTIONS": "4"}) as hasty:
+        yield hasty
+
+
+def answers_to_end(connection: socket.socket) -> list[bytes]:
+    return [b"HTTP/1.1" + answer for answer in read_to_end(connection).split(b"HTTP/1.1")[1:]]
+
+
+def problem(raw: bytes) -> dict[str, object]:
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head
+    assert b"connection: close" in head
+    return dict(json.loads(body))
+
+
+def kind(raw: bytes) -> str:
+    return str(problem(raw)["type"]).rpartition(":")[2]
+
+
+# Slow and large
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_says_nothing_is_told_and_closed(hasty: InProcess):
+    with closing(hasty.connect()) as connection:
+        assert kind(read_to_end(connection)) == "request-timeout"
+
+
+@pytest.mark.parametrize(
+    ("begun", "drop"), [(b"", b"\n"), (b"GET /", b"x"), (HEAD, b"x"), (HEAD + b"\r\n" + HEAD, b"x")]
+)
+def test_a_head_that_drips_is_closed_however_it_drips(hasty: InProcess, begun: bytes, drop: bytes):
+    """A byte now and then must not keep a connection: the time counts from its beginning."""
+    with closing(hasty.connect()) as connection:
+        connection.sendall(begun)
+        stopped = threading.Event()
+
+        def drip() -> None:
+            for _ in range(int(DEADLINE_S / 0.05)):
+                if stopped.wait(0.05):
+                    return
+                try:
+                    connection.send(drop)
+                except OSError:
+                    return
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            answer = answers_to_end(connection)[-1]
+        finally:
+            stopped.set()
+            dripping.join()
+        assert kind(answer) == "request-timeout"
+
+
+def test_a_body_that_does_not_come_is_given_up(hasty: InProcess):
+    with closing(hasty.connect()) as connection:
+        connection.sendall(
+            b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b'Content-Length: 100\r\n\r\n{"follower"'
+        )
+        assert kind(read_to_end(connection)) == "request-timeout"
+
+
+def test_a_connection_that_was_kept_goes_on(hasty: InProcess):
+    """The bound on a head is none on the time between requests."""
+    with closing(hasty.connect()) as connection:
+        for _ in range(2):
+            connection.sendall(HEAD + b"\r\n")
+            found = connection.recv(65_536)
+            assert found.startswith(b"HTTP/1.1 200")
+            time.sleep(1.5 * PATIENCE_S)  # what is tested is that this time passes and nothing happens
+
+
+def test_a_head_is_bounded(inside: InProcess):
+    for head in (b"GET /" + b"x" * (HEAD_BYTES_MAX + 1), HEAD + b"X: " + b"x" * (HEAD_BYTES_MAX + 1)):
+        with closing(inside.connect()) as connection:
+            connection.sendall(head)
+            assert kind(read_to_end(connection)) == "head-too-large"
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"NONSENSE\r\n\r\n"]
+)
+def test_what_is_no_http_is_told_so(inside: InProcess, raw: bytes):
+    with closing(inside.connect()) as connection:
+        connection.sendall(raw)
+        assert kind(read_to_end(connection)) == "malformed-request"
+
+
+def test_connections_are_bounded(hasty: InProcess):
+    with client_of(hasty.server.address) as client:
+        kept = [hasty.connect() for _ in range(4)]
+        try:
+            for connection in kept:
+                connection.sendall(HEAD)
+            with closing(hasty.connect()) as one_more:
+                assert kind(read_to_end(one_more)) == "overloaded"
+        finally:
+            for connection in kept:
+                connection.close()
+
+        def answers() -> bool:
+            try:
+                return client.http.get("/healthz").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        eventually(answers, "there is room again")
+
+
+def test_more_calls_than_may_wait_are_refused_and_the_server_still_answers(tmp_path: Path):
+    """Clusters that hang must not take the process with them."""
+    at_most = 2 * (1 + WAITING_FOR_EACH_THREAD)
+    environ = {"FEED_HTTP_THREADS": "2", "FEED_SERVING_DEADLINE": "60s"}
+    with in_process(tmp_path / "home", environ=environ) as inside, client_of(inside.server.address) as client:
+        inside.pair.fill(range(1, 3))
+        inside.pair.a.gate.clear()
+        inside.pair.b.gate.clear()
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            answers.append(httpx.get(f"{inside.server.address}/v1/users/{USER}/feed", timeout=DEADLINE_S))
+
+        asking = [threading.Thread(target=ask) for _ in range(at_most + 3)]
+        for thread in asking:
+            thread.start()
+        eventually(lambda: len(answers) == 3, "what is too much is refused")
+        for answer in answers:
+            assert answer.json()["type"].endswith(":overloaded")
+            check_problem(answer)
+        assert client.get("/healthz") == {"status": "ok"}
+        inside.pair.a.gate.set()
+        inside.pair.b.gate.set()
+        for thread in asking:
+            thread.join(DEADLINE_S)
+        assert sorted(answer.status_code for answer in answers) == [200] * at_most + [503] * 3
+
+
+def test_a_request_has_a_deadline(tmp_path: Path):
+    with (
+        in_process(tmp_path / "home", environ={"FEED_SERVING_DEADLINE": "300ms"}) as inside,
+        client_of(inside.server.address) as client,
+    ):
+        inside.pair.a.gate.clear()
+        inside.pair.b.gate.clear()
+        inside.pair.replicas._clock = time.monotonic
+        assert str(client.get(f"/v1/users/{USER}/feed", 504)["type"]).endswith(":deadline-exceeded")
+
+
+# The end
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_it_drains_and_finishes_what_is_under_way(tmp_path: Path):
+    with in_process(tmp_path / "home", environ={"FEED_SERVING_DEADLINE": "60s"}) as inside:
+        inside.pair.fill(range(1, 3))
+        inside.pair.a.gate.clear()
+        inside.pair.b.gate.clear()
+        answers: list[httpx.Response] = []
+        url = f"{inside.server.address}/v1/users/{USER}/feed"
+        asking = threading.Thread(target=lambda: answers.append(httpx.get(url, timeout=DEADLINE_S)))
+        asking.start()
+        eventually(lambda: inside.pair.a.asked, "the request is under way")
+        with client_of(inside.server.address) as client:
+            inside.server.drain(1.0)
+            assert str(client.get("/readyz", 503)["type"]).endswith(":draining")
+            assert client.get("/healthz") == {"status": "ok"}
+        eventually(lambda: not _accepts(inside), "no new connection is taken")
+        assert inside.server.is_running()
+        assert not answers
+        inside.pair.a.gate.set()
+        inside.pair.b.gate.set()
+        asking.join(DEADLINE_S)
+        assert [answer.status_code for answer in answers] == [200]
+        eventually(lambda: not inside.server.is_running(), "it ends")
+
+
+def _accepts(inside: InProcess) -> bool:
+    try:
+        inside.connect().close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_feedctl_serve_ends_with_0_while_requests_go_on(tmp_path: Path, number: int):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    with feedctl_serve(cli) as (process, address):
+        answered, statuses = threading.Event(), set()
+
+        def ask() -> None:
+            with httpx.Client(base_url=address, timeout=DEADLINE_S) as http:
+                key = 0
+                while True:
+                    key += 1
+                    try:
+                        answer = http.post("/v1/follows", json={"follower": "1", "user": str(key + 1)})
+                    except httpx.TransportError:
+                        return  # it has ended; what it had answered stands
+                    statuses.add(answer.status_code)
+                    followed.append(key + 1)
+                    answered.set()
+
+        followed: list[int] = []
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert answered.wait(DEADLINE_S)
+        process.send_signal(number)
+        assert process.wait(DEADLINE_S) == 0
+        asking.join(DEADLINE_S)
+    assert statuses == {200}
+    # Acknowledged means durable.
+    with cli.ports() as ports:
+        assert {edge.followee.id for edge in ports.follows.following(1)} >= set(followed)
+    events = [json.loads(line) for line in (tmp_path / "serve.log").read_text().splitlines() if line.startswith("{")]
+    requests = [event for event in events if event["event"] == "http.request"]
+    assert len(requests) >= len(followed)
+    assert set(requests[0]) == {
+        "event",
+        "level",
+        "timestamp",
+        "request_id",
+        "endpoint",
+        "method",
+        "status",
+        "took_ms",
+    }
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        assert "Address already in use" in cli("serve", "--port", taken.getsockname()[1], code=2).stderr

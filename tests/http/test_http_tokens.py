@@ -1,0 +1,154 @@
+"""Who may do what."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from http_servers import InProcess, check_problem, client_of, in_process
+
+from feedstore.serving.config import DEFAULT, ConfigError, parse
+from feedstore.serving.http.endpoints import ENDPOINTS
+from feedstore.serving.http.server import listen
+from feedstore.serving.http.tokens import SCOPES, Scope, is_loopback, issue, load
+
+FOLLOW = {"follower": "1", "user": "2"}
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> dict[Scope, str]:
+    """A token for each scope."""
+    (tmp_path / "home").mkdir()
+    return {scope: issue(tmp_path / "home" / "tokens.toml", scope, [scope]) for scope in SCOPES}
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, tokens: dict[Scope, str]) -> Iterator[InProcess]:
+    with in_process(tmp_path / "home", 'tokens = "tokens.toml"\n') as guarded:
+        yield guarded
+
+
+def asked(inside: InProcess, method: str, path: str, token: str | None) -> httpx.Response:
+    headers = {} if token is None else {"authorization": token}
+    body = {"json": FOLLOW} if path == "/v1/follows" else {}
+    with client_of(inside.server.address) as client:
+        return client.http.request(method, path, headers=headers, **body)
+
+
+def test_every_endpoint_wants_its_scope_and_no_other(guarded: InProcess, tokens: dict[Scope, str]):
+    paths = [(each.method, each.path, each.scope) for each in ENDPOINTS] + [("GET", "/metrics", "read")]
+    for method, template, wanted in paths:
+        path = template.format(user=1, pin=2, board=3, followee=4)
+        for scope, token in tokens.items():
+            answer = asked(guarded, method, path, f"Bearer {token}")
+            assert (answer.status_code == 403) == (scope != wanted), (path, scope, answer.text)
+            assert answer.status_code != 401
+
+
+@pytest.mark.parametrize("token", [None, "", "Bearer", "Bearer feed_wrong", "Basic eDp5", "Bearer " + "x" * 300])
+def test_a_token_that_is_missing_or_wrong(guarded: InProcess, token: str | None):
+    answer = asked(guarded, "GET", "/v1/users/1/feed", token)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    check_problem(answer)
+
+
+def test_nearly_a_token_is_none(guarded: InProcess, tokens: dict[Scope, str]):
+    token = tokens["read"]
+    for wrong in (token[:-1], token + "x", token.upper(), token[5:]):
+        assert asked(guarded, "GET", "/v1/users/1/feed", f"Bearer {wrong}").status_code == 401
+    assert asked(guarded, "GET", "/v1/users/1/feed", f"bearer {token}").status_code == 200
+
+
+def test_who_watches_it_needs_no_token(guarded: InProcess):
+    for path in ("/healthz", "/readyz", "/openapi.json"):
+        assert asked(guarded, "GET", path, None).status_code == 200
+
+
+def test_a_token_is_refused_before_the_request_is_read(guarded: InProcess):
+    assert asked(guarded, "GET", "/v1/users/x/feed?limit=x", None).status_code == 401
+
+
+# Without tokens
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_this_machine_may_read_and_write_but_not_operate(inside: InProcess):
+    assert asked(inside, "GET", "/v1/users/1/feed", None).status_code == 200
+    assert asked(inside, "POST", "/v1/follows", None).status_code == 200
+    assert asked(inside, "GET", "/v1/dead-letters", None).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]:80", "10.0.0.1", ""]
+)
+def test_a_website_whose_name_leads_here_is_not_this_machine(inside: InProcess, host: str):
+    """Else a page of that website could read and write, in a browser of this machine."""
+    with client_of(inside.server.address) as client:
+        answer = client.http.get("/v1/users/1/feed", headers={"host": host})
+        assert answer.status_code == 421
+        check_problem(answer)
+        for good in ("localhost:8080", "127.0.0.1", "[::1]:8080", "LOCALHOST"):
+            assert client.http.get("/v1/users/1/feed", headers={"host": good}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.org"])
+def test_nobody_listens_to_others_without_tokens(tmp_path: Path, host: str):
+    assert not is_loopback(host)
+    with pytest.raises(ConfigError, match="not this machine's loopback"):
+        listen(parse(tmp_path, DEFAULT, {}), host, 0)
+
+
+def test_with_tokens_others_may_come(tmp_path: Path):
+    listen(parse(tmp_path, DEFAULT, {"FEED_HTTP_TOKENS": "tokens.toml"}), "0.0.0.0", 0).close()
+
+
+# The file
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_holds_no_token_and_is_its_owners(tmp_path: Path):
+    path = tmp_path / "tokens.toml"
+    first, second = issue(path, "web", ["read", "write"]), issue(path, "sre", ["operate"])
+    assert first != second
+    text = path.read_text()
+    assert first not in text
+    assert second not in text
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(ConfigError, match="'web' already"):
+        issue(path, "web", ["read"])
+    with pytest.raises(ConfigError):
+        issue(path, 'x"\n', ["read"])
+    load(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[tokens]]",
+        "x",
+        '[[tokens]]\nname = "a"\nscopes = []\nsha256 = "' + "0" * 64 + '"',
+        '[[tokens]]\nname = "a"\nscopes = ["all"]\nsha256 = "' + "0" * 64 + '"',
+        '[[tokens]]\nname = "a"\nscopes = ["read"]\nsha256 = "0"',
+        "tokens = 1",
+    ],
+)
+def test_a_file_that_is_wrong_lets_nobody_in(tmp_path: Path, text: str):
+    path = tmp_path / "tokens.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match=r"tokens\.toml"):
+        load(path)
+
+
+def test_a_file_that_is_missing_or_open_to_all_lets_nobody_in(tmp_path: Path):
+    path = tmp_path / "tokens.toml"
+    with pytest.raises(ConfigError, match="not found"):
+        load(path)
+    issue(path, "web", ["read"])
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="everybody may use it"):
+        load(path)
+    with pytest.raises(ConfigError, match="everybody may use it"):
+        issue(path, "other", ["read"])
