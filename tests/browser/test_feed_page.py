@@ -204,11 +204,10 @@ def test_without_a_token_it_says_what_is_needed_and_with_one_it_goes_on(
 ) -> None:
     sight.open(1)
     sight.says("connection", "A valid token is needed")
-    sight.says("feed-problem", "A valid token is needed")
     assert sight.pins() == []
     sight.use_token(tokens["write"])
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
-    sight.until(lambda: not sight.is_shown("connection") and not sight.is_shown("feed-problem"), "no problem is shown")
+    sight.until(lambda: not sight.is_shown("connection"), "no problem is shown")
     assert tokens["write"] not in sight.driver.current_url
     kept = sight.driver.execute_script("return [sessionStorage.length, localStorage.length, document.cookie]")
     assert kept == [1, 0, ""]
@@ -248,10 +247,9 @@ def test_a_server_that_ends_is_said_and_the_page_goes_on_when_it_is_back(served:
     shown = sight.pins()
     served.stop()
     sight.says("connection", "The server cannot be reached")
-    sight.says("feed-problem", "The server cannot be reached")
     assert sight.pins()[: len(shown)] == shown, "what was shown stays"
     served.start()
-    sight.until(lambda: not sight.is_shown("connection") and not sight.is_shown("feed-problem"), "all is well again")
+    sight.until(lambda: not sight.is_shown("connection"), "all is well again")
     served.save(801, owner=2, board=20)
     sight.says("fresh", "1 new pin")
 

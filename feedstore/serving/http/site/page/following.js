@@ -5,6 +5,7 @@ import { find, make, refill, say, showProblem, time } from "./elements.js";
 import { counted, followeeText, idOf } from "./values.js";
 
 const PAGE = 50;
+const PAGE_MAX = 500;
 const TRIES = 5;
 const PAUSE_MS = 1_000;
 /** So long it is watched whether an action has landed; it lands later too, unwatched. */
@@ -15,7 +16,8 @@ export class FollowingPanel {
   #recorded;
   #user = null;
   #reading = new AbortController();
-  #edges = [];
+  /** null until they were read. */
+  #edges = null;
   #cursor = null;
   #may = null;
   /** Actions of which it is not known whether they were recorded, with the keys they were sent with. */
@@ -37,7 +39,8 @@ export class FollowingPanel {
 
   show(user) {
     this.#user = user;
-    this.#edges = [];
+    this.#edges = null;
+    this.#cursor = null;
     this.#watched = null;
     say(find("action"), "");
     this.#draw();
@@ -65,7 +68,7 @@ export class FollowingPanel {
     this.#reading = new AbortController();
     const { signal } = this.#reading;
     try {
-      const limit = Math.min(Math.max(PAGE, this.#edges.length), 1_000);
+      const limit = Math.min(Math.max(PAGE, this.#edges?.length ?? 0), PAGE_MAX);
       const page = await readFollowing(this.#user, limit, undefined, signal);
       if (signal.aborted) return;
       this.#edges = page.following;
@@ -162,11 +165,12 @@ export class FollowingPanel {
   }
 
   #draw() {
-    const more = this.#cursor === null || this.#edges.length === 0 ? "" : " or more";
-    say(find("following-brief"), this.#user === null ? "" : counted(this.#edges.length, "edge", "edges") + more);
-    find("following-more").hidden = more === "";
+    const edges = this.#edges ?? [];
+    find("following-more").hidden = this.#cursor === null;
+    const more = this.#cursor === null ? "" : ", and more";
+    say(find("following-brief"), this.#edges === null ? "" : counted(edges.length, "edge", "edges") + more);
     const focused = document.activeElement?.closest("#following button")?.dataset;
-    refill(find("following"), this.#edges.map((edge) => this.#line(edge)));
+    refill(find("following"), edges.map((edge) => this.#line(edge)));
     if (focused !== undefined && !find("following").contains(document.activeElement)) {
       const same = [...find("following").querySelectorAll("button")];
       const again = same.find((each) => each.dataset.kind === focused.kind && each.dataset.id === focused.id);

@@ -218,7 +218,8 @@ function showTrouble(where, problem) {
   const isOld = trouble !== undefined && answered_ms !== null;
   if (trouble !== undefined) {
     const age = isOld ? `What stands here is from ${timeText(answered_ms, Date.now())}.` : "";
-    say(find("connection"), `${trouble.title}. ${trouble.detail} ${age}`.trim());
+    const detail = trouble.status === 401 ? `Give one at the top of this page (${trouble.detail}).` : trouble.detail;
+    say(find("connection"), `${trouble.title}. ${detail} ${age}`.trim());
   }
   find("connection").hidden = trouble === undefined;
   document.body.toggleAttribute("data-old", isOld);
