@@ -66,7 +66,7 @@ def driver(chromium: WebDriver) -> Iterator[WebDriver]:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory, _no_environment: None) -> Cli:
-    """A home whose watermarks move quickly. User 1 follows user 2, who has saved OLD, an hour apart from now on back."""
+    """A home whose watermarks move quickly. User 1 follows user 2, who saved OLD, an hour apart."""
     cli = Cli(tmp_path_factory.mktemp("template") / "home")
     cli("init")
     cli.set("tick", '"50ms"')

@@ -27,7 +27,8 @@ def go_to_end(sight: Sight, each: Callable[[], Any] = lambda: None) -> None:
         each()
         sight.scroll_to_end()
         sight.until(
-            lambda so_far=length: len(sight.pins()) > so_far or sight.text("tail").startswith("The end"), "the list grows"
+            lambda so_far=length: len(sight.pins()) > so_far or sight.text("tail").startswith("The end"),
+            "the list grows",
         )
 
 
@@ -133,6 +134,20 @@ def test_an_id_that_cannot_be_is_said_and_not_sent(sight: Sight) -> None:
     assert sight.find("followee").get_attribute("aria-invalid") == "true"
 
 
+def test_what_comes_above_does_not_move_what_is_read(served: Served, sight: Sight) -> None:
+    for pin in (701, 702, 703):
+        served.save(pin, owner=3, board=31)
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= 2 * PAGE, "two pages")
+    row = f"[data-pin='{OLD[30]}']"
+    top = f'return document.querySelector("{row}").getBoundingClientRect().top'
+    sight.driver.execute_script(f'document.querySelector("{row}").scrollIntoView({{ block: "center" }})')
+    before_px = sight.driver.execute_script(top)
+    sight.act("follow", "board", 31)
+    sight.until(lambda: sight.pins()[:4] == ["703", "702", "701", OLD[0]], "the board's pins")
+    assert abs(sight.driver.execute_script(top) - before_px) < 2
+
+
 # Why
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -145,7 +160,9 @@ def test_why_is_shown_by_keyboard_alone(sight: Sight) -> None:
     for key, pin in (("j", OLD[1]), (Keys.ARROW_DOWN, OLD[2]), ("k", OLD[1]), (Keys.ARROW_UP, OLD[0]), ("j", OLD[1])):
         sight.press(key)
         assert sight.chosen() == pin
-    sight.says("why", f"Why is pin {OLD[1]} here?", "User 1 follows user 2", "board 21", "cluster a: yes", "cluster b: yes")
+    sight.says(
+        "why", f"Why is pin {OLD[1]} here?", "User 1 follows user 2", "board 21", "cluster a: yes", "cluster b: yes"
+    )
     assert sight.driver.execute_script("return document.getElementById('why').querySelector('button')") is None
     sight.press(Keys.ESCAPE)
     sight.says("why", "Why is it here?")
@@ -225,9 +242,7 @@ def test_a_token_without_the_scope_write_reads_only(tokens: dict[str, str], sigh
     assert sight.driver.find_elements(By.CSS_SELECTOR, "#following button") == []
 
 
-def test_dead_letters_are_shown_with_their_reason_to_operators(
-    tokens: dict[str, str], home: Cli, sight: Sight
-) -> None:
+def test_dead_letters_are_shown_with_their_reason_to_operators(tokens: dict[str, str], home: Cli, sight: Sight) -> None:
     with home.ports(feeds=False) as ports:
         ports.dead.bury(ACTIONS, "expander", "malformed", "<b>expected an object</b>", 1, b"[]")
     sight.open(1)
@@ -252,6 +267,26 @@ def test_a_server_that_ends_is_said_and_the_page_goes_on_when_it_is_back(served:
     sight.until(lambda: not sight.is_shown("connection"), "all is well again")
     served.save(801, owner=2, board=20)
     sight.says("fresh", "1 new pin")
+
+
+def test_a_problem_is_said_in_its_own_words_and_goes_by_itself(sight: Sight) -> None:
+    script = """
+        const real = window.fetch;
+        window.isAway = true;
+        const problem = { type: "urn:feedstore:problem:clusters-unavailable", title: "No cluster answered", status: 503,
+          detail: "ask again" };
+        window.fetch = (url, ...rest) => window.isAway && String(url).includes("/feed?")
+          ? Promise.resolve(new Response(JSON.stringify(problem), { status: 503, headers: { "retry-after": "1" } }))
+          : real(url, ...rest);
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open(1)
+    sight.says("feed-problem", "No cluster answered. ask again")
+    sight.says("clusters-brief", "2 well")
+    assert not sight.is_shown("connection"), "the server itself answers"
+    sight.driver.execute_script("window.isAway = false")
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.until(lambda: not sight.is_shown("feed-problem"), "no problem is shown")
 
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_breaks_the_policy(sight: Sight) -> None:
