@@ -68,10 +68,12 @@ class App:
         self._metrics = Metrics()
         self._draining = False
         self._ready = _Ready(lambda: self._run(api.service.answers))
-        self._app: ASGIApp = Starlette(
+        routed = Starlette(
             routes=list(self._routes()),
             exception_handlers={HTTPException: _not_routed},  # type: ignore[dict-item]  # wider than this kind
         )
+        routed.router.redirect_slashes = False  # a path is right or it is not
+        self._app: ASGIApp = routed
 
     def drain(self) -> None:
         """From now on this says that it is not ready; it goes on answering. Safe from any thread."""
