@@ -37,7 +37,7 @@ demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline
 test: $(VENV)/test ## run the tests
 	@$(BIN)/pytest
 
-test-browser: $(VENV)/test ## run the tests of the page in a headless Chromium (through apt where it is missing)
+test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (through apt where it is missing)
 	@tests/browser/install
 	@$(BIN)/pytest -m browser
 

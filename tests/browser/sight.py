@@ -1,4 +1,4 @@
-"""What somebody in front of the page does and sees."""
+"""What somebody in front of the site does and sees."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Sight:
-    """The page in a browser, at an address."""
+    """The site in a browser, at an address."""
 
     def __init__(self, driver: WebDriver, address: str) -> None:
         self.driver = driver

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 RUN = """
 const [steps, done] = arguments;
 const run = async () => {
-  const { Feed } = await import("/page/feed.js");
+  const { Feed } = await import("/parts/feed.js");
   let pages = [];
   const feed = new Feed(async (limit, cursor) => {
     const next = pages.shift();

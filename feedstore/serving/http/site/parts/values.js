@@ -1,10 +1,10 @@
-/** Ids, the order of a feed, and how times and durations are written. Nothing here knows the page. */
+/** Ids, the order of a feed, and how times and durations are written. Nothing here knows the document. */
 
 const ID = /^[1-9][0-9]{0,18}$/;
 const ID_MAX = 2n ** 63n - 1n;
 
 /**
- * Ids are strings everywhere on this page: they have 63 bits, and a number here has 53.
+ * Ids are strings everywhere here: they have 63 bits, and a number here has 53.
  * Returns what was typed as an id, or null where it is none.
  */
 export function idOf(text) {

@@ -4,7 +4,7 @@ const PAUSE_MAX_MS = 30_000;
 
 /**
  * work: what is done; when it raises, the pauses double. pause_ms(): how long it rests after it went well. It rests
- * while the page is hidden, and goes on at once when it is seen again or the machine is online again.
+ * while the tab is hidden, and goes on at once when it is seen again or the machine is online again.
  */
 export class Rhythm {
   #work;

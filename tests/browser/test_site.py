@@ -1,4 +1,4 @@
-"""The page at `/`, in a real browser, on a real `feedctl serve`."""
+"""The site at `/`, in a real browser, on a real `feedctl serve`."""
 
 import threading
 from collections.abc import Callable

@@ -24,15 +24,15 @@ export class Problem extends Error {
 
   /** Whether an action may have been recorded all the same. */
   get isMaybeDone() {
-    return this.status === 0 || this.status >= 500;
+    return this.kind === "unreachable" || this.status >= 500;
   }
 }
 
-/** Says it as a problem where it was not one: a fault of this page must not look like one of the server. */
+/** Says it as a problem where it was not one: a fault of this site must not look like one of the server. */
 export function problemOf(error) {
   if (error instanceof Problem) return error;
   console.error(error);
-  return new Problem("page", 0, "A fault in this page", String(error));
+  return new Problem("fault", 0, "A fault in this site", String(error));
 }
 
 /** The token of this tab: in its session storage, and nowhere else. */

@@ -1,4 +1,4 @@
-/** A feed as it is scrolled: what is shown of it, what is new, and what has gone. Nothing here knows the page. */
+/** A feed as it is scrolled: what is shown of it, what is new, and what has gone. Nothing here knows the document. */
 
 import { END, TOP, inFeedOrder, isBelow } from "./values.js";
 

@@ -57,7 +57,7 @@ export class FollowingPanel {
     this.#draw();
   }
 
-  /** Whether an action of this page is on its way to the clusters. */
+  /** Whether an action of this tab is on its way to the clusters. */
   get isWaiting() {
     return this.#watched !== null && !this.#watched.hasLanded;
   }

@@ -1,4 +1,4 @@
-/** The page: whose feed, what is asked and when, and what is said of it. */
+/** The site: whose feed, what is asked and when, and what is said of it. */
 
 import { access, problemOf, readFeed, readStatus, token } from "./api.js";
 import { find, say, showProblem } from "./elements.js";
@@ -11,7 +11,7 @@ import { behindText, counted, idOf, timeText } from "./values.js";
 import { Why } from "./why.js";
 
 const LOOK_MS = 3_000;
-/** While an action of this page is on its way. */
+/** While an action of this tab is on its way. */
 const WAITING_MS = 1_000;
 /** Each so many looks go over everything that is shown. */
 const DEEP_EACH = 10;
@@ -218,7 +218,7 @@ function showTrouble(where, problem) {
   const isOld = trouble !== undefined && answered_ms !== null;
   if (trouble !== undefined) {
     const age = isOld ? `What stands here is from ${timeText(answered_ms, Date.now())}.` : "";
-    const detail = trouble.status === 401 ? `Give one at the top of this page (${trouble.detail}).` : trouble.detail;
+    const detail = trouble.status === 401 ? `Give one at the top (${trouble.detail}).` : trouble.detail;
     say(find("connection"), `${trouble.title}. ${detail} ${age}`.trim());
   }
   find("connection").hidden = trouble === undefined;
