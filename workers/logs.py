@@ -5,7 +5,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import structlog
+
+
+def _json(event: Any, default: Callable[[Any], Any]) -> str:
+    return msgspec.json.encode(event, enc_hook=default).decode()
 
 
 class _Stream:
@@ -39,7 +44,7 @@ def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
     if sys.stderr.isatty():
         processors.append(structlog.dev.ConsoleRenderer(pad_event_to=24))
     else:
-        processors.append(structlog.processors.JSONRenderer())
+        processors.append(structlog.processors.JSONRenderer(_json))
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

@@ -1,6 +1,7 @@
 """The ASGI application: routes, what stands around every request, and what becomes of errors."""
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections import defaultdict
@@ -11,11 +12,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from feedstore.serving.http import description, incoming, metrics, problems, site
@@ -32,11 +32,13 @@ _log = structlog.get_logger()
 READY_AGAIN_S: Final = 1.0
 """How long an answer to /readyz holds: anybody may ask, and each answer asks a cluster and the follow store."""
 
-_NAME, _ERROR = "feed.endpoint", "feed.error"
-"""Where a request's scope says which endpoint answered, and what the log should know of a failure."""
+_NAME, _BEGAN, _HEADERS = "feed.endpoint", "feed.began", "feed.headers"
+"""Where a request's scope says which endpoint answers, when it began, and its headers by name, the last of each."""
 
-_JSON: Final = "application/json"
-_ANSWER_HEADERS: Final = {"cache-control": "no-store", "content-type": _JSON}
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
+_NONE: Final[Mapping[str, str]] = {}
 _encode: Final = msgspec.json.Encoder().encode
 
 _NOT_READY: Final[tuple[type[Exception], ...]] = (*problems.EXPECTED, ProblemError)
@@ -66,14 +68,13 @@ class App:
         self._calls = calls
         self._bounds = bounds
         self._metrics = Metrics()
+        self._log = _log.bind()
         self._draining = False
         self._ready = _Ready(lambda: self._run(api.service.answers))
-        routed = Starlette(
-            routes=list(self._routes()),
-            exception_handlers={HTTPException: _not_routed},  # type: ignore[dict-item]  # wider than this kind
-        )
-        routed.router.redirect_slashes = False  # a path is right or it is not
-        self._app: ASGIApp = routed
+        # A path is right or it is not: none is mended.
+        self._router = Router(list(self._routes()), redirect_slashes=False)
+        self._ids = (f"{number:06x}" for number in itertools.count())
+        self._id_prefix = secrets.token_hex(6)
 
     def drain(self) -> None:
         """From now on this says that it is not ready; it goes on answering. Safe from any thread."""
@@ -85,44 +86,53 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Names the request, answers it, and notes it."""
-        began_s = time.monotonic()
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        request_id = incoming.request_id(given) or secrets.token_hex(8)
-        scope["state"] = {"request_id": request_id, "began_s": began_s}
+        began_s = scope[_BEGAN] = time.monotonic()
+        headers = scope[_HEADERS] = dict(scope["headers"])
+        request_id = incoming.request_id(headers.get(b"x-request-id", b"")) or self._id_prefix + next(self._ids)
+        scope["app"] = self  # so that the router raises where it finds nothing
         status = 0
+        error: ProblemError | None = None
 
         async def named(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"].append((b"x-request-id", request_id.encode()))
-                message["headers"].append((b"x-content-type-options", b"nosniff"))
+                message["headers"] += ((b"x-request-id", request_id.encode()), _NOSNIFF)
             await send(message)
 
         self._metrics.began()
         try:
-            await self._app(scope, receive, named)
+            try:
+                await self._router(scope, receive, named)
+            except Exception as raised:  # noqa: BLE001 - nothing that a caller sends may go unanswered
+                error = _problem(raised)
+                if error.kind is problems.INTERNAL:
+                    _log.exception("http.failed", request_id=request_id, endpoint=scope.get(_NAME), error=str(raised))
+                await _Answer(error.document(request_id), problems.MEDIA_TYPE, error.kind.status, error.headers)(
+                    scope, receive, named
+                )
         finally:
-            endpoint, method = scope.get(_NAME, "none"), scope["method"]
             took_s = time.monotonic() - began_s
-            known = method if method in {"GET", "HEAD", "POST", "DELETE"} else "other"
-            self._metrics.ended(endpoint, known, status, took_s)
-            error = scope.get(_ERROR)
-            _log.info(
+            endpoint, method = scope.get(_NAME, "none"), scope["method"]
+            if method not in _METHODS:
+                method = "other"
+            self._metrics.ended(endpoint, method, status, took_s)
+            more = {} if error is None else {"error": error.for_log()}
+            self._log.info(
                 "http.request",
                 request_id=request_id,
                 endpoint=endpoint,
-                method=known,
+                method=method,
                 status=status,
                 took_ms=round(1_000 * took_s, 2),
-                **({} if error is None else {"error": error}),
+                **more,
             )
 
     # Routes
     # -----------------------------------------------------------------------------------------------------------------
 
     def _routes(self) -> Iterable[Route]:
-        methods: dict[str, dict[str, Handler]] = defaultdict(dict)
+        methods: dict[str, dict[str, ASGIApp]] = defaultdict(dict)
         for endpoint in ENDPOINTS:
             methods[endpoint.path][endpoint.method] = self._answers(endpoint)
         for path, name, handler in (
@@ -131,50 +141,51 @@ class App:
             ("/metrics", "metrics", self._metrics_text),
             ("/openapi.json", "openapi", self._openapi),
         ):
-            methods[path]["GET"] = _guarded(name, handler)
+            methods[path]["GET"] = _Named(name, handler)
         for path, asset in site.assets().items():
-            methods[path]["GET"] = _guarded("site", partial(_asset, asset))
+            methods[path]["GET"] = _Named("site", partial(_asset, asset))
         for path, by_method in methods.items():
-            yield Route(path, _by_method(by_method), methods=list(by_method))
+            yield Route(path, _ByMethod(by_method), methods=list(by_method))
 
-    def _answers(self, endpoint: Endpoint[Any, Any]) -> Handler:
+    def _answers(self, endpoint: Endpoint[Any, Any]) -> ASGIApp:
         decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
         call = endpoint.call
 
         async def answer(request: Request) -> Response:
-            headers = request.headers
-            self._access.refuse(endpoint.scope, headers.get("authorization"), headers.get("host"))
-            deadline_s = request.state.began_s + self._bounds.deadline_s
+            headers = request.scope[_HEADERS]
+            self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
+            deadline_s = request.scope[_BEGAN] + self._bounds.deadline_s
             ids = incoming.ids(request.path_params)
             query = incoming.query(request.scope["query_string"], endpoint.query)
             body = None if decoder is None else await incoming.body(request, decoder, self._bounds.body_s)
-            asked: Asked[Any, Any] = Asked(ids, query, body, headers.get("idempotency-key"), deadline_s)
+            asked: Asked[Any, Any] = Asked(ids, query, body, _text(headers.get(b"idempotency-key")), deadline_s)
             runner = self._pages if endpoint.is_page(query) else self._calls
             found = await runner.run(partial(call, self._api, asked), deadline_s)
-            return Response(_encode(found), headers=_ANSWER_HEADERS)
+            return _Answer(_encode(found))
 
-        return _guarded(endpoint.name, answer)
+        return _Named(endpoint.name, answer)
 
     async def _healthz(self, request: Request) -> Response:  # noqa: ARG002 - whoever asks
-        return Response(_encode(Health()), headers=_ANSWER_HEADERS)
+        return _Answer(_encode(Health()))
 
     async def _readyz(self, request: Request) -> Response:  # noqa: ARG002 - whoever asks
         if self._draining:
             raise ProblemError(problems.DRAINING, "ask another instance")
         await self._ready()
-        return Response(_encode(Health()), headers=_ANSWER_HEADERS)
+        return _Answer(_encode(Health()))
 
     async def _metrics_text(self, request: Request) -> Response:
-        self._access.refuse("read", request.headers.get("authorization"), request.headers.get("host"))
+        headers = request.scope[_HEADERS]
+        self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
         try:
             queues = await self._run(self._api.queues.state)
         except QueuesUnavailableError:
             queues = None
         text = self._metrics.text(self._api.service, queues)
-        return Response(text, headers={**_ANSWER_HEADERS, "content-type": metrics.MEDIA_TYPE})
+        return _Answer(text, metrics.MEDIA_TYPE)
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002 - whoever asks
-        return Response(description.document(), headers={"content-type": _JSON})
+        return _Answer(description.document())
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await self._calls.run(call, time.monotonic() + self._bounds.deadline_s)
@@ -202,46 +213,63 @@ class _Ready:
             raise self._error
 
 
-def _guarded(name: str, handler: Handler) -> Handler:
-    """Answers with a problem where `handler` raises."""
+class _Named:
+    """One endpoint as an ASGI application. name: what it is called in metrics and logs."""
 
-    async def guarded(request: Request) -> Response:
-        request.scope[_NAME] = name
-        try:
-            return await handler(request)
-        except ProblemError as error:
-            return _refusal(request, error)
-        except problems.EXPECTED as error:
-            return _refusal(request, problems.of(error))
-        except Exception as error:  # noqa: BLE001 - nothing that a caller sends may end a connection unanswered
-            _log.exception("http.failed", request_id=request.state.request_id, endpoint=name, error=str(error))
-            return _refusal(request, ProblemError(problems.INTERNAL, "it is in the server's log, by its request_id"))
+    def __init__(self, name: str, handler: Handler) -> None:
+        self._name = name
+        self._handler = handler
 
-    return guarded
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[_NAME] = self._name
+        answer = await self._handler(Request(scope, receive))
+        await answer(scope, receive, send)
 
 
-def _refusal(request: Request, error: ProblemError) -> Response:
-    kind = error.kind.name if not error.cause else f"{error.kind.name}: {error.cause}"
-    request.scope[_ERROR] = kind
-    document = error.document(request.state.request_id)
-    headers = {"cache-control": "no-store", "content-type": problems.MEDIA_TYPE, **error.headers}
-    return Response(document, error.kind.status, headers=headers)
+class _ByMethod:
+    """The endpoints of one path. The router lets no other methods through than theirs, and HEAD where there is GET."""
+
+    def __init__(self, endpoints: Mapping[str, ASGIApp]) -> None:
+        self._endpoints = dict(endpoints)
+        if "GET" in endpoints:
+            self._endpoints["HEAD"] = endpoints["GET"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._endpoints[scope["method"]](scope, receive, send)
 
 
-async def _not_routed(request: Request, error: HTTPException) -> Response:
-    if error.status_code == problems.METHOD_NOT_ALLOWED.status:
-        return _refusal(request, ProblemError(problems.METHOD_NOT_ALLOWED, "", headers=error.headers))
-    return _refusal(request, ProblemError(problems.NOT_FOUND, "see /openapi.json"))
+class _Answer(Response):
+    """An answer that nobody keeps. Made once a request, so without looking for headers that may be there."""
+
+    def __init__(
+        self, content: bytes, media_type: str = "application/json", status: int = 200, more: Mapping[str, str] = _NONE
+    ) -> None:
+        self.status_code = status
+        self.body = content
+        self.background = None
+        self.raw_headers = [
+            (b"content-type", media_type.encode()),
+            (b"content-length", b"%d" % len(content)),
+            _NO_STORE,
+            *((name.lower().encode(), value.encode()) for name, value in more.items()),
+        ]
 
 
-def _by_method(handlers: Mapping[str, Handler]) -> Handler:
-    if len(handlers) == 1:
-        return next(iter(handlers.values()))
+def _problem(error: Exception) -> ProblemError:
+    """What the caller is told."""
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, problems.EXPECTED):
+        return problems.of(error)
+    if isinstance(error, HTTPException) and error.status_code == problems.METHOD_NOT_ALLOWED.status:
+        return ProblemError(problems.METHOD_NOT_ALLOWED, "", headers=error.headers)
+    if isinstance(error, HTTPException):
+        return ProblemError(problems.NOT_FOUND, "see /openapi.json")
+    return ProblemError(problems.INTERNAL, "it is in the server's log, by its request_id")
 
-    async def chosen(request: Request) -> Response:
-        return await handlers[request.method](request)
 
-    return chosen
+def _text(header: bytes | None) -> str | None:
+    return None if header is None else header.decode("latin-1")
 
 
 async def _asset(asset: site.Asset, request: Request) -> Response:

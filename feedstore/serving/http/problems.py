@@ -114,6 +114,9 @@ class ProblemError(Exception):
             # What is left of the request would have to be read to its end otherwise.
             self.headers["connection"] = "close"
 
+    def for_log(self) -> str:
+        return f"{self.kind.name}: {self.cause}" if self.cause else self.kind.name
+
     def document(self, request_id: str) -> bytes:
         kind = self.kind
         return msgspec.json.encode(Problem(kind.type, kind.title, kind.status, self.detail, request_id, self.reason))

@@ -7,6 +7,7 @@ import os
 import secrets
 import tomllib
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final, Literal, Protocol
 
@@ -29,7 +30,7 @@ _TOKENS_MAX: Final = 100
 class Access(Protocol):
     """Decides whether a request may do something."""
 
-    def refuse(self, scope: Scope, authorization: str | None, host: str | None) -> None:
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
         """authorization, host: the request's headers. Raises ProblemError where it may not."""
         ...
 
@@ -50,11 +51,11 @@ class Tokens:
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = [(bytes.fromhex(token.sha256), frozenset(token.scopes)) for token in tokens]
 
-    def refuse(self, scope: Scope, authorization: str | None, host: str | None) -> None:  # noqa: ARG002 - any host
-        kind, _, token = (authorization or "").partition(" ")
-        if kind.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:  # noqa: ARG002 - any host
+        kind, _, token = (authorization or b"").partition(b" ")
+        if kind.lower() != b"bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
             raise _unauthenticated("send Authorization: Bearer TOKEN")
-        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        digest = hashlib.sha256(token).digest()
         found: frozenset[Scope] | None = None
         for known, scopes in self._tokens:  # all of them: how long it takes says nothing
             if hmac.compare_digest(known, digest):
@@ -72,8 +73,8 @@ class Loopback:
     answers, as long as its own name is not taken for ours: so the host must be this machine.
     """
 
-    def refuse(self, scope: Scope, authorization: str | None, host: str | None) -> None:  # noqa: ARG002 - no tokens
-        if not is_loopback(_name_of(host or "")):
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:  # noqa: ARG002 - no tokens
+        if not _is_ours(host or b""):
             raise ProblemError(problems.MISDIRECTED, "without tokens, the host must be this machine's loopback")
         if scope == "operate":
             raise ProblemError(problems.FORBIDDEN, "the scope operate needs a token: feedctl token new --scope operate")
@@ -142,11 +143,12 @@ def _read(path: Path) -> _File:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _name_of(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+@lru_cache(maxsize=128)
+def _is_ours(header: bytes) -> bool:
+    """Whether the name in a Host header, without its port, is this machine's loopback."""
+    host = header.decode("latin-1")
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return is_loopback(name)
 
 
 def _unauthenticated(detail: str) -> ProblemError:
