@@ -125,11 +125,8 @@ export class Feed {
   }
 
   #append(page) {
-    const known = new Set(this.shown.map((entry) => entry.pin));
-    for (const entry of page.entries) {
-      this.#fresh.delete(entry.pin);
-      if (!known.has(entry.pin)) this.shown.push(entry);
-    }
+    // Below the cursor nothing is shown yet, and nothing waits.
+    this.shown.push(...page.entries);
     this.#cursor = page.cursor;
     this.#depth = page.entries.at(-1) ?? this.#depth;
   }
