@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down test-stack
+.PHONY: help demo test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
+	test-stack test-browser
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(VENV)/python: 
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; set PYTHON=..." >&2; exit 1; }
@@ -36,6 +37,10 @@ demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline
 
 test: $(VENV)/test ## run the tests
 	@$(BIN)/pytest
+
+test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (through apt where it is missing)
+	@tests/browser/install
+	@$(BIN)/pytest -m browser
 
 lint: $(VENV)/lint ## style, types and import layers
 	@$(BIN)/ruff check .

@@ -44,7 +44,8 @@ def serve(session: Session, host: str, port: int) -> None:
     already, that goes on with the work. On servers it only serves, and any number may run.
 
     Without tokens (feed.toml: http.tokens) it listens on this machine's loopback only. SIGTERM and SIGINT end it after
-    the requests that are under way. What it can do stands at /openapi.json and in docs/http.md.
+    the requests that are under way. What it can do stands at /openapi.json and in docs/http.md. At / is a
+    site for browsers.
 
     \b
     Examples:

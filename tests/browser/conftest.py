@@ -1,0 +1,102 @@
+"""A browser, and what it looks at."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.chrome.webdriver import WebDriver
+
+from tests.browser.served import HOUR_MS, Served
+from tests.browser.sight import Sight
+from tests.cli.command import Cli
+
+OLD = [str(pin) for pin in range(2**63 - 1, 2**63 - 111, -1)]
+"""The pins that user 1 is shown from user 2, newest first: no number of a browser holds them."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("FEED_") or name.lower().endswith("_proxy"):
+                patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    paths = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    missing = [name for name, path in paths.items() if path is None]
+    assert not missing, f"not installed: {', '.join(missing)}; `make test-browser` installs them"
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(paths["chromium"])
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",  # there is none for root
+        "--disable-dev-shm-usage",
+        "--no-proxy-server",
+        "--disable-background-networking",
+        "--disable-component-update",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, Service(str(paths["chromedriver"])))
+    driver.set_page_load_timeout(120)
+    driver.set_script_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def driver(chromium: WebDriver) -> Iterator[WebDriver]:
+    """A tab of its own, as wide as a desk's, and nothing kept from the tab before."""
+    first = chromium.current_window_handle
+    chromium.switch_to.new_window("tab")
+    chromium.set_window_size(1440, 900)
+    yield chromium
+    chromium.close()
+    chromium.switch_to.window(first)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory, _no_environment: None) -> Cli:
+    """A home whose watermarks move quickly. User 1 follows user 2, who saved OLD, an hour apart."""
+    cli = Cli(tmp_path_factory.mktemp("template") / "home")
+    cli("init")
+    cli.set("tick", '"50ms"')
+    now_ms = int(time.time() * 1_000)
+    actions = [
+        {"type": "follow", "ts": 1, "follower": 1, "user": 2},
+        *(
+            {"type": "save_pin", "ts": now_ms - (at + 1) * HOUR_MS, "pin": int(pin), "owner": 2, "board": 20 + at % 2}
+            for at, pin in enumerate(OLD)
+        ),
+    ]
+    cli("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in actions))
+    cli.work()
+    return cli
+
+
+@pytest.fixture
+def home(template: Cli, tmp_path: Path) -> Cli:
+    shutil.copytree(template.home, tmp_path / "home")
+    return Cli(tmp_path / "home")
+
+
+@pytest.fixture
+def served(home: Cli) -> Iterator[Served]:
+    served = Served(home)
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def sight(driver: WebDriver, served: Served) -> Sight:
+    return Sight(driver, served.address)

@@ -1,0 +1,98 @@
+"""What somebody in front of the site does and sees."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from selenium.common.exceptions import ElementNotInteractableException, StaleElementReferenceException
+from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
+
+DEADLINE_S = 60
+T = TypeVar("T")
+
+
+class Sight:
+    """The site in a browser, at an address."""
+
+    def __init__(self, driver: WebDriver, address: str) -> None:
+        self.driver = driver
+        self.address = address
+
+    def open(self, user: int | None = None) -> None:
+        self.driver.get(self.address + ("/" if user is None else f"/?user={user}"))
+
+    def until(self, holds: Callable[[], T], what: str) -> T:
+        ignored = [StaleElementReferenceException, ElementNotInteractableException]
+        wait: Any = WebDriverWait(self.driver, DEADLINE_S, poll_frequency=0.1, ignored_exceptions=ignored)
+        try:
+            return wait.until(lambda _: holds())
+        except Exception as error:
+            text = self.driver.find_element(By.TAG_NAME, "body").text
+            raise AssertionError(f"in vain: {what}\n{text}") from error
+
+    def find(self, name: str) -> WebElement:
+        return self.driver.find_element(By.ID, name)
+
+    def text(self, name: str) -> str:
+        """What an element says, whether it is on the screen or not."""
+        return str(self.find(name).get_property("textContent")).strip()
+
+    def is_shown(self, name: str) -> bool:
+        return self.find(name).is_displayed()
+
+    def says(self, name: str, *words: str) -> None:
+        """Waits until an element says something."""
+        self.until(lambda: all(word in self.text(name) for word in words), f"{name} says {words}")
+
+    def pins(self) -> list[str]:
+        """The list as it is now, in one look."""
+        script = "return [...document.querySelectorAll('#feed article')].map(each => each.dataset.pin)"
+        return list(self.driver.execute_script(script))
+
+    def shows(self, pins: list[str]) -> None:
+        """Waits until the list is exactly this."""
+        self.until(lambda: self.pins() == pins, f"the list is {pins}")
+
+    def scroll_to_end(self) -> None:
+        self.driver.execute_script("scrollTo(0, document.documentElement.scrollHeight)")
+
+    def press(self, *keys: str) -> None:
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def tab_to(self, selector: str) -> None:
+        """Goes there as somebody without a pointer does."""
+        focused = "return document.activeElement.matches(arguments[0])"
+        for _ in range(60):
+            if self.driver.execute_script(focused, selector):
+                return
+            self.press(Keys.TAB)
+        raise AssertionError(f"no way to {selector} with the tab key")
+
+    def chosen(self) -> str | None:
+        return self.driver.execute_script("return document.querySelector('[data-chosen]')?.dataset.pin ?? null")
+
+    def is_on_screen(self, selector: str) -> bool:
+        script = (
+            "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
+            "return box.width > 0 && box.height > 0 && box.top >= 0 && box.bottom <= innerHeight"
+        )
+        return bool(self.driver.execute_script(script, selector))
+
+    def act(self, button: str, kind: str, followee: int) -> None:
+        """Follows or unfollows by the form."""
+        self.until(lambda: self.find("followee").is_enabled(), "actions are allowed")
+        self.driver.execute_script(f"document.getElementById('kind').value = '{kind}'")
+        field = self.find("followee")
+        field.clear()
+        field.send_keys(str(followee))
+        self.driver.find_element(By.CSS_SELECTOR, f"#follow button[value={button}]").click()
+
+    def use_token(self, token: str) -> None:
+        if self.find("token-panel").get_property("open") is not True:
+            self.driver.find_element(By.CSS_SELECTOR, "#token-panel summary").click()
+        field = self.find("token")
+        self.until(field.is_displayed, "the field for a token is there")
+        field.send_keys(token, Keys.ENTER)

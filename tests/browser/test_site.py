@@ -1,0 +1,300 @@
+"""The site at `/`, in a real browser, on a real `feedctl serve`."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.conftest import OLD
+from tests.browser.served import Served, arriving
+from tests.browser.sight import Sight
+from tests.cli.command import Cli
+from workers.queue.port import ACTIONS
+
+pytestmark = pytest.mark.browser
+
+PAGE = 25
+
+
+def go_to_end(sight: Sight, each: Callable[[], Any] = lambda: None) -> None:
+    """Scrolls until the feed has ended. each: is called before each step."""
+    while not sight.text("tail").startswith("The end"):
+        length = len(sight.pins())
+        each()
+        sight.scroll_to_end()
+        sight.until(
+            lambda so_far=length: len(sight.pins()) > so_far or sight.text("tail").startswith("The end"),
+            "the list grows",
+        )
+
+
+def pages_by_cursor(sight: Sight) -> int:
+    script = "return performance.getEntriesByType('resource').map(each => each.name)"
+    return len([each for each in sight.driver.execute_script(script) if f"limit={PAGE}&cursor=" in each])
+
+
+# Scrolling
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_pins_that_arrive_make_a_scrolled_feed_neither_repeat_nor_skip_nor_jump(served: Served, sight: Sight) -> None:
+    new = list(range(501, 509))
+    gate = threading.Semaphore(0)
+    sight.open(1)
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    with arriving(served, new, owner=2, board=20, gate=gate):
+        gate.release(2)
+        go_to_end(sight, gate.release)
+    assert pages_by_cursor(sight) >= 4, "it came in five pages"
+    assert sight.pins() == OLD, "what arrived waits above"
+    sight.says("fresh", "8 new pins")
+    assert sight.is_shown("fresh")
+
+    sight.find("fresh").click()
+    sight.shows([str(pin) for pin in reversed(new)] + OLD)
+    sight.until(lambda: sight.chosen() == "508", "the newest one has the focus")
+    sight.until(lambda: not sight.is_shown("fresh"), "nothing waits any more")
+
+
+def test_more_than_a_page_of_new_pins_leaves_no_gap(served: Served, sight: Sight) -> None:
+    sight.open(1)
+    go_to_end(sight)
+    new = list(range(501, 501 + 2 * PAGE))
+    for pin in new:
+        served.save(pin, owner=2, board=20)
+    sight.says("fresh", "new pins")
+    sight.until(lambda: len(served.feed(1)) == len(OLD) + len(new), "all have landed")
+    sight.find("fresh").click()
+    sight.shows([str(pin) for pin in reversed(new)] + OLD)
+
+
+def test_the_next_page_comes_by_keyboard_too(sight: Sight) -> None:
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= PAGE, "a page")
+    # From here on nothing is seen to come near, as in a browser that does not say it.
+    sight.driver.execute_script("IntersectionObserver.prototype.observe = () => {}")
+    sight.tab_to("#more")
+    before = len(sight.pins())
+    sight.press(Keys.ENTER)
+    sight.until(lambda: len(sight.pins()) > before, "more pins")
+    assert sight.pins() == OLD[: len(sight.pins())]
+
+
+def test_an_entry_says_what_the_pin_is(sight: Sight) -> None:
+    sight.open(1)
+    sight.until(sight.pins, "a page")
+    first = sight.driver.find_element(By.CSS_SELECTOR, "#feed article").text
+    assert "9223372036854775807" in first
+    assert "user 2" in first
+    assert "board 20" in first
+    sight.says("served", "from cluster a", "behind")
+
+
+# Following
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_follow_shows_the_pins_and_unfollow_takes_them_away(served: Served, sight: Sight) -> None:
+    for pin in (701, 702):
+        served.save(pin, owner=3, board=31)
+    sight.open(1)
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    go_to_end(sight)
+
+    sight.act("follow", "board", 31)
+    sight.shows(["702", "701", *OLD])
+    sight.says("action", "Followed board 31", "Landed in a, b")
+    sight.says("following", "board 31", "user 2")
+
+    sight.driver.find_element(By.CSS_SELECTOR, "[aria-label='Unfollow board 31']").click()
+    sight.shows(OLD)
+    sight.says("action", "Unfollowed board 31", "Landed in a, b")
+    sight.until(lambda: "board 31" not in sight.text("following"), "it is followed no longer")
+
+    sight.act("unfollow", "user", 2)
+    sight.shows([])
+    sight.says("empty", "follows nothing that has pins")
+
+
+def test_pins_show_when_a_first_follow_is_recorded(served: Served, sight: Sight) -> None:
+    sight.open(5)
+    sight.says("empty", "Nothing here")
+    sight.act("follow", "user", 2)
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+
+
+def test_an_id_that_cannot_be_is_said_and_not_sent(sight: Sight) -> None:
+    sight.open(1)
+    sight.act("follow", "user", 2**63)
+    sight.says("action", "from 1 to 2^63-1")
+    assert sight.find("followee").get_attribute("aria-invalid") == "true"
+
+
+def test_what_comes_above_does_not_move_what_is_read(served: Served, sight: Sight) -> None:
+    for pin in (701, 702, 703):
+        served.save(pin, owner=3, board=31)
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= 2 * PAGE, "two pages")
+    row = f"[data-pin='{OLD[30]}']"
+    top = f'return document.querySelector("{row}").getBoundingClientRect().top'
+    sight.driver.execute_script(f'document.querySelector("{row}").scrollIntoView({{ block: "center" }})')
+    before_px = sight.driver.execute_script(top)
+    sight.act("follow", "board", 31)
+    sight.until(lambda: sight.pins()[:4] == ["703", "702", "701", OLD[0]], "the board's pins")
+    assert abs(sight.driver.execute_script(top) - before_px) < 2
+
+
+# Why
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_why_is_shown_by_keyboard_alone(sight: Sight) -> None:
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= PAGE, "a page")
+    sight.tab_to("#feed article")
+    assert sight.chosen() == OLD[0]
+    for key, pin in (("j", OLD[1]), (Keys.ARROW_DOWN, OLD[2]), ("k", OLD[1]), (Keys.ARROW_UP, OLD[0]), ("j", OLD[1])):
+        sight.press(key)
+        assert sight.chosen() == pin
+    sight.says(
+        "why", f"Why is pin {OLD[1]} here?", "User 1 follows user 2", "board 21", "cluster a: yes", "cluster b: yes"
+    )
+    assert sight.driver.execute_script("return document.getElementById('why').querySelector('button')") is None
+    sight.press(Keys.ESCAPE)
+    sight.says("why", "Why is it here?")
+
+
+def test_why_is_shown_where_somebody_points(sight: Sight) -> None:
+    sight.open(1)
+    rows = sight.until(lambda: sight.driver.find_elements(By.CSS_SELECTOR, "#feed article"), "a page")
+    ActionChains(sight.driver).move_to_element(rows[3]).move_by_offset(2, 1).perform()
+    sight.says("why", f"Why is pin {OLD[3]} here?", "cluster b: yes")
+
+
+def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:
+    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(1)
+    rows = sight.until(lambda: sight.driver.find_elements(By.CSS_SELECTOR, "#feed article"), "a page")
+    assert sight.driver.execute_script("return document.documentElement.scrollWidth") == 360
+    rows[1].click()
+    sight.says("why", f"Why is pin {OLD[1]} here?", "cluster a: yes")
+    assert sight.is_on_screen("#why")
+
+
+# State
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_state_of_clusters_and_queue_stands_there(sight: Sight) -> None:
+    sight.open()
+    sight.says("clusters", "a", "b", "closed")
+    sight.says("groups", "relay", "expander", "feed.actions", "writer-b", "feed.deliveries")
+    sight.says("letters-brief", "none")
+
+
+# Tokens
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tokens(served: Served) -> dict[str, str]:
+    """Tokens by their scopes; the server asks for them from now on."""
+    served.stop()
+    toml = served.cli.home / "feed.toml"
+    toml.write_text(toml.read_text().replace("# tokens =", "tokens ="))
+    scopes = {"read": ["read"], "write": ["read", "write"], "operate": ["read", "operate"]}
+    issued = {}
+    for name, each in scopes.items():
+        words = [word for scope in each for word in ("--scope", scope)]
+        issued[name] = served.cli("token", "new", "--name", name, *words).stdout.strip()
+    served.start()
+    return issued
+
+
+def test_without_a_token_it_says_what_is_needed_and_with_one_it_goes_on(
+    tokens: dict[str, str], served: Served, sight: Sight
+) -> None:
+    sight.open(1)
+    sight.says("connection", "A valid token is needed")
+    assert sight.pins() == []
+    sight.use_token(tokens["write"])
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.until(lambda: not sight.is_shown("connection"), "no problem is shown")
+    assert tokens["write"] not in sight.driver.current_url
+    kept = sight.driver.execute_script("return [sessionStorage.length, localStorage.length, document.cookie]")
+    assert kept == [1, 0, ""]
+
+
+def test_a_token_without_the_scope_write_reads_only(tokens: dict[str, str], sight: Sight) -> None:
+    sight.open(1)
+    sight.use_token(tokens["read"])
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.says("access", "Access: read")
+    sight.says("read-only", "Read-only here", "scope write")
+    sight.says("letters-note", "scope operate")
+    sight.says("following", "user 2")
+    assert not sight.is_shown("follow")
+    assert sight.driver.find_elements(By.CSS_SELECTOR, "#following button") == []
+
+
+def test_dead_letters_are_shown_with_their_reason_to_operators(tokens: dict[str, str], home: Cli, sight: Sight) -> None:
+    with home.ports(feeds=False) as ports:
+        ports.dead.bury(ACTIONS, "expander", "malformed", "<b>expected an object</b>", 1, b"[]")
+    sight.open(1)
+    sight.use_token(tokens["operate"])
+    sight.says("letters-brief", "1")
+    sight.says("letters", "malformed", "<b>expected an object</b>", "expander, feed.actions, 2 bytes")
+    sight.says("read-only", "scope write")
+
+
+# Failures
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_ends_is_said_and_the_page_goes_on_when_it_is_back(served: Served, sight: Sight) -> None:
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= PAGE, "a page")
+    shown = sight.pins()
+    served.stop()
+    sight.says("connection", "The server cannot be reached")
+    assert sight.pins()[: len(shown)] == shown, "what was shown stays"
+    served.start()
+    sight.until(lambda: not sight.is_shown("connection"), "all is well again")
+    served.save(801, owner=2, board=20)
+    sight.says("fresh", "1 new pin")
+
+
+def test_a_problem_is_said_in_its_own_words_and_goes_by_itself(sight: Sight) -> None:
+    script = """
+        const real = window.fetch;
+        window.isAway = true;
+        const problem = { type: "urn:feedstore:problem:clusters-unavailable", title: "No cluster answered", status: 503,
+          detail: "ask again" };
+        window.fetch = (url, ...rest) => window.isAway && String(url).includes("/feed?")
+          ? Promise.resolve(new Response(JSON.stringify(problem), { status: 503, headers: { "retry-after": "1" } }))
+          : real(url, ...rest);
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open(1)
+    sight.says("feed-problem", "No cluster answered. ask again")
+    sight.says("clusters-brief", "2 well")
+    assert not sight.is_shown("connection"), "the server itself answers"
+    sight.driver.execute_script("window.isAway = false")
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.until(lambda: not sight.is_shown("feed-problem"), "no problem is shown")
+
+
+def test_nothing_is_loaded_from_elsewhere_and_nothing_breaks_the_policy(sight: Sight) -> None:
+    sight.open(1)
+    sight.until(sight.pins, "a page")
+    script = "return performance.getEntriesByType('resource').map(each => each.name)"
+    loaded = sight.driver.execute_script(script)
+    assert loaded
+    assert all(each.startswith(sight.address) for each in loaded), loaded
+    said = [each["message"] for each in sight.driver.get_log("browser")]
+    assert not [message for message in said if "Content Security Policy" in message or "Uncaught" in message], said
