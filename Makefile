@@ -76,7 +76,7 @@ stack-up: ## start the real servers on this machine's loopback (STACK=directory,
 stack-down: ## stop them
 	@$(PYTHON) -m deploy.local down --home $(STACK)
 
-test-stack: stack-ready $(VENV)/test ## run the tests that need the real servers (TRACE=file for a trace, FEED_TEST_STACK=directory for a running stack)
+test-stack: stack-ready coprocessor $(VENV)/test ## test the trim, and run the tests that need the real servers (TRACE=file for a trace, FEED_TEST_STACK=directory for a running stack)
 	@$(if $(TRACE),TRACE=$(TRACE) )$(BIN)/pytest -m stack
 
 bench-stack: stack-ready $(VENV)/bench ## measure on the real servers (ACTIONS=file for a trace; needs redis-server)
