@@ -1,5 +1,6 @@
 """Where structured logs go and how they look. Event names are stable: docs/operating.md lists them."""
 
+import json
 import logging
 import sys
 from collections.abc import Callable
@@ -10,7 +11,10 @@ import structlog
 
 
 def _json(event: Any, default: Callable[[Any], Any]) -> str:
-    return msgspec.json.encode(event, enc_hook=default).decode()
+    try:
+        return msgspec.json.encode(event, enc_hook=default).decode()
+    except (UnicodeEncodeError, OverflowError, TypeError):
+        return json.dumps(event, default=default)  # slower, and takes everything: a file's name in no encoding, for one
 
 
 class _Stream:

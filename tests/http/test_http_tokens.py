@@ -61,6 +61,21 @@ def test_nearly_a_token_is_none(guarded: InProcess, tokens: dict[Scope, str]):
     assert asked(guarded, "GET", "/v1/users/1/feed", f"bearer {token}").status_code == 200
 
 
+def test_dead_letters_come_in_pages(guarded: InProcess, tokens: dict[Scope, str]):
+    def letters(query: str) -> tuple[list[int], int | None]:
+        found = asked(guarded, "GET", f"/v1/dead-letters?{query}", f"Bearer {tokens['operate']}").json()
+        return [letter["id"] for letter in found["letters"]], found["after"]
+
+    assert letters("limit=2") == ([1, 2], 2)
+    assert letters("limit=2&after=2") == ([3, 4], 4)
+    assert letters("limit=2&after=4") == ([5], None)
+    guarded.queues.away = True
+    away = asked(guarded, "GET", "/v1/dead-letters", f"Bearer {tokens['operate']}")
+    check_problem(away)
+    assert (away.status_code, away.json()["type"]) == (503, "urn:feedstore:problem:queues-unavailable")
+    assert "secret-broker" not in away.text
+
+
 def test_who_watches_it_needs_no_token(guarded: InProcess):
     for path in ("/healthz", "/readyz", "/openapi.json"):
         assert asked(guarded, "GET", path, None).status_code == 200

@@ -1,7 +1,10 @@
+"""Logs: a line of JSON for every event, whatever stands in it."""
+
 import io
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -22,10 +25,21 @@ class Writes(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    before = structlog.get_config()
+def _as_before() -> Iterator[None]:
     yield
-    structlog.configure(**before)
+    structlog.reset_defaults()
+
+
+def test_an_event_is_a_line_whatever_stands_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info")
+    values = ["plain", "line\nbreak", "\udcff", 2**70, Path("x"), {1: 2}, ValueError("no")]
+    for value in values:
+        structlog.get_logger().info("event.name", value=value)
+    structlog.get_logger().debug("event.unseen")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["event.name"] * len(values)
+    assert [line["value"] for line in lines[:4]] == values[:4]
+    assert {"level", "timestamp"} <= lines[0].keys()
 
 
 def test_an_event_is_one_write_with_its_line_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from feedstore.serving.http.wire import (
     Status,
     Why,
 )
-from feedstore.serving.queues import GroupState, Letter, Queues
+from feedstore.serving.queues import GroupState, Letter, Queues, QueuesUnavailableError
 from feedstore.serving.service import FeedService
 
 Method = Literal["GET", "POST", "DELETE"]
@@ -199,15 +199,18 @@ def _follows_board(api: Api, asked: Asked[Nothing, None]) -> EdgeLine:
 
 
 def _status(api: Api, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG001 - nothing is asked for
-    tally, queues = api.service.tally(), api.queues.state()
+    try:
+        queues = api.queues.state()
+    except QueuesUnavailableError:
+        queues = None
     return Status(
         [
             wire.ClusterLine(each.name, each.breaker, each.is_lagging, each.behind_ms, each.watermark_ms, each.p95_ms)
             for each in api.service.clusters()
         ],
-        wire.ReadsLine(*tally),
-        queues.groups,
-        queues.dead_letters,
+        wire.ReadsLine(*api.service.tally()),
+        None if queues is None else queues.groups,
+        None if queues is None else queues.dead_letters,
     )
 
 

@@ -219,13 +219,13 @@ class ReadsLine(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     """clusters: in the order of preference. groups: how much is left to do. dead_letters: messages that could not be
-    done.
+    done. Both are null where the queue does not answer.
     """
 
     clusters: list[ClusterLine]
     reads: ReadsLine
-    groups: list[GroupState]
-    dead_letters: Count
+    groups: list[GroupState] | None
+    dead_letters: Count | None
 
 
 class Letters(msgspec.Struct, frozen=True):
