@@ -38,7 +38,7 @@ final class Table {
    * One region.
    *
    * @param server where it is meant to be, or null
-   * @param metrics what that server says of it, or null while it is on its way
+   * @param metrics what that server says of it; null while it does not have it, or does not answer
    */
   record Region(RegionInfo info, ServerName server, RegionMetrics metrics) {
     String encodedName() {
@@ -58,8 +58,13 @@ final class Table {
     // Of the servers themselves: the master repeats what it heard up to three seconds ago.
     Map<String, RegionMetrics> metrics = new HashMap<>();
     for (ServerName server : servers) {
-      for (RegionMetrics one : admin.getRegionMetrics(server, name)) {
-        metrics.put(Bytes.toStringBinary(one.getRegionName()), one);
+      try {
+        for (RegionMetrics one : admin.getRegionMetrics(server, name)) {
+          metrics.put(Bytes.toStringBinary(one.getRegionName()), one);
+        }
+      } catch (IOException e) {
+        // It is gone, or on its way out: its regions are open nowhere, until another one has them.
+        continue;
       }
     }
     List<Region> regions = new ArrayList<>();

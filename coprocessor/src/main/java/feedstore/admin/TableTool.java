@@ -4,6 +4,8 @@ import feedstore.admin.Table.Region;
 import feedstore.trim.CellLayout;
 import java.io.IOException;
 import java.io.PrintStream;
+import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -46,6 +48,8 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
   --timeout-s N                 give up after this long (600)
   --limit N                     cells: stop after so many (1000000)
 """;
+
+  private static final int CONNECT_MS = 5_000;
 
   private final Arguments arguments;
   private final PrintStream out;
@@ -99,7 +103,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
               + arguments.timeoutS()
               + " s");
     } catch (ExecutionException e) {
-      err.println("error: " + firstLine(e.getCause()));
+      err.println("error: " + inOneLine(e.getCause()));
     } catch (InterruptedException e) {
       err.println("error: interrupted");
     }
@@ -107,18 +111,38 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
   }
 
   private void connect() throws IOException, ToolException, InterruptedException {
+    requireZookeeper();
     Configuration conf = HBaseConfiguration.create();
     conf.set("hbase.zookeeper.quorum", arguments.zookeeper());
     // Somebody waits for the answer: a cluster that is not there should say so soon. The retries
     // are this tool's own.
-    conf.set("zookeeper.recovery.retry", "3");
-    conf.set("hbase.client.retries.number", "5");
+    conf.set("zookeeper.recovery.retry", "1");
+    conf.set("hbase.client.retries.number", "3");
     conf.set("hbase.client.operation.timeout", String.valueOf(arguments.timeoutS() * 1_000L));
     conf.set("hbase.rpc.timeout", String.valueOf(arguments.timeoutS() * 1_000L));
     try (Connection connection = ConnectionFactory.createConnection(conf);
         Admin admin = connection.getAdmin()) {
       execute(connection, admin);
     }
+  }
+
+  /**
+   * HBase's client takes most of a minute to find that nobody is there, and then says something
+   * else.
+   */
+  private void requireZookeeper() throws ToolException {
+    for (String server : arguments.zookeeper().split(",")) {
+      int colon = server.indexOf(':');
+      int port = Integer.parseInt(server.substring(colon + 1));
+      try (Socket socket = new Socket()) {
+        socket.connect(new InetSocketAddress(server.substring(0, colon), port), CONNECT_MS);
+        return;
+      } catch (IOException e) {
+        // Perhaps the next one.
+        continue;
+      }
+    }
+    throw new ToolException("no ZooKeeper answers at " + arguments.zookeeper());
   }
 
   private void execute(Connection connection, Admin admin)
@@ -258,9 +282,19 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
     out.println(line);
   }
 
-  /** Of a server's error, what it is: the rest is the server's stack. */
+  /** Of an error, what it is and what is behind it: the rest are stacks, of the server's too. */
+  private static String inOneLine(Throwable error) {
+    if (error instanceof ToolException) {
+      return error.getMessage();
+    }
+    Throwable root = error;
+    while (root.getCause() != null) {
+      root = root.getCause();
+    }
+    return firstLine(error) + (root == error ? "" : " (" + firstLine(root) + ")");
+  }
+
   private static String firstLine(Throwable error) {
-    String message = error instanceof ToolException ? error.getMessage() : error.toString();
-    return message.lines().findFirst().orElse(message);
+    return error.toString().lines().findFirst().orElse("");
   }
 }
