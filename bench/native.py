@@ -55,8 +55,8 @@ class Native:
         return float(self._ask("rewrite", table)["seconds"])
 
     def trimmed_load(self, table: str, cells: Path, keep: int, at_once: int) -> tuple[float, int]:
-        """As `load`, and every so many rows deletes what they hold beyond `keep` columns; returns cells a second and the
-        deletions.
+        """As `load`, and every so many rows deletes what they hold beyond `keep` columns; returns cells a second and
+        the deletions.
         """
         done = self._ask("trimmed-load", table, str(cells), str(keep), str(at_once))
         return float(done["cells"] / done["seconds"]), int(done["deleted"])
