@@ -182,8 +182,10 @@ def measure_long(servers: Servers, context: Context) -> list[Row]:
 
 
 def _long_rows(count: int, entries: int) -> Iterator[list[Mutation]]:
+    """Followed just now: a marker of such an entry lives for the purge window."""
+    now_ms = wall_ms()
     for feed in made_feeds(count, entries, seed=2):
-        yield [Put([(row_key(feed.user), feed.edges[0])], columns(feed.entries))]
+        yield [Put([(row_key(feed.user), now_ms)], columns(feed.entries))]
 
 
 # Trimming with every write
