@@ -56,9 +56,11 @@ class Native:
         """Everything in files goes into one file a region; returns the seconds that took."""
         return float(self._ask("rewrite", table)["seconds"])
 
-    def trimmed_load(self, table: str, cells: Path, keep: int) -> tuple[float, int]:
-        """As `load`, and deletes what rows hold beyond `keep` columns; returns cells a second and the deletions."""
-        done = self._ask("trimmed-load", table, str(cells), str(keep))
+    def trimmed_load(self, table: str, cells: Path, keep: int, at_once: int) -> tuple[float, int]:
+        """As `load`, and every so many rows deletes what they hold beyond `keep` columns; returns cells a second and
+        the deletions.
+        """
+        done = self._ask("trimmed-load", table, str(cells), str(keep), str(at_once))
         return float(done["cells"] / done["seconds"]), int(done["deleted"])
 
     def trim_job(self, table: str, keep: int) -> tuple[float, int]:

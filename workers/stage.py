@@ -154,6 +154,7 @@ class Stage(Generic[Body]):
         self._given_up = given_up
         self._rest = Rest(policy, rng, clock)
         self._park_rest = Rest(policy, rng, clock)
+        self._tick_rest = Rest(policy, rng, clock)
         self._lots: deque[_Lot[Body]] = deque()
         self._next: list[_Group[Body] | _Corpse[Body]] = []  # polled while the handler did the lot before
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -432,11 +433,7 @@ class Stage(Generic[Body]):
         while self._lots and not self._lots[0].waiting:
             lot = self._lots[0]
             while lot.ticks:
-                partition, tick = lot.ticks[0]
-                try:
-                    self._tick(tick, partition)
-                except _NOT_NOW as error:
-                    self._log.warning("tick.unavailable", error=str(error))
+                if not self._ticked(*lot.ticks[0]):
                     self._commit(positions)
                     return bool(positions)
                 lot.ticks.pop(0)
@@ -444,6 +441,19 @@ class Stage(Generic[Body]):
             self._lots.popleft()
         self._commit(positions)
         return bool(positions)
+
+    def _ticked(self, partition: int, tick: Tick) -> bool:
+        """Whether a tick was taken; one that was not is left alone for a while."""
+        if self._tick_rest.goes_on():
+            return False
+        try:
+            self._tick(tick, partition)
+        except _NOT_NOW as error:
+            wait_s = self._tick_rest.failed()
+            self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            return False
+        self._tick_rest.ended()
+        return True
 
     def _commit(self, positions: dict[int, int]) -> None:
         if positions:

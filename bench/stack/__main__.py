@@ -23,6 +23,8 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     serving.NAME: serving.measure,
     space.NAME: space.measure,
     trim.NAME: trim.measure,
+    trim.NAME_LONG: trim.measure_long,
+    trim.NAME_ON_WRITE: trim.measure_on_write,
     fanout.NAME: fanout.measure,
     trace.NAME: trace.measure,
     outage.NAME: outage.measure,

@@ -43,17 +43,24 @@ class Servers:
         return f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
 
     def files(self, table: str) -> int:
-        """The bytes of a table's HFiles on cluster a, right after a major compaction. table: with its namespace.
+        """The bytes of a table's HFiles on cluster a, right after a major compaction. table: with its namespace."""
+        return sum(file.stat().st_size for file in self._newest(table))
 
-        What was compacted away stays for two minutes, so only the newest file of each region counts.
-        """
+    def rewrite(self, table: str) -> float:
+        """Compacts what a table on cluster a has in files, into one a region; the seconds that took."""
+        before = self._newest(table)
+        seconds = self.native.rewrite(table)
+        assert before.isdisjoint(self._newest(table)), "a region was not compacted"
+        return seconds
+
+    def _newest(self, table: str) -> set[Path]:
+        """What was compacted away stays for two minutes, so only the newest file of each region counts."""
         data = self.stack.home / "data" / "hbase-a" / "root" / "data" / Path(*table.split(":"))
-        newest: dict[Path, os.stat_result] = {}
+        newest: dict[Path, tuple[int, Path]] = {}
         for file in data.glob("*/feed/*"):
-            found = file.stat()
-            if file.parent not in newest or found.st_mtime_ns > newest[file.parent].st_mtime_ns:
-                newest[file.parent] = found
-        return sum(found.st_size for found in newest.values())
+            found = (file.stat().st_mtime_ns, file)
+            newest[file.parent] = max(found, newest.get(file.parent, found))
+        return {file for _, file in newest.values()}
 
 
 @contextmanager
