@@ -17,7 +17,7 @@ class RetryPolicy:
     """
 
     first_s: float = 0.1
-    longest_s: float = 10.0
+    longest_s: float = 30.0
     attempts: int = 8
     split_after: int = 3
     dead_in_a_row: int = 100

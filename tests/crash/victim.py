@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,8 @@ def run(spec: Spec) -> None:
     config = configuration.load(home, {})
     with worker_lock(home), contextlib.closing(wiring.open_ports(config, "owner")) as real:
         ports = tripping(flapping(real) if spec.flapping else real, trip)
-        worker = wiring.worker(ports, config)
+        with hardly_any_room() if spec.flapping else contextlib.nullcontext():
+            worker = wiring.worker(ports, config)
         errors: list[BaseException] = []
 
         def work() -> None:
@@ -139,10 +140,20 @@ class _Flapping:
         return getattr(self._table, name)
 
 
+@contextlib.contextmanager
+def hardly_any_room() -> Iterator[None]:
+    """Every stage that is made meanwhile has hardly any room."""
+    defaults = Stage.__init__.__kwdefaults__
+    before = defaults["in_flight"]
+    defaults["in_flight"] = 1
+    try:
+        yield
+    finally:
+        defaults["in_flight"] = before
+
+
 def flapping(ports: Ports) -> Ports:
-    """The ports, with regions that come and go; every stage that this process makes from now on has hardly any room."""
-    assert Stage.__init__.__kwdefaults__["in_flight"] >= 1
-    Stage.__init__.__kwdefaults__["in_flight"] = 1
+    """The ports, with regions that come and go."""
     replicas = {
         name: replace(replica, feeds=_Flapping(replica.feeds))  # type: ignore[arg-type]
         for name, replica in ports.replicas.items()

@@ -36,6 +36,7 @@ class Bench:
     calls: list[list[str]] = field(default_factory=list)
     ticks: list[int] = field(default_factory=list)
     tick_fails: Exception | None = None
+    tick_calls: int = 0
     commits: list[dict[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -72,6 +73,7 @@ class Bench:
         self.done += bodies
 
     def tick(self, tick: Tick, partition: int) -> None:
+        self.tick_calls += 1
         if self.tick_fails is not None:
             raise self.tick_fails
         self.ticks.append(tick.settled_ms)
@@ -412,9 +414,19 @@ def test_a_tick_that_cannot_be_noted_comes_again_and_is_not_committed() -> None:
     assert bench.lag() == 2
 
     bench.tick_fails = None
-    bench.stage.step()
+    bench.run()
     assert bench.ticks == [100]
     assert bench.lag() == 0
+
+
+def test_a_tick_that_cannot_be_noted_is_tried_ever_more_rarely() -> None:
+    bench = Bench(tick_fails=UnavailableError("away"))
+    bench.publish("tick 100")
+
+    bench.run(600)
+
+    assert bench.ticks == []
+    assert 600 / bench.policy.longest_s < bench.tick_calls < 100
 
 
 def test_what_was_not_committed_comes_again_to_the_next() -> None:
