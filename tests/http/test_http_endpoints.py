@@ -165,7 +165,14 @@ def test_status_and_metrics_say_how_it_is(client: Client):
         ("a", "closed"),
         ("b", "closed"),
     ]
-    assert [group["group"] for group in status["groups"]] == ["relay", "expander", "writer-a", "writer-b"]
+    assert [group["group"] for group in status["groups"]] == [
+        "relay",
+        "expander",
+        "writer-a",
+        "retries-a",
+        "writer-b",
+        "retries-b",
+    ]
     assert status["dead_letters"] == 0
     client.get("/v1/users/1/feed")
     text = client.http.get("/metrics").text

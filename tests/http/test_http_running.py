@@ -96,7 +96,14 @@ def test_a_queue_that_is_away_is_looked_for_again(tmp_path: Path):
         with closing(LateQueues(opened)) as queues:
             with pytest.raises(QueuesUnavailableError, match="no broker"):
                 queues.state()
-            assert [group.group for group in queues.state().groups] == ["relay", "expander", "writer-a", "writer-b"]
+            assert [group.group for group in queues.state().groups] == [
+                "relay",
+                "expander",
+                "writer-a",
+                "retries-a",
+                "writer-b",
+                "retries-b",
+            ]
             assert list(queues.letters(0, 10)) == []
             ports.dead.bury("feed.actions", "expander", "malformed", "why", 1_000, b"secret")
             [letter] = queues.letters(0, 10)
