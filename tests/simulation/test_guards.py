@@ -8,6 +8,7 @@ from tests.simulation.world import simulate
 BOUND = 20_000
 
 
+@pytest.mark.timeout(900)  # the rarest take thousands of seeds
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda each: f"rule_{each.rule}_{each.name}")
 def test_simulation_finds_the_guard_that_was_removed(mutant: Taken):
     for seed in range(BOUND):
