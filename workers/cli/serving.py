@@ -121,7 +121,7 @@ def _serving(
     with closing(http_wiring.server(config, app, listener)) as server:
         server.start()
         click.echo(server.address)
-        note(f"serving; try: curl {server.address}/v1/users/1/feed")
+        note(f"serving; try it in a browser, or: curl {server.address}/v1/users/1/feed")
         yield server
 
 
