@@ -58,9 +58,10 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     return [
         Row(
             NAME,
-            "lag of the cluster that is there, the other one away / both there, median",
+            "lag of the cluster that is there and one message, the other one away / both there, median",
             "x",
-            ratios([each.median for each in away], [each.median for each in before]),
+            # A writer that keeps up has none most of the time.
+            ratios([each.median + 1 for each in away], [each.median + 1 for each in before]),
             at_most(1.25),
         ),
         Row(
