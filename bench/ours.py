@@ -14,7 +14,7 @@ from feedstore.domain import PinSaved, RecordedAction
 from feedstore.feeds import Replica, mutations
 from feedstore.follows.port import FollowStore, Request
 from feedstore.serving.config import Cluster, Config
-from feedstore.serving.wiring import create_cluster
+from feedstore.serving.wiring import create_cluster, wall_ms
 from feedstore.widecolumn import Mutation
 from workers import wiring
 from workers.home import create
@@ -41,7 +41,7 @@ def with_cluster(config: Config, name: str) -> Config:
 
 
 @contextmanager
-def ports(config: Config, clock: Callable[[], int] = wiring.wall_ms) -> Iterator[wiring.Ports]:
+def ports(config: Config, clock: Callable[[], int] = wall_ms) -> Iterator[wiring.Ports]:
     with closing(wiring.open_ports(config, "owner", clock)) as opened:
         yield opened
 

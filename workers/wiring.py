@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from feedstore.feeds import Limits, Progress, Replica
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving import wiring as feedstore_wiring
 from feedstore.serving.clusters import replica
 from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import UnavailableError, UnsafeTableError
 from feedstore.widecolumn.rocksdb import Access
 from workers.handlers import Expander, Parking, Writer
 from workers.handlers.expander import MAX_BATCH
 from workers.housekeeping import Housekeeper, Sweeper
-from workers.messages import Delivery, Hold, Parked, Task, Tick, decode_action, decode_delivery, decode_parked
+from workers.messages import Tick, decode_action, decode_delivery, decode_parked
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.port import (
     ACTIONS,
@@ -47,7 +48,7 @@ REBUILDING_MS = 1
 RELAY = "relay"
 EXPANDER = "expander"
 
-wall_ms = feedstore_wiring.wall_ms
+Body = TypeVar("Body")
 
 
 def writer_group(cluster: str) -> str:
@@ -218,22 +219,12 @@ def relay(ports: Ports, config: Config) -> Relay:
 
 def expander(ports: Ports, config: Config) -> Loop:
     handler = Expander(ports.follows, ports.queue, config.limits)
-    stage: Stage[Task] = Stage(
-        EXPANDER,
-        ACTIONS,
-        ports.queue.consumer(ACTIONS, EXPANDER),
-        decode_action,
-        ports.dead,
+    return _stage(ports, config, EXPANDER, ACTIONS, decode_action)(
         handle=handler.expand,
         tick=lambda tick, _: handler.tick(tick),
-        policy=_policy(config),
-        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
-        clock=time.monotonic,
-        wall_ms=wall_ms,
         batch=MAX_BATCH,
         lost="actions were lost before they were expanded: rebuild every cluster",
     )
-    return stage
 
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
@@ -244,44 +235,42 @@ def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
 def writer(ports: Ports, config: Config, cluster: str) -> Loop:
     handler = _writer(ports, config.limits, cluster)
     partitions = ports.queue.partitions(DELIVERIES)
-    stage: Stage[Delivery | Hold] = Stage(
-        writer_group(cluster),
-        DELIVERIES,
-        ports.queue.consumer(DELIVERIES, writer_group(cluster)),
-        decode_delivery,
-        ports.dead,
+    return _stage(ports, config, writer_group(cluster), DELIVERIES, decode_delivery)(
         handle=handler.write,
         tick=partial(handler.tick, partitions=partitions),
-        policy=_policy(config),
-        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
-        clock=time.monotonic,
-        wall_ms=wall_ms,
         lost=lost_message(cluster),
         park=_parking(ports, config.limits, cluster).park,
     )
-    return stage
 
 
 def retries(ports: Ports, config: Config, cluster: str) -> Loop:
     parking = _parking(ports, config.limits, cluster)
-    stage: Stage[Parked] = Stage(
-        retry_group(cluster),
-        RETRIES,
-        ports.queue.consumer(RETRIES, retry_group(cluster)),
-        decode_parked,
-        ports.dead,
+    return _stage(ports, config, retry_group(cluster), RETRIES, decode_parked)(
         handle=parking.land,
         tick=_no_tick,
-        policy=_policy(config),
-        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
-        clock=time.monotonic,
-        wall_ms=wall_ms,
         lost=lost_message(cluster),
         # What is for another cluster waits for nothing.
         due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
         given_up=parking.give_up,
     )
-    return stage
+
+
+def _stage(
+    ports: Ports, config: Config, group: str, topic: Topic, decode: Callable[[bytes], Body | Tick]
+) -> "partial[Stage[Body]]":
+    """What every stage is made of; the caller says what it does."""
+    return partial(
+        Stage[Body],
+        group,
+        topic,
+        ports.queue.consumer(topic, group),
+        decode,
+        ports.dead,
+        policy=RetryPolicy(dead_in_a_row=config.dead_letters_in_a_row),
+        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
+        clock=time.monotonic,
+        wall_ms=wall_ms,
+    )
 
 
 def _no_tick(tick: Tick, partition: int) -> None:
@@ -306,10 +295,6 @@ def _parking(ports: Ports, limits: Limits, cluster: str) -> Parking:
     writer = _writer(ports, limits, cluster)
     progress = Progress(ports.replicas[cluster].progress)
     return Parking(cluster, writer, progress, ports.follows, ports.queue, retry_group(cluster))
-
-
-def _policy(config: Config) -> RetryPolicy:
-    return RetryPolicy(dead_in_a_row=config.dead_letters_in_a_row)
 
 
 def lost_deliveries(ports: Ports, cluster: str) -> bool:

@@ -10,7 +10,7 @@ from feedstore.domain import Follow, Pin, SavePin, user
 from feedstore.feeds import row_key
 from feedstore.follows.port import Request
 from feedstore.serving.config import Config
-from workers.wiring import wall_ms
+from feedstore.serving.wiring import wall_ms
 
 NAME = "fanout"
 FIRST_FOLLOWER = 1_000

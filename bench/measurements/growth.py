@@ -9,9 +9,10 @@ from bench.context import Context
 from bench.results import Row, at_least, interleaved, ratios
 from feedstore.domain import Pin, PinSaved
 from feedstore.feeds import Limits, Progress, Replica
+from feedstore.serving.wiring import wall_ms
 from workers.handlers.writer import Writer
 from workers.messages import Block, Delivery
-from workers.wiring import Ports, wall_ms
+from workers.wiring import Ports
 
 NAME = "growth"
 USERS = 100_000

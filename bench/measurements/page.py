@@ -19,7 +19,7 @@ from bench.redis_side import fill_feed, key
 from bench.results import Row, at_most, interleaved, percentile, ratios
 from feedstore.domain import Entry
 from feedstore.feeds import FeedReader, mutations
-from workers.wiring import wall_ms
+from feedstore.serving.wiring import wall_ms
 
 LIMIT = 25
 DEEP = 900

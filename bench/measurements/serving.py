@@ -20,7 +20,7 @@ from feedstore.feeds import Replica, row_key
 from feedstore.serving.attempts import InPlace, OnThreads, Reads
 from feedstore.serving.pages import FeedPages
 from feedstore.serving.replicas import Replicas, Source
-from workers.wiring import wall_ms
+from feedstore.serving.wiring import wall_ms
 
 NAME = "serving"
 LIMIT = 25

@@ -14,6 +14,7 @@ from feedstore.domain import Action, Follow, Pin, SavePin, Unfollow, user
 from feedstore.feeds import entries_of, row_key
 from feedstore.follows.port import Request
 from feedstore.serving.config import Config
+from feedstore.serving.wiring import wall_ms
 from workers import wiring
 
 NAME = "single"
@@ -35,7 +36,7 @@ def measure(context: Context) -> list[Row]:
     config = ours.make_home(context.folder("single"))
 
     def before() -> int:
-        return wiring.wall_ms() - BACK_MS
+        return wall_ms() - BACK_MS
 
     with ours.ports(config, before) as opened:
         pins = _pins([(owner, DEEP_PINS if owner in deep else FEW_PINS) for owner in range(1, followed + 1)])
@@ -70,7 +71,7 @@ def measure(context: Context) -> list[Row]:
 
 def _pins(owners: Sequence[tuple[int, int]], first: int = 1) -> Iterator[Request]:
     """Pins of each owner, a second apart and interleaved, so that every feed mixes its owners."""
-    began = wiring.wall_ms() - 2 * BACK_MS
+    began = wall_ms() - 2 * BACK_MS
     pin = first
     for number in range(max(count for _, count in owners)):
         for owner, count in owners:

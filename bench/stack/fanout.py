@@ -10,7 +10,7 @@ from bench.results import Row, at_most, ratios
 from bench.stack.servers import Servers, home
 from feedstore.domain import Edge, Pin, SavePin, user
 from feedstore.follows.port import FollowStore, Request
-from workers.wiring import wall_ms
+from feedstore.serving.wiring import wall_ms
 
 NAME = "fanout"
 WORK_S = 600.0

@@ -14,7 +14,7 @@ from bench.results import Row, at_most, interleaved, percentile, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.domain import Entry
 from feedstore.feeds import FEEDS, FeedReader, columns, row_key
-from workers.wiring import wall_ms
+from feedstore.serving.wiring import wall_ms
 
 NAME = "pages"
 NAMESPACE = f"bench{os.getpid()}pages"

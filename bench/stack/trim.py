@@ -17,8 +17,8 @@ from bench.ours import fill
 from bench.results import Row, at_least, interleaved, percentile, ratios
 from bench.stack.servers import SLACK, Servers, replica
 from feedstore.feeds import FEEDS, FeedReader, Replica, columns, row_key
+from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import Mutation, Put
-from workers.wiring import wall_ms
 
 NAME, NAME_LONG, NAME_ON_WRITE = "trim", "trim-long", "trim-on-write"
 KEEP = CAP + SLACK

@@ -17,8 +17,8 @@ from bench.stack.servers import Servers, feeds_of, home, renamed
 from feedstore.domain import Pin, PinSaved
 from feedstore.feeds import mutations
 from feedstore.serving.config import Config
+from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import Mutation
-from workers import wiring
 from workers.messages import Block, Delivery, decode_delivery, encode_delivery
 from workers.queue.port import DELIVERIES
 
@@ -47,7 +47,7 @@ def measure_fanout(servers: Servers, context: Context) -> list[Row]:
 
 def fill_with_fanout(config: Config, cells: int) -> None:
     """Deliveries of pins with many followers into the topic."""
-    now = wiring.wall_ms()
+    now = wall_ms()
     with ports(config) as opened:
         for pin in range(1, cells // FANOUT_CHUNK + 1):
             saved = Pin(pin, 1, 1, FIRST_MS + pin)

@@ -9,6 +9,7 @@ import pytest
 
 from feedstore.feeds import mutations
 from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.wiring import wall_ms
 from tests.crash import harness
 from tests.crash.points import POINTS, Trip
 from tests.crash.victim import Spec, acknowledged
@@ -19,7 +20,7 @@ from workers import wiring
 def done(tmp_path: Path) -> Spec:
     """A home in which everything has landed."""
     home = harness.make_home(tmp_path / "home")
-    lines = harness.some_actions(seed=5, first=100, count=24, now_ms=wiring.wall_ms())
+    lines = harness.some_actions(seed=5, first=100, count=24, now_ms=wall_ms())
     spec = Spec(str(home), str(tmp_path / "acks"), lines, together=24)
     harness.recover(spec)
     return spec
@@ -36,7 +37,7 @@ def test_one_removed_cell_is_noticed(done: Spec, replica: str) -> None:
     config = harness.config_of(home)
     user, [entry, *_] = next(iter(harness.model(done.actions, config.limits.cap).items()))
     with closing(wiring.open_ports(config, "owner")) as ports:
-        ports.replicas[replica].feeds.apply([mutations.remove([(user, wiring.wall_ms())], [entry])])
+        ports.replicas[replica].feeds.apply([mutations.remove([(user, wall_ms())], [entry])])
 
     verdict = harness.check(home, done.actions)
 
@@ -48,7 +49,7 @@ def test_one_removed_cell_is_noticed(done: Spec, replica: str) -> None:
 def test_one_entry_too_many_is_noticed(done: Spec, replica: str) -> None:
     home = Path(done.home)
     with closing(wiring.open_ports(harness.config_of(home), "owner")) as ports:
-        ports.replicas[replica].feeds.apply([mutations.put([(99, wiring.wall_ms())], [(7, 7)])])
+        ports.replicas[replica].feeds.apply([mutations.put([(99, wall_ms())], [(7, 7)])])
 
     verdict = harness.check(home, done.actions)
 
@@ -58,12 +59,12 @@ def test_one_entry_too_many_is_noticed(done: Spec, replica: str) -> None:
 
 def test_one_lost_action_is_noticed(done: Spec) -> None:
     home = Path(done.home)
-    created_ms = wiring.wall_ms()
+    created_ms = wall_ms()
     lost = [
         {"type": "follow", "follower": 77, "kind": "user", "id": 2},
         {"type": "save", "pin": 9_999, "owner": 2, "board": 21, "created_ms": created_ms},
     ]
-    harness.record_at(home, lost, wiring.wall_ms, first_key=len(done.actions))
+    harness.record_at(home, lost, wall_ms, first_key=len(done.actions))
     path = harness.config_of(home).path(harness.config_of(home).shards[0], "sqlite")
     with closing(sqlite3.connect(path)) as connection, connection:
         # The pin's task never reaches the queue.

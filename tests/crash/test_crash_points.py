@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from feedstore.serving.wiring import wall_ms
 from tests.crash import harness, victim
 from tests.crash.harness import Verdict
 from tests.crash.points import PARKING, POINTS
@@ -56,10 +57,10 @@ def drill(directory: Path, template: Path, point: str) -> Outcome:
     home = directory / "home"
     shutil.copytree(template, home)
     acks = directory / "acks"
-    dated_ms = wiring.wall_ms() - 100 * harness.HOUR_MS
+    dated_ms = wall_ms() - 100 * harness.HOUR_MS
     lines = harness.some_actions(seed=POINTS.index(point), first=100, count=ACTIONS, now_ms=dated_ms)
     if point.startswith(LATE):
-        early = wiring.wall_ms() - 60 * harness.HOUR_MS
+        early = wall_ms() - 60 * harness.HOUR_MS
         harness.record_at(home, lines[:8], lambda: early)
         harness.expand_at(home, lambda: early)
         harness.record_at(home, lines[8:16], lambda: early, first_key=8)
@@ -114,7 +115,7 @@ def test_kills_at_random_moments_lose_nothing_acknowledged(tmp_path: Path) -> No
     rng = random.Random(seed)
     home = harness.make_home(tmp_path / "home")
     acks = tmp_path / "acks"
-    lines = harness.some_actions(seed, first=1_000, count=120, now_ms=wiring.wall_ms())
+    lines = harness.some_actions(seed, first=1_000, count=120, now_ms=wall_ms())
     spec = Spec(str(home), str(acks), lines, together=2)
     spec.write(tmp_path / "spec.json")
     for stop_after in sorted(rng.sample(range(1, 100), 4)):

@@ -10,7 +10,8 @@ from typing import Self
 from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
 from feedstore.serving import wiring as serving_wiring
 from feedstore.serving.config import Config
-from workers import replay, wiring
+from feedstore.serving.wiring import wall_ms
+from workers import replay
 
 _TOGETHER = 25
 _AGAIN_S = 0.1
@@ -64,7 +65,7 @@ class Recorder:
 
     def _run(self) -> None:
         try:
-            follows = serving_wiring.open_follows(self._config, wiring.wall_ms)
+            follows = serving_wiring.open_follows(self._config, wall_ms)
             with closing(follows), self._acks.open("ab", buffering=0) as acks:
                 self._record_all(follows, acks.write)
         except Exception as error:  # noqa: BLE001 - raised by whoever asks

@@ -9,13 +9,12 @@ import click
 
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
-from feedstore.serving.wiring import open_follows
+from feedstore.serving.wiring import open_follows, wall_ms
 from workers import collector
 from workers import replay as replaying
 from workers.cli.output import Progress, emit_json, note, plural
 from workers.cli.session import ID, REFUSED, NotNowError, RefusedError, Session, json_option, pass_session
 from workers.replay import InterruptedReplayError, Replayed, Source
-from workers.wiring import wall_ms
 
 _key_option = click.option(
     "--key", help="With the same key, asking again does nothing twice and gives the first answer."

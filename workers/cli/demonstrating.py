@@ -13,13 +13,13 @@ import msgspec
 from click.core import ParameterSource
 
 from feedstore.serving.config import Config, ConfigError
+from feedstore.serving.wiring import wall_ms
 from workers import demo as demonstration
 from workers import graph, home, logs, replay, wiring
 from workers.cli import serving
 from workers.cli.output import Progress, note
 from workers.cli.running import stopping
 from workers.cli.session import RefusedError, Session, pass_session
-from workers.wiring import wall_ms
 
 _MONTH_MS = 30 * 86_400_000
 
