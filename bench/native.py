@@ -30,6 +30,10 @@ class Native:
         self._process = process
         self._log = log
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def load(self, table: str, cells: Path) -> float:
         """Writes what `write_cells` has put into a file; returns cells a second."""
         done = self._ask("load", table, str(cells))

@@ -1,7 +1,7 @@
 """`python -m bench.stack.drain HOME CLUSTER`: one writer of one cluster, until it has read all that is in the topic.
 
-It says "ready" when it is wired, begins at the next line of its input, and prints the cells that it wrote and the
-seconds from its first request to HBase until nothing was left to read, as JSON.
+It says "ready" when it is wired, begins at the next line of its input, and prints the cells that it wrote, the seconds
+from its first request to HBase until nothing was left to read, and its processor time in them, as JSON.
 """
 
 import json
@@ -24,11 +24,12 @@ class Counted:
     def __init__(self, store: WideColumnStore) -> None:
         self._store = store
         self.began: float | None = None
+        self.processor_began = 0.0
         self.cells = 0
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         if self.began is None:
-            self.began = time.perf_counter()
+            self.began, self.processor_began = time.perf_counter(), time.process_time()
         self._store.apply(batch)
         self.cells += sum(len(rows) * len(columns) for rows, columns in batch)
 
@@ -52,7 +53,8 @@ def main() -> None:
     while stage.step() or opened.queue.lag(DELIVERIES, wiring.writer_group(cluster)):
         pass
     assert feeds.began is not None
-    print(json.dumps({"cells": feeds.cells, "seconds": time.perf_counter() - feeds.began}), flush=True)
+    seconds, processor_s = time.perf_counter() - feeds.began, time.process_time() - feeds.processor_began
+    print(json.dumps({"cells": feeds.cells, "seconds": seconds, "processor_s": processor_s}), flush=True)
     stage.close()
     opened.close()
 

@@ -9,6 +9,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.native import Native
@@ -41,6 +43,12 @@ class Servers:
     def url(self, cluster: str, namespace: str) -> str:
         at = {each: f"127.0.0.1:{self.stack.port(f'{each}-{cluster}')}" for each in ("thrift2", "thrift1")}
         return f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
+
+    def processor_seconds(self) -> Mapping[str, float]:
+        """The processor time that each server and HBase's own client have taken since they started."""
+        pids = {state.name: state.pid for state in self.stack.status()} | {"native": self.native.pid}
+        taken = {name: psutil.Process(pid).cpu_times() for name, pid in pids.items() if pid is not None}
+        return {name: each.user + each.system for name, each in taken.items()}
 
     def files(self, table: str) -> int:
         """The bytes of a table's HFiles on cluster a, right after a major compaction. table: with its namespace."""

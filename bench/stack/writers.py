@@ -3,10 +3,12 @@
 """
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from bench.context import Context
 from bench.native import write_cells
@@ -57,6 +59,20 @@ def fill_with_fanout(config: Config, cells: int) -> None:
             opened.queue.publish(DELIVERIES, [encode_delivery(delivery)])
 
 
+@dataclass(frozen=True)
+class _Sample:
+    """rates: cells a second, into each cluster. processor_us: processor time for a cell of one cluster, by who took it:
+    `writer`, `gateway`, `cluster`, `kafka`, `native`.
+    """
+
+    rates: Sequence[float]
+    processor_us: Mapping[str, float]
+
+    def bound(self) -> float:
+        """Cells a second into each cluster, if every core of this machine did nothing else."""
+        return (os.cpu_count() or 1) * 1e6 / len(self.rates) / sum(self.processor_us.values())
+
+
 def _measured(servers: Servers, context: Context, config: Config, what: str) -> list[Row]:
     cells_file = context.folder("cells") / "cells"
     cells = write_cells(cells_file, _mutations(config))
@@ -64,24 +80,30 @@ def _measured(servers: Servers, context: Context, config: Config, what: str) -> 
     table = feeds_of(config, "a")
     turns = iter(range(10_000))
 
-    def native() -> list[float]:
+    def native() -> _Sample:
         servers.native.flush(table)
-        return [servers.native.load(table, cells_file)]
+        before = servers.processor_seconds()
+        rate = servers.native.load(table, cells_file)
+        return _Sample([rate], _processor_us(before, servers.processor_seconds(), cells, ["a"]))
 
-    def drained(*clusters: str) -> list[float]:
+    def drained(*clusters: str) -> _Sample:
         servers.native.flush(table)
         mine = renamed(config, context, f"-{next(turns)}")
         names = [each.name for each in mine.clusters if each.name.partition("-")[0] in clusters]
-        rates = [each["cells"] / each["seconds"] for each in _drain(mine, names, cells)]
-        context.say(f"{NAME}: {', '.join(f'{rate:,.0f}' for rate in rates)} cells/s")
-        return rates
+        before = servers.processor_seconds()
+        said = _drain(mine, names, cells)
+        us = _processor_us(before, servers.processor_seconds(), cells, clusters)
+        writer_us = sum(each["processor_s"] for each in said) / len(said) / cells * 1e6
+        sample = _Sample([each["cells"] / each["seconds"] for each in said], {"writer": writer_us, **us})
+        context.say(f"{NAME}: {', '.join(f'{rate:,.0f}' for rate in sample.rates)} cells/s")
+        return sample
 
     sides = {"native": native, "one": lambda: drained("a"), "both": lambda: drained("a", "b")}
     interleaved(sides, 1)  # the servers' compilers warm up
     samples = interleaved(sides, context.repeats)
-    alone = [rate for [rate] in samples["native"]]
-    one = [rate for [rate] in samples["one"]]
-    slower = [min(rates) for rates in samples["both"]]
+    alone, one, slower = (
+        [min(each.rates) for each in taken] for taken in (samples["native"], samples["one"], samples["both"])
+    )
     return [
         Row(
             NAME,
@@ -100,7 +122,46 @@ def _measured(servers: Servers, context: Context, config: Config, what: str) -> 
         Row(NAME, f"{what}: native loader", "cells/s", alone, note=f"{cells:,} cells"),
         Row(NAME, f"{what}: Kafka to one cluster", "cells/s", one),
         Row(NAME, f"{what}: Kafka to both clusters, the slower", "cells/s", slower),
+        *(
+            Row(
+                NAME,
+                f"{what}: {side}: what its processor time allows on these cores",
+                "cells/s",
+                [each.bound() for each in taken],
+            )
+            for side, taken in (
+                ("native loader", samples["native"]),
+                ("Kafka to one cluster", samples["one"]),
+                ("both", samples["both"]),
+            )
+        ),
+        *(
+            Row(
+                NAME,
+                f"{what}: {side}: processor time of {who}",
+                "us/cell",
+                [each.processor_us[who] for each in samples[taken]],
+            )
+            for side, taken in (("native loader", "native"), ("Kafka to one cluster", "one"), ("both", "both"))
+            for who in samples[taken][0].processor_us
+        ),
     ]
+
+
+def _processor_us(
+    before: Mapping[str, float], after: Mapping[str, float], cells: int, clusters: Sequence[str]
+) -> dict[str, float]:
+    """What the servers took for a cell of one cluster, and HBase's own client, which sleeps while others write."""
+    kinds = {
+        "gateway": [f"thrift2-{each}" for each in clusters],
+        "cluster": [f"hbase-{each}" for each in clusters],
+        "kafka": ["kafka"],
+        "native": ["native"],
+    }
+    return {
+        kind: sum(after[name] - before[name] for name in names) / len(clusters) / cells * 1e6
+        for kind, names in kinds.items()
+    }
 
 
 def _mutations(config: Config) -> Iterator[Sequence[Mutation]]:
