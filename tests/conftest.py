@@ -1,6 +1,7 @@
 """What tests of several packages share: the real servers."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(tmp_path_factory.mktemp("stack"), print)
     yield stack
     stack.down()
+
+
+def pytest_sessionstart() -> None:
+    """A polite kill unwinds as Ctrl-C does: what tests have started is stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 128 + signal.SIGTERM))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
