@@ -1,14 +1,14 @@
-"""The requests of one batch, two at a time."""
+"""The requests of one batch, some of them side by side."""
 
 import threading
 
 import pytest
 
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.hbase.abreast import Abreast
+from feedstore.widecolumn.hbase.abreast import AT_ONCE, Abreast
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, AT_ONCE, AT_ONCE + 1, 20])
 def test_every_request_is_written_once(count: int):
     abreast = Abreast(4)
     written: list[int] = []
@@ -17,21 +17,21 @@ def test_every_request_is_written_once(count: int):
     abreast.close()
 
 
-def test_two_are_under_way_and_never_more():
-    abreast = Abreast(8)
-    busy, most, lock, both = 0, 0, threading.Lock(), threading.Barrier(2)
+def test_so_many_are_under_way_and_never_more():
+    abreast = Abreast(2 * AT_ONCE)
+    busy, most, lock, all_of_them = 0, 0, threading.Lock(), threading.Barrier(AT_ONCE)
 
     def write(number: int) -> None:
         nonlocal busy, most
         with lock:
             busy += 1
             most = max(most, busy)
-        both.wait(10)
+        all_of_them.wait(10)
         with lock:
             busy -= 1
 
-    abreast.run(write, iter(range(10)))
-    assert most == 2
+    abreast.run(write, iter(range(5 * AT_ONCE)))
+    assert most == AT_ONCE
     abreast.close()
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_begun_after_a_failure():
 
     with pytest.raises(UnavailableError):
         abreast.run(write, iter(range(10)))
-    assert sorted(begun) == [0, 1]
+    assert sorted(begun) == list(range(AT_ONCE))
     abreast.close()
 
 

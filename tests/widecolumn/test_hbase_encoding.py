@@ -28,8 +28,8 @@ def test_puts_of_a_row_at_one_time_are_one_item():
     assert request.call == "putMultiple"
     assert [(item.row, item.timestamp, [v.qualifier for v in item.columnValues]) for item in request.items] == [
         (b"r1", 5, [A, B, C]),
-        (b"r2", 6, [A, B]),
         (b"r1", 7, [C]),
+        (b"r2", 6, [A, B]),
     ]
     assert {(v.family, v.value) for item in request.items for v in item.columnValues} == {(FAMILY, b"")}
 
@@ -58,6 +58,14 @@ def test_requests_are_bounded():
     assert [len(request.items) for request in sent(batch, 10)] == [10, 10, 5]
     batch = [Put([(b"%03d" % number, 1) for number in range(5)], [A, B, C])]
     assert [len(request.items) for request in sent(batch, 10)] == [3, 2]
+
+
+def test_a_request_holds_neighbours():
+    """What stands far apart concerns many regions, and each of them costs a server the same again."""
+    rows = [b"%03d" % (number * 7 % 25) for number in range(25)]
+    for kind in (Put, DeleteColumns):
+        found = sent([kind([(row, 1)], [A]) for row in rows], 10)
+        assert [item.row for request in found for item in request.items] == sorted(rows)
 
 
 def test_the_cells_of_a_mutation_in_a_row_are_never_parted():

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from feedstore.widecolumn.port import UnavailableError
 
-AT_ONCE = 2
+AT_ONCE = 4
 
 R = TypeVar("R")
 
@@ -36,7 +36,8 @@ class Abreast:
         under_way: deque[Future[None]] = deque([self._start(write, first), self._start(write, second)])
         try:
             for request in requests:
-                under_way.popleft().result()
+                if len(under_way) == AT_ONCE:
+                    under_way.popleft().result()
                 under_way.append(self._start(write, request))
             while under_way:
                 under_way.popleft().result()

@@ -11,8 +11,10 @@ from feedstore.widecolumn.port import Mutation, Put
 
 FAMILY = b"feed"
 
-CELLS_MAX = 4_000
-"""The most cells in one request, one row's own excepted. HBase warns of requests with more than 5,000 rows."""
+CELLS_MAX = 1_000
+"""The most cells in one request, one row's own excepted. Requests of one batch are written side by side, and hold
+neighbours: that a batch becomes more of them gives the servers no more to do.
+"""
 
 
 class Structs(Protocol):
@@ -36,7 +38,8 @@ _DELETE_COLUMNS = 1
 
 
 def requests(structs: Structs, batch: Sequence[Mutation], cells_max: int = CELLS_MAX) -> Iterator[Request]:
-    """The requests that write a batch, in any order.
+    """The requests that write a batch, row after row: a request of neighbours concerns fewer regions, and for each of
+    these a server does the same work, a sync of its log among it, however few rows there are.
 
     All puts of a row that share a timestamp become one TPut, whose own timestamp serves every cell of it; all markers
     of a row become one TDelete, where each column needs the timestamp again, because a TDelete's own is ignored as
@@ -62,12 +65,12 @@ def requests(structs: Structs, batch: Sequence[Mutation], cells_max: int = CELLS
                 deletes[row] += [column_of(FAMILY, column, timestamp) for column in columns]
     yield from _bounded(
         "putMultiple",
-        ((structs.TPut(row, values, ts, _SYNC_WAL), len(values)) for (row, ts), values in puts.items()),
+        ((structs.TPut(row, puts[row, ts], ts, _SYNC_WAL), len(puts[row, ts])) for row, ts in sorted(puts)),
         cells_max,
     )
     yield from _bounded(
         "deleteMultiple",
-        ((structs.TDelete(row, cs, _DELETE_COLUMNS, _SYNC_WAL), len(cs)) for row, cs in deletes.items()),
+        ((structs.TDelete(row, deletes[row], _DELETE_COLUMNS, _SYNC_WAL), len(deletes[row])) for row in sorted(deletes)),
         cells_max,
     )
 
