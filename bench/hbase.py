@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 from feedstore.feeds import columns, feed_table, feeds_ascending, row_key
@@ -113,8 +114,7 @@ def main() -> None:
     deep = columns([(1_000, NOW_MS + 1_000)])[0]
     for name, after in (("first page of 25", None), ("page of 25, 19,000 entries deep", deep)):
         pages = [
-            page_ms(lambda after=after: store.read(row_key(DEEP_FEED), after, 26), chosen.pages)
-            for _ in range(chosen.repeats)
+            page_ms(partial(store.read, row_key(DEEP_FEED), after, 26), chosen.pages) for _ in range(chosen.repeats)
         ]
         p50, p99 = (statistics.median(each) for each in zip(*pages, strict=True))
         print(f"{name}: p50 {p50:.3f} ms, p99 {p99:.3f} ms", flush=True)

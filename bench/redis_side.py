@@ -36,4 +36,4 @@ def fill_feed(client: redis.Redis, user: int, entries: Sequence[tuple[int, int]]
 
 def feed_bytes(client: redis.Redis, user: int) -> int:
     """The memory of a feed as Redis accounts for it, every element counted."""
-    return int(client.execute_command("MEMORY USAGE", key(user), "SAMPLES", 0))  # type: ignore[no-untyped-call]
+    return int(client.execute_command("MEMORY USAGE", key(user), "SAMPLES", 0))

@@ -147,12 +147,12 @@ def _load(server: _Server, connections: int, count: int, paths: Sequence[str]) -
 
 def _cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
-    return times.user + times.system
+    return float(times.user + times.system)
 
 
 def _get(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=START_S) as answer:
-        return answer.read()
+        return bytes(answer.read())
 
 
 def _check(page: bytes, entries: Sequence[tuple[int, int]]) -> None:

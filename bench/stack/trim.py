@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import POOL, Feed, made_feeds
 from bench.native import write_cells
 from bench.ours import fill
-from bench.results import Row, at_least, interleaved, percentile, ratios
+from bench.results import Row, Sample, at_least, interleaved, percentile, ratios
 from bench.stack.servers import SLACK, Servers, replica
 from feedstore.feeds import FEEDS, FeedReader, Replica, columns, row_key
 from feedstore.serving.wiring import wall_ms
@@ -146,10 +147,10 @@ def measure_long(servers: Servers, context: Context) -> list[Row]:
             size[way].append(servers.files(table))
             second[way].append(servers.rewrite(table))
 
-    interleaved({way: lambda way=way: once(way) for way in ways}, 1)
+    interleaved({way: partial(once, way) for way in ways}, 1)
     for taken in (*first.values(), *size.values(), *second.values(), job):
         taken.clear()
-    interleaved({way: lambda way=way: once(way) for way in ways}, context.repeats)
+    interleaved({way: partial(once, way) for way in ways}, context.repeats)
     note = f"{cells:,} cells in {rows} rows of {TIMES_TOO_LONG} x the cap"
     return [
         Row(
@@ -234,5 +235,5 @@ def measure_on_write(servers: Servers, context: Context) -> list[Row]:
     ]
 
 
-def _sides(make: Callable[[str], Callable[[], object]]) -> dict[str, Callable[[], object]]:
+def _sides(make: Callable[[str], Callable[[], Sample]]) -> dict[str, Callable[[], Sample]]:
     return {side: make(side) for side in SIDES}

@@ -70,7 +70,10 @@ def requests(structs: Structs, batch: Sequence[Mutation], cells_max: int = CELLS
     )
     yield from _bounded(
         "deleteMultiple",
-        ((structs.TDelete(row, deletes[row], _DELETE_COLUMNS, _SYNC_WAL), len(deletes[row])) for row in sorted(deletes)),
+        (
+            (structs.TDelete(row, deletes[row], _DELETE_COLUMNS, _SYNC_WAL), len(deletes[row]))
+            for row in sorted(deletes)
+        ),
         cells_max,
     )
 
