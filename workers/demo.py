@@ -13,8 +13,9 @@ from typing import Final
 from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Unfollow, Unfollowed
 from feedstore.feeds import FeedReader, Page, feeds_ascending
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
-from feedstore.serving.clusters import Directory, place
+from feedstore.serving.clusters import place
 from feedstore.serving.config import Config
+from feedstore.serving.rocksdb import Directory
 from workers import wiring
 from workers.messages import Task, encode_action
 from workers.queue.port import ACTIONS

@@ -15,8 +15,7 @@ from feedstore.serving import wiring as feedstore_wiring
 from feedstore.serving.clusters import replica
 from feedstore.serving.config import FILE_NAME, Config, ConfigError
 from feedstore.serving.wiring import wall_ms
-from feedstore.widecolumn import UnavailableError, UnsafeTableError
-from feedstore.widecolumn.rocksdb import Access
+from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from workers.handlers import Expander, Parking, Writer
 from workers.handlers.expander import MAX_BATCH
 from workers.housekeeping import Housekeeper, Sweeper
@@ -121,7 +120,7 @@ def create(config: Config) -> None:
 
 def is_embedded(config: Config) -> bool:
     """Whether one worker holds the home, because its queue or one of its clusters is a file of it."""
-    return config.queue.startswith("embedded:") or any(each.url.startswith("rocksdb:") for each in config.clusters)
+    return config.queue.startswith("embedded:") or any(each.in_files for each in config.clusters)
 
 
 def _open_queue(config: Config, clock: Callable[[], int], stack: ExitStack) -> tuple[Queue, DeadLetters]:

@@ -143,6 +143,11 @@ class Cluster:
     url: str
     zookeeper: str | None = None
 
+    @property
+    def in_files(self) -> bool:
+        """Whether it is a directory of this machine."""
+        return not self.url.startswith("hbase:")
+
 
 @dataclass(frozen=True)
 class Http:

@@ -5,10 +5,9 @@ from contextlib import closing
 
 from feedstore.feeds import FEEDS, PROGRESS
 from feedstore.serving.clusters import Prepare, replica
-from feedstore.widecolumn import Cluster, Table
+from feedstore.widecolumn import Access, Cluster, Table
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema
 from feedstore.widecolumn.hbase.schema import Applied, Difference
-from feedstore.widecolumn.rocksdb import Access
 
 
 class Gateways:

@@ -11,14 +11,13 @@ from feedstore.feeds import FEEDS, Replica, feed_table, progress_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving.attempts import InPlace, OnThreads, Reads
-from feedstore.serving.clusters import Directory, Prepare, place, replica
+from feedstore.serving.clusters import Prepare, place, replica
 from feedstore.serving.config import FILE_NAME, Config, ConfigError
 from feedstore.serving.replicas import Replicas, Source
 from feedstore.serving.service import FeedService
 from feedstore.serving.watermarks import Watermarks
-from feedstore.widecolumn import Table
+from feedstore.widecolumn import Access, Table
 from feedstore.widecolumn.late import LateCluster
-from feedstore.widecolumn.rocksdb import Access
 
 if TYPE_CHECKING:
     from feedstore.follows.mysql import Server
@@ -101,11 +100,12 @@ def _preferred(config: Config, replicas: Iterable[Replica], clock: Callable[[], 
 
 def in_files(config: Config) -> bool:
     """Whether every cluster is a directory of this machine."""
-    return all(isinstance(place(config, each.name), Directory) for each in config.clusters)
+    return all(each.in_files for each in config.clusters)
 
 
 def _reads(config: Config, name: str) -> Reads:
-    return InPlace() if isinstance(place(config, name), Directory) else OnThreads(name, config.reads_at_once)
+    in_files = any(each.in_files for each in config.clusters if each.name == name)
+    return InPlace() if in_files else OnThreads(name, config.reads_at_once)
 
 
 def tables(config: Config) -> list[Table]:

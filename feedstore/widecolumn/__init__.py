@@ -2,6 +2,7 @@
 
 from feedstore.widecolumn.port import (
     MAX_LIMIT,
+    Access,
     Cell,
     Cluster,
     DeleteColumns,
@@ -19,6 +20,7 @@ from feedstore.widecolumn.port import (
 
 __all__ = [
     "MAX_LIMIT",
+    "Access",
     "Cell",
     "Cluster",
     "DeleteColumns",

@@ -6,10 +6,14 @@ adapter must promise stands in the docstrings of `WideColumnStore`; `tests/widec
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 MAX_LIMIT = 10_000
 """The most columns that one `read` may ask for."""
+
+
+Access = Literal["owner", "beside"]
+"""How a cluster is opened: `owner` writes; `beside` reads while somebody else writes."""
 
 
 class StoreError(Exception):

@@ -34,19 +34,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from rocksdict import ColumnFamily, Rdict, Snapshot, WriteBatch
 
 from feedstore.widecolumn import rocksdb_files
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.dead_runs import DeadRuns, step_over
-from feedstore.widecolumn.port import Cell, DeleteColumns, Mutation, RefusedError, Sweep, Table, UnavailableError
+from feedstore.widecolumn.port import (
+    Access,
+    Cell,
+    DeleteColumns,
+    Mutation,
+    RefusedError,
+    Sweep,
+    Table,
+    UnavailableError,
+)
 from feedstore.widecolumn.resolution import Garbage, Version, garbage
 from feedstore.widecolumn.rocksdb_beside import Follower
 from feedstore.widecolumn.rocksdb_files import DURABLE, UNSYNCED, Files
-
-Access = Literal["owner", "beside"]
 
 _MARKER, _PUT = 0, 1
 _REVERSED_FROM = 2**63 - 1

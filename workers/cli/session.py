@@ -11,7 +11,7 @@ import click
 from feedstore.domain import MAX_ID
 from feedstore.serving import config as configuration
 from feedstore.serving.config import Config, ConfigError
-from feedstore.widecolumn.rocksdb import Access
+from feedstore.widecolumn import Access
 from workers import home, wiring
 from workers.wiring import Ports
 
