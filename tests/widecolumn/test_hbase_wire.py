@@ -190,11 +190,22 @@ def test_what_hbase_answers_is_the_ports_own_error():
 def test_a_large_batch_goes_over_the_wire():
     handler = Handler()
     gateway = Gateway(handler, structs.Writes)
-    rows = [(number.to_bytes(2, "big"), number + 1) for number in range(9_000)]
+    rows = [(number.to_bytes(2, "big"), number + 1) for number in range(9_500)]
     with opened(gateway.port) as cluster:
         cluster.table("feed").apply([Put(rows, [A])])
-    assert sorted(len(puts) for _, puts in handler.asked) == [1_000, 4_000, 4_000]
+    assert sorted(len(puts) for _, puts in handler.asked) == [500, *[1_000] * 9]
     assert sorted((put.row, put.timestamp) for _, puts in handler.asked for put in puts) == rows
+    gateway.stop()
+
+
+def test_a_request_may_be_larger_than_any_buffer():
+    handler = Handler()
+    gateway = Gateway(handler, structs.Writes)
+    columns = [number.to_bytes(3, "big") for number in range(9_500)]
+    with opened(gateway.port) as cluster:
+        cluster.table("feed").apply([Put([(ROW, 1)], columns)])
+    [(_, [put])] = handler.asked
+    assert [value.qualifier for value in put.columnValues] == columns
     gateway.stop()
 
 
