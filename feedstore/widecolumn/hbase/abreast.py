@@ -1,7 +1,7 @@
-"""Requests of one batch, two under way at a time: the gateway takes one apart while HBase logs the other.
+"""Requests of one batch, a few of them under way at a time: the gateway takes one apart while HBase logs another.
 
-Measured with everything on the same two busy cores, in turns with one request after the other: a fanout's rate was 1.25
-times as high, a backfill's the same.
+Measured with everything on the same two busy cores, two at a time in turns with one after the other: a fanout's rate
+was 1.25 times as high, a backfill's the same.
 """
 
 from collections import deque
