@@ -16,18 +16,26 @@ MAX_PAGE = 1_000
 class Page(msgspec.Struct, frozen=True):
     """A part of a feed, newest first.
 
-    entries: at most as many as were asked for. A short page is not an end: only `cursor is None` is.
+    columns: at most as many as were asked for, each an entry as it is stored. A short page is not an end: only `cursor
+    is None` is.
     cursor: where the next page begins; None where the feed ends, or at its cap.
     returned: how many entries this page and those before it held.
     served_by: the replica that answered.
     behind_ms: everything committed longer ago than this has landed in that replica; None where that is unknown.
     """
 
-    entries: list[Entry]
+    columns: Sequence[bytes]
     cursor: str | None
     returned: int
     served_by: str
     behind_ms: int | None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What the columns stand for, in the same order. Made anew each time: a page costs nobody more than they look
+        at.
+        """
+        return entries_of(self.columns)
 
 
 class Start(NamedTuple):
@@ -62,4 +70,4 @@ def page_of(start: Start, found: Sequence[bytes], cap: int, served_by: str, behi
     returned = before + len(columns)
     more = len(found) > wanted and returned < cap
     following = encode_cursor(user, Cursor(returned, columns[-1])) if more else None
-    return Page(entries_of(columns), following, returned, served_by, behind_ms)
+    return Page(columns, following, returned, served_by, behind_ms)

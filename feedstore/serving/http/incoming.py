@@ -3,11 +3,12 @@
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from feedstore.domain import InvalidValueError
 from feedstore.serving.http import problems, wire
@@ -16,6 +17,18 @@ from feedstore.serving.http.problems import ProblemError
 BODY_BYTES_MAX: Final = 16_384
 _PARAMETERS_MAX: Final = 16
 _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
+
+
+class Incoming(NamedTuple):
+    """A request as it came. headers: by name, the last of each. path: what its path says, by name. began_s: when, of
+    `time.monotonic`.
+    """
+
+    scope: Scope
+    receive: Receive
+    headers: Mapping[bytes, bytes]
+    path: Mapping[str, str]
+    began_s: float
 
 
 def request_id(given: bytes) -> str | None:
@@ -56,8 +69,8 @@ def _unquoted(text: bytes) -> str:
         raise ProblemError(problems.INVALID_VALUE, "the query: expected UTF-8, percent-encoded") from error
 
 
-async def body(request: Request, decoder: "msgspec.json.Decoder[Any]", within_s: float) -> Any:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", within_s: float) -> Any:
+    if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise ProblemError(problems.NOT_JSON, "send Content-Type: application/json", closes=True)
     raw = await _bytes(request, within_s)
     try:
@@ -68,15 +81,15 @@ async def body(request: Request, decoder: "msgspec.json.Decoder[Any]", within_s:
         raise ProblemError(problems.MALFORMED_JSON, f"the body: {error}") from error
 
 
-async def _bytes(request: Request, within_s: float) -> bytes:
-    announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced[:20]) > BODY_BYTES_MAX:
+async def _bytes(request: Incoming, within_s: float) -> bytes:
+    announced = request.headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced[:20]) > BODY_BYTES_MAX:
         raise _too_large()
     parts: list[bytes] = []
     length = 0
     try:
         async with asyncio.timeout(within_s):
-            async for part in request.stream():
+            async for part in Request(request.scope, request.receive).stream():
                 length += len(part)
                 if length > BODY_BYTES_MAX:
                     raise _too_large()
