@@ -1,33 +1,107 @@
 """Where structured logs go and how they look. Event names are stable: docs/operating.md lists them."""
 
+import atexit
 import json
 import logging
 import sys
-from collections.abc import Callable
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import msgspec
 import structlog
 
+TOGETHER_S: Final = 0.1
+"""How long a line waits for others at most, so that a burst of them takes a few writes."""
+TOGETHER_CHARS_MAX: Final = 4_096
+"""As much as a pipe takes in one piece (PIPE_BUF; lines that wait are ASCII as a rule)."""
 
-def _json(event: Any, default: Callable[[Any], Any]) -> str:
+_Event = MutableMapping[str, Any]
+"""What a line says. timestamp: a datetime."""
+_encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
+
+Later = Callable[[float, Callable[[], None]], None]
+
+
+def _later(after_s: float, call: Callable[[], None]) -> None:
+    """Calls in so many seconds, on another thread; at once where the process is about to end."""
+    timer = threading.Timer(after_s, call)
+    timer.daemon = True
     try:
-        return msgspec.json.encode(event, enc_hook=default).decode()
-    except (UnicodeEncodeError, OverflowError, TypeError):
-        return json.dumps(event, default=default)  # slower, and takes everything: a file's name in no encoding, for one
+        timer.start()
+    except RuntimeError:
+        call()
 
 
-class _Stream:
-    """stderr, after whatever is drawn on its last line was taken away."""
+class Lines:
+    """Writes lines to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
 
-    def __init__(self, clear_line: Callable[[], None]) -> None:
+    A warning or an error is written at once, and so is any line that comes alone. Where lines follow on each other
+    within `TOGETHER_S` they wait that long for more, and are written together: to write each one costs a server more
+    than to make it. Every write is of whole lines and small enough for a pipe to take it in one piece: processes that
+    share a stderr would put their lines into each other's otherwise.
+
+    What waits is written by `flush`. A process that is killed loses it.
+    """
+
+    def __init__(
+        self, clear_line: Callable[[], None], clock: Callable[[], float] = time.monotonic, later: Later = _later
+    ) -> None:
         self._clear_line = clear_line
+        self._clock = clock
+        self._later = later
+        self._lock = threading.RLock()  # a handler of a signal may log while its thread does
+        self._waiting: list[str] = []
+        self._chars = 0
+        self._is_due = False
+        self._written_s = float("-inf")
 
-    def write(self, text: str) -> int:
-        self._clear_line()
-        return sys.stderr.write(text)
+    def info(self, line: str) -> None:
+        with self._lock:
+            if self._chars + len(line) >= TOGETHER_CHARS_MAX:
+                self._write()
+            self._waiting.append(line)
+            self._chars += len(line) + 1
+            if self._is_due:
+                return
+            if self._clock() - self._written_s >= TOGETHER_S:
+                self._write()
+                return
+            self._is_due = True
+        self._later(TOGETHER_S, self._write_late)
+
+    def error(self, line: str) -> None:
+        with self._lock:
+            self._write()
+            self._waiting.append(line)
+            self._write()
+
+    # structlog calls what is named like the level.
+    debug = info
+    warning = critical = error
 
     def flush(self) -> None:
+        with self._lock:
+            self._write()
+
+    def _write_late(self) -> None:
+        with self._lock:
+            self._is_due = False
+            self._write()
+
+    def _write(self) -> None:
+        """Under the lock."""
+        if not self._waiting:
+            return
+        self._waiting.append("")
+        text = "\n".join(self._waiting)
+        self._waiting.clear()
+        self._chars = 0
+        self._written_s = self._clock()
+        self._clear_line()
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
@@ -37,23 +111,58 @@ def clear_line() -> None:
         sys.stderr.write("\r\033[K")
 
 
-def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
-    """Logs to stderr: for people where that is a terminal, JSON lines elsewhere. clear: called before each line."""
-    stream: Any = _Stream(clear)
-    processors: list[structlog.typing.Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    if sys.stderr.isatty():
-        processors.append(structlog.dev.ConsoleRenderer(pad_event_to=24))
-    else:
-        processors.append(structlog.processors.JSONRenderer(_json))
+def configure(level: str, clear: Callable[[], None] = clear_line) -> Lines:
+    """Logs to stderr: for people where that is a terminal, JSON lines elsewhere. clear: called before each write."""
+    lines = Lines(clear)
+    atexit.register(lines.flush)
     structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        # A line and its end in one write: the processes of `feedctl work` share their stderr, and two writes
-        # let another's line come between.
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        wrapper_class=_loggers(
+            logging.getLevelNamesMapping()[level.upper()], _people() if sys.stderr.isatty() else _json
+        ),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
+    return lines
+
+
+def _loggers(least: int, rendered: Callable[[_Event], str]) -> type[structlog.BoundLoggerBase]:
+    """The class of all loggers. Those that structlog makes walk through a chain of processors, which costs a line two to
+    three times what it costs in one step. least: the lowest level that is logged.
+    """
+
+    def at(level: str, *, traceback: bool = False) -> Callable[..., None]:
+        def log(self: structlog.BoundLoggerBase, event: str, **values: object) -> None:
+            line: _Event = {"event": event, **self._context, **values, "level": level, "timestamp": datetime.now(UTC)}
+            if traceback:
+                line = structlog.processors.format_exc_info(self, level, {**line, "exc_info": True})
+            getattr(self._logger, level)(rendered(line))
+
+        return log
+
+    def nothing(self: structlog.BoundLoggerBase, event: str, **values: object) -> None:
+        """Below the level."""
+
+    methods = {level: at(level) for level in ("debug", "info", "warning", "error", "critical")}
+    for level in methods:
+        if logging.getLevelNamesMapping()[level.upper()] < least:
+            methods[level] = nothing
+    methods["exception"] = nothing if least > logging.ERROR else at("error", traceback=True)
+    return type("Logger", (structlog.BoundLoggerBase,), methods)
+
+
+def _json(event: _Event) -> str:
+    try:
+        return _encode(event).decode()
+    except (UnicodeEncodeError, OverflowError, TypeError):
+        # Slower, and takes everything: a file's name in no encoding, for one.
+        return json.dumps({**event, "timestamp": _iso(event)}, default=repr)
+
+
+def _people() -> Callable[[_Event], str]:
+    renderer = structlog.dev.ConsoleRenderer(pad_event_to=24)
+    return lambda event: str(renderer(None, event["level"], {**event, "timestamp": _iso(event)}))
+
+
+def _iso(event: _Event) -> str:
+    at: datetime = event["timestamp"]
+    return at.isoformat().replace("+00:00", "Z")
