@@ -126,8 +126,8 @@ def configure(level: str, clear: Callable[[], None] = clear_line) -> Lines:
 
 
 def _loggers(least: int, rendered: Callable[[_Event], str]) -> type[structlog.BoundLoggerBase]:
-    """The class of all loggers. Those that structlog makes walk through a chain of processors, which costs a line two to
-    three times what it costs in one step. least: the lowest level that is logged.
+    """The class of all loggers. Those that structlog makes walk through a chain of processors, which costs a line two
+    to three times what it costs in one step. least: the lowest level that is logged.
     """
 
     def at(level: str, *, traceback: bool = False) -> Callable[..., None]:
