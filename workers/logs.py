@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from typing import Any, Final
 
 import msgspec
@@ -25,14 +26,24 @@ _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 Later = Callable[[float, Callable[[], None]], None]
 
 
-def _later(after_s: float, call: Callable[[], None]) -> None:
-    """Calls in so many seconds, on another thread; at once where the process is about to end."""
-    timer = threading.Timer(after_s, call)
-    timer.daemon = True
-    try:
-        timer.start()
-    except RuntimeError:
-        call()
+class _Later:
+    """Calls in so many seconds, one after the other, on a thread that it starts when it is first needed."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[float, Callable[[], None]]] = SimpleQueue()
+        self._is_running = False
+
+    def __call__(self, after_s: float, call: Callable[[], None]) -> None:
+        if not self._is_running:
+            threading.Thread(target=self._run, name="log", daemon=True).start()
+            self._is_running = True
+        self._calls.put((after_s, call))
+
+    def _run(self) -> None:
+        while True:
+            after_s, call = self._calls.get()
+            time.sleep(after_s)
+            call()
 
 
 class Lines:
@@ -47,11 +58,11 @@ class Lines:
     """
 
     def __init__(
-        self, clear_line: Callable[[], None], clock: Callable[[], float] = time.monotonic, later: Later = _later
+        self, clear_line: Callable[[], None], clock: Callable[[], float] = time.monotonic, later: Later | None = None
     ) -> None:
         self._clear_line = clear_line
         self._clock = clock
-        self._later = later
+        self._later = later or _Later()
         self._lock = threading.RLock()  # a handler of a signal may log while its thread does
         self._waiting: list[str] = []
         self._chars = 0
@@ -70,7 +81,7 @@ class Lines:
                 self._write()
                 return
             self._is_due = True
-        self._later(TOGETHER_S, self._write_late)
+            self._later(TOGETHER_S, self._write_late)
 
     def error(self, line: str) -> None:
         with self._lock:
