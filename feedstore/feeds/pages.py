@@ -1,7 +1,6 @@
 """What a page is, and how it comes of a row's columns. Pure: who reads the row stands elsewhere."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -38,7 +37,7 @@ class Page(msgspec.Struct, frozen=True):
         return entries_of(self.columns)
 
 
-class Start(NamedTuple):
+class Start(msgspec.Struct, frozen=True):
     """Where a page begins: read `wanted` + 1 columns of `row` after `after`; one more than wanted tells whether there
     is more, in the same round trip.
 
@@ -59,15 +58,14 @@ def start_of(user: int, limit: int, cursor: str | None, cap: int) -> Start:
     check_id("user", user)
     if cursor is None:
         return Start(user, row_key(user), None, min(limit, cap), 0)
-    returned, last = decode_cursor(user, cursor)
-    return Start(user, row_key(user), last, max(0, min(limit, cap - returned)), returned)
+    before = decode_cursor(user, cursor)
+    return Start(user, row_key(user), before.last, max(0, min(limit, cap - before.returned)), before.returned)
 
 
 def page_of(start: Start, found: Sequence[bytes], cap: int, served_by: str, behind_ms: int | None) -> Page:
     """found: what was read; at most `start.wanted` of it make the page."""
-    user, _, _, wanted, before = start
-    columns = found[:wanted]
-    returned = before + len(columns)
-    more = len(found) > wanted and returned < cap
-    following = encode_cursor(user, Cursor(returned, columns[-1])) if more else None
+    columns = found[: start.wanted]
+    returned = start.returned + len(columns)
+    more = len(found) > start.wanted and returned < cap
+    following = encode_cursor(start.user, Cursor(returned, columns[-1])) if more else None
     return Page(columns, following, returned, served_by, behind_ms)

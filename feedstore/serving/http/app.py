@@ -42,7 +42,7 @@ T = TypeVar("T")
 Header = tuple[bytes, bytes]
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """headers: all but those that every answer has. Their names are in lower case."""
 
     status: int
@@ -173,7 +173,7 @@ class App:
             self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
             deadline_s = request.began_s + self._bounds.deadline_s
             ids = incoming.ids(request.path)
-            query = incoming.query(request.scope["query_string"], endpoint.query)
+            query = incoming.query(request.scope["query_string"], endpoint.query)  # type: ignore[arg-type]
             body = None if decoder is None else await incoming.body(request, decoder, self._bounds.body_s)
             asked: Asked[Any, Any] = Asked(ids, query, body, _text(headers.get(b"idempotency-key")), deadline_s)
             runner = self._pages if endpoint.is_page(query) else self._calls

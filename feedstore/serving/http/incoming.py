@@ -3,7 +3,8 @@
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -19,7 +20,7 @@ _PARAMETERS_MAX: Final = 16
 _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 
 
-class Incoming(NamedTuple):
+class Incoming(msgspec.Struct, frozen=True):
     """A request as it came. headers: by name, the last of each. path: what its path says, by name. began_s: when, of
     `time.monotonic`.
     """
@@ -43,8 +44,11 @@ def ids(path: Mapping[str, str]) -> dict[str, int]:
         raise problems.of(error) from error
 
 
+@lru_cache(maxsize=256)
 def query(text: bytes, into: type[Any]) -> Any:
-    """The query, each parameter at most once, and none that is not known."""
+    """The query, each parameter at most once, and none that is not known. Its values are frozen: most first pages ask
+    for the same.
+    """
     found: dict[str, str] = {}
     for pair in text.split(b"&", _PARAMETERS_MAX) if text else ():
         name, given, value = pair.partition(b"=")
