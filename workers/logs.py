@@ -15,8 +15,10 @@ import msgspec
 import structlog
 
 TOGETHER_S: Final = 0.1
-"""How long a line waits for others at most, so that a burst of them takes a few writes."""
-TOGETHER_CHARS_MAX: Final = 4_096
+"""How long a line waits for others at most, so that a burst of them is made and written at once."""
+WAITING_MAX: Final = 1_024
+"""So many lines wait at most."""
+WRITE_CHARS_MAX: Final = 4_096
 """As much as a pipe takes in one piece (PIPE_BUF; lines that wait are ASCII as a rule)."""
 
 _Event = MutableMapping[str, Any]
@@ -47,70 +49,74 @@ class _Later:
 
 
 class Lines:
-    """Writes lines to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
+    """Writes events as lines to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
 
-    A warning or an error is written at once, and so is any line that comes alone. Where lines follow on each other
-    within `TOGETHER_S` they wait that long for more, and are written together: to write each one costs a server more
-    than to make it. Every write is of whole lines and small enough for a pipe to take it in one piece: processes that
-    share a stderr would put their lines into each other's otherwise.
+    A warning or an error is written at once, and so is any event that comes alone. Where events follow on each other
+    within `TOGETHER_S` they wait that long for more, and their lines are made and written together: one by one they
+    cost a server that logs each request several times as much. Every write is of whole lines and small enough for a
+    pipe to take it in one piece: processes that share a stderr would put their lines into each other's otherwise.
 
-    What waits is written by `flush`. A process that is killed loses it.
+    What waits is written by `flush`. A process that is killed loses it. What an event holds must not change meanwhile.
     """
 
     def __init__(
-        self, clear_line: Callable[[], None], clock: Callable[[], float] = time.monotonic, later: Later | None = None
+        self,
+        rendered: Callable[[_Event], str],
+        clear_line: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        later: Later | None = None,
     ) -> None:
+        self._rendered = rendered
         self._clear_line = clear_line
         self._clock = clock
         self._later = later or _Later()
         self._lock = threading.RLock()  # a handler of a signal may log while its thread does
-        self._waiting: list[str] = []
-        self._chars = 0
+        self._waiting: list[_Event] = []
         self._is_due = False
         self._written_s = float("-inf")
 
-    def info(self, line: str) -> None:
+    def info(self, event: _Event) -> None:
         with self._lock:
-            if self._chars + len(line) >= TOGETHER_CHARS_MAX:
-                self._write()
-            self._waiting.append(line)
-            self._chars += len(line) + 1
+            self._waiting.append(event)
             if self._is_due:
-                return
-            if self._clock() - self._written_s >= TOGETHER_S:
-                self._write()
-                return
-            self._is_due = True
-            self._later(TOGETHER_S, self._write_late)
+                if len(self._waiting) >= WAITING_MAX:
+                    self.flush()
+            elif self._clock() - self._written_s >= TOGETHER_S:
+                self.flush()
+            else:
+                self._is_due = True
+                self._later(TOGETHER_S, self._flush_late)
 
-    def error(self, line: str) -> None:
+    def error(self, event: _Event) -> None:
         with self._lock:
-            self._write()
-            self._waiting.append(line)
-            self._write()
+            self._waiting.append(event)
+            self.flush()
 
-    # structlog calls what is named like the level.
+    # Loggers call what is named like the level.
     debug = info
     warning = critical = error
 
     def flush(self) -> None:
         with self._lock:
-            self._write()
+            events, self._waiting = self._waiting, []
+            if not events:
+                return
+            self._written_s = self._clock()
+            piece = ""
+            for event in events:
+                line = self._rendered(event) + "\n"
+                if piece and len(piece) + len(line) > WRITE_CHARS_MAX:
+                    self._write(piece)
+                    piece = ""
+                piece += line
+            self._write(piece)
 
-    def _write_late(self) -> None:
+    def _flush_late(self) -> None:
         with self._lock:
             self._is_due = False
-            self._write()
+            self.flush()
 
-    def _write(self) -> None:
-        """Under the lock."""
-        if not self._waiting:
-            return
-        self._waiting.append("")
-        text = "\n".join(self._waiting)
-        self._waiting.clear()
-        self._chars = 0
-        self._written_s = self._clock()
+    def _write(self, text: str) -> None:
         self._clear_line()
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -124,19 +130,17 @@ def clear_line() -> None:
 
 def configure(level: str, clear: Callable[[], None] = clear_line) -> Lines:
     """Logs to stderr: for people where that is a terminal, JSON lines elsewhere. clear: called before each write."""
-    lines = Lines(clear)
+    lines = Lines(_people() if sys.stderr.isatty() else _json, clear)
     atexit.register(lines.flush)
     structlog.configure(
-        wrapper_class=_loggers(
-            logging.getLevelNamesMapping()[level.upper()], _people() if sys.stderr.isatty() else _json
-        ),
+        wrapper_class=_loggers(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     return lines
 
 
-def _loggers(least: int, rendered: Callable[[_Event], str]) -> type[structlog.BoundLoggerBase]:
+def _loggers(least: int) -> type[structlog.BoundLoggerBase]:
     """The class of all loggers. Those that structlog makes walk through a chain of processors, which costs a line two
     to three times what it costs in one step. least: the lowest level that is logged.
     """
@@ -146,7 +150,7 @@ def _loggers(least: int, rendered: Callable[[_Event], str]) -> type[structlog.Bo
             line: _Event = {"event": event, **self._context, **values, "level": level, "timestamp": datetime.now(UTC)}
             if traceback:
                 line = structlog.processors.format_exc_info(self, level, {**line, "exc_info": True})
-            getattr(self._logger, level)(rendered(line))
+            getattr(self._logger, level)(line)
 
         return log
 

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from workers import logs
-from workers.logs import TOGETHER_CHARS_MAX, TOGETHER_S, Lines
+from workers.logs import TOGETHER_S, WAITING_MAX, WRITE_CHARS_MAX, Lines
 
 
 class Writes(io.StringIO):
@@ -65,7 +65,7 @@ def time() -> Time:
 
 @pytest.fixture
 def lines(time: Time) -> Lines:
-    return Lines(lambda: None, lambda: time.now_s, time.later)
+    return Lines(lambda event: str(event["event"]), lambda: None, lambda: time.now_s, time.later)
 
 
 def test_an_event_is_a_line_whatever_stands_in_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,12 +122,12 @@ def test_lines_that_follow_on_each_other_are_written_together(
 ) -> None:
     stderr = stderr_of(monkeypatch)
     for line in "abc":
-        lines.info(line)
+        lines.info({"event": line})
     assert stderr.seen == ["a\n"]
     time.goes_on(TOGETHER_S)
     assert stderr.seen == ["a\n", "b\nc\n"]
     time.goes_on(TOGETHER_S)
-    lines.info("d")
+    lines.info({"event": "d"})
     assert stderr.seen == ["a\n", "b\nc\n", "d\n"]
     assert time.calls == []
 
@@ -136,13 +136,13 @@ def test_a_warning_waits_for_nobody_and_comes_after_what_waits(
     monkeypatch: pytest.MonkeyPatch, time: Time, lines: Lines
 ) -> None:
     stderr = stderr_of(monkeypatch)
-    lines.info("a")
-    lines.info("b")
-    lines.warning("c")
-    lines.error("d")
-    assert stderr.seen == ["a\n", "b\n", "c\n", "d\n"]
+    lines.info({"event": "a"})
+    lines.info({"event": "b"})
+    lines.warning({"event": "c"})
+    lines.error({"event": "d"})
+    assert stderr.seen == ["a\n", "b\nc\n", "d\n"]
     time.goes_on(TOGETHER_S)
-    assert len(stderr.seen) == 4
+    assert len(stderr.seen) == 3
 
 
 def test_a_write_is_of_whole_lines_that_a_pipe_takes_in_one_piece(
@@ -151,12 +151,21 @@ def test_a_write_is_of_whole_lines_that_a_pipe_takes_in_one_piece(
     stderr = stderr_of(monkeypatch)
     written = [f"{number:0200}" for number in range(100)]
     for line in written:
-        lines.info(line)
+        lines.info({"event": line})
     assert len(time.calls) == 1  # one look for all of them
     time.goes_on(TOGETHER_S)
     assert "".join(stderr.seen).splitlines() == written
-    assert all(text.endswith("\n") and len(text) <= TOGETHER_CHARS_MAX for text in stderr.seen)
+    assert all(text.endswith("\n") and len(text) <= WRITE_CHARS_MAX for text in stderr.seen)
     assert len(stderr.seen) <= 7
+
+
+def test_no_more_lines_wait_than_that(monkeypatch: pytest.MonkeyPatch, time: Time, lines: Lines) -> None:
+    stderr = stderr_of(monkeypatch)
+    for _ in range(WAITING_MAX):
+        lines.info({"event": "a"})
+    assert "".join(stderr.seen) == "a\n"
+    lines.info({"event": "a"})
+    assert "".join(stderr.seen) == "a\n" * (WAITING_MAX + 1)
 
 
 def test_what_waits_is_written_at_the_end_of_the_process() -> None:
