@@ -32,10 +32,10 @@ class Connection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
-    _answers: "_Whole"
+    _answers: "Whole"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        self._answers = _Whole(transport, self)
+        self._answers = Whole(transport, self)
         super().connection_made(self._answers)
         if len(self.connections) > self.at_most:
             self._refuse(problems.OVERLOADED, "too many connections")
@@ -107,7 +107,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-class _Whole(asyncio.Transport):
+class Whole(asyncio.Transport):
     """A connection's transport. What is written between the start of an answer and its end leaves at its end, in one
     piece.
     """
