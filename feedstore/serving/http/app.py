@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 import secrets
 import time
 from collections import defaultdict
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from starlette.routing import Match, Route
+from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from feedstore.serving.http import description, incoming, metrics, problems, site
@@ -54,9 +55,11 @@ Handler = Callable[[Incoming], Awaitable[Answer]]
 
 
 class _Place(NamedTuple):
-    """One path. handlers: by method, with the names that metrics and logs call them by."""
+    """One path. matches: whether another one is such a path. handlers: by method, with the names that metrics and logs
+    call them by.
+    """
 
-    route: Route
+    matches: Callable[[str], "re.Match[str] | None"]
     handlers: Mapping[str, tuple[str, Handler]]
 
 
@@ -106,7 +109,7 @@ class App:
         self._metrics.began()
         try:
             try:
-                path, (endpoint, handler) = self._place(scope)
+                path, (endpoint, handler) = self._place(scope["path"], method)
                 answer = await handler(Incoming(scope, receive, headers, path, began_s))
             except Exception as raised:  # noqa: BLE001 - nothing that a caller sends may go unanswered
                 error = _problem(raised)
@@ -152,15 +155,14 @@ class App:
         for path, handlers in places.items():
             if "GET" in handlers:
                 handlers["HEAD"] = handlers["GET"]
-            yield _Place(Route(path, self, methods=list(handlers)), handlers)
+            yield _Place(compile_path(path)[0].match, handlers)
 
-    def _place(self, scope: Scope) -> tuple[Mapping[str, str], tuple[str, Handler]]:
+    def _place(self, path: str, method: str) -> tuple[Mapping[str, str], tuple[str, Handler]]:
         """Who answers a request, and what its path says. A path is right or it is not: none is mended."""
-        for route, handlers in self._places:
-            match, found = route.matches(scope)
-            if match is Match.FULL:
-                return found["path_params"], handlers[scope["method"]]
-            if match is Match.PARTIAL:
+        for matches, handlers in self._places:
+            if found := matches(path):
+                if method in handlers:
+                    return found.groupdict(), handlers[method]
                 raise ProblemError(problems.METHOD_NOT_ALLOWED, "", headers={"allow": ", ".join(sorted(handlers))})
         raise ProblemError(problems.NOT_FOUND, "see /openapi.json")
 
