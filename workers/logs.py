@@ -37,7 +37,11 @@ class _Later:
 
     def __call__(self, after_s: float, call: Callable[[], None]) -> None:
         if not self._is_running:
-            threading.Thread(target=self._run, name="log", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="log", daemon=True).start()
+            except RuntimeError:  # the machine has no thread left, or the process is about to end
+                call()
+                return
             self._is_running = True
         self._calls.put((after_s, call))
 
