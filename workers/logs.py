@@ -1,6 +1,7 @@
 """Where structured logs go and how they look. Event names are stable: docs/operating.md lists them."""
 
 import atexit
+import contextlib
 import json
 import logging
 import sys
@@ -49,7 +50,8 @@ class _Later:
         while True:
             after_s, call = self._calls.get()
             time.sleep(after_s)
-            call()
+            with contextlib.suppress(OSError, ValueError):  # stderr is full or closed: there is nobody to tell
+                call()
 
 
 class Lines:
@@ -74,7 +76,8 @@ class Lines:
         self._clear_line = clear_line
         self._clock = clock
         self._later = later or _Later()
-        self._lock = threading.RLock()  # a handler of a signal may log while its thread does
+        # A handler of a signal may log while its thread does. Who only adds an event waits for no write.
+        self._lock, self._writing = threading.RLock(), threading.RLock()
         self._waiting: list[_Event] = []
         self._is_due = False
         self._written_s = float("-inf")
@@ -82,30 +85,32 @@ class Lines:
     def info(self, event: _Event) -> None:
         with self._lock:
             self._waiting.append(event)
-            if self._is_due:
-                if len(self._waiting) >= WAITING_MAX:
-                    self.flush()
-            elif self._clock() - self._written_s >= TOGETHER_S:
-                self.flush()
-            else:
+            if self._is_due and len(self._waiting) < WAITING_MAX:
+                return
+            waits = not self._is_due and self._clock() - self._written_s < TOGETHER_S
+            if waits:
                 self._is_due = True
-                self._later(TOGETHER_S, self._flush_late)
+        if waits:
+            self._later(TOGETHER_S, self._flush_late)
+        else:
+            self.flush()
 
     def error(self, event: _Event) -> None:
         with self._lock:
             self._waiting.append(event)
-            self.flush()
+        self.flush()
 
     # Loggers call what is named like the level.
     debug = info
     warning = critical = error
 
     def flush(self) -> None:
-        with self._lock:
-            events, self._waiting = self._waiting, []
-            if not events:
-                return
-            self._written_s = self._clock()
+        with self._writing:
+            with self._lock:
+                events, self._waiting = self._waiting, []
+                if not events:
+                    return
+                self._written_s = self._clock()
             piece = ""
             for event in events:
                 line = self._rendered(event) + "\n"
@@ -118,7 +123,7 @@ class Lines:
     def _flush_late(self) -> None:
         with self._lock:
             self._is_due = False
-            self.flush()
+        self.flush()
 
     def _write(self, text: str) -> None:
         self._clear_line()
