@@ -1,6 +1,8 @@
 """A server of the same framework that answers every request with the same bytes, and does nothing else:
 
-    python -m bench.http_constant BYTES
+    python -m bench.http_constant BYTES [as-served]
+
+as-served: on the connections of `feedctl serve`, and with its settings, instead of the server's own.
 
 It prints its address, and ends on SIGTERM.
 """
@@ -13,6 +15,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from feedstore.serving.http.connections import bounded
+
+PATIENCE_S, CONNECTIONS = 10.0, 1_000
 
 
 def app(length: int) -> Starlette:
@@ -27,14 +33,17 @@ def app(length: int) -> Starlette:
 def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    as_served = sys.argv[2:] == ["as-served"]
     config = uvicorn.Config(
         app(int(sys.argv[1])),
-        http="httptools",
+        http=bounded(PATIENCE_S, CONNECTIONS) if as_served else "httptools",
         loop="uvloop",
         ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
+        proxy_headers=not as_served,
+        server_header=not as_served,
     )
     uvicorn.Server(config).run(sockets=[listener])
 

@@ -49,12 +49,13 @@ def measure(context: Context) -> list[Row]:
         page = _get(served.address + paths[0])
         _check(page, feeds[0].entries[:LIMIT])
         length = len(page)
-        constant = stack.enter_context(
-            _serving([sys.executable, "-m", "bench.http_constant", str(length)], folder / "constant.log")
-        )
+        fixed = [sys.executable, "-m", "bench.http_constant", str(length)]
+        constant = stack.enter_context(_serving(fixed, folder / "constant.log"))
+        as_served = stack.enter_context(_serving([*fixed, "as-served"], folder / "as_served.log"))
         taken = interleaved(
             {
                 "constant": lambda: _load(constant, CONNECTIONS, count, paths),
+                "as_served": lambda: _load(as_served, CONNECTIONS, count, paths),
                 "page": lambda: _load(served, CONNECTIONS, count, paths),
                 "quiet": lambda: _load(quiet, CONNECTIONS, count, paths),
                 "beside": lambda: _load(beside, CONNECTIONS, count, paths),
@@ -79,6 +80,12 @@ def measure(context: Context) -> list[Row]:
             "x",
             ratios(rate["quiet"], rate["constant"]),
         ),
+        Row(
+            NAME,
+            "the same / the constant on our connections, which send head and body at once",
+            "x",
+            ratios(rate["page"], rate["as_served"]),
+        ),
         Row(NAME, "pages of 25 over HTTP", "requests/s", rate["page"]),
         Row(
             NAME,
@@ -87,9 +94,22 @@ def measure(context: Context) -> list[Row]:
             ratios(rate["beside"], rate["constant"]),
         ),
         Row(NAME, "the constant", "requests/s", rate["constant"]),
+        Row(NAME, "the constant on our connections", "requests/s", rate["as_served"]),
         Row(NAME, "processor time of the server, a page", "us", [each["server_us"] for each in taken["page"]]),
         Row(NAME, "the same without the log", "us", [each["server_us"] for each in taken["quiet"]]),
         Row(NAME, "processor time of the server, a constant", "us", [each["server_us"] for each in taken["constant"]]),
+        Row(
+            NAME,
+            "processor time of the server, a constant on our connections",
+            "us",
+            [each["server_us"] for each in taken["as_served"]],
+        ),
+        Row(
+            NAME,
+            "processor time of the server, a page / a constant",
+            "x",
+            ratios([each["server_us"] for each in taken["page"]], [each["server_us"] for each in taken["constant"]]),
+        ),
         Row(NAME, "a page over one connection, p50", "us", [each["p50_us"] for each in taken["alone"]]),
         Row(NAME, "a page over one connection, p99", "us", [each["p99_us"] for each in taken["alone"]]),
     ]

@@ -61,10 +61,10 @@ def measure(context: Context) -> list[Row]:
             {
                 "redis": times.of(plain, lambda user: client.zrevrange(key(user), 0, LIMIT - 1)),
                 "scores": times.of(plain, lambda user: client.zrevrange(key(user), 0, LIMIT - 1, withscores=True)),
-                "first": times.of(plain, lambda user: reader.page(user, LIMIT)),
-                "deep": times.of(plain, lambda user: reader.page(user, LIMIT, cursors[user])),
-                "mixed": times.of(mixed, lambda user: reader.page(user, LIMIT)),
-                "topped": times.of(topped, lambda user: reader.page(user, LIMIT)),
+                "first": times.of(plain, lambda user: reader.page(user, LIMIT).entries),
+                "deep": times.of(plain, lambda user: reader.page(user, LIMIT, cursors[user]).entries),
+                "mixed": times.of(mixed, lambda user: reader.page(user, LIMIT).entries),
+                "topped": times.of(topped, lambda user: reader.page(user, LIMIT).entries),
             },
             context.repeats * BLOCKS,
         )
@@ -124,7 +124,7 @@ SIDES = {
 
 
 def _page(reader: FeedReader, user: int) -> object:
-    return reader.page(user, LIMIT)
+    return reader.page(user, LIMIT).entries
 
 
 class Times:

@@ -63,6 +63,7 @@ def beside_the_read(
     sides = {
         "read": times.of(feeds, lambda user: replica.feeds.read(keys[user], None, LIMIT + 1)),
         "page": times.of(feeds, lambda user: pages.page(user, LIMIT)),
+        "entries": times.of(feeds, lambda user: pages.page(user, LIMIT).entries),
     }
     interleaved(sides, BLOCKS)
     blocks = interleaved(sides, repeats * BLOCKS)
@@ -76,6 +77,12 @@ def beside_the_read(
         what = f"{where}: page of 25 through the library / the store's read, {share}"
         rows += [
             Row(NAME, what, "x", ratios(at["page"], at["read"]), at_most(1.3)),
+            Row(
+                NAME,
+                f"{where}: the same with its 25 entries made / the store's read, {share}",
+                "x",
+                ratios(at["entries"], at["read"]),
+            ),
             Row(NAME, f"{where}: page of 25 through the library, {share}", "us", at["page"]),
             Row(NAME, f"{where}: of which the store's read, {share}", "us", at["read"]),
         ]

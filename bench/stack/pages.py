@@ -55,10 +55,10 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         sides = {
             "native first": native("first"),
             "through": through,
-            "first": times.of(feeds, lambda user: reader.page(user, LIMIT)),
+            "first": times.of(feeds, lambda user: reader.page(user, LIMIT).entries),
             "store": times.of(feeds, lambda user: place.feeds.read(row_key(user), None, LIMIT + 1)),
             "native deep": native("deep"),
-            "deep": times.of(feeds, lambda user: reader.page(user, LIMIT, cursors[user])),
+            "deep": times.of(feeds, lambda user: reader.page(user, LIMIT, cursors[user]).entries),
         }
         interleaved(sides, BLOCKS)  # warm on both sides, and in the servers
         blocks = interleaved(sides, context.repeats * BLOCKS)

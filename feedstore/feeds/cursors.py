@@ -9,8 +9,9 @@ the column of the last one (16). The checksum finds damage and mix-ups; it is no
 import base64
 import binascii
 import struct
-from typing import NamedTuple
 from zlib import crc32
+
+import msgspec
 
 from feedstore.domain import check_id
 
@@ -25,7 +26,7 @@ class MalformedCursorError(ValueError):
     """A cursor that no page of this list gave out: begin again from the first page."""
 
 
-class Cursor(NamedTuple):
+class Cursor(msgspec.Struct, frozen=True):
     """returned: how many entries the pages so far held; it lets the cap hold across pages. last: the column they
     ended with.
     """

@@ -1,7 +1,6 @@
 """What a page is, and how it comes of a row's columns. Pure: who reads the row stands elsewhere."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,21 +15,29 @@ MAX_PAGE = 1_000
 class Page(msgspec.Struct, frozen=True):
     """A part of a feed, newest first.
 
-    entries: at most as many as were asked for. A short page is not an end: only `cursor is None` is.
+    columns: at most as many as were asked for, each an entry as it is stored. A short page is not an end: only `cursor
+    is None` is.
     cursor: where the next page begins; None where the feed ends, or at its cap.
     returned: how many entries this page and those before it held.
     served_by: the replica that answered.
     behind_ms: everything committed longer ago than this has landed in that replica; None where that is unknown.
     """
 
-    entries: list[Entry]
+    columns: Sequence[bytes]
     cursor: str | None
     returned: int
     served_by: str
     behind_ms: int | None
 
+    @property
+    def entries(self) -> list[Entry]:
+        """What the columns stand for, in the same order. Made anew each time: a page costs nobody more than they look
+        at.
+        """
+        return entries_of(self.columns)
 
-class Start(NamedTuple):
+
+class Start(msgspec.Struct, frozen=True):
     """Where a page begins: read `wanted` + 1 columns of `row` after `after`; one more than wanted tells whether there
     is more, in the same round trip.
 
@@ -51,15 +58,14 @@ def start_of(user: int, limit: int, cursor: str | None, cap: int) -> Start:
     check_id("user", user)
     if cursor is None:
         return Start(user, row_key(user), None, min(limit, cap), 0)
-    returned, last = decode_cursor(user, cursor)
-    return Start(user, row_key(user), last, max(0, min(limit, cap - returned)), returned)
+    before = decode_cursor(user, cursor)
+    return Start(user, row_key(user), before.last, max(0, min(limit, cap - before.returned)), before.returned)
 
 
 def page_of(start: Start, found: Sequence[bytes], cap: int, served_by: str, behind_ms: int | None) -> Page:
     """found: what was read; at most `start.wanted` of it make the page."""
-    user, _, _, wanted, before = start
-    columns = found[:wanted]
-    returned = before + len(columns)
-    more = len(found) > wanted and returned < cap
-    following = encode_cursor(user, Cursor(returned, columns[-1])) if more else None
-    return Page(entries_of(columns), following, returned, served_by, behind_ms)
+    columns = found[: start.wanted]
+    returned = start.returned + len(columns)
+    more = len(found) > start.wanted and returned < cap
+    following = encode_cursor(start.user, Cursor(returned, columns[-1])) if more else None
+    return Page(columns, following, returned, served_by, behind_ms)

@@ -40,8 +40,8 @@ class FeedPages:
         if start.wanted == 0:
             first = self._replicas.first()
             return page_of(start, (), self._cap, first, self._replicas.behind_ms(first))
-        found, served_by, behind_ms = self._replicas.read(start.row, start.after, start.wanted + 1, deadline_s)
-        return page_of(start, found, self._cap, served_by, behind_ms)
+        answer = self._replicas.read(start.row, start.after, start.wanted + 1, deadline_s)
+        return page_of(start, answer.columns, self._cap, answer.served_by, answer.behind_ms)
 
     def size(self, user: int, deadline_s: float | None = None) -> FeedSize:
         """Raises as `page` does."""
@@ -49,8 +49,9 @@ class FeedPages:
         row, after, entries = row_key(user), None, 0
         while True:
             wanted = min(self._cap - entries, MAX_LIMIT)
-            found, served_by, behind_ms = self._replicas.read(row, after, wanted, deadline_s)
-            entries += len(found)
-            if len(found) < wanted or entries == self._cap:
-                return FeedSize(entries, served_by, behind_ms)
-            after = found[-1]
+            answer = self._replicas.read(row, after, wanted, deadline_s)
+            found = len(answer.columns)
+            entries += found
+            if found < wanted or entries == self._cap:
+                return FeedSize(entries, answer.served_by, answer.behind_ms)
+            after = answer.columns[-1]

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from feedstore.feeds import Replica
 from feedstore.serving.attempts import Attempt, InPlace, Reads, Told
@@ -27,7 +29,7 @@ class DeadlineExceededError(UnavailableError):
     """No cluster answered in time."""
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """The columns that were read, by whom, and how far that cluster may be behind (None: unknown)."""
 
     columns: Sequence[bytes]

@@ -35,7 +35,7 @@ from feedstore.domain import (
     Unfollowed,
     check_id,
 )
-from feedstore.feeds import Cursor, Page, columns, encode_cursor, row_key
+from feedstore.feeds import Cursor, Page, encode_cursor, row_key
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from feedstore.serving.breaker import State
 from feedstore.serving.ledger import Tally
@@ -157,7 +157,7 @@ class FeedService:
         while True:
             page = pages[-1]
             taken = self._live(page.entries, limit - len(pins), pins)
-            if taken < len(page.entries):
+            if taken < len(page.columns):
                 following = _cursor_after(user, page, taken)
                 break
             following = page.cursor
@@ -311,5 +311,4 @@ class FeedService:
 
 def _cursor_after(user: int, page: Page, taken: int) -> str:
     """Where a page begins that goes on after the first entries of this one."""
-    [last] = columns([(page.entries[taken - 1].pin, page.entries[taken - 1].created_ms)])
-    return encode_cursor(user, Cursor(page.returned - len(page.entries) + taken, last))
+    return encode_cursor(user, Cursor(page.returned - len(page.columns) + taken, page.columns[taken - 1]))

@@ -1,5 +1,6 @@
 """The server and its clients: those that are slow, large or many, and what becomes of them all when it ends."""
 
+import asyncio
 import json
 import signal
 import socket
@@ -8,12 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from http_servers import InProcess, check_problem, client_of, feedctl_serve, in_process, read_to_end
 
-from feedstore.serving.http.connections import HEAD_BYTES_MAX
+from feedstore.serving.http.connections import HEAD_BYTES_MAX, Whole
 from feedstore.serving.http.wiring import WAITING_FOR_EACH_THREAD
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.serving.fakes import USER
@@ -42,6 +45,85 @@ def problem(raw: bytes) -> dict[str, object]:
 
 def kind(raw: bytes) -> str:
     return str(problem(raw)["type"]).rpartition(":")[2]
+
+
+# Answers in one piece
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Written(asyncio.Transport):
+    """Keeps what each call of `write` was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.seen.append(data)
+
+    def close(self) -> None:
+        self.seen.append(b"closed")
+
+    def is_closing(self) -> bool:
+        return False
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def test_a_head_leaves_with_its_body():
+    written, connection = Written(), SimpleNamespace(cycle=None)
+    transport = Whole(written, connection)
+    transport.write(b"refused")
+    connection.cycle = SimpleNamespace(response_started=False, response_complete=False)
+    transport.write(b"continue")
+    assert written.seen == [b"refused", b"continue"]
+    connection.cycle.response_started = True
+    transport.write(b"head")
+    transport.write(b"body")
+    assert written.seen == [b"refused", b"continue"]
+    transport.flush()
+    transport.flush()
+    assert written.seen == [b"refused", b"continue", b"headbody"]
+    transport.write(b"half an answer")
+    transport.close()
+    assert written.seen[3:] == [b"half an answer", b"closed"]
+
+
+def test_what_waits_leaves_before_what_does_not():
+    """A request that came behind another one on the same connection is the one that the connection knows of."""
+    written = Written()
+    connection = SimpleNamespace(cycle=SimpleNamespace(response_started=True, response_complete=False))
+    transport = Whole(written, connection)
+    transport.write(b"head")
+    connection.cycle = SimpleNamespace(response_started=False, response_complete=False)
+    transport.write(b"body")
+    assert written.seen == [b"headbody"]
+
+
+def test_requests_in_a_row_are_answered_in_their_order(inside: InProcess):
+    with closing(inside.connect()) as connection:
+        last = HEAD + b"Connection: close\r\n\r\n"
+        missing = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        connection.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + missing + last)
+        answers = answers_to_end(connection)
+    assert [answer.split(b" ", 2)[1] for answer in answers] == [b"200", b"404", b"200"]
+    assert answers[0].endswith(b"\r\n\r\n")  # a head alone
+    assert answers[2].endswith(b'{"status":"ok"}')
+
+
+def test_who_waits_to_be_asked_for_the_body_is_asked(inside: InProcess):
+    body = b'{"follower": "1", "user": "2"}'
+    with closing(inside.connect()) as connection:
+        connection.settimeout(DEADLINE_S)
+        connection.sendall(
+            b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        [answer] = answers_to_end(connection)
+    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 # Slow and large

@@ -2,24 +2,23 @@
 
 import asyncio
 import itertools
+import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
 
 from feedstore.serving.http import description, incoming, metrics, problems, site
 from feedstore.serving.http.endpoints import ENDPOINTS, Api, Asked, Endpoint
+from feedstore.serving.http.incoming import Incoming
 from feedstore.serving.http.metrics import Metrics
 from feedstore.serving.http.problems import ProblemError
 from feedstore.serving.http.running import Runner
@@ -32,19 +31,36 @@ _log = structlog.get_logger()
 READY_AGAIN_S: Final = 1.0
 """How long an answer to /readyz holds: anybody may ask, and each answer asks a cluster and the follow store."""
 
-_NAME, _BEGAN, _HEADERS = "feed.endpoint", "feed.began", "feed.headers"
-"""Where a request's scope says which endpoint answers, when it began, and its headers by name, the last of each."""
-
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
+_JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
-_NONE: Final[Mapping[str, str]] = {}
 _encode: Final = msgspec.json.Encoder().encode
 
 _NOT_READY: Final[tuple[type[Exception], ...]] = (*problems.EXPECTED, ProblemError)
 
 T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
+Header = tuple[bytes, bytes]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """headers: all but those that every answer has. Their names are in lower case."""
+
+    status: int
+    headers: Sequence[Header]
+    content: bytes
+
+
+Handler = Callable[[Incoming], Awaitable[Answer]]
+
+
+class _Place(NamedTuple):
+    """One path. matches: whether another one is such a path. handlers: by method, with the names that metrics and logs
+    call them by.
+    """
+
+    matches: Callable[[str], "re.Match[str] | None"]
+    handlers: Mapping[str, tuple[str, Handler]]
 
 
 @dataclass(frozen=True)
@@ -71,8 +87,7 @@ class App:
         self._log = _log.bind()
         self._draining = False
         self._ready = _Ready(lambda: self._run(api.service.answers))
-        # A path is right or it is not: none is mended.
-        self._router = Router(list(self._routes()), redirect_slashes=False)
+        self._places = tuple(self._all_places())
         self._ids = (f"{number:06x}" for number in itertools.count())
         self._id_prefix = secrets.token_hex(6)
 
@@ -86,34 +101,27 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Names the request, answers it, and notes it."""
-        began_s = scope[_BEGAN] = time.monotonic()
-        headers = scope[_HEADERS] = dict(scope["headers"])
+        began_s = time.monotonic()
+        headers = dict(scope["headers"])
         request_id = incoming.request_id(headers.get(b"x-request-id", b"")) or self._id_prefix + next(self._ids)
-        scope["app"] = self  # so that the router raises where it finds nothing
-        status = 0
+        method, endpoint, status = scope["method"], "none", 0
         error: ProblemError | None = None
-
-        async def named(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] += ((b"x-request-id", request_id.encode()), _NOSNIFF)
-            await send(message)
-
         self._metrics.began()
         try:
             try:
-                await self._router(scope, receive, named)
+                path, (endpoint, handler) = self._place(scope["path"], method)
+                answer = await handler(Incoming(scope, receive, headers, path, began_s))
             except Exception as raised:  # noqa: BLE001 - nothing that a caller sends may go unanswered
                 error = _problem(raised)
                 if error.kind is problems.INTERNAL:
-                    _log.exception("http.failed", request_id=request_id, endpoint=scope.get(_NAME), error=str(raised))
-                await _Answer(error.document(request_id), problems.MEDIA_TYPE, error.kind.status, error.headers)(
-                    scope, receive, named
-                )
+                    _log.exception("http.failed", request_id=request_id, endpoint=endpoint, error=str(raised))
+                answer = _refusal(error, request_id)
+            status = answer.status
+            named = [*answer.headers, (b"x-request-id", request_id.encode()), _NOSNIFF]
+            await send({"type": "http.response.start", "status": status, "headers": named})
+            await send({"type": "http.response.body", "body": answer.content})
         finally:
             took_s = time.monotonic() - began_s
-            endpoint, method = scope.get(_NAME, "none"), scope["method"]
             if method not in _METHODS:
                 method = "other"
             self._metrics.ended(endpoint, method, status, took_s)
@@ -131,61 +139,71 @@ class App:
     # Routes
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _routes(self) -> Iterable[Route]:
-        methods: dict[str, dict[str, ASGIApp]] = defaultdict(dict)
+    def _all_places(self) -> Iterable[_Place]:
+        places: dict[str, dict[str, tuple[str, Handler]]] = defaultdict(dict)
         for endpoint in ENDPOINTS:
-            methods[endpoint.path][endpoint.method] = self._answers(endpoint)
+            places[endpoint.path][endpoint.method] = endpoint.name, self._answers(endpoint)
         for path, name, handler in (
             ("/healthz", "healthz", self._healthz),
             ("/readyz", "readyz", self._readyz),
             ("/metrics", "metrics", self._metrics_text),
             ("/openapi.json", "openapi", self._openapi),
         ):
-            methods[path]["GET"] = _Named(name, handler)
+            places[path]["GET"] = name, handler
         for path, asset in site.assets().items():
-            methods[path]["GET"] = _Named("site", partial(_asset, asset))
-        for path, by_method in methods.items():
-            yield Route(path, _ByMethod(by_method), methods=list(by_method))
+            places[path]["GET"] = "site", _asset(asset)
+        for path, handlers in places.items():
+            if "GET" in handlers:
+                handlers["HEAD"] = handlers["GET"]
+            yield _Place(compile_path(path)[0].match, handlers)
 
-    def _answers(self, endpoint: Endpoint[Any, Any]) -> ASGIApp:
+    def _place(self, path: str, method: str) -> tuple[Mapping[str, str], tuple[str, Handler]]:
+        """Who answers a request, and what its path says. A path is right or it is not: none is mended."""
+        for matches, handlers in self._places:
+            if found := matches(path):
+                if method in handlers:
+                    return found.groupdict(), handlers[method]
+                raise ProblemError(problems.METHOD_NOT_ALLOWED, "", headers={"allow": ", ".join(sorted(handlers))})
+        raise ProblemError(problems.NOT_FOUND, "see /openapi.json")
+
+    def _answers(self, endpoint: Endpoint[Any, Any]) -> Handler:
         decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
         call = endpoint.call
 
-        async def answer(request: Request) -> Response:
-            headers = request.scope[_HEADERS]
+        async def answer(request: Incoming) -> Answer:
+            headers = request.headers
             self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
-            deadline_s = request.scope[_BEGAN] + self._bounds.deadline_s
-            ids = incoming.ids(request.path_params)
-            query = incoming.query(request.scope["query_string"], endpoint.query)
+            deadline_s = request.began_s + self._bounds.deadline_s
+            ids = incoming.ids(request.path)
+            query = incoming.query(request.scope["query_string"], endpoint.query)  # type: ignore[arg-type]
             body = None if decoder is None else await incoming.body(request, decoder, self._bounds.body_s)
             asked: Asked[Any, Any] = Asked(ids, query, body, _text(headers.get(b"idempotency-key")), deadline_s)
             runner = self._pages if endpoint.is_page(query) else self._calls
-            found = await runner.run(partial(call, self._api, asked), deadline_s)
-            return _Answer(_encode(found))
+            return _answer(_encode(await runner.run(partial(call, self._api, asked), deadline_s)))
 
-        return _Named(endpoint.name, answer)
+        return answer
 
-    async def _healthz(self, request: Request) -> Response:  # noqa: ARG002 - whoever asks
-        return _Answer(_encode(Health()))
+    async def _healthz(self, request: Incoming) -> Answer:  # noqa: ARG002 - whoever asks
+        return _answer(_encode(Health()))
 
-    async def _readyz(self, request: Request) -> Response:  # noqa: ARG002 - whoever asks
+    async def _readyz(self, request: Incoming) -> Answer:  # noqa: ARG002 - whoever asks
         if self._draining:
             raise ProblemError(problems.DRAINING, "ask another instance")
         await self._ready()
-        return _Answer(_encode(Health()))
+        return _answer(_encode(Health()))
 
-    async def _metrics_text(self, request: Request) -> Response:
-        headers = request.scope[_HEADERS]
+    async def _metrics_text(self, request: Incoming) -> Answer:
+        headers = request.headers
         self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
         try:
             queues = await self._run(self._api.queues.state)
         except QueuesUnavailableError:
             queues = None
         text = self._metrics.text(self._api.service, queues)
-        return _Answer(text, metrics.MEDIA_TYPE)
+        return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
 
-    async def _openapi(self, request: Request) -> Response:  # noqa: ARG002 - whoever asks
-        return _Answer(description.document())
+    async def _openapi(self, request: Incoming) -> Answer:  # noqa: ARG002 - whoever asks
+        return _answer(description.document())
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await self._calls.run(call, time.monotonic() + self._bounds.deadline_s)
@@ -213,46 +231,20 @@ class _Ready:
             raise self._error
 
 
-class _Named:
-    """One endpoint as an ASGI application. name: what it is called in metrics and logs."""
-
-    def __init__(self, name: str, handler: Handler) -> None:
-        self._name = name
-        self._handler = handler
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[_NAME] = self._name
-        answer = await self._handler(Request(scope, receive))
-        await answer(scope, receive, send)
+def _answer(content: bytes, media_type: Header = _JSON) -> Answer:
+    """An answer that nobody keeps."""
+    return Answer(200, (media_type, (b"content-length", b"%d" % len(content)), _NO_STORE), content)
 
 
-class _ByMethod:
-    """The endpoints of one path. The router lets no other methods through than theirs, and HEAD where there is GET."""
-
-    def __init__(self, endpoints: Mapping[str, ASGIApp]) -> None:
-        self._endpoints = dict(endpoints)
-        if "GET" in endpoints:
-            self._endpoints["HEAD"] = endpoints["GET"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._endpoints[scope["method"]](scope, receive, send)
-
-
-class _Answer(Response):
-    """An answer that nobody keeps. Made once a request, so without looking for headers that may be there."""
-
-    def __init__(
-        self, content: bytes, media_type: str = "application/json", status: int = 200, more: Mapping[str, str] = _NONE
-    ) -> None:
-        self.status_code = status
-        self.body = content
-        self.background = None
-        self.raw_headers = [
-            (b"content-type", media_type.encode()),
-            (b"content-length", b"%d" % len(content)),
-            _NO_STORE,
-            *((name.lower().encode(), value.encode()) for name, value in more.items()),
-        ]
+def _refusal(error: ProblemError, request_id: str) -> Answer:
+    content = error.document(request_id)
+    headers = {
+        "content-type": problems.MEDIA_TYPE,
+        "content-length": str(len(content)),
+        "cache-control": "no-store",
+        **error.headers,
+    }
+    return Answer(error.kind.status, _headers(headers), content)
 
 
 def _problem(error: Exception) -> ProblemError:
@@ -261,10 +253,6 @@ def _problem(error: Exception) -> ProblemError:
         return error
     if isinstance(error, problems.EXPECTED):
         return problems.of(error)
-    if isinstance(error, HTTPException) and error.status_code == problems.METHOD_NOT_ALLOWED.status:
-        return ProblemError(problems.METHOD_NOT_ALLOWED, "", headers=error.headers)
-    if isinstance(error, HTTPException):
-        return ProblemError(problems.NOT_FOUND, "see /openapi.json")
     return ProblemError(problems.INTERNAL, "it is in the server's log, by its request_id")
 
 
@@ -272,8 +260,16 @@ def _text(header: bytes | None) -> str | None:
     return None if header is None else header.decode("latin-1")
 
 
-async def _asset(asset: site.Asset, request: Request) -> Response:
+def _asset(asset: site.Asset) -> Handler:
     headers = {**site.HEADERS, "content-type": asset.media_type, "etag": asset.etag}
-    if request.headers.get("if-none-match") == asset.etag:
-        return Response(status_code=304, headers=headers)
-    return Response(asset.content, headers=headers)
+    whole = Answer(200, _headers({**headers, "content-length": str(len(asset.content))}), asset.content)
+    unchanged = Answer(304, _headers(headers), b"")
+
+    async def answer(request: Incoming) -> Answer:
+        return unchanged if request.headers.get(b"if-none-match") == asset.etag.encode() else whole
+
+    return answer
+
+
+def _headers(named: Mapping[str, str]) -> Sequence[Header]:
+    return [(name.encode(), value.encode()) for name, value in named.items()]

@@ -2,13 +2,16 @@
 
 uvicorn bounds how long a kept connection may be idle. It does not bound how long or how large a request's head may be;
 nor how many connections there are. The time of a body is bounded where it is read.
+
+It also sends an answer's head and its body each by itself, and each is a call of the kernel, which costs as much as all
+of a page's JSON: here both leave together.
 """
 
 import asyncio
 import secrets
 import socket
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -29,9 +32,11 @@ class Connection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
+    _answers: "Whole"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
+        self._answers = Whole(transport, self)
+        super().connection_made(self._answers)
         if len(self.connections) > self.at_most:
             self._refuse(problems.OVERLOADED, "too many connections")
             return
@@ -69,6 +74,10 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_headers_complete()
 
+    def on_response_complete(self) -> None:
+        self._answers.flush()
+        super().on_response_complete()
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(problems.MALFORMED_REQUEST, msg)
 
@@ -96,6 +105,47 @@ class Connection(HttpToolsProtocol):
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.transport.write("\r\n".join([*lines, "", ""]).encode() + content)
         self.transport.close()
+
+
+class Whole(asyncio.Transport):
+    """A connection's transport. What is written between the start of an answer and its end leaves at its end, in one
+    piece.
+    """
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        super().__init__()
+        self._transport = transport
+        self._connection = connection
+        self._parts: list[bytes] = []
+        # Asked for each request, several times.
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]
+        self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
+
+    def write(self, data: Any) -> None:
+        self._parts.append(data)
+        cycle = self._connection.cycle
+        # There is none before the first request.
+        if cycle is None or cycle.response_complete or not cycle.response_started:  # type: ignore[redundant-expr]
+            self.flush()
+
+    def flush(self) -> None:
+        if self._parts:
+            whole = b"".join(self._parts)
+            self._parts.clear()
+            self._transport.write(whole)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
 
 
 def bounded(patience_s: float, at_most: int) -> type[Connection]:

@@ -41,7 +41,7 @@ NO_KEY_TRIES: Final = 2
 """How often a pin without a time is saved: somebody else may save it first, with theirs."""
 
 
-class Asked(NamedTuple, Generic[Q, B]):
+class Asked(msgspec.Struct, Generic[Q, B], frozen=True):
     """A request whose form is right. ids: by their names in the path. key: for idempotency. deadline_s: of
     `time.monotonic`.
     """

@@ -3,11 +3,13 @@
 import asyncio
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from feedstore.domain import InvalidValueError
 from feedstore.serving.http import problems, wire
@@ -16,6 +18,18 @@ from feedstore.serving.http.problems import ProblemError
 BODY_BYTES_MAX: Final = 16_384
 _PARAMETERS_MAX: Final = 16
 _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
+
+
+class Incoming(msgspec.Struct, frozen=True):
+    """A request as it came. headers: by name, the last of each. path: what its path says, by name. began_s: when, of
+    `time.monotonic`.
+    """
+
+    scope: Scope
+    receive: Receive
+    headers: Mapping[bytes, bytes]
+    path: Mapping[str, str]
+    began_s: float
 
 
 def request_id(given: bytes) -> str | None:
@@ -30,8 +44,11 @@ def ids(path: Mapping[str, str]) -> dict[str, int]:
         raise problems.of(error) from error
 
 
+@lru_cache(maxsize=256)
 def query(text: bytes, into: type[Any]) -> Any:
-    """The query, each parameter at most once, and none that is not known."""
+    """The query, each parameter at most once, and none that is not known. Its values are frozen: most first pages ask
+    for the same.
+    """
     found: dict[str, str] = {}
     for pair in text.split(b"&", _PARAMETERS_MAX) if text else ():
         name, given, value = pair.partition(b"=")
@@ -56,8 +73,8 @@ def _unquoted(text: bytes) -> str:
         raise ProblemError(problems.INVALID_VALUE, "the query: expected UTF-8, percent-encoded") from error
 
 
-async def body(request: Request, decoder: "msgspec.json.Decoder[Any]", within_s: float) -> Any:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", within_s: float) -> Any:
+    if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise ProblemError(problems.NOT_JSON, "send Content-Type: application/json", closes=True)
     raw = await _bytes(request, within_s)
     try:
@@ -68,15 +85,15 @@ async def body(request: Request, decoder: "msgspec.json.Decoder[Any]", within_s:
         raise ProblemError(problems.MALFORMED_JSON, f"the body: {error}") from error
 
 
-async def _bytes(request: Request, within_s: float) -> bytes:
-    announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced[:20]) > BODY_BYTES_MAX:
+async def _bytes(request: Incoming, within_s: float) -> bytes:
+    announced = request.headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced[:20]) > BODY_BYTES_MAX:
         raise _too_large()
     parts: list[bytes] = []
     length = 0
     try:
         async with asyncio.timeout(within_s):
-            async for part in request.stream():
+            async for part in Request(request.scope, request.receive).stream():
                 length += len(part)
                 if length > BODY_BYTES_MAX:
                     raise _too_large()
