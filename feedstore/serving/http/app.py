@@ -23,8 +23,8 @@ from feedstore.serving.http.endpoints import ENDPOINTS, Api, Asked, Endpoint
 from feedstore.serving.http.metrics import Metrics
 from feedstore.serving.http.problems import ProblemError
 from feedstore.serving.http.running import Runner
-from feedstore.serving.http.tokens import Access
-from feedstore.serving.http.wire import Health
+from feedstore.serving.http.tokens import SCOPES, Access
+from feedstore.serving.http.wire import Health, Token
 from feedstore.serving.queues import QueuesUnavailableError
 
 _log = structlog.get_logger()
@@ -139,6 +139,7 @@ class App:
             ("/healthz", "healthz", self._healthz),
             ("/readyz", "readyz", self._readyz),
             ("/metrics", "metrics", self._metrics_text),
+            (description.TOKEN_PATH, "token", self._token),
             ("/openapi.json", "openapi", self._openapi),
         ):
             methods[path]["GET"] = _Named(name, handler)
@@ -183,6 +184,11 @@ class App:
             queues = None
         text = self._metrics.text(self._api.service, queues)
         return _Answer(text, metrics.MEDIA_TYPE)
+
+    async def _token(self, request: Request) -> Response:
+        headers = request.scope[_HEADERS]
+        scopes = self._access.scopes(headers.get(b"authorization"), headers.get(b"host"))
+        return _Answer(_encode(Token([scope for scope in SCOPES if scope in scopes])))
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002 - whoever asks
         return _Answer(description.document())
