@@ -279,7 +279,7 @@ def test_rule_10_a_page_says_how_far_its_cluster_is_behind(pair: Pair, pages: Fe
 
 @pytest.mark.parametrize("across_a_network", [True, False])
 def test_rule_10_what_is_heard_of_while_a_row_is_read_does_not_count_for_it(across_a_network: bool):
-    """A cluster that catches up lands a minute's work between two looks: a row that was read before shows none of it."""
+    """A cluster that catches up lands a minute's work between two looks; a row that was read before shows none."""
     heard: list[Replicas] = []
 
     class CatchesUp(FakeStore):
