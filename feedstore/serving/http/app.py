@@ -139,7 +139,7 @@ class App:
             ("/healthz", "healthz", self._healthz),
             ("/readyz", "readyz", self._readyz),
             ("/metrics", "metrics", self._metrics_text),
-            (description.TOKEN_PATH, "token", self._token),
+            (description.SCOPES_PATH, "token", self._token),
             ("/openapi.json", "openapi", self._openapi),
         ):
             methods[path]["GET"] = _Named(name, handler)

@@ -11,7 +11,7 @@ from feedstore.serving.http.problems import Problem
 from feedstore.serving.http.wire import Health, Id, Token
 
 VERSION: Final = "1"
-TOKEN_PATH: Final = "/v1/token"
+SCOPES_PATH: Final = "/v1/token"
 _JSON: Final = "application/json"
 _REF: Final = "#/components/schemas/{name}"
 
@@ -38,7 +38,7 @@ def _document() -> dict[str, Any]:
         paths[path] = {"get": _plain(name, summary, {"200": {"description": "It is", "content": {_JSON: answer}}})}
     scopes = {"description": "Done", "content": {_JSON: _content(schema_of[Token], Token(["read", "write"]))}}
     token = _plain("token", "What the token that comes with this request lets its bearer do", {"200": scopes})
-    paths[TOKEN_PATH] = {"get": token | {"security": _SECURITY}}
+    paths[SCOPES_PATH] = {"get": token | {"security": _SECURITY}}
     text = {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
     paths["/metrics"] = {"get": _plain("metrics", "What to watch", {"200": text}) | _security("read")}
     return {

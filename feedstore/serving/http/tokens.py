@@ -84,7 +84,8 @@ class Loopback:
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
         if scope not in self.scopes(authorization, host):
-            raise ProblemError(problems.FORBIDDEN, f"the scope {scope} needs a token: feedctl token new --scope {scope}")
+            detail = f"the scope {scope} needs a token: feedctl token new --scope {scope}"
+            raise ProblemError(problems.FORBIDDEN, detail)
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - no tokens
         if not _is_ours(host or b""):
