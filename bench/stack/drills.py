@@ -15,7 +15,7 @@ from bench.context import Context
 from bench.measurements.http import serving
 from bench.ours import feedctl, ports
 from bench.paced import Line
-from bench.results import Row, at_most, percentile
+from bench.results import Row, at_least, at_most, percentile
 from bench.stack import outage
 from bench.stack.arriving import OWNERS, USERS, arriving
 from bench.stack.servers import Servers, home
@@ -67,6 +67,10 @@ class Taken:
     @property
     def failed(self) -> int:
         return sum(line.is_failure for line in (*self.away, *self.back))
+
+    @property
+    def asked(self) -> int:
+        return len(self.away) + len(self.back)
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
@@ -145,7 +149,9 @@ def _rows(what: str, taken: Sequence[Taken]) -> list[Row]:
         return [percentile([line.took_ms for line in of(each)], share) for each in taken]
 
     before = at(0.5, lambda each: each.before)
-    rows = [Row(NAME, f"{what}: pages that failed", "", [float(sum(each.failed for each in taken))], at_most(0))]
+    failed, asked = sum(each.failed for each in taken), sum(each.asked for each in taken)
+    note = f"{failed} of {asked:,} failed"
+    rows = [Row(NAME, f"{what}: pages that came / asked for", "x", [1 - failed / asked], at_least(1), note)]
     for when, of in (("away", lambda each: each.away), ("coming back", lambda each: each.back)):
         p50, p99, longest = (at(share, of) for share in (0.5, 0.99, 1.0))
         ratio = [one / other for one, other in zip(p50, before, strict=True)]
