@@ -29,7 +29,7 @@ LIMIT = 25
 AT_ONCE = 64
 """Pages that are under way. One takes a second at most, then it has failed."""
 WITHIN_S = 10.0
-FAILED = "failed"
+PAGE, FAILED = "page", "failed"
 
 Ask = Callable[[int], str]
 """Asks for a page of a user, and returns who served it."""
@@ -46,11 +46,14 @@ class Line(NamedTuple):
 
 
 def lines(path: Path) -> list[Line]:
-    """What a client has printed so far; its last line may be half written."""
+    """The pages that a client has printed so far, into a file in which there may be more; its last line may be half
+    written.
+    """
     found = []
     for line in path.read_text().rpartition("\n")[0].splitlines():
-        due_s, took_ms, said = line.split(" ", 2)
-        found.append(Line(float(due_s), float(took_ms), said))
+        if line.startswith(PAGE):
+            _, due_s, took_ms, said = line.split(" ", 3)
+            found.append(Line(float(due_s), float(took_ms), said))
     return found
 
 
@@ -82,7 +85,8 @@ def run(ask: Ask, users: Sequence[int], per_s: float) -> None:
             said = ask(user)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a page that failed
             said = f"{FAILED} {type(error).__name__}: {error}".replace("\n", " ")
-        print(f"{due_s:.6f} {1_000 * (time.monotonic() - due_s):.3f} {said}", flush=True)
+        # At once: threads' lines must not run into each other.
+        os.write(sys.stdout.fileno(), f"{PAGE} {due_s:.6f} {1_000 * (time.monotonic() - due_s):.3f} {said}\n".encode())
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         began_s = time.monotonic()
