@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from bench.stack.arriving import OWNERS, USERS, arriving
 from bench.stack.servers import Servers, home
 from deploy.local import Stack
 from feedstore.feeds import Progress
+from feedstore.widecolumn import UnavailableError
 from workers import wiring
 
 NAME = "drills"
@@ -133,12 +134,13 @@ def _wait_landed(opened: wiring.Ports) -> None:
     """Until both clusters are where they are when all is well."""
     deadline_s = time.monotonic() + CAUGHT_UP_S
     while True:
-        marks = [Progress(opened.replicas[cluster].progress).watermark() for cluster in CLUSTERS]
-        behind_ms = [opened.follows.now() - (mark or 0) for mark in marks]
-        if max(behind_ms) <= FULL_MS:
-            return
+        with suppress(UnavailableError):  # its servers answer, and it may not yet
+            marks = [Progress(opened.replicas[cluster].progress).watermark() for cluster in CLUSTERS]
+            behind_ms = max(opened.follows.now() - (mark or 0) for mark in marks)
+            if behind_ms <= FULL_MS:
+                return
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"after {CAUGHT_UP_S:.0f} s the clusters are {behind_ms} ms behind")
+            raise TimeoutError(f"after {CAUGHT_UP_S:.0f} s a cluster has not caught up")
         time.sleep(outage.LOOK_S)
 
 
