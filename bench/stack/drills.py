@@ -37,11 +37,12 @@ CLUSTERS = ("a", "b")
 
 @dataclass(frozen=True)
 class Drill:
-    """What becomes of a cluster, and how it comes back; `Stack.up` brings what is still missing then."""
+    """What becomes of a cluster, and how it comes back; `Stack.up` brings what is still missing `settled_s` later."""
 
     what: str
     begin: Callable[[Stack, str], None]
     end: Callable[[Stack, str], None] = lambda _, __: None
+    settled_s: float = 0.0
 
 
 DRILLS = (
@@ -50,6 +51,7 @@ DRILLS = (
         "suspended",
         lambda stack, cluster: stack.suspend(f"hbase-{cluster}"),
         lambda stack, cluster: stack.resume(f"hbase-{cluster}"),
+        settled_s=15.0,  # it finds out that its session has ended, and ends
     ),
     Drill("its gateway killed", lambda stack, cluster: stack.kill(f"thrift2-{cluster}")),
 )
@@ -114,6 +116,7 @@ def _drilled(
     back_s = time.monotonic()
     with ThreadPoolExecutor(1) as pool:  # its probes must not hold up whoever looks at the time here
         drill.end(stack, cluster)
+        time.sleep(drill.settled_s)
         pool.submit(stack.up).result()
     _wait_landed(opened)
     ended_s = time.monotonic()
