@@ -37,21 +37,19 @@ def measure(context: Context) -> list[Row]:
     paths = [f"/v1/users/{feed.user}/feed?limit={LIMIT}" for feed in feeds]
     count = context.pick(20_000, 400)
     with ExitStack() as stack:
-        served = stack.enter_context(
-            _serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "serve.log")
-        )
+        served = stack.enter_context(serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "serve.log"))
         without_log = ours.feedctl(homes["quiet"], "--log-level", "warning", "serve", "--port", "0")
-        quiet = stack.enter_context(_serving(without_log, folder / "quiet.log"))
+        quiet = stack.enter_context(serving(without_log, folder / "quiet.log"))
         # The home is held by the first one: this reads beside it.
         beside = stack.enter_context(
-            _serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "beside.log")
+            serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "beside.log")
         )
         page = _get(served.address + paths[0])
         _check(page, feeds[0].entries[:LIMIT])
         length = len(page)
         fixed = [sys.executable, "-m", "bench.http_constant", str(length)]
-        constant = stack.enter_context(_serving(fixed, folder / "constant.log"))
-        as_served = stack.enter_context(_serving([*fixed, "as-served"], folder / "as_served.log"))
+        constant = stack.enter_context(serving(fixed, folder / "constant.log"))
+        as_served = stack.enter_context(serving([*fixed, "as-served"], folder / "as_served.log"))
         taken = interleaved(
             {
                 "constant": lambda: _load(constant, CONNECTIONS, count, paths),
@@ -123,13 +121,13 @@ def _home(path: Path, feeds: Sequence[Feed]) -> Path:
     return path
 
 
-class _Server(NamedTuple):
+class Server(NamedTuple):
     address: str
     process: psutil.Process
 
 
 @contextmanager
-def _serving(args: Sequence[str], log: Path) -> Iterator[_Server]:
+def serving(args: Sequence[str], log: Path) -> Iterator[Server]:
     """A server that has printed its address."""
     with child(args, log, watched=False) as running:
         deadline_s = time.monotonic() + START_S
@@ -137,10 +135,10 @@ def _serving(args: Sequence[str], log: Path) -> Iterator[_Server]:
             if time.monotonic() > deadline_s or running.process.poll() is not None:
                 raise ChildError(f"{args}: no address: {log.read_text()[-2_000:]}")
             time.sleep(0.05)
-        yield _Server(said[0], psutil.Process(running.process.pid))
+        yield Server(said[0], psutil.Process(running.process.pid))
 
 
-def _load(server: _Server, connections: int, count: int, paths: Sequence[str]) -> dict[str, float]:
+def _load(server: Server, connections: int, count: int, paths: Sequence[str]) -> dict[str, float]:
     """A client's run; the client is a process of its own."""
     port = server.address.rpartition(":")[2]
     before_s = _cpu_s(server.process)

@@ -11,7 +11,7 @@ from bench import command
 from bench.context import Context
 from bench.native import native
 from bench.results import Row
-from bench.stack import fanout, outage, pages, serving, space, trace, trim, writers
+from bench.stack import drills, fanout, fanout_on_read, outage, pages, serving, space, trace, trim, writers
 from bench.stack.servers import Servers
 from deploy.local import Stack, StackError
 
@@ -28,6 +28,8 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     fanout.NAME: fanout.measure,
     trace.NAME: trace.measure,
     outage.NAME: outage.measure,
+    drills.NAME: drills.measure,
+    fanout_on_read.NAME: fanout_on_read.measure,
 }
 
 

@@ -2,34 +2,26 @@
 the other one catches up when it is back, while pins go on arriving.
 """
 
-import itertools
-import json
-import subprocess
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
 
 from bench.children import child
 from bench.context import Context
 from bench.ours import feedctl, ports
 from bench.results import Row, at_least, at_most, percentile, ratios
+from bench.stack.arriving import FOLLOWERS, arriving
 from bench.stack.servers import Servers, home
 from feedstore.feeds import Progress
-from feedstore.serving.config import Config
 from workers import wiring
 from workers.queue.port import DELIVERIES
 
 NAME = "outage"
 PER_S = 200
 """Pins: a tenth of the actions that `trace` gets done."""
-OWNERS, FOLLOWERS = 200, 20
-FIRST_MS = 1_700_000_000_000
-PACE_S = LOOK_S = 0.1
+LOOK_S = 0.1
 WARM_S = 20.0
 OUTAGE_S = 30.0
 CAUGHT_UP_S = 300.0
@@ -47,7 +39,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         for words in PARTS:
             running.enter_context(child(feedctl(config.home, *words), context.folder("part") / "log", watched=False))
         opened = running.enter_context(ports(config))
-        running.enter_context(_arriving(config, context.folder("replay") / "log"))
+        running.enter_context(arriving(config, context.folder("replay") / "log", PER_S))
         _look(opened, with_s)  # everything is warm
         for _ in range(context.repeats):
             before.append(_look(opened, with_s))
@@ -161,52 +153,3 @@ def _bring_back(servers: Servers, opened: wiring.Ports, away: _Looks, before: _L
 
 def _lag(opened: wiring.Ports, cluster: str) -> int:
     return opened.queue.lag(DELIVERIES, wiring.writer_group(cluster))
-
-
-@contextmanager
-def _arriving(config: Config, log: Path) -> Iterator[None]:
-    """Pins arrive at their pace, through `feedctl replay`."""
-    stop = threading.Event()
-    with (
-        log.open("wb") as said,
-        subprocess.Popen(
-            feedctl(config.home, "replay", "-"), stdin=subprocess.PIPE, stdout=said, stderr=said
-        ) as replay,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        assert replay.stdin
-        pacing = pool.submit(_pace, replay.stdin, stop)
-        try:
-            yield
-        finally:
-            stop.set()
-            pacing.exception()
-            replay.terminate()
-        pacing.result()
-
-
-def _pace(to: IO[bytes], stop: threading.Event) -> None:
-    to.writelines(_follows())
-    pins = _pins()
-    began, sent = time.perf_counter(), 0
-    while not stop.wait(PACE_S):
-        due = int((time.perf_counter() - began) * PER_S)
-        to.writelines(itertools.islice(pins, due - sent))
-        to.flush()
-        sent = due
-
-
-def _follows() -> Iterator[bytes]:
-    for number in range(OWNERS * FOLLOWERS):
-        follower, owner = OWNERS + 1 + number // 4, 1 + number % OWNERS
-        yield _line({"type": "follow", "ts": FIRST_MS, "follower": follower, "user": owner})
-
-
-def _pins() -> Iterator[bytes]:
-    for pin in itertools.count(1):
-        owner = 1 + pin % OWNERS
-        yield _line({"type": "save_pin", "ts": FIRST_MS + pin, "pin": pin, "owner": owner, "board": owner})
-
-
-def _line(action: Mapping[str, object]) -> bytes:
-    return json.dumps(action).encode() + b"\n"

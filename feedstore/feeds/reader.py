@@ -49,12 +49,14 @@ class FeedReader:
             return page_of(start, (), self._cap, replica.name, _behind_ms(mark))
         failures: list[str] = []
         for replica, mark in self._replicas:
+            # Asked first: what lands between the read and the look would count for the page, and not stand on it.
+            behind_ms = _behind_ms(mark)
             try:
                 found = replica.feeds.read(start.row, start.after, start.wanted + 1)
             except UnavailableError as error:
                 failures.append(f"{replica.name}: {error}")
                 continue
-            return page_of(start, found, self._cap, replica.name, _behind_ms(mark))
+            return page_of(start, found, self._cap, replica.name, behind_ms)
         raise UnavailableError("no replica answered: " + "; ".join(failures))
 
 

@@ -82,8 +82,10 @@ class Replicas:
         replica = None if name is None else self._in_place.get(name)
         if replica is None:
             return self._race(row, after, limit, deadline_s)
+        # Heard of before the read: what is heard of meanwhile may count what landed after the row was read.
+        watermark_ms = self._watermarks[replica.name]
         try:
-            return Answer(replica.feeds.read(row, after, limit), replica.name, self.behind_ms(replica.name))
+            return Answer(replica.feeds.read(row, after, limit), replica.name, self._behind_ms(watermark_ms))
         except UnavailableError as error:
             self._ledger.failed(replica.name)
             return self._race(row, after, limit, deadline_s, (replica.name, str(error)))
@@ -103,8 +105,7 @@ class Replicas:
 
     def behind_ms(self, name: str) -> int | None:
         """How far a cluster may be behind, by what was heard of it last; None where that is unknown."""
-        watermark_ms = self._watermarks[name]
-        return None if watermark_ms is None else max(0, self._clock_ms() - watermark_ms)
+        return self._behind_ms(self._watermarks[name])
 
     def heard(self, name: str, watermark_ms: int | None) -> None:
         """Notes a cluster's watermark."""
@@ -138,6 +139,7 @@ class Replicas:
         began_s = self._clock()
         deadline_s = began_s + self._within_s if deadline_s is None else deadline_s
         until_s = max(deadline_s, began_s + ATTEMPT_S_MIN)
+        watermarks_ms = self._watermarks.copy()  # before any read, as in `read`
 
         def attempt(name: str, told: Told, *, is_probe: bool = False) -> Attempt | None:
             source = self._sources[name]
@@ -153,7 +155,10 @@ class Replicas:
             turns = [turn for turn in turns if turn.name != failed[0]]
             race.failures.append(": ".join(failed))
         winner = race.run(turns, deadline_s)
-        return Answer(winner.columns, winner.name, self.behind_ms(winner.name))
+        return Answer(winner.columns, winner.name, self._behind_ms(watermarks_ms[winner.name]))
+
+    def _behind_ms(self, watermark_ms: int | None) -> int | None:
+        return None if watermark_ms is None else max(0, self._clock_ms() - watermark_ms)
 
 
 class _Begin(Protocol):

@@ -61,6 +61,16 @@ def test_nearly_a_token_is_none(guarded: InProcess, tokens: dict[Scope, str]):
     assert asked(guarded, "GET", "/v1/users/1/feed", f"bearer {token}").status_code == 200
 
 
+def test_a_token_says_what_it_lets_its_bearer_do(guarded: InProcess, tokens: dict[Scope, str]):
+    for scope, token in tokens.items():
+        answer = asked(guarded, "GET", "/v1/token", f"Bearer {token}")
+        assert (answer.status_code, answer.json()) == (200, {"scopes": [scope]})
+    for wrong in (None, "Bearer feed_wrong"):
+        answer = asked(guarded, "GET", "/v1/token", wrong)
+        assert answer.status_code == 401
+        check_problem(answer)
+
+
 def test_dead_letters_come_in_pages(guarded: InProcess, tokens: dict[Scope, str]):
     def letters(query: str) -> tuple[list[int], int | None]:
         found = asked(guarded, "GET", f"/v1/dead-letters?{query}", f"Bearer {tokens['operate']}").json()
@@ -93,6 +103,7 @@ def test_this_machine_may_read_and_write_but_not_operate(inside: InProcess):
     assert asked(inside, "GET", "/v1/users/1/feed", None).status_code == 200
     assert asked(inside, "POST", "/v1/follows", None).status_code == 200
     assert asked(inside, "GET", "/v1/dead-letters", None).status_code == 403
+    assert asked(inside, "GET", "/v1/token", None).json() == {"scopes": ["read", "write"]}
 
 
 @pytest.mark.parametrize(
@@ -101,9 +112,10 @@ def test_this_machine_may_read_and_write_but_not_operate(inside: InProcess):
 def test_a_website_whose_name_leads_here_is_not_this_machine(inside: InProcess, host: str):
     """Else a page of that website could read and write, in a browser of this machine."""
     with client_of(inside.server.address) as client:
-        answer = client.http.get("/v1/users/1/feed", headers={"host": host})
-        assert answer.status_code == 421
-        check_problem(answer)
+        for path in ("/v1/users/1/feed", "/v1/token"):
+            answer = client.http.get(path, headers={"host": host})
+            assert answer.status_code == 421
+            check_problem(answer)
         for good in ("localhost:8080", "127.0.0.1", "[::1]:8080", "LOCALHOST"):
             assert client.http.get("/v1/users/1/feed", headers={"host": good}).status_code == 200
 

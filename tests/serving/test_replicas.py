@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fakes import CAP, LONG_S, NOW_MS, USER, FakeStore, Pair, newest, until
@@ -274,6 +275,29 @@ def test_rule_10_a_page_says_how_far_its_cluster_is_behind(pair: Pair, pages: Fe
     assert pages.page(USER, 3).behind_ms == 700
     pair.a.fails = True
     assert pages.page(USER, 3).behind_ms == 300
+
+
+@pytest.mark.parametrize("across_a_network", [True, False])
+def test_rule_10_what_is_heard_of_while_a_row_is_read_does_not_count_for_it(across_a_network: bool):
+    """A cluster that catches up lands a minute's work between two looks; a row that was read before shows none."""
+    heard: list[Replicas] = []
+
+    class CatchesUp(FakeStore):
+        def read(self, *arguments: Any) -> list[bytes]:
+            found = super().read(*arguments)
+            heard[0].heard("a", NOW_MS - 1)
+            return found
+
+    store = CatchesUp()
+    reads = OnThreads("a", 8) if across_a_network else InPlace()
+    replicas = Replicas(
+        [Source(Replica("a", store, MemoryStore(progress_table(1_000))), reads)], lambda: NOW_MS, LONG_S
+    )
+    heard.append(replicas)
+    replicas.heard("a", NOW_MS - 4_000)
+    behind_ms = [FeedPages(replicas, CAP).page(USER, 3).behind_ms for _ in range(2)]
+    assert behind_ms == [4_000, 1]
+    replicas.close()
 
 
 def test_a_cluster_that_came_back_with_nothing_waits_until_it_has_caught_up(pair: Pair, pages: FeedPages):

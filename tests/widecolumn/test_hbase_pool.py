@@ -59,6 +59,16 @@ def test_a_connection_is_used_again(gateways: Gateways):
     assert len(gateways.opened) == 1
 
 
+def test_who_has_no_time_left_opens_nothing_and_blames_no_gateway(gateways: Gateways):
+    """On a busy machine the deadline passes between two steps."""
+    pool = gateways.pool(G1, G2, size=1)
+    with pytest.raises(UnavailableError, match="no time was left"):
+        pool.take(100)
+    assert gateways.opened == []
+    pool.give_back(pool.take(101))
+    assert [each.address for each in gateways.opened] == [G2], "it is the other one's turn"
+
+
 def test_a_dead_one_is_noticed_before_it_is_used(gateways: Gateways):
     pool = gateways.pool()
     first, second = pool.take(101), pool.take(101)

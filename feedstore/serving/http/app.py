@@ -22,8 +22,8 @@ from feedstore.serving.http.incoming import Incoming
 from feedstore.serving.http.metrics import Metrics
 from feedstore.serving.http.problems import ProblemError
 from feedstore.serving.http.running import Runner
-from feedstore.serving.http.tokens import Access
-from feedstore.serving.http.wire import Health
+from feedstore.serving.http.tokens import SCOPES, Access
+from feedstore.serving.http.wire import Health, Token
 from feedstore.serving.queues import QueuesUnavailableError
 
 _log = structlog.get_logger()
@@ -147,6 +147,7 @@ class App:
             ("/healthz", "healthz", self._healthz),
             ("/readyz", "readyz", self._readyz),
             ("/metrics", "metrics", self._metrics_text),
+            (description.SCOPES_PATH, "token", self._token),
             ("/openapi.json", "openapi", self._openapi),
         ):
             places[path]["GET"] = name, handler
@@ -201,6 +202,11 @@ class App:
             queues = None
         text = self._metrics.text(self._api.service, queues)
         return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
+
+    async def _token(self, request: Incoming) -> Answer:
+        headers = request.headers
+        scopes = self._access.scopes(headers.get(b"authorization"), headers.get(b"host"))
+        return _answer(_encode(Token([scope for scope in SCOPES if scope in scopes])))
 
     async def _openapi(self, request: Incoming) -> Answer:  # noqa: ARG002 - whoever asks
         return _answer(description.document())

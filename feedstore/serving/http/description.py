@@ -8,9 +8,10 @@ import msgspec
 from feedstore.serving.http import problems
 from feedstore.serving.http.endpoints import ENDPOINTS, Endpoint
 from feedstore.serving.http.problems import Problem
-from feedstore.serving.http.wire import Health, Id
+from feedstore.serving.http.wire import Health, Id, Token
 
 VERSION: Final = "1"
+SCOPES_PATH: Final = "/v1/token"
 _JSON: Final = "application/json"
 _REF: Final = "#/components/schemas/{name}"
 
@@ -35,6 +36,9 @@ def _document() -> dict[str, Any]:
     for name, path, summary in _PLAIN:
         answer = _content(schema_of[Health], Health())
         paths[path] = {"get": _plain(name, summary, {"200": {"description": "It is", "content": {_JSON: answer}}})}
+    scopes = {"description": "Done", "content": {_JSON: _content(schema_of[Token], Token(["read", "write"]))}}
+    token = _plain("token", "What the token that comes with this request lets its bearer do", {"200": scopes})
+    paths[SCOPES_PATH] = {"get": token | {"security": _SECURITY}}
     text = {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
     paths["/metrics"] = {"get": _plain("metrics", "What to watch", {"200": text}) | _security("read")}
     return {
@@ -60,7 +64,7 @@ def _document() -> dict[str, Any]:
 
 
 def _types() -> list[Any]:
-    found: dict[Any, None] = {Problem: None, Health: None, Id: None}
+    found: dict[Any, None] = {Problem: None, Health: None, Token: None, Id: None}
     for endpoint in ENDPOINTS:
         found |= dict.fromkeys((endpoint.answer, endpoint.query))
         if endpoint.body is not None:
@@ -97,13 +101,14 @@ def _plain(name: str, summary: str, answers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _security(scope: str) -> dict[str, Any]:
-    return {"security": [{"token": []}, {}], "x-scope": scope}
+    return {"security": _SECURITY, "x-scope": scope}
 
 
 def _content(schema: Any, example: msgspec.Struct) -> dict[str, Any]:
     return {"schema": schema, "example": msgspec.to_builtins(example)}
 
 
+_SECURITY: Final[list[dict[str, list[str]]]] = [{"token": []}, {}]
 _KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",

@@ -27,10 +27,14 @@ _TOKENS_MAX: Final = 100
 
 
 class Access(Protocol):
-    """Decides whether a request may do something."""
+    """Decides whether a request may do something. authorization, host: its headers."""
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
-        """authorization, host: the request's headers. Raises ProblemError where it may not."""
+        """Raises ProblemError where it may not."""
+        ...
+
+    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
+        """All that it may do. Raises ProblemError where it may do nothing at all."""
         ...
 
 
@@ -51,15 +55,18 @@ class Tokens:
         # Found by their hashes, which nobody can choose: how long it takes says nothing about the tokens.
         self._scopes = {bytes.fromhex(token.sha256): frozenset(token.scopes) for token in tokens}
 
-    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:  # noqa: ARG002 - any host
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
+        if scope not in self.scopes(authorization, host):
+            raise ProblemError(problems.FORBIDDEN, f"the scope {scope} is needed")
+
+    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - any host
         kind, _, token = (authorization or b"").partition(b" ")
         if kind.lower() != b"bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
             raise _unauthenticated("send Authorization: Bearer TOKEN")
         found = self._scopes.get(hashlib.sha256(token).digest())
         if found is None:
             raise _unauthenticated("the token is not known")
-        if scope not in found:
-            raise ProblemError(problems.FORBIDDEN, f"the scope {scope} is needed")
+        return found
 
 
 class Loopback:
@@ -69,11 +76,17 @@ class Loopback:
     answers, as long as its own name is not taken for ours: so the host must be this machine.
     """
 
-    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:  # noqa: ARG002 - no tokens
+    _SCOPES: Final[frozenset[Scope]] = frozenset({"read", "write"})
+
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
+        if scope not in self.scopes(authorization, host):
+            detail = f"the scope {scope} needs a token: feedctl token new --scope {scope}"
+            raise ProblemError(problems.FORBIDDEN, detail)
+
+    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - no tokens
         if not _is_ours(host or b""):
             raise ProblemError(problems.MISDIRECTED, "without tokens, the host must be this machine's loopback")
-        if scope == "operate":
-            raise ProblemError(problems.FORBIDDEN, "the scope operate needs a token: feedctl token new --scope operate")
+        return self._SCOPES
 
 
 def is_loopback(host: str) -> bool:

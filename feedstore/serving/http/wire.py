@@ -25,6 +25,7 @@ from feedstore.domain import (
 from feedstore.feeds import MAX_PAGE
 from feedstore.follows.port import Follower
 from feedstore.serving.breaker import State
+from feedstore.serving.http.tokens import Scope
 from feedstore.serving.presence import Presence
 from feedstore.serving.queues import GroupState, Letter
 from feedstore.serving.relations import MAX_RELATIONS
@@ -233,6 +234,12 @@ class Letters(msgspec.Struct, frozen=True):
 
     letters: list[Letter]
     after: int | None
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What a token lets its bearer do; without a tokens file, what this machine may do without one."""
+
+    scopes: list[Scope]
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ class Pool(Generic[C]):
 
         Raises:
             GatewayError: the gateway whose turn it was cannot be reached; try another.
-            UnavailableError: closed, or every connection was busy until the deadline.
+            UnavailableError: closed, or there was no connection until the deadline.
         """
         with self._changed:
             while not self._closed and self._leased >= self._size:
@@ -94,8 +94,12 @@ class Pool(Generic[C]):
                 self._make_room()
         if idle is not None:
             return Lease(address, idle, is_reused=True)
+        left_s = deadline - self._clock()
+        if left_s <= 0:  # gone with waiting for a connection, or for the processor
+            self._returned()
+            raise UnavailableError("no time was left to connect")
         try:
-            return Lease(address, self._connect(address, deadline - self._clock()), is_reused=False)
+            return Lease(address, self._connect(address, left_s), is_reused=False)
         except OSError as error:
             self.failed(address)
             self._returned()

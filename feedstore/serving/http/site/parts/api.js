@@ -3,6 +3,7 @@
 const ANSWER_WITHIN_MS = 15_000;
 const TOKEN = /^[\x21-\x7e]{1,200}$/;
 const TOKEN_KEY = "feed.token";
+export const SCOPES = ["read", "write", "operate"];
 
 /**
  * Why a request was not done. kind: the last word of the problem's type; `unreachable` where nothing answered.
@@ -58,29 +59,21 @@ export const readLetters = (limit) => ask("GET", "/v1/dead-letters", { query: { 
 /** method: POST follows, DELETE unfollows. key: the same for each try of one action. */
 export const record = (method, edge, key) => ask(method, "/v1/follows", { body: edge, key });
 
-/**
- * Whether this tab may read, write and operate. An action without a body is refused before it is recorded: as
- * forbidden to whoever may not write, as an invalid value to everybody else.
- */
+/** Whether this tab may read, write and operate: for each the problem where it may not, null where it may. */
 export async function access() {
-  const [read, write, operate] = await Promise.all([
-    isLetIn(() => ask("GET", "/v1/status")),
-    isLetIn(() => ask("POST", "/v1/follows", { body: {} })),
-    isLetIn(() => ask("GET", "/v1/dead-letters", { query: { limit: 1 } })),
-  ]);
-  return { read, write, operate };
+  try {
+    const { scopes } = await ask("GET", "/v1/token");
+    return Object.fromEntries(SCOPES.map((scope) => [scope, scopes.includes(scope) ? null : forbidden(scope)]));
+  } catch (error) {
+    // Nothing answered, or not the door.
+    if (![401, 421].includes(error.status)) throw error;
+    return Object.fromEntries(SCOPES.map((scope) => [scope, error]));
+  }
 }
 
-/** The problem where the door is shut, null where it is open. Raises what says nothing about the door. */
-async function isLetIn(call) {
-  try {
-    await call();
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    if ([401, 403, 421].includes(error.status)) return error;
-    if (error.kind === "unreachable" || error.kind === "overloaded") throw error;
-  }
-  return null;
+function forbidden(scope) {
+  const title = token.get() === null ? "Not without a token" : "The token's scopes do not reach so far";
+  return new Problem("forbidden", 403, title, `the scope ${scope} is needed`);
 }
 
 async function ask(method, path, { query = {}, body, key, signal } = {}) {

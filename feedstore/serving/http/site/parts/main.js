@@ -1,6 +1,6 @@
 /** The site: whose feed, what is asked and when, and what is said of it. */
 
-import { access, problemOf, readFeed, readStatus, token } from "./api.js";
+import { SCOPES, access, problemOf, readFeed, readStatus, token } from "./api.js";
 import { find, say, showProblem } from "./elements.js";
 import { Entries } from "./entries.js";
 import { Feed } from "./feed.js";
@@ -200,7 +200,7 @@ async function askAccess() {
   const refusals = await access();
   if (token.get() !== asked) return askAccess();
   following.allow(refusals.write);
-  const may = ["read", "write", "operate"].filter((scope) => refusals[scope] === null);
+  const may = SCOPES.filter((scope) => refusals[scope] === null);
   say(find("access"), may.length ? `Access: ${may.join(", ")}` : "A token is needed");
   if (refusals.read !== null) find("token-panel").open = true;
   return refusals;

@@ -26,16 +26,20 @@ export function showClusters(clusters) {
   say(find("clusters-brief"), ill.length ? `not well: ${ill.map((each) => each.name).join(", ")}` : `${clusters.length} well`);
 }
 
+/** status: its groups and dead letters are null where the queue is away. */
 export function showQueue(status) {
+  const groups = status.groups ?? [];
   refill(
     find("groups"),
-    status.groups.map((each) =>
+    groups.map((each) =>
       make("tr", {}, head(each.group), cell(each.topic ?? "outbox"), cell(each.lag.toLocaleString("en"))),
     ),
   );
-  const left = Math.max(0, ...status.groups.map((each) => each.lag));
-  say(find("queue-brief"), left ? `up to ${left.toLocaleString("en")} to do` : "nothing to do");
-  say(find("letters-brief"), status.dead_letters ? status.dead_letters.toLocaleString("en") : "none");
+  const left = Math.max(0, ...groups.map((each) => each.lag));
+  const said = left ? `up to ${left.toLocaleString("en")} to do` : "nothing to do";
+  say(find("queue-brief"), status.groups === null ? "unknown" : said);
+  const dead = status.dead_letters ? status.dead_letters.toLocaleString("en") : "none";
+  say(find("letters-brief"), status.dead_letters === null ? "unknown" : dead);
   find("letters-brief").classList.toggle("bad", status.dead_letters > 0);
 }
 
