@@ -31,9 +31,9 @@ SESSION_TIMEOUT_MS: Final = 10_000
 """How long a member that is killed or stopped keeps its partitions from the others."""
 HEARTBEAT_MS: Final = 3_000
 
-MAX_AHEAD_BYTES: Final = 2_000_000
+MAX_AHEAD_BYTES: Final = 1_000_000
 """Beyond this many bytes of messages that wait here, nothing more is asked for."""
-FETCH_BYTES: Final = 2_097_152
+FETCH_BYTES: Final = 1_048_576
 PARTITION_FETCH_BYTES: Final = 1_048_576
 
 MAX_RECORDS: Final = 1_000_000_000
