@@ -93,6 +93,9 @@ cluster-status: ## ask every container whether it is ready
 cluster-down: ## take them away, with their data
 	@$(PYTHON) -m deploy.docker down --home $(CLUSTER)
 
+test-docker: docker-ready placement $(VENV)/test $(VENV)/servers ## run the tests that need the Docker clusters (FEED_TEST_CLUSTER=directory for running ones)
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m docker
+
 PLACEMENT := deploy/placement/target/feedstore-placement.jar
 placement: $(PLACEMENT) ## build and test the block placement that runs inside HDFS's NameNode (needs a JDK 17 and Maven)
 

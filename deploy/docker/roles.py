@@ -47,9 +47,9 @@ def processes(role: str, cluster: str) -> list[Process]:
     Raises:
         StackError: there is no such role.
     """
-    made = _ROLES.get(role)
+    made = ROLES.get(role)
     if made is None:
-        raise StackError(f"there is no role {role!r}; there are {', '.join(_ROLES)}")
+        raise StackError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
     return made(cluster)
 
 
@@ -341,7 +341,7 @@ def _interface_towards(host: str) -> str | None:
     return None
 
 
-_ROLES: dict[str, Callable[[str], list[Process]]] = {
+ROLES: dict[str, Callable[[str], list[Process]]] = {
     "control": _control,
     "host": _host,
     "standby": _standby,

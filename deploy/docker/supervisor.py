@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 ASK_S = 0.5
 """How often something is asked whether it answers."""
@@ -89,8 +88,7 @@ class Supervisor:
         return max(0.0, min(waiting) - self.clock()) if waiting else 3_600.0
 
     def _sleep(self, seconds: float) -> None:
-        # In typeshed it always returns an event; where none came in that time it is None.
-        event = cast("signal.struct_siginfo | None", signal.sigtimedwait(_EVENTS, seconds))
+        event = signal.sigtimedwait(_EVENTS, seconds)
         self._is_ending = event is not None and event.si_signo != signal.SIGCHLD
 
     def _start_what_is_due(self) -> None:
@@ -127,14 +125,17 @@ class Supervisor:
         """The last first: a region server can still close its files while the DataNode runs."""
         deadline = self.clock() + STOP_S
         for child in reversed(self._children):
-            if child.pid is None:
-                continue
-            os.kill(child.pid, signal.SIGTERM)
+            self._signal(child, signal.SIGTERM)
             while child.pid is not None and self.clock() < deadline:
                 signal.sigtimedwait([signal.SIGCHLD], min(0.5, max(0.0, deadline - self.clock())))
                 self._reap()
-            if child.pid is not None:
-                os.kill(child.pid, signal.SIGKILL)
+            self._signal(child, signal.SIGKILL)
+
+    @staticmethod
+    def _signal(child: _Child, number: signal.Signals) -> None:
+        """To one that runs; nobody else has its process id before it was waited for."""
+        if child.pid is not None:
+            os.kill(child.pid, number)
 
 
 def _spawn(argv: Sequence[str]) -> int:

@@ -16,11 +16,17 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.server.blockmanagement.DatanodeManager;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.namenode.NameNode;
+import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.apache.hadoop.util.Time;
 
 /** A real NameNode and real DataNodes in this process, whose heartbeats count only when a test says so. */
 final class SmallHdfs implements AutoCloseable {
     private static final long STALE_MS = 600_000;
+
+    static {
+        // Several servers of a kind in one process share the names of their metrics, and would refuse to start.
+        DefaultMetricsSystem.setMiniClusterMode(true);
+    }
 
     private final Configuration conf;
     private final NameNode nameNode;
@@ -98,10 +104,10 @@ final class SmallHdfs implements AutoCloseable {
     Set<Integer> written(String name) throws IOException {
         org.apache.hadoop.fs.Path path = new org.apache.hadoop.fs.Path(File.separator + name);
         try (FileSystem files = FileSystem.newInstance(conf)) {
-            try (FSDataOutputStream out = files.create(path, (short) 3)) {
-                out.write(name.getBytes(StandardCharsets.UTF_8));
-                out.hsync();
-            }
+            // Not closed where it fails: a stream that failed throws the same exception once more.
+            FSDataOutputStream out = files.create(path, (short) 3);
+            out.write(name.getBytes(StandardCharsets.UTF_8));
+            out.close();
             Set<Integer> ports = new TreeSet<>();
             for (BlockLocation block : files.getFileBlockLocations(path, 0, Long.MAX_VALUE)) {
                 for (String node : block.getNames()) {
