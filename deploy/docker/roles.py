@@ -72,7 +72,8 @@ def _gateway(cluster: str) -> list[Process]:
 
 def _zookeeper(cluster: str) -> Process:
     conf = _hbase_conf("zookeeper", cluster)
-    argv = _java(conf, heap_mib=96, flags=_STARTS_FAST, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
+    flags = (*_STARTS_FAST, "-Dzookeeper.admin.enableServer=false")
+    argv = _java(conf, heap_mib=96, flags=flags, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
     (DATA / "zookeeper").mkdir(exist_ok=True)
     return Process("zookeeper", argv, _zookeeper_answers)
 

@@ -125,7 +125,7 @@ def test_every_host_holds_regions_of_the_feeds(cluster: str) -> None:
 @pytest.mark.usefixtures("clusters")
 def test_a_process_and_a_host_that_die_come_back_by_themselves() -> None:
     host = container_name(names.host("b", 3))
-    kill = "kill -9 $(grep -l feed.process=regionserver /proc/[0-9]*/cmdline | head -1 | cut -d/ -f3)"
+    kill = "kill -9 $(grep -l 'feed.process=[r]egionserver' /proc/[0-9]*/cmdline | head -1 | cut -d/ -f3)"
     docker("exec", host, "sh", "-c", kill)
     until("the region server to be away", lambda: "regionserver" in run_check(host))
     until("the region server to be back", lambda: run_check(host) == "")
