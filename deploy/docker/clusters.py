@@ -76,6 +76,8 @@ class Clusters:
             StackError: something could not be made, or did not answer in time; the message ends with the end of its
                 log. What was started goes on.
         """
+        if not engine.Engine(self.home).answers():
+            raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
         self._write_secrets()
         image.build(self._say)
         began = time.monotonic()

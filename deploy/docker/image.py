@@ -53,6 +53,7 @@ def ensure_base(say: Say) -> None:
             "debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, root, mirror(),
             failed="Debian's packages could not be put together",
         )  # fmt: skip
+        _with_updates(root, mirror(), _archive(is_security=True))
         _import(root)
     say(f"base: made {BASE}")
 
@@ -63,12 +64,20 @@ def mirror() -> str:
     Raises:
         StackError: its configuration names none.
     """
+    found = _archive(is_security=False)
+    if found is None:
+        raise StackError(
+            "apt's configuration on this machine names no mirror of Debian: the base image must come from a registry"
+        )
+    return found
+
+
+def _archive(*, is_security: bool) -> str | None:
     for word in _apt_words():
-        if word.startswith(("http://", "https://", "file:/")) and "debian" in word and "security" not in word:
+        is_archive = word.startswith(("http://", "https://", "file:/")) and "debian" in word
+        if is_archive and ("security" in word) == is_security:
             return word
-    raise StackError(
-        "apt's configuration on this machine names no mirror of Debian: the base image must come from a registry"
-    )
+    return None
 
 
 def _apt_words() -> Iterator[str]:
@@ -80,6 +89,14 @@ def _apt_words() -> Iterator[str]:
             words = line.split()
             if words[:1] in (["deb"], ["URIs:"]):
                 yield from words[1:]
+
+
+def _with_updates(root: Path, debian: str, security: str | None) -> None:
+    """Debian's own image looks for updates as well; what debootstrap makes knows the release only."""
+    lines = [f"deb {debian} {SUITE} main", f"deb {debian} {SUITE}-updates main"]
+    if security is not None:
+        lines.append(f"deb {security} {SUITE}-security main")
+    (root / "etc" / "apt" / "sources.list").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _import(root: Path) -> None:

@@ -14,7 +14,8 @@ import subprocess
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.docker import names, sites
@@ -39,10 +40,21 @@ _REGIONSERVER_FLAGS = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=50", "-XX:+Parallel
 _SIOCGIFADDR = 0x8915
 
 
+@dataclass(frozen=True)
+class _Conf:
+    """A directory of configuration, and what is to be in it."""
+
+    folder: Path
+    files: Mapping[str, str]
+
+    def write(self) -> None:
+        for name, text in self.files.items():
+            path = self.folder / name
+            write_conf(path.parent, path.name, text)
+
+
 def processes(role: str, cluster: str) -> list[Process]:
     """The servers of a host, in the order in which one needs those before it. cluster: empty outside the zones.
-
-    Writes their configuration.
 
     Raises:
         StackError: there is no such role.
@@ -74,8 +86,7 @@ def _zookeeper(cluster: str) -> Process:
     conf = _hbase_conf("zookeeper", cluster)
     flags = (*_STARTS_FAST, "-Dzookeeper.admin.enableServer=false")
     argv = _java(conf, heap_mib=96, flags=flags, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
-    (DATA / "zookeeper").mkdir(exist_ok=True)
-    return Process("zookeeper", argv, _zookeeper_answers)
+    return Process("zookeeper", argv, _zookeeper_answers, configure=conf.write)
 
 
 def _namenode(cluster: str) -> Process:
@@ -94,6 +105,7 @@ def _namenode(cluster: str) -> Process:
         "namenode",
         _java(conf, heap_mib=256, jars=jars, flags=_STARTS_FAST, main=(main,)),
         lambda: _hdfs_is_whole(names.control(cluster)),
+        configure=conf.write,
         prepare=format_once,
     )
 
@@ -106,6 +118,7 @@ def _datanode(cluster: str) -> Process:
         _java(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
         lambda: probes.listens(names.DATANODE_PORT),
         needs=[(names.control(cluster), names.NAMENODE_PORT)],
+        configure=conf.write,
     )
 
 
@@ -121,6 +134,7 @@ def _master(cluster: str) -> Process:
             # It writes a file as its first act: there must be as many to take it as hdfs-site.namenode.xml asks for.
             *((names.host(cluster, number), names.DATANODE_PORT) for number in names.HOSTS[:2]),
         ],
+        configure=conf.write,
     )
 
 
@@ -136,6 +150,7 @@ def _regionserver(cluster: str) -> Process:
             (names.control(cluster), names.NAMENODE_PORT),
             (socket.gethostname(), names.DATANODE_PORT),
         ],
+        configure=conf.write,
     )
 
 
@@ -154,12 +169,11 @@ def _thrift(cluster: str, package: str, port: int) -> Process:
         _java(conf, heap_mib=192, flags=("-XX:+UseSerialGC", _SMALL_STACKS), main=main),
         lambda: ask(port),
         needs=[(names.control(cluster), names.ZOOKEEPER_PORT)],
+        configure=conf.write,
     )
 
 
 def _kafka(_: str) -> list[Process]:
-    conf = CONF / "kafka"
-    write_conf(conf, java.LOG_CONF, java.log_conf())
     listeners = {
         "INSIDE": names.KAFKA_PORT,
         "LOOPBACK": names.KAFKA_LOOPBACK_PORT,
@@ -175,7 +189,8 @@ def _kafka(_: str) -> list[Process]:
         "inter.broker.listener.name": "INSIDE",
         "log.dirs": str(DATA / "kafka"),
     }
-    properties = str(write_conf(conf, "server.properties", kafka.properties(own)))
+    conf = _Conf(CONF / "kafka", {java.LOG_CONF: java.log_conf(), "server.properties": kafka.properties(own)})
+    properties = str(conf.folder / "server.properties")
     jars = (JARS / "kafka",)
 
     def format_once() -> None:
@@ -186,17 +201,20 @@ def _kafka(_: str) -> list[Process]:
             _done(argv, "the broker's directory could not be formatted")
 
     argv = _java(conf, heap_mib=384, jars=jars, flags=_STARTS_FAST, main=("kafka.Kafka", properties))
-    return [Process("kafka", argv, lambda: probes.kafka_metadata(names.KAFKA_PORT), prepare=format_once)]
+    return [Process("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once)]
+
+
+def _asks_kafka() -> None:
+    probes.kafka_metadata(names.KAFKA_PORT)
 
 
 def _mariadb(_: str) -> list[Process]:
     conf, data = CONF / "mariadb", DATA / "mariadb"
-    password = PASSWORD.read_text(encoding="utf-8").strip()
-    init = write_conf(conf, "init.sql", mariadb.init_sql(password, "%"))
-    client = write_conf(
-        conf, "client.cnf", f'[client]\nhost=127.0.0.1\nport={names.MARIADB_PORT}\nuser={mariadb.USER}\n'
-        f'password="{password}"\n',
-    )  # fmt: skip
+
+    def configure() -> None:
+        password = PASSWORD.read_text(encoding="utf-8").strip()
+        client = f'[client]\nhost=127.0.0.1\nport={names.MARIADB_PORT}\nuser={mariadb.USER}\npassword="{password}"\n'
+        _Conf(conf, {"init.sql": mariadb.init_sql(password, "%"), "client.cnf": client}).write()
 
     def install_once() -> None:
         # Under another name first: half of one must not look like a whole one.
@@ -207,13 +225,13 @@ def _mariadb(_: str) -> list[Process]:
             _done(argv, "the database's directory could not be made")
             new.rename(data)
 
-    argv = mariadb.arguments(data, init, bind="0.0.0.0", port=names.MARIADB_PORT)  # noqa: S104 - of the core network
-    check = _asks_mariadb(client)
-    return [Process("mariadb", ["/usr/sbin/mariadbd", *argv], check, prepare=install_once)]
+    bind = "0.0.0.0"  # noqa: S104 - of the core network
+    argv = ("/usr/sbin/mariadbd", *mariadb.arguments(data, conf / "init.sql", bind=bind, port=names.MARIADB_PORT))
 
+    def check() -> None:
+        probes.mariadb_select(conf / "client.cnf", mariadb.DATABASES[-1])
 
-def _asks_mariadb(client: Path) -> Callable[[], None]:
-    return lambda: probes.mariadb_select(client, mariadb.DATABASES[-1])
+    return [Process("mariadb", argv, check, configure=configure, prepare=install_once)]
 
 
 def _core_site(cluster: str) -> dict[str, str]:
@@ -224,21 +242,19 @@ def _core_site(cluster: str) -> dict[str, str]:
     return sites.layers("core-site.xml", own=own)
 
 
-def _hdfs_conf(kind: str, cluster: str) -> Path:
+def _hdfs_conf(kind: str, cluster: str) -> _Conf:
     own = {
         "dfs.namenode.name.dir": f"file://{DATA}/namenode",
         "dfs.datanode.data.dir": f"file://{DATA}/datanode",
         "dfs.namenode.http-address": f"{names.control(cluster)}:{names.NAMENODE_HTTP_PORT}",
     }
     hdfs = sites.layers("hdfs-site.xml", f"hdfs-site.{kind}.xml", own=own)
-    conf = _conf(kind, {"core-site.xml": _core_site(cluster), "hdfs-site.xml": hdfs})
-    # They serve their pages from there, and do not start without it. There are none: nothing here reads them.
-    for pages in ("hdfs", "datanode", "static"):
-        (conf / "webapps" / pages).mkdir(parents=True, exist_ok=True)
-    return conf
+    # They serve their pages from these, and do not start without. There are none: nothing here reads them.
+    pages = {f"webapps/{each}/index.html": "" for each in ("hdfs", "datanode", "static")}
+    return _conf(kind, {"core-site.xml": _core_site(cluster), "hdfs-site.xml": hdfs}, pages)
 
 
-def _hbase_conf(name: str, cluster: str, *kinds: str, own: dict[str, str] | None = None) -> Path:
+def _hbase_conf(name: str, cluster: str, *kinds: str, own: dict[str, str] | None = None) -> _Conf:
     placed = {
         "hbase.cluster.distributed": "true",
         "hbase.rootdir": f"hdfs://{names.control(cluster)}:{names.NAMENODE_PORT}/hbase",
@@ -257,24 +273,21 @@ def _hbase_conf(name: str, cluster: str, *kinds: str, own: dict[str, str] | None
     return _conf(name, files)
 
 
-def _conf(name: str, files: dict[str, dict[str, str]]) -> Path:
-    conf = CONF / name
-    write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
-    for file, values in files.items():
-        write_conf(conf, file, site_xml(values))
-    return conf
+def _conf(name: str, site_files: Mapping[str, Mapping[str, str]], others: Mapping[str, str] | None = None) -> _Conf:
+    files = {file: site_xml(values) for file, values in site_files.items()}
+    return _Conf(CONF / name, {java.LOG_CONF: java.log_conf(_QUIET), **files, **(others or {})})
 
 
 def _java(
-    conf: Path,
+    conf: _Conf,
     *,
     heap_mib: int,
     main: Sequence[str],
     flags: Sequence[str],
     jars: Sequence[Path] = (JARS / "hbase", JARS / "trim"),
 ) -> tuple[str, ...]:
-    flags = (f"-Dfeed.process={conf.name}", *flags, *java.HBASE_FLAGS)
-    return ("java", *java.arguments(conf, jars=jars, heap_mib=heap_mib, main=main, flags=flags))
+    flags = (f"-Dfeed.process={conf.folder.name}", *flags, *java.HBASE_FLAGS)
+    return ("java", *java.arguments(conf.folder, jars=jars, heap_mib=heap_mib, main=main, flags=flags))
 
 
 def _done(argv: Sequence[str], failed: str) -> None:

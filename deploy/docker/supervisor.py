@@ -27,7 +27,8 @@ class Process:
     """One server of a host.
 
     needs: where somebody must accept connections before it is started, each as (host, port).
-    prepare: makes what it needs of data; run before every start, so that a start that was cut off is made good.
+    configure: writes its configuration; run before every start.
+    prepare: makes what it needs of data; run after that, before every start, so that one that was cut off is made good.
     check: asks the running server for what its clients will ask it for; raises NotReadyError.
     """
 
@@ -35,6 +36,7 @@ class Process:
     argv: Sequence[str]
     check: Callable[[], None]
     needs: Sequence[tuple[str, int]] = ()
+    configure: Callable[[], None] = lambda: None
     prepare: Callable[[], None] = lambda: None
 
 
@@ -99,6 +101,7 @@ class Supervisor:
             if missing is not None:
                 child.due_s = self.clock() + ASK_S
                 continue
+            child.process.configure()
             child.process.prepare()
             child.pid = _spawn(child.process.argv)
             child.began_s = self.clock()

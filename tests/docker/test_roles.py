@@ -10,6 +10,7 @@ import pytest
 
 from deploy.docker import clusters, names, roles
 from deploy.docker.container import PLACES
+from deploy.docker.supervisor import Process
 from deploy.local import jars
 from deploy.local.errors import StackError
 from feedstore.serving import config
@@ -32,6 +33,14 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def configured(*hosts: tuple[str, str]) -> list[Process]:
+    """The servers of hosts, each a role and a cluster, with their configuration written."""
+    made = [process for role, cluster in hosts for process in roles.processes(role, cluster)]
+    for process in made:
+        process.configure()
+    return made
+
+
 def site(process: str, file: str) -> dict[str, str]:
     root = ET.parse(roles.CONF / process / f"{file}-site.xml").getroot()
     return {item.findtext("name", ""): item.findtext("value", "") for item in root}
@@ -49,14 +58,19 @@ def test_each_role_runs_what_the_paper_puts_together() -> None:
     }
 
 
+def test_to_ask_a_host_writes_nothing() -> None:
+    for role in roles.ROLES:
+        roles.processes(role, "a")
+    assert list(roles.CONF.iterdir()) == list(roles.DATA.iterdir()) == []
+
+
 def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(StackError, match="standby"):
         roles.processes("hots", "a")
 
 
 def test_the_two_heartbeats_reach_the_two_servers() -> None:
-    roles.processes("control", "a")
-    roles.processes("host", "a")
+    configured(("control", "a"), ("host", "a"))
     assert site("namenode", "hdfs")["dfs.heartbeat.interval"] == "1"
     assert site("datanode", "hdfs")["dfs.heartbeat.interval"] == "300ms"
     assert site("namenode", "hdfs")["dfs.block.replicator.classname"] == "feedstore.placement.FreshNodesPlacement"
@@ -74,8 +88,7 @@ def test_only_the_namenode_has_the_placement_on_its_class_path() -> None:
 
 
 def test_a_cluster_knows_nothing_of_the_other() -> None:
-    for role in ("control", "standby", "gateway"):
-        roles.processes(role, "b")
+    configured(("control", "b"), ("standby", "b"), ("gateway", "b"))
     for process in ("zookeeper", "master", "regionserver", "thrift2", "thrift1"):
         assert site(process, "hbase")["hbase.zookeeper.quorum"] == "b-control"
         assert site(process, "hbase")["hbase.rootdir"] == "hdfs://b-control:8020/hbase"
@@ -83,8 +96,7 @@ def test_a_cluster_knows_nothing_of_the_other() -> None:
 
 
 def test_gateways_have_settings_of_their_own_and_listen_for_dead_servers_in_their_zone() -> None:
-    roles.processes("gateway", "a")
-    roles.processes("host", "a")
+    configured(("gateway", "a"), ("host", "a"))
     assert site("thrift2", "hbase")["hbase.status.multicast.ni.name"] == "towards-a-control"
     assert site("thrift2", "hbase")["hbase.client.operation.timeout"] == "3000"
     assert "hbase.client.operation.timeout" not in site("regionserver", "hbase")
@@ -92,7 +104,7 @@ def test_gateways_have_settings_of_their_own_and_listen_for_dead_servers_in_thei
 
 
 def test_a_broker_names_itself_differently_to_this_machine() -> None:
-    roles.processes("kafka", "")
+    configured(("kafka", ""))
     lines = (roles.CONF / "kafka" / "server.properties").read_text().splitlines()
     values = dict(line.split("=", 1) for line in lines)
     assert values["advertised.listeners"] == "INSIDE://kafka:9092,LOOPBACK://127.0.0.1:19092"
@@ -100,7 +112,7 @@ def test_a_broker_names_itself_differently_to_this_machine() -> None:
 
 
 def test_the_password_is_in_no_argument_and_in_no_file_that_others_read(folders: Path) -> None:
-    argv = [word for role in roles.ROLES for each in roles.processes(role, "a") for word in each.argv]
+    argv = [word for each in configured(*((role, "a") for role in roles.ROLES)) for word in each.argv]
     assert not any(PASSWORD in word for word in argv)
     holding = [path for path in roles.CONF.rglob("*") if path.is_file() and PASSWORD in path.read_text()]
     assert {path.name for path in holding} == {"init.sql", "client.cnf"}
