@@ -22,7 +22,7 @@ $(VENV)/test: $(VENV)/run
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]' && touch $@
 
 $(VENV)/servers: $(VENV)/run
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mysql,kafka,hbase]' && touch $@
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mysql,kafka,hbase,drills]' && touch $@
 
 $(VENV)/lint: $(VENV)/test
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lint]' && touch $@
