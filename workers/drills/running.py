@@ -66,52 +66,90 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         say(f"{len(load.users)} feeds, one in each region; {len(affected)} of them on {target}")
         follow_all(service, load.users, load.board)
         load.save_one()
-        if _until_landed(stores, load, LANDED_S) is None:
+        if _until_landed(stores, load) is None:
             raise NotDrillableError(
                 f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
             )
-        timeline: list[tuple[float, str]] = []
         started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        timeline = Timeline(say)
         with load.running(rng):
-            warm = time.monotonic() + WARM_S / 2
-            time.sleep(WARM_S)
-            failed = [each for each in load.samples if not each.is_done]
-            if failed:
-                raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
-            fault = time.monotonic()
-
-            def note(what: str) -> None:
-                timeline.append((time.monotonic() - fault, what))
-                say(f"{time.monotonic() - fault:5.1f} s: {what}")
-
-            try:
-                note(f"{plan.drill.what}: {target}")
-                hosts.kill(target)
-                _watch(plan.hold_s, found, url, target, note)
-            finally:
-                hosts.start(target)
-                healed = time.monotonic()
-                note(f"{target} was started again")
-            time.sleep(SETTLE_S)
-            ended = time.monotonic()
-        note("the load has ended")
-        landed = _until_landed(stores, load, LANDED_S)
-        note("everything acknowledged is in both clusters" if landed is not None else "not everything has landed")
+            moments = _break(hosts, plan, target, load, timeline, lambda: _moved(found, url, target))
+        timeline.note("the load has ended")
+        landed = _until_landed(stores, load)
+        timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
         lost = loss(_feeds(stores, load.users), load.users, frozenset(load.acknowledged), frozenset(load.asked))
-    moments = Moments(warm, fault, healed, ended)
     figures = reporting.figures(load.samples, moments, affected, unaffected, lost, landed)
     setting = Setting(
-        plan.drill.name,
-        plan.cluster,
-        target,
-        plan.seed,
-        started_at,
-        plan.hold_s,
-        meta == target,
-        len(found),
-        len(affected),
+        drill=plan.drill.name,
+        cluster=plan.cluster,
+        target=target,
+        seed=plan.seed,
+        started_at=started_at,
+        hold_s=plan.hold_s,
+        holds_meta=meta == target,
+        regions=len(found),
+        affected=len(affected),
     )
-    return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), timeline)
+    return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), timeline.events)
+
+
+class Timeline:
+    """What happened when, in seconds from the fault."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.events: list[tuple[float, str]] = []
+        self._say = say
+        self._fault_s = 0.0
+
+    def begin(self) -> float:
+        """The fault is now; returns that moment of `time.monotonic`."""
+        self._fault_s = time.monotonic()
+        return self._fault_s
+
+    def note(self, what: str) -> None:
+        at_s = time.monotonic() - self._fault_s
+        self.events.append((at_s, what))
+        self._say(f"{at_s:5.1f} s: {what}")
+
+
+def _break(
+    hosts: Hosts, plan: Plan, target: str, load: Load, timeline: Timeline, has_moved: Callable[[], bool]
+) -> Moments:
+    """Under load: warms up, breaks, waits, heals, and lets things settle.
+
+    Raises:
+        NotDrillableError: calls fail before anything was broken.
+    """
+    warm = time.monotonic() + WARM_S / 2
+    time.sleep(WARM_S)
+    failed = [each for each in load.samples if not each.is_done]
+    if failed:
+        raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
+    fault = timeline.begin()
+    try:
+        timeline.note(f"{plan.drill.what}: {target}")
+        hosts.kill(target)
+        is_noted = False
+        while (left_s := fault + plan.hold_s - time.monotonic()) > 0:
+            if not is_noted and has_moved():
+                timeline.note("hbase:meta has every affected region on another host")
+                is_noted = True
+            time.sleep(min(_ASK_S, left_s))
+    finally:
+        hosts.start(target)
+        healed = time.monotonic()
+        timeline.note(f"{target} was started again")
+    time.sleep(SETTLE_S)
+    return Moments(warm, fault, healed, time.monotonic())
+
+
+def _moved(before: Sequence[Region], url: str, target: str) -> bool:
+    """Whether every region that was on the target is on another host now, as far as anybody says."""
+    try:
+        elsewhere = {region.start for region in regions(url) if region.server not in {"", target}}
+    except UnavailableError:
+        return False
+    return {region.start for region in before if region.server == target} <= elsewhere
 
 
 def _checked(config: Config, hosts: Hosts) -> list[Host]:
@@ -180,22 +218,6 @@ def _probing(url: str) -> Iterator[WideColumnStore]:
         yield cluster.table(FEEDS)
 
 
-def _watch(hold_s: float, before: Sequence[Region], url: str, target: str, note: Callable[[str], None]) -> None:
-    """Notes when no region is on the target any more, as hbase:meta has it."""
-    until = time.monotonic() + hold_s
-    held = {region.start for region in before if region.server == target}
-    while (left_s := until - time.monotonic()) > 0:
-        if held:
-            try:
-                moved = {region.start for region in regions(url) if region.server not in {"", target}}
-            except UnavailableError:
-                moved = set()
-            if held <= moved:
-                note("hbase:meta has every affected region on another host")
-                held = set()
-        time.sleep(min(_ASK_S, left_s))
-
-
 def _feeds(stores: dict[str, WideColumnStore], users: Sequence[int]) -> dict[str, dict[int, frozenset[int]]]:
     return {
         name: {
@@ -205,10 +227,10 @@ def _feeds(stores: dict[str, WideColumnStore], users: Sequence[int]) -> dict[str
     }
 
 
-def _until_landed(stores: dict[str, WideColumnStore], load: Load, patience_s: float) -> float | None:
+def _until_landed(stores: dict[str, WideColumnStore], load: Load) -> float | None:
     """How long it took until every feed of both clusters held all that was acknowledged; None where it did not."""
     began = time.monotonic()
-    while time.monotonic() - began < patience_s:
+    while time.monotonic() - began < LANDED_S:
         try:
             found = _feeds(stores, load.users)
         except UnavailableError:
