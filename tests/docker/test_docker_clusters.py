@@ -142,8 +142,8 @@ def test_no_container_shows_a_secret_or_runs_as_root(clusters: Clusters) -> None
     containers = [container_name(name) for name in (*names.SERVERS, *names.CLIENTS)]
     inspected = docker("inspect", *containers)
     image = docker("image", "history", "--no-trunc", json.loads(inspected)[0]["Config"]["Image"])
-    listed = "".join(docker("top", name, "-eo", "uid,args") for name in containers)
+    listed = "".join(docker("top", name, "-eo", "pid,uid,args") for name in containers)
     for secret in (password, token):
         assert secret not in inspected + image + listed
-    uids = {line.split()[0] for name in containers for line in docker("top", name, "-eo", "uid,args").splitlines()[1:]}
+    uids = {line.split()[1] for name in containers for line in docker("top", name, "-eo", "pid,uid,args").splitlines()[1:]}
     assert uids == {"10001"}

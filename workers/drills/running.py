@@ -60,7 +60,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     target = _target(plan, marked, meta, rng)
     affected = [number for number, region in enumerate(found) if region.server == target]
     unaffected = [number for number in range(len(found)) if number not in affected]
-    with _opened(config) as stores, serving_wiring.open_service(config) as service, _probing(url) as probed:
+    with _opened(config) as stores, serving_wiring.open_service(config) as service, _probing(config, url) as probed:
         first = _USERS_FROM + serving_wiring.wall_ms() * 1_000
         load = Load(service, probed, _one_in_each(found, first), first, first, first, serving_wiring.wall_ms)
         say(f"{len(load.users)} feeds, one in each region; {len(affected)} of them on {target}")
@@ -211,10 +211,10 @@ def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
 
 
 @contextmanager
-def _probing(url: str) -> Iterator[WideColumnStore]:
+def _probing(config: Config, url: str) -> Iterator[WideColumnStore]:
     """The feeds of the drilled cluster, with a connection for every region and little patience."""
     patient = f"{url}&write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
-    with closing(HBaseCluster.open(patient, [], check=False)) as cluster:
+    with closing(HBaseCluster.open(patient, serving_wiring.tables(config), check=False)) as cluster:
         yield cluster.table(FEEDS)
 
 
