@@ -30,7 +30,12 @@ DATA = Path("/data")
 CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with nobody else in it
 PASSWORD = Path("/run/secrets/mariadb-password")
 
-_QUIET = ("org.apache.zookeeper", "org.apache.hadoop.metrics2", "org.apache.hadoop.hbase.thirdparty")
+_QUIET = (
+    "org.apache.zookeeper",
+    "org.apache.hadoop.metrics2",
+    "org.apache.hadoop.hbase.thirdparty",
+    "org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit",
+)
 _PREPARE_S = 120.0
 _ANSWER_S = 5.0
 _STARTS_FAST = (java.STARTS_FAST, "-XX:+UseSerialGC")

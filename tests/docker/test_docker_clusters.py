@@ -142,8 +142,7 @@ def test_no_container_shows_a_secret_or_runs_as_root(clusters: Clusters) -> None
     containers = [container_name(name) for name in (*names.SERVERS, *names.CLIENTS)]
     inspected = docker("inspect", *containers)
     image = docker("image", "history", "--no-trunc", json.loads(inspected)[0]["Config"]["Image"])
-    listed = "".join(docker("top", name, "-eo", "pid,uid,args") for name in containers)
+    processes = [line for name in containers for line in docker("top", name, "-eo", "pid,uid,args").splitlines()[1:]]
     for secret in (password, token):
-        assert secret not in inspected + image + listed
-    uids = {line.split()[1] for name in containers for line in docker("top", name, "-eo", "pid,uid,args").splitlines()[1:]}
-    assert uids == {"10001"}
+        assert secret not in inspected + image + "".join(processes)
+    assert {line.split()[1] for line in processes} == {"10001"}
