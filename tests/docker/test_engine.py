@@ -1,6 +1,7 @@
 """The engine: used where one answers, started where none does, stopped only if it was started here."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,9 @@ DOCKER = """#!/bin/sh
 test -e {answers} || exit 1
 echo 20.10, storage vfs, cgroups 1
 """
-# Works with one storage driver only, and is known by its arguments, as the real one.
-DOCKERD = """#!/usr/bin/env python3
+# Works with one storage driver only, and is known by its arguments, as the real one. Not by `env`: between its image and
+# that of Python a process has no arguments for a moment.
+DOCKERD = """#!{python}
 import pathlib, signal, sys, time
 if "--storage-driver={driver}" not in sys.argv:
     sys.exit("level=error msg=the driver is not supported here")
@@ -53,7 +55,7 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 def dockerd(answers: Path, driver: str) -> None:
-    program(answers.parent, "dockerd", DOCKERD.format(answers=answers, driver=driver))
+    program(answers.parent, "dockerd", DOCKERD.format(python=sys.executable, answers=answers, driver=driver))
 
 
 def test_one_that_answers_is_used_and_never_stopped(answers: Path, engine: Engine) -> None:
