@@ -19,8 +19,8 @@ DOCKER = """#!/bin/sh
 test -e {answers} || exit 1
 echo 20.10, storage vfs, cgroups 1
 """
-# Works with one storage driver only, and is known by its arguments, as the real one. Not by `env`: between its image and
-# that of Python a process has no arguments for a moment.
+# Works with one storage driver only, and is known by its arguments, as the real one. Not through `env`: between its
+# image and that of Python a process has no arguments for a moment.
 DOCKERD = """#!{python}
 import pathlib, signal, sys, time
 if "--storage-driver={driver}" not in sys.argv:
