@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser
+	test-stack test-browser docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,7 +22,7 @@ $(VENV)/test: $(VENV)/run
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]' && touch $@
 
 $(VENV)/servers: $(VENV)/run
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mysql,kafka,hbase]' && touch $@
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mysql,kafka,hbase,drills]' && touch $@
 
 $(VENV)/lint: $(VENV)/test
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lint]' && touch $@
@@ -76,6 +76,34 @@ stack-up: ## start the real servers on this machine's loopback (STACK=directory,
 stack-down: ## stop them
 	@$(PYTHON) -m deploy.local down --home $(STACK)
 
+CLUSTER ?= .cluster
+docker-ready: $(VENV)/run ## install and start what the Docker clusters need: an engine, Compose, the base image (as root, through apt)
+	@$(BIN)/python -m deploy.docker ready --home $(CLUSTER)
+
+docker-stop: ## stop the Docker engine, if docker-ready started it
+	@$(PYTHON) -m deploy.docker stop --home $(CLUSTER)
+
+cluster-up: $(VENV)/run ## two whole HBase clusters, the queue, the follow store, workers and web in Docker
+	@deploy/local/install
+	@$(BIN)/python -m deploy.docker up --home $(CLUSTER)
+
+cluster-status: ## ask every container whether it is ready
+	@$(PYTHON) -m deploy.docker status --home $(CLUSTER)
+
+cluster-down: ## take them away, with their data
+	@$(PYTHON) -m deploy.docker down --home $(CLUSTER)
+
+test-docker: docker-ready placement $(VENV)/test $(VENV)/servers ## run the tests that need the Docker clusters (FEED_TEST_CLUSTER=directory for running ones)
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m docker
+
+PLACEMENT := deploy/placement/target/feedstore-placement.jar
+placement: $(PLACEMENT) ## build and test the block placement that runs inside HDFS's NameNode (needs a JDK 17 and Maven)
+
+$(PLACEMENT): deploy/placement/pom.xml $(shell find deploy/placement/src -type f)
+	@deploy/local/install
+	@mvn --quiet --batch-mode --file deploy/placement/pom.xml package
+	@touch $@
+
 test-stack: stack-ready coprocessor $(VENV)/test ## test the trim, and run the tests that need the real servers (TRACE=file for a trace, FEED_TEST_STACK=directory for a running stack)
 	@$(if $(TRACE),TRACE=$(TRACE) )$(BIN)/pytest -m stack
 
@@ -83,4 +111,4 @@ bench-stack: stack-ready $(VENV)/bench ## measure on the real servers (ACTIONS=f
 	@$(BIN)/python -m bench.stack $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) .feed build coprocessor/target .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .feed build coprocessor/target deploy/placement/target .pytest_cache .mypy_cache .ruff_cache .hypothesis

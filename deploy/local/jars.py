@@ -1,4 +1,4 @@
-"""Gets jars with Maven, once: those of `deploy/pom.xml`, and the one that is built from `coprocessor/`."""
+"""Gets jars with Maven, once: those of `deploy/pom.xml`, and those that are built here: the trim and the placement."""
 
 import contextlib
 import fcntl
@@ -14,8 +14,10 @@ from deploy.local.errors import StackError
 _PROJECT = Path(__file__).resolve().parents[2]
 POM = _PROJECT / "deploy" / "pom.xml"
 COPROCESSOR = _PROJECT / "coprocessor"
+PLACEMENT = _PROJECT / "deploy" / "placement"
 JARS = _PROJECT / "build" / "stack" / "jars"
 TRIM_JAR = "feedstore-trim.jar"
+PLACEMENT_JAR = "feedstore-placement.jar"
 
 _MAVEN_S = 900.0
 _SHOWN_LINES = 30
@@ -49,10 +51,7 @@ def trim_folder() -> Path:
     """Where the jar of the trim is, or will be. The name carries the hash of its sources: no server that starts gets
     another jar than theirs.
     """
-    digest = hashlib.sha256()
-    for file in _trim_sources():
-        digest.update(f"{file.relative_to(COPROCESSOR)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
-    return JARS / f"trim-{digest.hexdigest()[:12]}"
+    return _built_folder("trim", COPROCESSOR)
 
 
 def ensure_trim(say: Callable[[str], None]) -> Path:
@@ -61,25 +60,39 @@ def ensure_trim(say: Callable[[str], None]) -> Path:
     Raises:
         StackError: Maven is missing, or could not build it; the message ends with what it said.
     """
-    path = trim_folder()
+    return _built("trim", COPROCESSOR, TRIM_JAR, say)
 
+
+def ensure_placement(say: Callable[[str], None]) -> Path:
+    """As `ensure_trim`, for the block placement that runs in HDFS's NameNode."""
+    return _built("placement", PLACEMENT, PLACEMENT_JAR, say)
+
+
+def _built_folder(name: str, module: Path) -> Path:
+    digest = hashlib.sha256()
+    for file in _sources(module):
+        digest.update(f"{file.relative_to(module)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return JARS / f"{name}-{digest.hexdigest()[:12]}"
+
+
+def _built(name: str, module: Path, jar: str, say: Callable[[str], None]) -> Path:
     def build(new: Path) -> None:
         # A copy: what is built is what was hashed, and nobody else builds in the same place.
         sources = new / "sources"
-        for file in _trim_sources():
-            copy = sources / file.relative_to(COPROCESSOR)
+        for file in _sources(module):
+            copy = sources / file.relative_to(module)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        _maven("build the trim", sources / "pom.xml", "-Dmaven.test.skip=true", "package")
-        (sources / "target" / TRIM_JAR).rename(new / TRIM_JAR)
+        _maven(f"build the {name}", sources / "pom.xml", "-Dmaven.test.skip=true", "package")
+        (sources / "target" / jar).rename(new / jar)
         shutil.rmtree(sources)
 
-    return _made(path, "building the trim with Maven ...", say, build)
+    return _made(_built_folder(name, module), f"building the {name} with Maven ...", say, build)
 
 
-def _trim_sources() -> list[Path]:
-    sources = [file for file in (COPROCESSOR / "src" / "main").rglob("*") if file.is_file()]
-    return sorted([COPROCESSOR / "pom.xml", *sources])
+def _sources(module: Path) -> list[Path]:
+    sources = [file for file in (module / "src" / "main").rglob("*") if file.is_file()]
+    return sorted([module / "pom.xml", *sources])
 
 
 def _made(path: Path, said: str, say: Callable[[str], None], make: Callable[[Path], None]) -> Path:

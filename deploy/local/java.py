@@ -61,24 +61,32 @@ def command(
     jars: directories. main: the class and its arguments. The server's configuration stands before the jars on the class
     path.
     """
-    conf = home.conf(name)
-    argv = (
-        program(),
-        mark(home, name),
+    own = mark(home, name)
+    flags = (own, "-XX:+UseSerialGC", *flags)
+    argv = arguments(home.conf(name), jars=jars, heap_mib=heap_mib, main=main, flags=flags)
+    return Command((program(), *argv), own, dict(os.environ))
+
+
+def arguments(
+    conf: Path, *, jars: Sequence[Path], heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What any server is started with, behind the name of the program.
+
+    conf: the directory with its configuration. jars, main: as for `command`.
+    """
+    return (
+        *flags,
         f"-Xmx{heap_mib}m",
-        "-XX:+UseSerialGC",
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={conf / 'hs_err.log'}",
         "-XX:-UsePerfData",
         "-Djava.net.preferIPv4Stack=true",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={conf / LOG_CONF}",
-        *flags,
         "-cp",
         ":".join([str(conf), *(f"{folder}/*" for folder in jars)]),
         *main,
     )
-    return Command(argv, mark(home, name), dict(os.environ))
 
 
 def log_conf(quiet: Sequence[str] = ()) -> str:

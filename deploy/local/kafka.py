@@ -87,36 +87,48 @@ class Kafka:
 
     def _properties(self) -> str:
         client, controller = self.ports["client"], self.ports["controller"]
-        values = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{client},CONTROLLER://{LOOPBACK}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": str(self.home.data(self.name)),
-            "auto.create.topics.enable": "false",
-            # One broker: every inner topic has one replica.
-            "offsets.topic.replication.factor": "1",
-            # A group that is forgotten begins anew, unseen (rule 8): as long as a production broker should remember it.
-            "offsets.retention.minutes": "129600",
-            "offsets.topic.num.partitions": "8",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "transaction.state.log.num.partitions": "4",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            # A broker that was killed may come back when its session has ended; the default lets it wait 9 s.
-            "broker.session.timeout.ms": "4000",
-            "broker.heartbeat.interval.ms": "1000",
-            # A group of one consumer need not wait for others, and tests of lost members need not wait for long.
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "1000",
-            # The default takes a third of this heap.
-            "log.cleaner.dedupe.buffer.size": "16777216",
-            "num.network.threads": "2",
-            "num.io.threads": "4",
-            "background.threads": "4",
-        }
-        return "".join(f"{key}={value}\n" for key, value in values.items())
+        return properties(
+            {
+                "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+                "listeners": f"PLAINTEXT://{LOOPBACK}:{client},CONTROLLER://{LOOPBACK}:{controller}",
+                "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "log.dirs": str(self.home.data(self.name)),
+            }
+        )
+
+
+def properties(own: Mapping[str, str]) -> str:
+    """The configuration of a broker that is alone and its own controller, the first of its quorum.
+
+    own: where it listens, and where its data is.
+    """
+    values = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.listener.names": "CONTROLLER",
+        **own,
+        "auto.create.topics.enable": "false",
+        # One broker: every inner topic has one replica.
+        "offsets.topic.replication.factor": "1",
+        # A group that is forgotten begins anew, unseen (rule 8): as long as a production broker should remember it.
+        "offsets.retention.minutes": "129600",
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        # A broker that was killed may come back when its session has ended; the default lets it wait 9 s.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "1000",
+        # A group of one consumer need not wait for others, and tests of lost members need not wait for long.
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        # The default takes a third of this heap.
+        "log.cleaner.dedupe.buffer.size": "16777216",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "background.threads": "4",
+    }
+    return "".join(f"{key}={value}\n" for key, value in values.items())

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from deploy.local import probes, processes
 from deploy.local.errors import StackError
@@ -43,7 +44,7 @@ class MariaDb:
     def prepare(self, say: Say) -> None:
         conf = self.home.conf(self.name)
         password = self.home.password()
-        write_conf(conf, "init.sql", _init_sql(password))
+        write_conf(conf, "init.sql", init_sql(password, LOOPBACK))
         client = f'[client]\nhost={LOOPBACK}\nport={self.ports["client"]}\nuser={USER}\npassword="{password}"\n'
         write_conf(conf, "client.cnf", client)
         if not self.home.data(self.name).exists():
@@ -52,20 +53,13 @@ class MariaDb:
     def command(self) -> Command:
         argv = (
             "mariadbd",
-            "--no-defaults",
-            self.mark,
+            *arguments(
+                self.home.data(self.name),
+                self.home.conf(self.name) / "init.sql",
+                bind=LOOPBACK,
+                port=self.ports["client"],
+            ),
             f"--user={getpass.getuser()}",
-            f"--bind-address={LOOPBACK}",
-            f"--port={self.ports['client']}",
-            # Relative to the data directory: a socket's whole path must not exceed 107 bytes.
-            "--socket=mariadb.sock",
-            f"--pid-file={self.home.data(self.name) / 'mariadbd.pid'}",
-            f"--init-file={self.home.conf(self.name) / 'init.sql'}",
-            "--skip-name-resolve",
-            "--character-set-server=utf8mb4",
-            f"--innodb-buffer-pool-size={_BUFFER_POOL_MIB}M",
-            "--innodb-flush-log-at-trx-commit=1",
-            "--max-connections=200",
         )
         return Command(argv, self.mark, dict(os.environ))
 
@@ -92,14 +86,36 @@ class MariaDb:
         new.rename(data)
 
 
-def _init_sql(password: str) -> str:
-    """Run by the server at every start, one statement a line. The password has no character that needs escaping."""
+def arguments(data: Path, init: Path, *, bind: str, port: int) -> tuple[str, ...]:
+    """What a server is started with, behind the name of the program; the first of them must stay the first."""
+    return (
+        "--no-defaults",
+        f"--datadir={data}",
+        f"--bind-address={bind}",
+        f"--port={port}",
+        # Relative to the data directory: a socket's whole path must not exceed 107 bytes.
+        "--socket=mariadb.sock",
+        f"--pid-file={data / 'mariadbd.pid'}",
+        f"--init-file={init}",
+        "--skip-name-resolve",
+        "--character-set-server=utf8mb4",
+        f"--innodb-buffer-pool-size={_BUFFER_POOL_MIB}M",
+        "--innodb-flush-log-at-trx-commit=1",
+        "--max-connections=200",
+    )
+
+
+def init_sql(password: str, callers: str) -> str:
+    """Run by the server at every start, one statement a line. The password has no character that needs escaping.
+
+    callers: the hosts that the user may come from, as MariaDB writes them.
+    """
     return "".join(
         f"{statement};\n"
         for statement in (
-            f"CREATE USER IF NOT EXISTS '{USER}'@'{LOOPBACK}' IDENTIFIED BY '{password}'",
-            f"ALTER USER '{USER}'@'{LOOPBACK}' IDENTIFIED BY '{password}'",
-            rf"GRANT ALL PRIVILEGES ON `follows\_%`.* TO '{USER}'@'{LOOPBACK}'",
+            f"CREATE USER IF NOT EXISTS '{USER}'@'{callers}' IDENTIFIED BY '{password}'",
+            f"ALTER USER '{USER}'@'{callers}' IDENTIFIED BY '{password}'",
+            rf"GRANT ALL PRIVILEGES ON `follows\_%`.* TO '{USER}'@'{callers}'",
             *(f"CREATE DATABASE IF NOT EXISTS {name}" for name in DATABASES),
         )
     )

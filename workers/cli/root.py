@@ -16,6 +16,7 @@ from workers.cli import (
     acting,
     administering,
     demonstrating,
+    drilling,
     letters,
     reading,
     repairing,
@@ -26,6 +27,7 @@ from workers.cli import (
 )
 from workers.cli.output import Progress
 from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
+from workers.drills.hosts import NotDrillableError
 from workers.home import HomeBusyError
 from workers.queue.port import QueueError
 from workers.runtime import WorkerFailedError
@@ -36,6 +38,7 @@ _FAILED: dict[type[Exception], type[click.ClickException]] = {
     InvalidValueError: MisusedError,
     MalformedCursorError: MisusedError,
     HomeBusyError: NotNowError,
+    NotDrillableError: NotNowError,
     FollowStoreError: NotNowError,
     QueueError: NotNowError,
     StoreError: NotNowError,
@@ -101,6 +104,18 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     logs.configure(level, Progress.clear_any)
 
 
-for _module in (running, serving, acting, reading, showing, repairing, letters, administering, tables, demonstrating):
+for _module in (
+    running,
+    serving,
+    acting,
+    reading,
+    showing,
+    repairing,
+    letters,
+    administering,
+    tables,
+    drilling,
+    demonstrating,
+):
     for _command in _module.COMMANDS:
         main.add_command(_command)

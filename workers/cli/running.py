@@ -30,18 +30,18 @@ from workers.wiring import Ports
 @click.option("--slack", type=click.IntRange(0, 100_000), help="Live entries that a trim keeps beyond.  [default: 250]")
 @click.option(
     "--stack",
-    type=click.Choice(["local"]),
-    help="Work on the real servers of the local stack, instead of files of the home.",
+    type=click.Choice(["local", "docker"]),
+    help="Work on the real servers of the local stack, or of the Docker clusters, instead of files of the home.",
 )
 @click.option(
     "--stack-home",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path(".stack"),
-    show_default=True,
-    help="Where the local stack is.",
+    help="Where the stack is.  [default: .stack, or .cluster for docker]",
 )
 @pass_session
-def init(session: Session, cap: int | None, slack: int | None, stack: str | None, stack_home: Path) -> None:
+def init(
+    session: Session, cap: int | None, slack: int | None, stack: stacks.Kind | None, stack_home: Path | None
+) -> None:
     """Makes a home: feed.toml and the stores.
 
     A home that is there is left alone. Everything else is set in feed.toml, or by the environment
@@ -52,8 +52,9 @@ def init(session: Session, cap: int | None, slack: int | None, stack: str | None
       feedctl init
       feedctl --home /srv/feed init --cap 500
       feedctl --home .real init --stack local
+      feedctl --home .real init --stack docker
     """
-    replaced = None if stack is None else stacks.replacements(stack_home)
+    replaced = None if stack is None else stacks.replacements_of(stack, stack_home)
     config = home.create(session.home, os.environ, cap=cap, slack=slack, replaced=replaced)
     note(
         f"made {session.home}: cap {config.limits.cap}, clusters {', '.join(each.name for each in config.clusters)};"

@@ -1,0 +1,104 @@
+"""The command line of the Docker clusters. Progress goes to stderr, what was asked for to stdout."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.docker import image
+from deploy.docker.clusters import READY_S, Clusters, Status
+from deploy.docker.commands import PROJECT, run
+from deploy.docker.engine import Engine, compose
+from deploy.local.errors import StackError
+
+_DEFAULT_HOME = Path(".cluster")
+
+_EPILOG = """\
+examples:
+  python -m deploy.docker ready      install and start what is missing (make docker-ready)
+  python -m deploy.docker up         build the image, start everything, wait until it answers (make cluster-up)
+  python -m deploy.docker status     ask every container; --json for programs
+  python -m deploy.docker down       containers, networks, data and secrets go; the image stays (make cluster-down)
+  python -m deploy.docker stop       stop the engine, if `ready` started it (make docker-stop)
+
+exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 where something is not ready
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command and returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except StackError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; what was started goes on running: `make cluster-down` takes it away", file=sys.stderr)
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    engine = Engine(options.home.resolve())
+    match options.command:
+        case "ready":
+            run(PROJECT / "deploy" / "docker" / "install", failed="what is needed is not there", is_shown=True)
+            engine.ensure(_say)
+            _say(f"compose: {' '.join(compose())}")
+            image.ensure_base(_say)
+        case "stop":
+            if not engine.stop(_say):
+                _say("engine: none was started here; one that others started is left alone")
+        case "build":
+            image.build(_say)
+        case "up":
+            Clusters(options.home, _say).up(options.deadline)
+        case "down":
+            Clusters(options.home, _say).down()
+        case _:
+            return _show(Clusters(options.home, _say).status(), as_json=options.json)
+    return 0
+
+
+def _show(states: Sequence[Status], *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps([dataclasses.asdict(state) for state in states], indent=2))
+    else:
+        print(f"{'CONTAINER':<14}{'STATE':<11}{'RESTARTS':>8}{'MIB':>6}")
+        for state in states:
+            detail = f"  ({state.detail})" if state.detail else ""
+            print(f"{state.name:<14}{state.state:<11}{state.restarts:>8}{state.memory_bytes >> 20:>6}{detail}")
+        print(f"{'':<14}{'':<11}{'':>8}{sum(state.memory_bytes for state in states) >> 20:>6}")
+    return 0 if all(state.state == "ready" for state in states) else 3
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.docker",
+        description="Two HBase clusters on HDFS, a Kafka broker, MariaDB, the workers and the web, in Docker.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    home = argparse.ArgumentParser(add_help=False)
+    home.add_argument("--home", type=Path, default=_DEFAULT_HOME, help="where secrets are kept (default: %(default)s)")
+    for name, help_text in (
+        ("ready", "install and start what is missing: packages, engine, base image"),
+        ("stop", "stop the engine, if it was started here"),
+        ("build", "build the image"),
+        ("up", "start everything, and wait until it answers"),
+        ("down", "take everything away but the image"),
+        ("status", "show what every container does"),
+    ):
+        added = commands.add_parser(name, help=help_text, description=help_text, parents=[home])
+        if name == "up":
+            added.add_argument("--deadline", type=float, default=READY_S, metavar="S", help="(default: %(default).0f)")
+        if name == "status":
+            added.add_argument("--json", action="store_true", help="for machines")
+    return parser

@@ -1,0 +1,287 @@
+"""The Docker clusters of one home: started, asked, and taken away again."""
+
+import datetime as dt
+import json
+import os
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from deploy.docker import engine, image, names
+from deploy.docker.commands import PROJECT, run
+from deploy.docker.container import MODULE
+from deploy.local.errors import StackError
+from deploy.local.servers import Say
+
+COMPOSE_FILE = PROJECT / "deploy" / "docker" / "compose.yml"
+PROJECT_NAME = "feedstore"
+READY_S = 420.0
+"""How long everything together may take to become ready, on two cores that have other things to do."""
+
+_ASK_S = 1.0
+_ANSWER_S = 20.0
+_CHECK_S = 60.0
+_SAY_AGAIN_S = 20.0
+_AT_ONCE = 4
+_SHOWN_LINES = 40
+_STOP_S = 3
+_WORKER_STABLE_S = 5.0
+_LOOPBACK = "127.0.0.1"
+
+State = Literal["ready", "not ready", "stopped"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What one container does. detail: why it is not ready. restarts: since it was made."""
+
+    name: str
+    state: State
+    detail: str
+    restarts: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class _Container:
+    """One that runs."""
+
+    restarts: int
+    age_s: float
+
+
+class Clusters:
+    """home: the directory with secrets and `places.json`.
+
+    There is one on an engine: names and addresses of the containers are fixed.
+    """
+
+    def __init__(self, home: Path, say: Say) -> None:
+        self.home = home.resolve()
+        self._say = say
+        self._places = self.home / "places.json"
+        self._token = self.home / "token"
+
+    def up(self, deadline_s: float = READY_S) -> None:
+        """Builds the image, starts what does not run, makes topics, tables and databases, and returns when everything
+        answers. What runs as it would be started is left alone.
+
+        Raises:
+            StackError: something could not be made, or did not answer in time; the message ends with the end of its
+                log. What was started goes on.
+        """
+        if not engine.Engine(self.home).answers():
+            raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
+        self._write_secrets()
+        image.build(self._say)
+        began = time.monotonic()
+        self._say("starting servers")
+        self._compose("up", "--detach", "--no-build", *names.SERVERS, failed="the servers could not be started")
+        self._wait(names.SERVERS, began, deadline_s)
+        self._set_up()
+        self._say("starting workers and web")
+        self._compose("up", "--detach", "--no-build", *names.CLIENTS, failed="the workers could not be started")
+        self._wait(names.CLIENTS, began, deadline_s)
+        self._say(f"everything answers after {time.monotonic() - began:.0f} s: http://{_LOOPBACK}:{self._web_port()}")
+
+    def down(self) -> None:
+        """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
+
+        Raises:
+            StackError: the engine does not do it.
+        """
+        if not engine.Engine(self.home).answers():
+            self._say("no engine answers: nothing runs")
+        else:
+            # Its own profile is not among what runs, but a set-up that was interrupted may have left a container.
+            self._compose(
+                "--profile", "setup", "down", "--volumes", "--remove-orphans", "--timeout", str(_STOP_S),
+                failed="the clusters could not be taken away",
+            )  # fmt: skip
+            self._say("down: containers, networks and volumes are gone")
+        for path in (self._places, self._token, self._secret):
+            path.unlink(missing_ok=True)
+
+    def status(self) -> list[Status]:
+        """What every container does. Those that run are asked."""
+        found = self._inspected((*names.SERVERS, *names.CLIENTS))
+        memory = self._memory()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            details = list(pool.map(self._detail, found, found.values()))
+        return [
+            Status(
+                name,
+                "stopped" if container is None else "not ready" if detail else "ready",
+                detail,
+                0 if container is None else container.restarts,
+                memory.get(name, 0),
+            )
+            for (name, container), detail in zip(found.items(), details, strict=True)
+        ]
+
+    @property
+    def _secret(self) -> Path:
+        return self.home / "secrets" / "mariadb.password"
+
+    def _write_secrets(self) -> None:
+        """The directory is for its owner only. The file in it may be read by all, because the container's user has
+        another id; nobody else gets to it.
+        """
+        self._secret.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.home.chmod(0o700)
+        self._secret.parent.chmod(0o700)
+        if not self._secret.exists():
+            _write(self._secret, secrets.token_urlsafe(24), 0o444)
+        _write(self._places, json.dumps(self._loopback_places(), indent=2) + "\n", 0o600)
+
+    def _loopback_places(self) -> dict[str, object]:
+        """Where the servers are for this machine, as `feedctl init --stack docker` reads it."""
+
+        def gateways(cluster: str, port: int) -> list[str]:
+            return [f"{_LOOPBACK}:{names.loopback_port(cluster, number, port)}" for number in names.GATEWAYS]
+
+        return {
+            "clusters": {
+                cluster: {
+                    "thrift2": gateways(cluster, names.THRIFT2_PORT),
+                    "thrift1": gateways(cluster, names.THRIFT1_PORT),
+                }
+                for cluster in names.CLUSTERS
+            },
+            "database": f"{_LOOPBACK}:{names.MARIADB_LOOPBACK_PORT}",
+            "password_file": str(self._secret),
+            "kafka": f"{_LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",
+        }
+
+    def _set_up(self) -> None:
+        self._say("making topics, tables and databases")
+        said = self._compose("run", "--rm", "-T", "setup", failed="topics, tables and databases could not be made")
+        token = next((line.strip() for line in said.splitlines() if line.startswith("feed_")), None)
+        if token is not None:
+            _write(self._token, f"{token}\n", 0o600)
+            self._say(f"the web's token is in {self._token}")
+
+    def _wait(self, wanted: Sequence[str], began: float, deadline_s: float) -> None:
+        waiting = list(wanted)
+        said_at = time.monotonic()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            while True:
+                found = self._inspected(waiting)
+                details = dict(zip(found, pool.map(self._detail, found, found.values()), strict=True))
+                for name in [name for name in waiting if not details[name]]:
+                    waiting.remove(name)
+                    self._say(f"{name}: ready ({time.monotonic() - began:.0f} s)")
+                    said_at = time.monotonic()
+                if not waiting:
+                    return
+                if time.monotonic() - began > deadline_s:
+                    raise StackError(
+                        self._with_log(waiting[0], f"not ready after {deadline_s:.0f} s: {details[waiting[0]]}")
+                    )
+                if time.monotonic() - said_at > _SAY_AGAIN_S:
+                    self._say(f"waiting for {waiting[0]}: {details[waiting[0]]}" + f" (and {len(waiting) - 1} more)")
+                    said_at = time.monotonic()
+                time.sleep(_ASK_S)
+
+    def _detail(self, name: str, container: _Container | None) -> str:
+        """Why a container is not ready; empty where it is. container: None where it does not run."""
+        if container is None:
+            return "it does not run"
+        if name == names.WEB:
+            return self._web_detail()
+        if name in names.WORKERS:
+            # They answer nobody. One that cannot work ends, and is started again a moment later.
+            return "" if container.age_s > _WORKER_STABLE_S else "it has just been started"
+        return run_check(container_name(name))
+
+    def _web_detail(self) -> str:
+        url = f"http://{_LOOPBACK}:{self._web_port()}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=_ANSWER_S):
+                return ""
+        except (OSError, urllib.error.URLError) as error:
+            return f"/readyz: {error}"
+
+    def _inspected(self, wanted: Sequence[str]) -> dict[str, _Container | None]:
+        """What the engine knows of each; None where it does not run."""
+        said = run(
+            "docker", "ps", "--no-trunc", "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
+            "--format", "{{.Names}}", failed="the engine cannot be asked",
+        )  # fmt: skip
+        running = set(said.split())
+        asked = [container_name(name) for name in wanted if container_name(name) in running]
+        states: dict[str, _Container] = {}
+        if asked:
+            for each in json.loads(run("docker", "inspect", *asked, failed="the engine cannot be asked")):
+                age_s = time.time() - _seconds(each["State"]["StartedAt"])
+                states[each["Name"].lstrip("/")] = _Container(int(each["RestartCount"]), age_s)
+        return {name: states.get(container_name(name)) for name in wanted}
+
+    def _memory(self) -> dict[str, int]:
+        said = run(
+            "docker", "stats", "--no-stream", "--format", "{{.Name}} {{.MemUsage}}", failed="the engine cannot be asked"
+        )
+        memory = {}
+        for line in said.splitlines():
+            name, used, *_ = line.split()
+            memory[name.removeprefix(f"{PROJECT_NAME}-")] = _bytes(used)
+        return memory
+
+    def _with_log(self, name: str, what: str) -> str:
+        try:
+            log = run("sh", "-c", f'docker logs --tail {_SHOWN_LINES} "$0" 2>&1', container_name(name), failed="no log")
+        except StackError as error:
+            log = str(error)
+        return f"{name}: {what}. The end of its log (docker logs {container_name(name)}):\n{log}"
+
+    def _compose(self, *words: str, failed: str) -> str:
+        return run(
+            *engine.compose(), "--project-name", PROJECT_NAME, "--file", COMPOSE_FILE, *words,
+            failed=failed, env={"FEED_CLUSTER_HOME": str(self.home)},
+        )  # fmt: skip
+
+    def _web_port(self) -> str:
+        return os.environ.get("FEED_WEB_PORT", "18080")
+
+
+def container_name(name: str) -> str:
+    return f"{PROJECT_NAME}-{name}"
+
+
+def run_check(container: str) -> str:
+    """What the servers of a container lack, as one line; empty where they are ready."""
+    words = ("docker", "exec", container, "python3", "-m", MODULE, "check")
+    try:
+        run(*words, failed="its check", timeout_s=_CHECK_S)
+    except StackError as error:
+        lines = [line for line in str(error).splitlines()[1:] if line.strip()]
+        return "; ".join(lines) or str(error)
+    return ""
+
+
+def _seconds(moment: str) -> float:
+    """Of the engine's times: nanoseconds, which `datetime` does not take."""
+    return dt.datetime.fromisoformat(moment[:19] + "+00:00").timestamp()
+
+
+def _bytes(text: str) -> int:
+    units = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
+    number = text.rstrip("BKMGi")
+    return int(float(number) * (1 << units[text[len(number) :]]))
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """All of it or nothing, and never readable by more than `mode` says."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), mode)
+        stream.write(text)
+    new.replace(path)

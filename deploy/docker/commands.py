@@ -1,0 +1,65 @@
+"""Runs the programs of this machine that the Docker clusters are made with: docker, Compose, pip, debootstrap."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deploy.local.errors import StackError
+
+PROJECT = Path(__file__).resolve().parents[2]
+_SHOWN_LINES = 30
+
+
+def run(
+    *words: str | Path,
+    failed: str,
+    timeout_s: float = 900.0,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    is_shown: bool = False,
+) -> str:
+    """Runs a program to its end and returns what it printed to its standard output.
+
+    failed: what could not be done, where it fails. env: on top of this process's own. is_shown: its output goes to this
+    one's standard error as it comes, and nothing is returned.
+
+    Raises:
+        StackError: it fails; the message ends with the end of what it said.
+    """
+    argv = tuple(map(str, words))
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=2 if is_shown else subprocess.PIPE,
+            stderr=None if is_shown else subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+        )
+    except FileNotFoundError as error:
+        raise StackError(f"{failed}: there is no program {error.filename}; `make docker-ready` installs it") from error
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"{failed}: {argv[0]} was not done in {timeout_s:.0f} s") from error
+    if done.returncode != 0:
+        raise StackError(f"{failed}: {_end(argv, done)}")
+    return done.stdout or ""
+
+
+def succeeds(*words: str | Path, timeout_s: float = 30.0) -> bool:
+    """Whether a program ends with status 0; what it says is dropped."""
+    try:
+        return (
+            subprocess.run(tuple(map(str, words)), capture_output=True, timeout=timeout_s, check=False).returncode == 0
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _end(words: Sequence[str], done: "subprocess.CompletedProcess[str]") -> str:
+    said = "\n".join(f"{done.stdout or ''}{done.stderr or ''}".splitlines()[-_SHOWN_LINES:])
+    return f"{' '.join(words[:3])} ended with status {done.returncode}" + (f":\n{said}" if said else "")

@@ -1,0 +1,92 @@
+"""The entry point of the image.
+
+ROLE [CLUSTER]       run the servers of a host: control, standby, host, gateway, kafka, mariadb
+setup                make the home that workers and web share, with topics, tables and databases; prints a new token
+feedctl WORDS...     run a command on that home
+check                ask the servers of this host whether they are ready; one line for each that is not
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.docker import roles
+from deploy.docker.supervisor import Restarts, Supervisor
+from deploy.local.errors import NotReadyError, StackError
+
+MODULE = "deploy.docker.container"
+PLACES = Path(__file__).with_name("places.json")
+
+_TOKEN_SCOPES = ("read", "write", "operate")
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs one role and returns the exit status."""
+    os.umask(0o077)
+    try:
+        return _main(*words)
+    except StackError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 1
+
+
+def _main(*words: str) -> int:
+    match words:
+        case ["check"]:
+            return _check(_words_of_host())
+        case ["setup"]:
+            return _setup()
+        case ["feedctl", *rest]:
+            os.execvp("feedctl", ["feedctl", *rest])  # noqa: S606, S607 - of the image
+        case [role]:
+            _run(role, "")
+        case [role, cluster]:
+            _run(role, cluster)
+        case _:
+            raise StackError("expected a role; see deploy/docker/container.py")
+    return 0
+
+
+def _run(role: str, cluster: str) -> None:
+    delay_s = float(os.environ.get("FEED_RESTART_S", "5"))
+    Supervisor(roles.processes(role, cluster), Restarts(delay_s)).run()
+
+
+def _setup() -> int:
+    """Feedctl makes what is missing, and a home that is there is left alone: only the first time it makes a token."""
+    home = Path(os.environ["FEED_HOME"])
+    if (home / "feed.toml").exists():
+        print("the home is there already", file=sys.stderr)
+        return 0
+    commands = (
+        ("feedctl", "init", "--stack", "docker", "--stack-home", str(PLACES.parent)),
+        ("feedctl", "token", "new", "--name", "cluster-up", *(w for each in _TOKEN_SCOPES for w in ("--scope", each))),
+    )
+    for command in commands:
+        status = subprocess.run(command, check=False).returncode  # noqa: S603 - of the image
+        if status:
+            return status
+    return 0
+
+
+def _check(words: Sequence[str]) -> int:
+    status = 0
+    for process in roles.processes(words[0], words[1] if len(words) > 1 else ""):
+        try:
+            process.check()
+        except NotReadyError as error:
+            print(f"{process.name}: {error}")
+            status = 1
+    return status
+
+
+def _words_of_host() -> list[str]:
+    """What the first process of this container was given."""
+    words = [os.fsdecode(word) for word in Path("/proc/1/cmdline").read_bytes().split(b"\0")[:-1]]
+    return words[words.index(MODULE) + 1 :]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

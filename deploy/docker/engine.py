@@ -1,0 +1,139 @@
+"""The Docker engine: used where one answers, started where none does, and stopped again only if it was started here."""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.docker.commands import run, succeeds
+from deploy.local import logs, processes
+from deploy.local.errors import StackError
+from deploy.local.servers import Say
+
+DRIVERS = ("overlay2", "fuse-overlayfs", "vfs")
+"""In the order in which they are tried: the last works everywhere, and copies the whole image for every container."""
+
+_READY_S = 40.0
+_STOP_S = 60.0
+_ASK_S = 0.3
+_SHOWN_LINES = 12
+
+
+@dataclass(frozen=True)
+class Engine:
+    """home: the directory of the Docker clusters; what an engine of ours leaves there is `engine/`."""
+
+    home: Path
+
+    @property
+    def _folder(self) -> Path:
+        return self.home / "engine"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self._folder / "dockerd.pid"
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "dockerd.log"
+
+    @property
+    def _mark(self) -> str:
+        return f"--label=feedstore.home={self.home}"
+
+    def answers(self) -> bool:
+        """Whether there is an engine, and this user may use it."""
+        return succeeds("docker", "version", "--format", "{{.Server.Version}}")
+
+    def is_ours(self) -> bool:
+        return processes.find(self._pid_file, self._mark) is not None
+
+    def ensure(self, say: Say) -> None:
+        """Starts an engine where none answers.
+
+        Raises:
+            StackError: it cannot be started; the message says why, as far as that can be seen.
+        """
+        if self.answers():
+            say(f"engine: {self._version()}")
+            return
+        if "DOCKER_HOST" in os.environ:
+            raise StackError(f"no engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}; start it, or unset that")
+        if os.geteuid() != 0:
+            raise StackError(
+                "no Docker engine answers, and only root can start one: `sudo systemctl start docker`, or run this as "
+                "root; if one runs, this user must be in its group (docker)"
+            )
+        if self.is_ours():
+            raise StackError(
+                f"the engine that was started here does not answer; the end of {self._log}:\n{self._said()}"
+            )
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        tried = []
+        for driver in DRIVERS:
+            say(f"engine: starting dockerd with the storage driver {driver}")
+            if self._starts(driver):
+                say(f"engine: {self._version()}; `make docker-stop` stops it")
+                return
+            tried.append(f"--storage-driver={driver}:\n{self._said()}")
+            self.stop(lambda _: None)
+        raise StackError(
+            "dockerd does not start here. It needs root, cgroups that can be written (mount them, or run the "
+            "surrounding container with --privileged) and a kernel with network namespaces and NAT. What it said:\n"
+            + "\n".join(tried)
+        )
+
+    def stop(self, say: Say) -> bool:
+        """Stops an engine that was started here, and with it what runs on it; leaves any other alone. Whether there
+        was one.
+
+        Raises:
+            StackError: it does not end.
+        """
+        pid = processes.find(self._pid_file, self._mark)
+        held = None if pid is None else processes.hold(pid, self._mark)
+        if held is None:
+            return False
+        with held:
+            held.ask_to_end()
+            if not held.wait_gone(_STOP_S):
+                held.kill()
+        self._pid_file.unlink(missing_ok=True)
+        say("engine: stopped")
+        return True
+
+    def _starts(self, driver: str) -> bool:
+        argv = ("dockerd", f"--storage-driver={driver}", self._mark, "--pidfile", str(self._folder / "dockerd.lock"))
+        pid = processes.spawn(processes.Command(argv, self._mark, dict(os.environ)), self._log, self._pid_file)
+        deadline = time.monotonic() + _READY_S
+        while time.monotonic() < deadline and processes.is_ours(pid, self._mark):
+            if self.answers():
+                return True
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(_ASK_S)
+        return False
+
+    def _said(self) -> str:
+        lines = logs.tail(self._log, 200).splitlines()
+        telling = [line for line in lines if "level=error" in line or "level=fatal" in line or "failed" in line]
+        return "\n".join((telling or lines)[-_SHOWN_LINES:])
+
+    def _version(self) -> str:
+        said = run("docker", "info", "--format", "{{.ServerVersion}}, storage {{.Driver}}, cgroups {{.CgroupVersion}}",
+                   failed="the engine cannot be asked")  # fmt: skip
+        return said.strip()
+
+
+def compose() -> tuple[str, ...]:
+    """How Compose is called here: version 2 as a part of docker, or else Debian's docker-compose.
+
+    Raises:
+        StackError: there is neither.
+    """
+    if succeeds("docker", "compose", "version"):
+        return ("docker", "compose")
+    if succeeds("docker-compose", "version"):
+        return ("docker-compose",)
+    raise StackError("there is neither `docker compose` nor docker-compose: `make docker-ready` installs one")

@@ -1,0 +1,189 @@
+"""The image of every container: its base, its build context, and the build."""
+
+import hashlib
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.docker.commands import PROJECT, run, succeeds
+from deploy.local import jars
+from deploy.local.errors import StackError
+from deploy.local.servers import Say
+
+BASE = "debian:bookworm-slim"
+SUITE = "bookworm"
+IMAGE = "feedstore/cluster:local"
+CONTEXT = PROJECT / "build" / "docker" / "context"
+WHEELS = PROJECT / "build" / "docker" / "wheels"
+
+_EXTRAS = ("mysql", "kafka", "hbase", "http")
+_PYTHON = "3.11"
+"""Debian bookworm's. The wheels are for it, whatever Python runs this."""
+_PLATFORMS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_28_x86_64", "linux_x86_64")
+_PULL_S = 60.0
+_SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
+
+
+def ensure_base(say: Say) -> None:
+    """Debian's image: from the engine, from a registry, or else made of Debian's packages.
+
+    Raises:
+        StackError: there is none, and it cannot be made.
+    """
+    if succeeds("docker", "image", "inspect", BASE):
+        say(f"base: {BASE} is there")
+        return
+    say(f"base: asking the registry for {BASE}")
+    if succeeds("docker", "pull", "--quiet", BASE, timeout_s=_PULL_S):
+        return
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        raise StackError(
+            f"no registry gives {BASE}. It can be made of Debian's packages, by root and with debootstrap: "
+            f"apt-get install debootstrap, then `make docker-ready` as root"
+        )
+    say(f"base: no registry; making {BASE} of Debian's packages (a minute)")
+    with tempfile.TemporaryDirectory(prefix="feedstore-base-") as folder:
+        root = Path(folder, "root")
+        run(
+            "debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, root, mirror(),
+            failed="Debian's packages could not be put together",
+        )  # fmt: skip
+        _with_updates(root, mirror(), _archive(is_security=True))
+        _import(root)
+    say(f"base: made {BASE}")
+
+
+def mirror() -> str:
+    """Where apt on this machine gets Debian's own packages.
+
+    Raises:
+        StackError: its configuration names none.
+    """
+    found = _archive(is_security=False)
+    if found is None:
+        raise StackError(
+            "apt's configuration on this machine names no mirror of Debian: the base image must come from a registry"
+        )
+    return found
+
+
+def _archive(*, is_security: bool) -> str | None:
+    for word in _apt_words():
+        is_archive = word.startswith(("http://", "https://", "file:/")) and "debian" in word
+        if is_archive and ("security" in word) == is_security:
+            return word
+    return None
+
+
+def _apt_words() -> Iterator[str]:
+    files = [_SOURCES[0], *sorted(_SOURCES[1].glob("*"))] if _SOURCES[1].is_dir() else [_SOURCES[0]]
+    for file in files:
+        if not file.is_file() or file.suffix not in {".list", ".sources"}:
+            continue
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            words = line.split()
+            if words[:1] in (["deb"], ["URIs:"]):
+                yield from words[1:]
+
+
+def _with_updates(root: Path, debian: str, security: str | None) -> None:
+    """Debian's own image looks for updates as well; what debootstrap makes knows the release only."""
+    lines = [f"deb {debian} {SUITE} main", f"deb {debian} {SUITE}-updates main"]
+    if security is not None:
+        lines.append(f"deb {security} {SUITE}-security main")
+    (root / "etc" / "apt" / "sources.list").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _import(root: Path) -> None:
+    for package in (root / "var" / "cache" / "apt" / "archives").glob("*.deb"):
+        package.unlink()
+    archive = root.with_suffix(".tar")
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root, arcname=".")
+    run("docker", "import", archive, BASE, failed="the base image could not be imported")
+
+
+def build(say: Say) -> None:
+    """Makes the image where anything in it is new; the engine's cache decides that.
+
+    Raises:
+        StackError: something cannot be had or built.
+    """
+    _make_context(say)
+    say("image: building")
+    # The classic builder: Debian's engine has no other.
+    run(
+        "docker", "build", "--quiet", "--tag", IMAGE, "--file", PROJECT / "deploy" / "docker" / "Dockerfile", CONTEXT,
+        failed="the image could not be built", env={"DOCKER_BUILDKIT": "0"},
+    )  # fmt: skip
+
+
+def _make_context(say: Say) -> None:
+    shutil.rmtree(CONTEXT, ignore_errors=True)
+    folders = {
+        "jars/hbase": jars.ensure("hbase", say),
+        "jars/kafka": jars.ensure("kafka", say),
+        "jars/trim": jars.ensure_trim(say),
+        "jars/placement": jars.ensure_placement(say),
+        "wheels": _wheels(say),
+        "own": _own_wheel(say),
+    }
+    for name, folder in folders.items():
+        _linked(folder, CONTEXT / name)
+    for name in ("__init__.py", "local", "docker", "hbase"):
+        _linked(PROJECT / "deploy" / name, CONTEXT / "deploy" / name)
+
+
+def _linked(source: Path, target: Path) -> None:
+    """The same files, or copies where the target is on another file system; without what Python leaves behind."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_file():
+        _link(source, target)
+        return
+    shutil.copytree(source, target, copy_function=_link, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _wheels(say: Say) -> Path:
+    """What the Python package needs, for the Python of the image."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [
+        *project["dependencies"],
+        *(each for extra in _EXTRAS for each in project["optional-dependencies"][extra]),
+    ]
+    folder = WHEELS / hashlib.sha256("\n".join([_PYTHON, *needed]).encode()).hexdigest()[:12]
+    if folder.is_dir():
+        return folder
+    say("wheels: getting them with pip")
+    new = folder.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)
+    platforms = [word for each in _PLATFORMS for word in ("--platform", each)]
+    run(
+        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
+        "--implementation", "cp", "--python-version", _PYTHON, *platforms, "--dest", new, *needed,
+        failed="the Python packages of the image could not be had",
+    )  # fmt: skip
+    new.rename(folder)
+    return folder
+
+
+def _own_wheel(say: Say) -> Path:
+    say("wheels: building this package's")
+    new = WHEELS / "own"
+    shutil.rmtree(new, ignore_errors=True)
+    run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir", new,
+        PROJECT, failed="this package's wheel could not be built", env={"SOURCE_DATE_EPOCH": "1700000000"},
+    )  # fmt: skip
+    return new

@@ -1,0 +1,53 @@
+"""The names of hosts and the ports of their servers, as `compose.yml` has them."""
+
+CLUSTERS = ("a", "b")
+HOSTS = (1, 2, 3)
+GATEWAYS = (1, 2)
+
+KAFKA, MARIADB, WEB = "kafka", "mariadb", "web"
+WORKERS = ("relay", "expander", *(f"writer-{cluster}" for cluster in CLUSTERS))
+
+ZOOKEEPER_PORT = 2181
+NAMENODE_PORT, NAMENODE_HTTP_PORT = 8020, 9870
+DATANODE_PORT = 9866
+MASTER_PORT, REGIONSERVER_PORT = 16000, 16020
+THRIFT1_PORT, THRIFT2_PORT = 9090, 9091
+KAFKA_PORT, KAFKA_CONTROLLER_PORT, KAFKA_LOOPBACK_PORT = 9092, 9093, 19092
+"""Kafka tells its clients where it is: those of the core network one address, those of this machine another."""
+MARIADB_PORT, MARIADB_LOOPBACK_PORT = 3306, 13306
+WEB_PORT = 8080
+
+_GATEWAY_LOOPBACK_BASE = 19_000
+
+
+def control(cluster: str) -> str:
+    return f"{cluster}-control"
+
+
+def host(cluster: str, number: int) -> str:
+    return f"{cluster}-host-{number}"
+
+
+def gateway(cluster: str, number: int) -> str:
+    return f"{cluster}-gateway-{number}"
+
+
+def loopback_port(cluster: str, number: int, port: int) -> int:
+    """Where a port of a gateway is on this machine's loopback."""
+    base = _GATEWAY_LOOPBACK_BASE + 100 * (len(GATEWAYS) * CLUSTERS.index(cluster) + number - 1)
+    return base + port - 9_000
+
+
+def cluster_hosts(cluster: str) -> tuple[str, ...]:
+    """The containers of one zone, in the order in which one needs those before it."""
+    return (
+        control(cluster),
+        *(host(cluster, number) for number in HOSTS),
+        *(gateway(cluster, number) for number in GATEWAYS),
+    )
+
+
+SERVERS = (*(name for cluster in CLUSTERS for name in cluster_hosts(cluster)), KAFKA, MARIADB)
+"""What must answer before there can be tables, topics and databases."""
+CLIENTS = (*WORKERS, WEB)
+"""What is started once there are."""

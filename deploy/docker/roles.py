@@ -1,0 +1,370 @@
+"""What runs on a host of each role, with what configuration, and how each server is asked whether it is ready.
+
+Everything here happens inside a container: `/opt/feed` is the image's, `/data` the host's own volume, and `/tmp` goes
+with the container.
+"""
+
+import base64
+import fcntl
+import json
+import shutil
+import socket
+import struct
+import subprocess
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.docker import names, sites
+from deploy.docker.supervisor import Process
+from deploy.local import java, kafka, mariadb, probes
+from deploy.local.errors import NotReadyError, StackError
+from deploy.local.hbase import site_xml
+from deploy.local.home import write_conf
+
+JARS = Path("/opt/feed/jars")
+DATA = Path("/data")
+CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with nobody else in it
+PASSWORD = Path("/run/secrets/mariadb-password")
+
+_QUIET = (
+    "org.apache.zookeeper",
+    "org.apache.hadoop.metrics2",
+    "org.apache.hadoop.hbase.thirdparty",
+    "org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit",
+)
+_PREPARE_S = 120.0
+_ANSWER_S = 5.0
+_STARTS_FAST = (java.STARTS_FAST, "-XX:+UseSerialGC")
+_SMALL_STACKS = "-Xss512k"
+_REGIONSERVER_FLAGS = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=50", "-XX:+ParallelRefProcEnabled")
+"""Pages wait for collections: short ones, as the paper's section VI-A2 asks of CMS and a small new generation."""
+_SIOCGIFADDR = 0x8915
+
+
+@dataclass(frozen=True)
+class _Conf:
+    """A directory of configuration, and what is to be in it."""
+
+    folder: Path
+    files: Mapping[str, str]
+
+    def write(self) -> None:
+        for name, text in self.files.items():
+            path = self.folder / name
+            write_conf(path.parent, path.name, text)
+
+
+def processes(role: str, cluster: str) -> list[Process]:
+    """The servers of a host, in the order in which one needs those before it. cluster: empty outside the zones.
+
+    Raises:
+        StackError: there is no such role.
+    """
+    made = ROLES.get(role)
+    if made is None:
+        raise StackError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
+    return made(cluster)
+
+
+def _control(cluster: str) -> list[Process]:
+    return [_zookeeper(cluster), _namenode(cluster), _master(cluster)]
+
+
+def _host(cluster: str) -> list[Process]:
+    return [_datanode(cluster), _regionserver(cluster)]
+
+
+def _standby(cluster: str) -> list[Process]:
+    """A host that has a second master."""
+    return [*_host(cluster), _master(cluster)]
+
+
+def _gateway(cluster: str) -> list[Process]:
+    return [_thrift(cluster, "thrift2", names.THRIFT2_PORT), _thrift(cluster, "thrift", names.THRIFT1_PORT)]
+
+
+def _zookeeper(cluster: str) -> Process:
+    conf = _hbase_conf("zookeeper", cluster)
+    flags = (*_STARTS_FAST, "-Dzookeeper.admin.enableServer=false")
+    argv = _java(conf, heap_mib=96, flags=flags, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
+    return Process("zookeeper", argv, _zookeeper_answers, configure=conf.write)
+
+
+def _namenode(cluster: str) -> Process:
+    conf = _hdfs_conf("namenode", cluster)
+    main = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+    jars = (JARS / "hbase", JARS / "placement")
+
+    def format_once() -> None:
+        if not (DATA / "namenode" / "current" / "VERSION").exists():
+            argv = _java(
+                conf, heap_mib=192, jars=jars, flags=_STARTS_FAST, main=(main, "-format", "-nonInteractive", "-force")
+            )
+            _done(argv, "the NameNode's directory could not be formatted")
+
+    return Process(
+        "namenode",
+        _java(conf, heap_mib=256, jars=jars, flags=_STARTS_FAST, main=(main,)),
+        lambda: _hdfs_is_whole(names.control(cluster)),
+        configure=conf.write,
+        prepare=format_once,
+    )
+
+
+def _datanode(cluster: str) -> Process:
+    conf = _hdfs_conf("datanode", cluster)
+    main = ("org.apache.hadoop.hdfs.server.datanode.DataNode",)
+    return Process(
+        "datanode",
+        _java(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
+        lambda: probes.listens(names.DATANODE_PORT),
+        needs=[(names.control(cluster), names.NAMENODE_PORT)],
+        configure=conf.write,
+    )
+
+
+def _master(cluster: str) -> Process:
+    conf = _hbase_conf("master", cluster, "server")
+    return Process(
+        "master",
+        _java(conf, heap_mib=320, flags=_STARTS_FAST, main=("org.apache.hadoop.hbase.master.HMaster", "start")),
+        lambda: _listens(socket.gethostname(), names.MASTER_PORT),
+        needs=[
+            (names.control(cluster), names.ZOOKEEPER_PORT),
+            (names.control(cluster), names.NAMENODE_PORT),
+            # It writes a file as its first act: there must be as many to take it as hdfs-site.namenode.xml asks for.
+            *((names.host(cluster, number), names.DATANODE_PORT) for number in names.HOSTS[:2]),
+        ],
+        configure=conf.write,
+    )
+
+
+def _regionserver(cluster: str) -> Process:
+    conf = _hbase_conf("regionserver", cluster, "server")
+    main = ("org.apache.hadoop.hbase.regionserver.HRegionServer", "start")
+    return Process(
+        "regionserver",
+        _java(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main),
+        lambda: _listens(socket.gethostname(), names.REGIONSERVER_PORT),
+        needs=[
+            (names.control(cluster), names.ZOOKEEPER_PORT),
+            (names.control(cluster), names.NAMENODE_PORT),
+            (socket.gethostname(), names.DATANODE_PORT),
+        ],
+        configure=conf.write,
+    )
+
+
+def _thrift(cluster: str, package: str, port: int) -> Process:
+    own = {"hbase.regionserver.thrift.port": str(port)}
+    network = _interface_towards(names.control(cluster))
+    if network is not None:
+        # It is on two networks, and only that of the zone carries the master's word about dead servers.
+        own["hbase.status.multicast.ni.name"] = network
+    name = "thrift2" if package == "thrift2" else "thrift1"
+    conf = _hbase_conf(name, cluster, "gateway", own=own)
+    main = (f"org.apache.hadoop.hbase.{package}.ThriftServer", "start", "-p", str(port))
+    ask = probes.thrift2_tables if package == "thrift2" else probes.thrift1_tables
+    return Process(
+        name,
+        _java(conf, heap_mib=192, flags=("-XX:+UseSerialGC", _SMALL_STACKS), main=main),
+        lambda: ask(port),
+        needs=[(names.control(cluster), names.ZOOKEEPER_PORT)],
+        configure=conf.write,
+    )
+
+
+def _kafka(_: str) -> list[Process]:
+    listeners = {
+        "INSIDE": names.KAFKA_PORT,
+        "LOOPBACK": names.KAFKA_LOOPBACK_PORT,
+        "CONTROLLER": names.KAFKA_CONTROLLER_PORT,
+    }
+    bound = ",".join(f"{name}://0.0.0.0:{port}" for name, port in listeners.items())
+    own = {
+        "controller.quorum.voters": f"1@{names.KAFKA}:{names.KAFKA_CONTROLLER_PORT}",
+        "listeners": bound,
+        "advertised.listeners": f"INSIDE://{names.KAFKA}:{names.KAFKA_PORT},"
+        f"LOOPBACK://127.0.0.1:{names.KAFKA_LOOPBACK_PORT}",
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+        "inter.broker.listener.name": "INSIDE",
+        "log.dirs": str(DATA / "kafka"),
+    }
+    conf = _Conf(CONF / "kafka", {java.LOG_CONF: java.log_conf(), "server.properties": kafka.properties(own)})
+    properties = str(conf.folder / "server.properties")
+    jars = (JARS / "kafka",)
+
+    def format_once() -> None:
+        if not (DATA / "kafka" / "meta.properties").exists():
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            main = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", properties)
+            argv = _java(conf, heap_mib=192, jars=jars, flags=_STARTS_FAST, main=(*main, "--ignore-formatted"))
+            _done(argv, "the broker's directory could not be formatted")
+
+    argv = _java(conf, heap_mib=384, jars=jars, flags=_STARTS_FAST, main=("kafka.Kafka", properties))
+    return [Process("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once)]
+
+
+def _asks_kafka() -> None:
+    probes.kafka_metadata(names.KAFKA_PORT)
+
+
+def _mariadb(_: str) -> list[Process]:
+    conf, data = CONF / "mariadb", DATA / "mariadb"
+
+    def configure() -> None:
+        password = PASSWORD.read_text(encoding="utf-8").strip()
+        client = f'[client]\nhost=127.0.0.1\nport={names.MARIADB_PORT}\nuser={mariadb.USER}\npassword="{password}"\n'
+        _Conf(conf, {"init.sql": mariadb.init_sql(password, "%"), "client.cnf": client}).write()
+
+    def install_once() -> None:
+        # Under another name first: half of one must not look like a whole one.
+        new = data.with_name("mariadb.new")
+        if not data.exists():
+            shutil.rmtree(new, ignore_errors=True)
+            argv = ["mariadb-install-db", "--no-defaults", f"--datadir={new}", "--skip-test-db"]
+            _done(argv, "the database's directory could not be made")
+            new.rename(data)
+
+    bind = "0.0.0.0"  # noqa: S104 - of the core network
+    argv = ("/usr/sbin/mariadbd", *mariadb.arguments(data, conf / "init.sql", bind=bind, port=names.MARIADB_PORT))
+
+    def check() -> None:
+        probes.mariadb_select(conf / "client.cnf", mariadb.DATABASES[-1])
+
+    return [Process("mariadb", argv, check, configure=configure, prepare=install_once)]
+
+
+def _core_site(cluster: str) -> dict[str, str]:
+    own = {
+        "fs.defaultFS": f"hdfs://{names.control(cluster)}:{names.NAMENODE_PORT}",
+        "hadoop.tmp.dir": "/tmp/hadoop",  # noqa: S108 - of the container's own
+    }
+    return sites.layers("core-site.xml", own=own)
+
+
+def _hdfs_conf(kind: str, cluster: str) -> _Conf:
+    own = {
+        "dfs.namenode.name.dir": f"file://{DATA}/namenode",
+        "dfs.datanode.data.dir": f"file://{DATA}/datanode",
+        "dfs.namenode.http-address": f"{names.control(cluster)}:{names.NAMENODE_HTTP_PORT}",
+    }
+    hdfs = sites.layers("hdfs-site.xml", f"hdfs-site.{kind}.xml", own=own)
+    # They serve their pages from these, and do not start without. There are none: nothing here reads them.
+    pages = {f"webapps/{each}/index.html": "" for each in ("hdfs", "datanode", "static")}
+    return _conf(kind, {"core-site.xml": _core_site(cluster), "hdfs-site.xml": hdfs}, pages)
+
+
+def _hbase_conf(name: str, cluster: str, *kinds: str, own: dict[str, str] | None = None) -> _Conf:
+    placed = {
+        "hbase.cluster.distributed": "true",
+        "hbase.rootdir": f"hdfs://{names.control(cluster)}:{names.NAMENODE_PORT}/hbase",
+        "hbase.tmp.dir": "/tmp/hbase",  # noqa: S108 - of the container's own
+        "hbase.zookeeper.quorum": names.control(cluster),
+        "hbase.zookeeper.property.clientPort": str(names.ZOOKEEPER_PORT),
+        "hbase.zookeeper.property.dataDir": f"{DATA}/zookeeper",
+        **(own or {}),
+    }
+    layers = ("hbase-site.xml", *(f"hbase-site.{kind}.xml" for kind in kinds))
+    files = {
+        "core-site.xml": _core_site(cluster),
+        "hdfs-site.xml": sites.layers("hdfs-site.xml", own={}),
+        "hbase-site.xml": sites.layers(*layers, own=placed),
+    }
+    return _conf(name, files)
+
+
+def _conf(name: str, site_files: Mapping[str, Mapping[str, str]], others: Mapping[str, str] | None = None) -> _Conf:
+    files = {file: site_xml(values) for file, values in site_files.items()}
+    return _Conf(CONF / name, {java.LOG_CONF: java.log_conf(_QUIET), **files, **(others or {})})
+
+
+def _java(
+    conf: _Conf,
+    *,
+    heap_mib: int,
+    main: Sequence[str],
+    flags: Sequence[str],
+    jars: Sequence[Path] = (JARS / "hbase", JARS / "trim"),
+) -> tuple[str, ...]:
+    flags = (f"-Dfeed.process={conf.folder.name}", *flags, *java.HBASE_FLAGS)
+    return ("java", *java.arguments(conf.folder, jars=jars, heap_mib=heap_mib, main=main, flags=flags))
+
+
+def _done(argv: Sequence[str], failed: str) -> None:
+    """Runs something that ends by itself.
+
+    Raises:
+        StackError: it fails, with what it said.
+    """
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_PREPARE_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StackError(f"{failed}: {error}") from error
+    if done.returncode != 0:
+        raise StackError(f"{failed}:\n{done.stdout}{done.stderr}")
+
+
+def _listens(host: str, port: int) -> None:
+    try:
+        socket.create_connection((host, port), timeout=_ANSWER_S).close()
+    except OSError as error:
+        raise NotReadyError(f"no connection to {host}:{port}: {error.strerror or error}") from error
+
+
+def _zookeeper_answers() -> None:
+    try:
+        with socket.create_connection(("127.0.0.1", names.ZOOKEEPER_PORT), timeout=_ANSWER_S) as stream:
+            stream.sendall(b"srvr")
+            answer = stream.makefile("rb").read(1 << 16)
+    except OSError as error:
+        raise NotReadyError(f"no answer: {error.strerror or error}") from error
+    if b"Mode:" not in answer:
+        raise NotReadyError("it does not serve")
+
+
+def _hdfs_is_whole(control: str) -> None:
+    """Out of safe mode, with every DataNode there and none stale."""
+    url = f"http://{control}:{names.NAMENODE_HTTP_PORT}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
+            (state,) = json.load(answer)["beans"]
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        raise NotReadyError(f"no answer to what state it is in: {error}") from error
+    live, stale = int(state["NumLiveDataNodes"]), int(state["NumStaleDataNodes"])
+    if state["FSState"] != "Operational":
+        raise NotReadyError("HDFS is in safe mode")
+    if live < len(names.HOSTS) or stale:
+        raise NotReadyError(f"{live} of {len(names.HOSTS)} DataNodes are live, {stale} of them stale")
+
+
+def _interface_towards(host: str) -> str | None:
+    """The name of the network interface that leads to a host; None where none does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))  # sends nothing
+        except OSError:
+            return None
+        address = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            try:
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # an interface without an address
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    return None
+
+
+ROLES: dict[str, Callable[[str], list[Process]]] = {
+    "control": _control,
+    "host": _host,
+    "standby": _standby,
+    "gateway": _gateway,
+    "kafka": _kafka,
+    "mariadb": _mariadb,
+}

@@ -1,0 +1,166 @@
+"""Keeps the processes of one host running: starts each when what it needs answers, and again when it has ended.
+
+It is the first process of a container, so that it also waits for what its children leave behind. Between events it
+sleeps.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+ASK_S = 0.5
+"""How often something is asked whether it answers."""
+
+STOP_S = 15.0
+_CONNECT_S = 0.3
+_STABLE_S = 30.0
+_DELAY_MAX_S = 15.0
+_EVENTS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class Process:
+    """One server of a host.
+
+    needs: where somebody must accept connections before it is started, each as (host, port).
+    configure: writes its configuration; run before every start.
+    prepare: makes what it needs of data; run after that, before every start, so that one that was cut off is made good.
+    check: asks the running server for what its clients will ask it for; raises NotReadyError.
+    """
+
+    name: str
+    argv: Sequence[str]
+    check: Callable[[], None]
+    needs: Sequence[tuple[str, int]] = ()
+    configure: Callable[[], None] = lambda: None
+    prepare: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """How long a process that ended stays down. It doubles as long as the process does not last.
+
+    delay_s: after the first end. Recovery must be the cluster's own work for as long as this.
+    """
+
+    delay_s: float
+
+    def delay(self, short_lives: int) -> float:
+        """short_lives: how many lives in a row, this one included, ended before they were stable; 0 for none."""
+        return min(self.delay_s * 2.0 ** max(0, short_lives - 1), max(self.delay_s, _DELAY_MAX_S))
+
+
+@dataclass
+class _Child:
+    process: Process
+    due_s: float = 0.0
+    pid: int | None = None
+    began_s: float = 0.0
+    short_lives: int = 0
+    lives: int = 0
+
+
+@dataclass
+class Supervisor:
+    """Runs the processes until it is asked to end. clock: monotonic seconds."""
+
+    processes: Sequence[Process]
+    restarts: Restarts
+    clock: Callable[[], float] = time.monotonic
+    _children: list[_Child] = field(default_factory=list)
+    _is_ending: bool = False
+
+    def run(self) -> None:
+        """Returns after SIGTERM or SIGINT, when every process has ended."""
+        # They are taken out of the queue below: no handler runs, and none is missed between a look and a sleep.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _EVENTS)
+        self._children = [_Child(process) for process in self.processes]
+        while not self._is_ending:
+            self._reap()
+            self._start_what_is_due()
+            self._sleep(self._next_s())
+        self._end()
+
+    def _next_s(self) -> float:
+        waiting = [child.due_s for child in self._children if child.pid is None]
+        return max(0.0, min(waiting) - self.clock()) if waiting else 3_600.0
+
+    def _sleep(self, seconds: float) -> None:
+        event = signal.sigtimedwait(_EVENTS, seconds)
+        self._is_ending = event is not None and event.si_signo != signal.SIGCHLD
+
+    def _start_what_is_due(self) -> None:
+        for child in self._children:
+            if child.pid is not None or child.due_s > self.clock():
+                continue
+            missing = next((need for need in child.process.needs if not _answers(*need)), None)
+            if missing is not None:
+                child.due_s = self.clock() + ASK_S
+                continue
+            child.process.configure()
+            child.process.prepare()
+            child.pid = _spawn(child.process.argv)
+            child.began_s = self.clock()
+            child.lives += 1
+            _say(f"{child.process.name}: started, process {child.pid}, life {child.lives}")
+
+    def _reap(self) -> None:
+        while (ended := _ended()) is not None:
+            pid, status = ended
+            child = next((each for each in self._children if each.pid == pid), None)
+            if child is None:
+                continue  # left behind by a process of ours that ended earlier
+            now = self.clock()
+            child.pid = None
+            child.short_lives = child.short_lives + 1 if now - child.began_s < _STABLE_S else 0
+            delay = self.restarts.delay(child.short_lives)
+            child.due_s = now + delay
+            code = os.waitstatus_to_exitcode(status)
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+            after = "" if self._is_ending else f"; again in {delay:.1f} s"
+            _say(f"{child.process.name}: ended {how}{after}")
+
+    def _end(self) -> None:
+        """The last first: a region server can still close its files while the DataNode runs."""
+        deadline = self.clock() + STOP_S
+        for child in reversed(self._children):
+            self._signal(child, signal.SIGTERM)
+            while child.pid is not None and self.clock() < deadline:
+                signal.sigtimedwait([signal.SIGCHLD], min(0.5, max(0.0, deadline - self.clock())))
+                self._reap()
+            self._signal(child, signal.SIGKILL)
+
+    @staticmethod
+    def _signal(child: _Child, number: signal.Signals) -> None:
+        """To one that runs; nobody else has its process id before it was waited for."""
+        if child.pid is not None:
+            os.kill(child.pid, number)
+
+
+def _spawn(argv: Sequence[str]) -> int:
+    """A child must not begin with this process's blocked signals."""
+    return os.posix_spawnp(argv[0], list(argv), dict(os.environ), setsigmask=[])
+
+
+def _ended() -> tuple[int, int] | None:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _say(line: str) -> None:
+    print(f"supervisor: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,80 @@
+"""drill: what there is, what is refused, and what a run leaves behind. With a made-up system."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.cli.command import Cli
+from workers.drills import report as reporting
+from workers.drills import running
+from workers.drills.catalogue import DRILLS
+from workers.drills.hosts import DockerHosts, Host, NotDrillableError
+from workers.drills.report import Figures, Report, Setting
+from workers.drills.running import Plan
+
+FIGURES: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
+
+
+class Unmarked:
+    """An engine without a marked container."""
+
+    def all(self) -> list[Host]:
+        return []
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """What was run; each second run goes over a budget."""
+    plans: list[Plan] = []
+
+    def run(config: Any, hosts: Any, plan: Plan, say: Any) -> Report:
+        plans.append(plan)
+        figures = Figures(**{**FIGURES, "missing": len(plans) - 1})
+        started_at = f"2026-01-01T00:00:0{len(plans)}+00:00"
+        setting = Setting(plan.drill.name, "a", "a-host-1", plan.seed, started_at, plan.hold_s, False, 16, 5)
+        return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), [])
+
+    monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
+    monkeypatch.setattr(running, "run", run)
+    return plans
+
+
+def test_the_drills_are_listed(empty: Cli) -> None:
+    lines = empty("drill", "list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(DRILLS)
+
+
+def test_a_system_that_is_not_marked_is_left_alone(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty("init")
+    monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
+    assert "marked as drillable" in empty("drill", "run", "kill-host", code=3).stderr
+
+
+def test_without_an_engine_it_says_how_to_get_one(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty("init")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    assert "make docker-ready cluster-up" in empty("drill", "run", "kill-host", code=3).stderr
+    with pytest.raises(NotDrillableError):
+        DockerHosts.connect()
+
+
+def test_a_run_leaves_a_file_for_programs_and_a_page_for_people(empty: Cli, planned: list[Plan]) -> None:
+    empty("init")
+    result = empty("drill", "run", "kill-host", "--seed", 7, "--hold", 3)
+    assert "ok   missing" in result.stdout
+    (made,) = (empty.home / "drills").glob("*.json")
+    report = msgspec.json.decode(made.read_bytes(), type=Report)
+    assert report.setting.seed == json.loads(made.read_bytes())["setting"]["seed"] == 7
+    assert made.with_suffix(".md").read_text().startswith("# kill-host: passed")
+    assert planned == [Plan(DRILLS["kill-host"], "a", None, 7, 3)]
+
+
+def test_a_run_over_a_budget_ends_with_status_1_when_all_are_done(empty: Cli, planned: list[Plan]) -> None:
+    empty("init")
+    result = empty("drill", "run", "kill-host", "--repeat", 3, code=1)
+    assert "OVER missing" in result.stdout
+    assert "2 of 3 runs went over a budget" in result.stderr
+    assert [plan.seed for plan in planned] == [0, 1, 2]
+    assert len(list((empty.home / "drills").glob("*.md"))) == 3

@@ -1,0 +1,148 @@
+"""The clusters themselves: an action goes in at the web's port, and stands in both clusters; what dies comes back."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import happybase
+import httpx
+import pytest
+
+from deploy.docker import names
+from deploy.docker.clusters import Clusters, container_name, run_check
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+RUNNING = "FEED_TEST_CLUSTER"
+"""Names the home of clusters that run; they are left running. Without it they are started, and taken away again."""
+PATIENCE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    running = os.environ.get(RUNNING)
+    if running:
+        yield Clusters(Path(running), print)
+        return
+    made = Clusters(tmp_path_factory.mktemp("cluster"), print)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def web(clusters: Clusters) -> Iterator[httpx.Client]:
+    token = (clusters.home / "token").read_text().strip()
+    port = os.environ.get("FEED_WEB_PORT", "18080")
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, timeout=10
+    ) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def feedctl(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs feedctl on this machine, in a home that reaches the clusters through the loopback."""
+    home = tmp_path_factory.mktemp("on-clusters") / "home"
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            ["feedctl", "--home", str(home), *words], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    run("init", "--stack", "docker", "--stack-home", str(clusters.home))
+    return run
+
+
+def docker(*words: str) -> str:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+def until(what: str, found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := found()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+    return value
+
+
+def test_an_action_at_the_web_stands_in_both_clusters(web: httpx.Client, feedctl: Callable[..., str]) -> None:
+    pins = [str(7_000_000 + number) for number in range(60)]
+    for follower in range(1, 41):
+        assert web.post("/v1/follows", json={"follower": str(follower), "board": "9"}).is_success
+    for pin in pins:
+        assert web.post("/v1/pins", json={"pin": pin, "owner": "2", "board": "9"}).is_success
+
+    def entries(user: int) -> list[str]:
+        page = web.get(f"/v1/users/{user}/feed", params={"limit": 100}).json()
+        return [each["pin"] for each in page["entries"]]
+
+    for user in (1, 17, 40):
+        until(f"the feed of {user}", lambda user=user: sorted(entries(user)) == sorted(pins))
+    # Each cluster is asked by itself here.
+    for pin in (pins[0], pins[-1]):
+        until(
+            f"pin {pin} in both clusters",
+            lambda pin=pin: (
+                web.get(f"/v1/users/1/feed/{pin}/why").json()["clusters"] == dict.fromkeys(names.CLUSTERS, True)
+            ),
+        )
+    assert "no difference" in feedctl("verify")
+
+
+def test_pages_come_from_the_other_cluster_while_the_doors_of_a_zone_are_shut(web: httpx.Client) -> None:
+    doors = [container_name(names.gateway("a", number)) for number in names.GATEWAYS]
+    docker("pause", *doors)
+    try:
+        pages = [web.get("/v1/users/1/feed") for _ in range(20)]
+    finally:
+        docker("unpause", *doors)
+    assert {page.status_code for page in pages} == {200}
+    assert {page.json()["served_by"] for page in pages[10:]} == {"b"}
+
+
+@pytest.mark.parametrize("cluster", names.CLUSTERS)
+@pytest.mark.usefixtures("clusters")
+def test_every_host_holds_regions_of_the_feeds(cluster: str) -> None:
+    port = names.loopback_port(cluster, 1, names.THRIFT1_PORT)
+    connection = happybase.Connection("127.0.0.1", port, timeout=20_000)
+    try:
+        servers = [each["server_name"].decode() for each in connection.table("following_feed").regions()]
+    finally:
+        connection.close()
+    assert len(servers) == 16
+    assert set(servers) == {names.host(cluster, number) for number in names.HOSTS}
+
+
+@pytest.mark.usefixtures("clusters")
+def test_a_process_and_a_host_that_die_come_back_by_themselves() -> None:
+    host = container_name(names.host("b", 3))
+    kill = "kill -9 $(grep -l 'feed.process=[r]egionserver' /proc/[0-9]*/cmdline | head -1 | cut -d/ -f3)"
+    docker("exec", host, "sh", "-c", kill)
+    until("the region server to be away", lambda: "regionserver" in run_check(host))
+    until("the region server to be back", lambda: run_check(host) == "")
+    # As a host dies: its first process, killed from outside. `docker kill` would count as an order to stay away.
+    began = docker("inspect", "--format", "{{.State.StartedAt}}", host)
+    os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", host)), 9)
+    until("the host to be started", lambda: docker("inspect", "--format", "{{.State.StartedAt}}", host) != began)
+    until("the host to be back", lambda: run_check(host) == "")
+
+
+def test_no_container_shows_a_secret_or_runs_as_root(clusters: Clusters) -> None:
+    password = (clusters.home / "secrets" / "mariadb.password").read_text()
+    token = (clusters.home / "token").read_text().strip()
+    containers = [container_name(name) for name in (*names.SERVERS, *names.CLIENTS)]
+    inspected = docker("inspect", *containers)
+    image = docker("image", "history", "--no-trunc", json.loads(inspected)[0]["Config"]["Image"])
+    processes = [line for name in containers for line in docker("top", name, "-eo", "pid,uid,args").splitlines()[1:]]
+    for secret in (password, token):
+        assert secret not in inspected + image + "".join(processes)
+    assert {line.split()[1] for line in processes} == {"10001"}

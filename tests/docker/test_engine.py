@@ -1,0 +1,105 @@
+"""The engine: used where one answers, started where none does, stopped only if it was started here."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.docker import engine as engines
+from deploy.docker.engine import Engine
+from deploy.local import processes
+from deploy.local.errors import StackError
+
+pytestmark = pytest.mark.processes
+
+# Answers while somebody has left the file.
+DOCKER = """#!/bin/sh
+test -e {answers} || exit 1
+echo 20.10, storage vfs, cgroups 1
+"""
+# Works with one storage driver only, and is known by its arguments, as the real one. Not through `env`: between its
+# image and that of Python a process has no arguments for a moment.
+DOCKERD = """#!{python}
+import pathlib, signal, sys, time
+if "--storage-driver={driver}" not in sys.argv:
+    sys.exit("level=error msg=the driver is not supported here")
+signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path("{answers}").unlink(), sys.exit(0)))
+pathlib.Path("{answers}").touch()
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that lets the engine answer; without a dockerd."""
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    path = tmp_path / "answers"
+    program(tmp_path, "docker", DOCKER.format(answers=path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return path
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path / "home")
+    yield made
+    made.stop(lambda _: None)
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def dockerd(answers: Path, driver: str) -> None:
+    program(answers.parent, "dockerd", DOCKERD.format(python=sys.executable, answers=answers, driver=driver))
+
+
+def test_one_that_answers_is_used_and_never_stopped(answers: Path, engine: Engine) -> None:
+    answers.touch()
+    said: list[str] = []
+    engine.ensure(said.append)
+    assert said == ["engine: 20.10, storage vfs, cgroups 1"]
+    assert not engine.is_ours()
+    assert not engine.stop(said.append)
+    assert engine.answers()
+
+
+def test_it_is_started_with_the_first_driver_that_works_and_stopped_again(answers: Path, engine: Engine) -> None:
+    dockerd(answers, engines.DRIVERS[-1])
+    said: list[str] = []
+    engine.ensure(said.append)
+    assert [line for line in said if "starting" in line] == [
+        f"engine: starting dockerd with the storage driver {driver}" for driver in engines.DRIVERS
+    ]
+    assert engine.is_ours()
+    assert engine.stop(said.append)
+    assert not engine.is_ours()
+    assert not engine.answers()
+
+
+def test_where_no_driver_works_it_says_what_each_said(answers: Path, engine: Engine) -> None:
+    dockerd(answers, "none")
+    with pytest.raises(StackError) as refused:
+        engine.ensure(lambda _: None)
+    for driver in engines.DRIVERS:
+        assert f"--storage-driver={driver}" in str(refused.value)
+    assert "the driver is not supported here" in str(refused.value)
+    assert processes.find(engine.home / "engine" / "dockerd.pid", f"--label=feedstore.home={engine.home}") is None
+
+
+@pytest.mark.usefixtures("answers")
+def test_who_is_not_root_is_told_what_to_do(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(StackError, match="systemctl start docker"):
+        engine.ensure(lambda _: None)
+
+
+@pytest.mark.usefixtures("answers")
+def test_an_engine_elsewhere_is_not_replaced_by_one_here(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    with pytest.raises(StackError, match="DOCKER_HOST"):
+        engine.ensure(lambda _: None)

@@ -1,0 +1,59 @@
+"""Where the base image's packages come from."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.docker import image
+from deploy.local.errors import StackError
+
+DEB822 = """\
+Types: deb
+# http://snapshot.example/debian/20250520
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Components: main
+
+Types: deb
+URIs: http://mirror.example/debian-security
+Suites: bookworm-security
+"""
+ONE_LINE = """\
+# deb http://old.example/debian bookworm main
+deb https://packages.vendor.example/apt stable main
+deb [arch=amd64] http://mirror.example/debian bookworm main
+deb http://mirror.example/debian-security bookworm-security main
+"""
+
+
+@pytest.fixture
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "sources.list.d").mkdir()
+    monkeypatch.setattr(image, "_SOURCES", (tmp_path / "sources.list", tmp_path / "sources.list.d"))
+    return tmp_path
+
+
+def test_the_mirror_is_the_one_that_apt_uses(apt: Path) -> None:
+    (apt / "sources.list.d" / "debian.sources").write_text(DEB822)
+    assert image.mirror() == "http://mirror.example/debian"
+    assert image._archive(is_security=True) == "http://mirror.example/debian-security"
+
+
+def test_it_is_found_in_the_old_format_too(apt: Path) -> None:
+    (apt / "sources.list").write_text(ONE_LINE)
+    assert image.mirror() == "http://mirror.example/debian"
+
+
+def test_where_there_is_none_it_says_what_is_left(apt: Path) -> None:
+    with pytest.raises(StackError, match="registry"):
+        image.mirror()
+
+
+def test_the_new_root_looks_for_updates_where_this_machine_does(tmp_path: Path) -> None:
+    (tmp_path / "etc" / "apt").mkdir(parents=True)
+    image._with_updates(tmp_path, "http://m.example/debian", "http://m.example/debian-security")
+    assert (tmp_path / "etc" / "apt" / "sources.list").read_text().splitlines() == [
+        "deb http://m.example/debian bookworm main",
+        "deb http://m.example/debian bookworm-updates main",
+        "deb http://m.example/debian-security bookworm-security main",
+    ]

@@ -1,0 +1,170 @@
+"""What runs on the hosts, and with what configuration."""
+
+import json
+import socket
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from deploy.docker import clusters, names, roles
+from deploy.docker.container import PLACES
+from deploy.docker.supervisor import Process
+from deploy.local import jars
+from deploy.local.errors import StackError
+from feedstore.serving import config
+from workers.cli import stacks
+
+PASSWORD = "p4ssw0rd"
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("DATA", "CONF"):
+        folder = tmp_path / name.lower()
+        folder.mkdir()
+        monkeypatch.setattr(roles, name, folder)
+    secret = tmp_path / "secret"
+    secret.write_text(f"{PASSWORD}\n")
+    monkeypatch.setattr(roles, "PASSWORD", secret)
+    monkeypatch.setattr(roles, "_interface_towards", lambda host: f"towards-{host}")
+    monkeypatch.setattr(socket, "gethostname", lambda: "a-host-2")
+    return tmp_path
+
+
+def configured(*hosts: tuple[str, str]) -> list[Process]:
+    """The servers of hosts, each a role and a cluster, with their configuration written."""
+    made = [process for role, cluster in hosts for process in roles.processes(role, cluster)]
+    for process in made:
+        process.configure()
+    return made
+
+
+def site(process: str, file: str) -> dict[str, str]:
+    root = ET.parse(roles.CONF / process / f"{file}-site.xml").getroot()
+    return {item.findtext("name", ""): item.findtext("value", "") for item in root}
+
+
+def test_each_role_runs_what_the_paper_puts_together() -> None:
+    ran = {role: [each.name for each in roles.processes(role, "a")] for role in roles.ROLES}
+    assert ran == {
+        "control": ["zookeeper", "namenode", "master"],
+        "host": ["datanode", "regionserver"],
+        "standby": ["datanode", "regionserver", "master"],
+        "gateway": ["thrift2", "thrift1"],
+        "kafka": ["kafka"],
+        "mariadb": ["mariadb"],
+    }
+
+
+def test_to_ask_a_host_writes_nothing() -> None:
+    for role in roles.ROLES:
+        roles.processes(role, "a")
+    assert list(roles.CONF.iterdir()) == list(roles.DATA.iterdir()) == []
+
+
+def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(StackError, match="standby"):
+        roles.processes("hots", "a")
+
+
+def test_the_two_heartbeats_reach_the_two_servers() -> None:
+    configured(("control", "a"), ("host", "a"))
+    assert site("namenode", "hdfs")["dfs.heartbeat.interval"] == "1"
+    assert site("datanode", "hdfs")["dfs.heartbeat.interval"] == "300ms"
+    assert site("namenode", "hdfs")["dfs.block.replicator.classname"] == "feedstore.placement.FreshNodesPlacement"
+    assert "dfs.block.replicator.classname" not in site("regionserver", "hdfs")
+
+
+def test_only_the_namenode_has_the_placement_on_its_class_path() -> None:
+    with_it = {
+        each.name
+        for role in roles.ROLES
+        for each in roles.processes(role, "a")
+        if any("/placement/" in word for word in each.argv)
+    }
+    assert with_it == {"namenode"}
+
+
+def test_a_cluster_knows_nothing_of_the_other() -> None:
+    configured(("control", "b"), ("standby", "b"), ("gateway", "b"))
+    for process in ("zookeeper", "master", "regionserver", "thrift2", "thrift1"):
+        assert site(process, "hbase")["hbase.zookeeper.quorum"] == "b-control"
+        assert site(process, "hbase")["hbase.rootdir"] == "hdfs://b-control:8020/hbase"
+        assert site(process, "core")["fs.defaultFS"] == "hdfs://b-control:8020"
+
+
+def test_gateways_have_settings_of_their_own_and_listen_for_dead_servers_in_their_zone() -> None:
+    configured(("gateway", "a"), ("host", "a"))
+    assert site("thrift2", "hbase")["hbase.status.multicast.ni.name"] == "towards-a-control"
+    assert site("thrift2", "hbase")["hbase.client.operation.timeout"] == "3000"
+    assert "hbase.client.operation.timeout" not in site("regionserver", "hbase")
+    assert "hbase.regionserver.logroll.period" not in site("thrift1", "hbase")
+
+
+def test_a_broker_names_itself_differently_to_this_machine() -> None:
+    configured(("kafka", ""))
+    lines = (roles.CONF / "kafka" / "server.properties").read_text().splitlines()
+    values = dict(line.split("=", 1) for line in lines)
+    assert values["advertised.listeners"] == "INSIDE://kafka:9092,LOOPBACK://127.0.0.1:19092"
+    assert values["auto.create.topics.enable"] == "false"
+
+
+def test_the_password_is_in_no_argument_and_in_no_file_that_others_read(folders: Path) -> None:
+    argv = [word for each in configured(*((role, "a") for role in roles.ROLES)) for word in each.argv]
+    assert not any(PASSWORD in word for word in argv)
+    holding = [path for path in roles.CONF.rglob("*") if path.is_file() and PASSWORD in path.read_text()]
+    assert {path.name for path in holding} == {"init.sql", "client.cnf"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in holding)
+
+
+def parsed(directory: Path) -> config.Config:
+    text = config.DEFAULT
+    for there, instead in stacks.docker_replacements(directory).items():
+        assert text.count(there) == 1
+        text = text.replace(there, instead)
+    tomllib.loads(text)
+    return config.parse(directory, text, {})
+
+
+def test_the_home_in_the_containers_names_the_containers_and_asks_for_tokens() -> None:
+    made = parsed(PLACES.parent)
+    assert (
+        made.clusters[1].url == "hbase://b-gateway-1:9091,b-gateway-2:9091/?thrift1=b-gateway-1:9090,b-gateway-2:9090"
+    )
+    assert made.queue == "kafka://kafka:9092"
+    assert made.shards[0] == (
+        f"mysql://feed@mariadb:3306/follows_0?password_file={roles.Path('/run/secrets/mariadb-password')}&tls=off"
+    )
+    assert made.http.tokens is not None
+
+
+def test_a_home_on_this_machine_reaches_everything_through_the_loopback(tmp_path: Path) -> None:
+    one = clusters.Clusters(tmp_path / "cluster", lambda _: None)
+    one._write_secrets()
+    made = parsed(one.home)
+    assert made.clusters[0].url == ("hbase://127.0.0.1:19091,127.0.0.1:19191/?thrift1=127.0.0.1:19090,127.0.0.1:19190")
+    assert made.http.tokens is None
+    secret = one.home / "secrets" / "mariadb.password"
+    assert secret.parent.stat().st_mode & 0o077 == 0
+    assert secret.read_text() not in json.dumps(json.loads((one.home / "places.json").read_text()))
+    one._write_secrets()
+    assert f"password_file={secret}" in made.shards[0]
+
+
+def test_the_places_inside_are_those_of_names() -> None:
+    places = json.loads(PLACES.read_text())
+    for cluster in names.CLUSTERS:
+        for kind, port in (("thrift2", names.THRIFT2_PORT), ("thrift1", names.THRIFT1_PORT)):
+            expected = [f"{names.gateway(cluster, number)}:{port}" for number in names.GATEWAYS]
+            assert places["clusters"][cluster][kind] == expected
+
+
+def test_the_placement_is_built_against_the_hadoop_that_runs() -> None:
+    versions = []
+    for pom in (jars.POM, jars.PLACEMENT / "pom.xml"):
+        found = ET.parse(pom).getroot().find(".//{*}properties/{*}hadoop.version")
+        assert found is not None
+        versions.append(found.text)
+    assert versions[0] == versions[1]

@@ -1,0 +1,75 @@
+"""deploy/hbase: every setting differs from its default and says why, and the timeouts fit into each other."""
+
+import pytest
+
+from deploy.docker import sites
+
+FILES = sorted(path.name for path in sites.TUNED.glob("*.xml"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_setting_has_its_default_and_a_reason_and_stands_once(file: str) -> None:
+    settings = sites.read(file)
+    assert settings
+    assert len({each.name for each in settings}) == len(settings)
+    for each in settings:
+        default, _, reason = each.why.removeprefix("Default: ").partition(". ")
+        assert each.why.startswith("Default: "), each.name
+        assert default != each.value, each.name
+        assert len(reason) > 20 or reason.startswith("..."), each.name
+
+
+def test_no_file_is_left_out_by_its_name() -> None:
+    assert FILES == [
+        "core-site.xml",
+        "hbase-site.gateway.xml",
+        "hbase-site.server.xml",
+        "hbase-site.xml",
+        "hdfs-site.datanode.xml",
+        "hdfs-site.namenode.xml",
+        "hdfs-site.xml",
+    ]
+
+
+def test_a_session_is_one_that_zookeeper_grants() -> None:
+    hbase = sites.layers("hbase-site.xml", own={})
+    tick, session = int(hbase["hbase.zookeeper.property.tickTime"]), int(hbase["zookeeper.session.timeout"])
+    assert 2 * tick <= session <= 20 * tick
+
+
+def test_a_dead_datanode_is_stale_before_a_log_writer_gives_up_and_that_before_a_write_does() -> None:
+    hdfs = sites.layers("hdfs-site.xml", "hdfs-site.namenode.xml", own={})
+    stale, socket = int(hdfs["dfs.namenode.stale.datanode.interval"]), int(hdfs["dfs.client.socket-timeout"])
+    gateway = sites.layers("hbase-site.xml", "hbase-site.gateway.xml", own={})
+    assert stale < socket < int(hdfs["dfs.datanode.socket.write.timeout"])
+    assert socket < int(gateway["hbase.rpc.write.timeout"]) < int(gateway["hbase.client.operation.timeout"])
+    # Whoever waits for hbase:meta has time left for the region itself.
+    assert int(gateway["hbase.client.meta.operation.timeout"]) < int(gateway["hbase.client.operation.timeout"])
+    assert int(gateway["hbase.client.meta.read.rpc.timeout"]) < int(gateway["hbase.client.meta.operation.timeout"])
+
+
+def test_a_datanode_is_stale_after_missed_heartbeats_only() -> None:
+    namenode = sites.layers("hdfs-site.namenode.xml", own={})
+    datanode = sites.layers("hdfs-site.datanode.xml", own={})
+    heartbeat = datanode["dfs.heartbeat.interval"]
+    assert heartbeat.endswith("ms")
+    assert 3 * int(heartbeat.removesuffix("ms")) < int(namenode["dfs.namenode.stale.datanode.interval"])
+    # In the NameNode's it is whole seconds: anything shorter would become 0.
+    assert int(namenode["dfs.heartbeat.interval"]) >= 1
+
+
+def test_a_log_recovery_is_asked_for_again_only_when_one_has_had_its_time() -> None:
+    server = sites.layers("hdfs-site.xml", "hbase-site.server.xml", own={})
+    assert int(server["hbase.lease.recovery.dfs.timeout"]) > int(server["dfs.client.socket-timeout"]) + 1_000
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_log_is_ever_given_up_for_speed(file: str) -> None:
+    assert "hbase.lease.recovery.timeout" not in {each.name for each in sites.read(file)}
+
+
+def test_later_layers_stand_over_earlier_ones() -> None:
+    merged = sites.layers("hdfs-site.namenode.xml", "hdfs-site.datanode.xml", own={"dfs.blocksize": "1"})
+    assert merged["dfs.heartbeat.interval"] == "300ms"
+    assert merged["dfs.namenode.replication.min"] == "2"
+    assert merged["dfs.blocksize"] == "1"

@@ -1,0 +1,118 @@
+"""The supervisor of a container, as a process that runs real ones."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.docker.supervisor import Restarts
+
+pytestmark = pytest.mark.processes
+
+PROGRAM = """
+import sys
+from deploy.docker.supervisor import Process, Restarts, Supervisor
+needs = [("127.0.0.1", int(sys.argv[2]))] if len(sys.argv) > 2 else []
+server = Process("server", [sys.executable, "-c", sys.argv[1]], lambda: None, needs=needs)
+other = Process("other", ["sleep", "1000"], lambda: None)
+Supervisor([server, other], Restarts(0.05)).run()
+"""
+LASTS = "import time; time.sleep(1000)"
+
+
+class Running:
+    """A supervisor and what it says."""
+
+    def __init__(self, log: Path, *words: str) -> None:
+        self._log = log
+        with log.open("w") as out:
+            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=out)
+
+    def lines(self, part: str) -> list[str]:
+        return [line for line in self._log.read_text().splitlines() if part in line]
+
+    def until(self, part: str, count: int = 1) -> list[str]:
+        wait(lambda: len(self.lines(part)) >= count)
+        return self.lines(part)
+
+    def pid(self, name: str) -> int:
+        return int(self.until(f"{name}: started, process ")[-1].split("process ")[1].split(",")[0])
+
+
+def wait(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def make(*words: str) -> Running:
+        started.append(Running(tmp_path / f"log{len(started)}", *words))
+        return started[-1]
+
+    yield make
+    for each in started:
+        each.process.terminate()
+        each.process.wait(timeout=30)
+
+
+def test_what_dies_is_started_again_and_the_rest_is_left_alone(start: Callable[..., Running]) -> None:
+    running = start(LASTS)
+    first, other = running.pid("server"), running.pid("other")
+    os.kill(first, signal.SIGKILL)
+    running.until("server: ended by SIGKILL")
+    running.until("server: started", 2)
+    assert running.pid("server") != first
+    assert is_alive(running.pid("server"))
+    assert running.pid("other") == other
+    assert is_alive(other)
+
+
+def test_it_waits_for_what_a_server_needs(start: Callable[..., Running]) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        running = start(LASTS, str(listener.getsockname()[1]))
+        running.until("other: started")
+        assert running.lines("server: started") == []
+        listener.listen()
+        running.until("server: started")
+
+
+def test_it_ends_what_it_started(start: Callable[..., Running]) -> None:
+    running = start(LASTS)
+    pids = [running.pid("server"), running.pid("other")]
+    running.process.terminate()
+    assert running.process.wait(timeout=30) == 0
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_what_its_children_leave_behind_is_no_end_of_a_server(start: Callable[..., Running]) -> None:
+    orphan = "import subprocess, time; subprocess.Popen(['sleep', '0']); time.sleep(1000)"
+    running = start(orphan)
+    pid = running.pid("server")
+    os.kill(running.pid("other"), signal.SIGKILL)
+    running.until("other: started", 2)
+    assert running.pid("server") == pid
+
+
+def test_a_server_that_does_not_last_is_started_ever_less_often() -> None:
+    restarts = Restarts(1.0)
+    assert [restarts.delay(lives) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
+    assert Restarts(20.0).delay(9) == 20

@@ -1,0 +1,100 @@
+"""What a drill makes of what its load saw."""
+
+import msgspec
+import pytest
+
+from workers.drills import report as reporting
+from workers.drills.report import Figures, Moments, Report, Setting
+from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_gap_s, loss, quantile_ms, worst_gap_s
+
+
+def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> list[Sample]:
+    return [Sample(kind, region, moment, 0.0, is_done, "a") for moment in moments]
+
+
+def test_a_gap_is_between_calls_that_were_done() -> None:
+    samples = calls("read", 0, 1, 2, 6, 7) + calls("read", 0, 3, 4, 5, is_done=False)
+    assert longest_gap_s(samples, 0, 8) == 4
+
+
+def test_a_gap_reaches_to_the_ends_of_the_span() -> None:
+    assert longest_gap_s(calls("read", 0, 1, 2), 0, 9) == 7
+    assert longest_gap_s([], 0, 9) == 9
+
+
+def test_the_worst_of_several_regions_counts_and_callers_do_not_help_each_other() -> None:
+    # One region answers while the other does not: together they would seem to have no gap.
+    samples = calls("write", 0, *range(10)) + calls("write", 1, 0, 9)
+    assert worst_gap_s(samples, "write", [0, 1], 0, 9) == 9
+    assert worst_gap_s(samples, "write", [], 0, 9) is None
+
+
+def test_a_region_is_back_with_a_call_that_began_after_the_fault() -> None:
+    before = Sample("read", 0, 9.9, 0.3, is_done=True)
+    samples = [before, *calls("read", 0, 14), *calls("read", 1, 12)]
+    assert all_served_s(samples, "read", [0, 1], 10) == 4
+    assert all_served_s(samples, "read", [0, 2], 10) is None
+
+
+def test_quantiles_are_of_what_was_done() -> None:
+    samples = [Sample("page", -1, 0, took, is_done=True) for took in (0.001, 0.002, 0.003, 0.004)]
+    assert quantile_ms([*samples, Sample("page", -1, 0, 9, is_done=False)], 0.5) == 3
+    assert quantile_ms([], 0.5) is None
+
+
+def test_losses_phantoms_and_differences_are_counted_apart() -> None:
+    whole = {1: frozenset({10, 11}), 2: frozenset({10, 11})}
+    users, acknowledged, asked = [1, 2], frozenset({10, 11}), frozenset({10, 11, 12})
+    assert loss({"a": whole, "b": whole}, users, acknowledged, asked) == Loss(0, 0, 0)
+    # One entry removed by hand: the checker says so.
+    without = {**whole, 2: frozenset({10})}
+    assert loss({"a": whole, "b": without}, users, acknowledged, asked) == Loss(1, 0, 1)
+    phantom = {**whole, 1: frozenset({10, 11, 99})}
+    assert loss({"a": phantom, "b": whole}, users, acknowledged, asked) == Loss(0, 1, 1)
+    # Saved without an answer: it may be there, but then in both.
+    unsure = {**whole, 1: frozenset({10, 11, 12})}
+    assert loss({"a": unsure, "b": unsure}, users, acknowledged, asked) == Loss(0, 0, 0)
+
+
+@pytest.fixture
+def figures() -> Figures:
+    moments = Moments(warm=0, fault=10, healed=15, ended=20)
+    samples = [
+        *calls("page", -1, *range(21)),
+        *calls("action", -1, *range(21)),
+        *calls("read", 0, *range(10), 14, *range(15, 21)),
+        *calls("write", 0, *range(10), 16, *range(17, 21)),
+        *calls("read", 1, *range(21)),
+        *calls("write", 1, *range(21)),
+    ]
+    return reporting.figures(samples, moments, [0], [1], Loss(0, 0, 0), 2.5)
+
+
+def test_affected_and_unaffected_regions_are_told_apart(figures: Figures) -> None:
+    assert (figures.affected_read_back_s, figures.affected_write_back_s) == (4, 6)
+    assert (figures.affected_read_gap_s, figures.unaffected_read_gap_s) == (5, 1)
+    assert (figures.pages, figures.pages_failed, figures.page_gap_s) == (21, 0, 1)
+
+
+def test_a_figure_over_its_budget_or_without_a_value_fails(figures: Figures) -> None:
+    limits = {"affected_read_back_s": 5.0, "affected_write_back_s": 5.0, "landed_s": 3.0}
+    assert [each.passed for each in reporting.verdicts(figures, limits)] == [True, False, True]
+    nothing = msgspec.structs.replace(figures, landed_s=None)
+    assert [each.passed for each in reporting.verdicts(nothing, {"landed_s": 3.0})] == [False]
+
+
+def test_every_budget_is_of_a_figure_and_none_may_be_lost(figures: Figures) -> None:
+    limits = reporting.budgets()
+    assert set(limits) <= set(msgspec.structs.asdict(figures))
+    assert limits["missing"] == limits["extra"] == limits["differing"] == limits["pages_failed"] == 0
+
+
+def test_the_page_says_what_failed(figures: Figures) -> None:
+    setting = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
+    verdicts = reporting.verdicts(figures, {"affected_write_back_s": 5.0})
+    made = Report(setting, figures, verdicts, [(0.0, "SIGKILL: b-host-2")])
+    page = reporting.markdown(made)
+    assert page.startswith("# kill-host: FAILED\n")
+    assert "| affected_write_back_s | 5 | 6.00 | **over** |" in page
+    assert "| 0.0 | SIGKILL: b-host-2 |" in page
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Report) == made

@@ -1,0 +1,123 @@
+"""The steady load of a drill: pages and actions through the whole system, and calls on each region of one cluster."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from feedstore.domain import Pin, board
+from feedstore.feeds import row_key
+from feedstore.follows.port import FollowStoreError
+from feedstore.serving.service import FeedService
+from feedstore.widecolumn import Put, StoreError, WideColumnStore
+from workers.drills.samples import Kind, Sample
+
+PAGES_EVERY_S = 0.05
+ACTIONS_EVERY_S = 0.25
+REGIONS_EVERY_S = 0.1
+_READERS = 2
+_READ_S = 1.0
+_EXPECTED = (StoreError, FollowStoreError)
+
+
+@dataclass
+class Load:
+    """users: one in each region, who all follow the board on which the pins are saved; in the order of the regions.
+
+    store: the feeds of the drilled cluster. first_pin: ids from there on are nobody else's.
+    """
+
+    service: FeedService
+    store: WideColumnStore
+    users: Sequence[int]
+    owner: int
+    board: int
+    first_pin: int
+    wall_ms: Callable[[], int]
+    samples: list[Sample] = field(default_factory=list)
+    acknowledged: set[int] = field(default_factory=set)
+    asked: set[int] = field(default_factory=set)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def save_one(self) -> int:
+        """Saves a pin before the load begins, and returns its id. Raises FollowStoreError."""
+        pin = self._next_pin()
+        self.service.save_pin(pin)
+        self.acknowledged.add(pin.pin)
+        return pin.pin
+
+    @contextmanager
+    def running(self, rng: random.Random) -> Iterator[None]:
+        """Loads until the end of the block. What each region is written with stands there already: the same cell again
+        changes nothing.
+        """
+        puts = [self._put_again(user) for user in self.users]
+        threads = [threading.Thread(target=self._act)]
+        threads += [threading.Thread(target=self._page, args=(random.Random(rng.random()),)) for _ in range(_READERS)]  # noqa: S311 - no secret
+        threads += [
+            threading.Thread(target=self._region, args=(region, row_key(self.users[region]), put))
+            for region, put in enumerate(puts)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+
+    def _put_again(self, user: int) -> Put:
+        row = row_key(user)
+        cell = self.store.cells(row)[0]
+        return Put([(row, cell.timestamp)], [cell.column])
+
+    def _next_pin(self) -> Pin:
+        pin = Pin(self.first_pin + len(self.asked), self.owner, self.board, self.wall_ms())
+        self.asked.add(pin.pin)
+        return pin
+
+    def _act(self) -> None:
+        while not self._stop.wait(ACTIONS_EVERY_S):
+            pin = self._next_pin()
+
+            def save(pin: Pin = pin) -> str:
+                self.service.save_pin(pin)
+                self.acknowledged.add(pin.pin)
+                return ""
+
+            self._timed("action", -1, save)
+
+    def _page(self, rng: random.Random) -> None:
+        while not self._stop.wait(PAGES_EVERY_S):
+            user = rng.choice(self.users)
+            self._timed("page", -1, lambda user=user: self.service.page(user).served_by)  # type: ignore[misc]
+
+    def _region(self, region: int, row: bytes, put: Put) -> None:
+        def read() -> str:
+            self.store.read(row, None, 25, time.monotonic() + _READ_S)
+            return ""
+
+        def write() -> str:
+            self.store.apply([put])
+            return ""
+
+        while not self._stop.wait(REGIONS_EVERY_S):
+            self._timed("read", region, read)
+            self._timed("write", region, write)
+
+    def _timed(self, kind: Kind, region: int, call: Callable[[], str]) -> None:
+        began = time.monotonic()
+        try:
+            detail, is_done = call(), True
+        except _EXPECTED as error:
+            detail, is_done = str(error)[:200], False
+        self.samples.append(Sample(kind, region, began, time.monotonic() - began, is_done, detail))
+
+
+def follow_all(service: FeedService, users: Sequence[int], followed: int) -> None:
+    """Raises FollowStoreError."""
+    for user in users:
+        service.follow(user, board(followed))

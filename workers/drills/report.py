@@ -1,0 +1,169 @@
+"""The report of a drill: what was measured, held against the budgets; as JSON and as a Markdown page."""
+
+import tomllib
+from importlib import resources
+
+import msgspec
+
+from workers.drills.samples import Loss, Sample, all_served_s, quantile_ms, worst_gap_s
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What was done to what. started_at: UTC. regions: of the drilled cluster; affected: those on the target."""
+
+    drill: str
+    cluster: str
+    target: str
+    seed: int
+    started_at: str
+    hold_s: float
+    holds_meta: bool
+    regions: int
+    affected: int
+
+
+class Moments(msgspec.Struct, frozen=True):
+    """Of `time.monotonic`, in s."""
+
+    warm: float
+    fault: float
+    healed: float
+    ended: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Seconds from the fault, gaps in seconds, counts. None: there was nothing to measure, or it never came."""
+
+    pages: int
+    pages_failed: int
+    page_gap_s: float | None
+    page_p50_ms: float | None
+    page_p99_ms: float | None
+    pages_from_other: int
+    actions: int
+    actions_failed: int
+    action_gap_s: float | None
+    affected_read_gap_s: float | None
+    affected_write_gap_s: float | None
+    affected_read_back_s: float | None
+    affected_write_back_s: float | None
+    unaffected_read_gap_s: float | None
+    unaffected_write_gap_s: float | None
+    landed_s: float | None
+    missing: int
+    extra: int
+    differing: int
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """One budget. found: None where it was not measured, which does not pass."""
+
+    figure: str
+    at_most: float
+    found: float | None
+    passed: bool
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A whole run. timeline: (seconds from the fault, what happened)."""
+
+    setting: Setting
+    figures: Figures
+    verdicts: list[Verdict]
+    timeline: list[tuple[float, str]]
+    version: int = 1
+
+    @property
+    def passed(self) -> bool:
+        return all(each.passed for each in self.verdicts)
+
+
+def budgets() -> dict[str, float]:
+    """By the name of a figure, the most that it may be."""
+    text = resources.files("workers.drills").joinpath("budgets.toml").read_text("utf-8")
+    return {name: float(value) for name, value in tomllib.loads(text)["host"].items()}
+
+
+def figures(
+    samples: list[Sample],
+    moments: Moments,
+    affected: list[int],
+    unaffected: list[int],
+    loss: Loss,
+    landed_s: float | None,
+) -> Figures:
+    """From the last moment before the fault in which all was well to the end of the load."""
+    pages = [each for each in samples if each.kind == "page"]
+    actions = [each for each in samples if each.kind == "action"]
+    preferred = next((each.detail for each in pages if each.is_done), "")
+
+    def gap(kind: str, regions: list[int]) -> float | None:
+        return worst_gap_s(samples, kind, regions, moments.warm, moments.ended)  # type: ignore[arg-type]
+
+    return Figures(
+        pages=len(pages),
+        pages_failed=sum(not each.is_done for each in pages),
+        page_gap_s=gap("page", [-1]),
+        page_p50_ms=quantile_ms(pages, 0.5),
+        page_p99_ms=quantile_ms(pages, 0.99),
+        pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
+        actions=len(actions),
+        actions_failed=sum(not each.is_done for each in actions),
+        action_gap_s=gap("action", [-1]),
+        affected_read_gap_s=gap("read", affected),
+        affected_write_gap_s=gap("write", affected),
+        affected_read_back_s=all_served_s(samples, "read", affected, moments.fault),
+        affected_write_back_s=all_served_s(samples, "write", affected, moments.fault),
+        unaffected_read_gap_s=gap("read", unaffected),
+        unaffected_write_gap_s=gap("write", unaffected),
+        landed_s=landed_s,
+        missing=loss.missing,
+        extra=loss.extra,
+        differing=loss.differing,
+    )
+
+
+def verdicts(found: Figures, limits: dict[str, float]) -> list[Verdict]:
+    made = []
+    for name, at_most in limits.items():
+        value = getattr(found, name)
+        made.append(Verdict(name, at_most, value, value is not None and value <= at_most))
+    return made
+
+
+def markdown(report: Report) -> str:
+    """A page for people."""
+    setting = report.setting
+    held = "holds hbase:meta" if setting.holds_meta else "does not hold hbase:meta"
+    what = (
+        f"{setting.target} of cluster {setting.cluster} ({setting.affected} of {setting.regions} regions of the feeds; "
+        f"it {held}), away for {setting.hold_s:g} s. {setting.started_at}, seed {setting.seed}."
+    )
+    lines = [
+        f"# {setting.drill}: {'passed' if report.passed else 'FAILED'}",
+        "",
+        what,
+        "",
+        "| budget | at most | found | |",
+        "|---|---|---|---|",
+        *(
+            f"| {each.figure} | {each.at_most:g} | {_shown(each.found)} | {'ok' if each.passed else '**over**'} |"
+            for each in report.verdicts
+        ),
+        "",
+        "| figure | |",
+        "|---|---|",
+        *(f"| {name} | {_shown(value)} |" for name, value in msgspec.structs.asdict(report.figures).items()),
+        "",
+        "| s from the fault | |",
+        "|---|---|",
+        *(f"| {at:.1f} | {what} |" for at, what in report.timeline),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.2f}"

@@ -1,0 +1,97 @@
+"""What a drill's load saw, and what follows from it: pure."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+Kind = Literal["page", "action", "read", "write"]
+
+
+class Sample(NamedTuple):
+    """One call. began_s, took_s: of `time.monotonic`. region: which of the drilled cluster's, for reads and writes;
+    -1 for pages and actions, which go through the whole system. detail: the cluster that served a page, or what went
+    wrong.
+    """
+
+    kind: Kind
+    region: int
+    began_s: float
+    took_s: float
+    is_done: bool
+    detail: str = ""
+
+    @property
+    def ended_s(self) -> float:
+        return self.began_s + self.took_s
+
+
+def longest_gap_s(samples: Iterable[Sample], from_s: float, until_s: float) -> float:
+    """The longest time between two calls that were done one after the other in this span; its ends count as calls.
+
+    The samples are those of one caller: of one region and kind, for example.
+    """
+    done = sorted(each.ended_s for each in samples if each.is_done and from_s <= each.ended_s <= until_s)
+    moments = [from_s, *done, until_s]
+    return max(after - before for before, after in pairwise(moments))
+
+
+def worst_gap_s(
+    samples: Sequence[Sample], kind: Kind, regions: Iterable[int], from_s: float, until_s: float
+) -> float | None:
+    """The longest gap of any of these regions; None where there are none."""
+    gaps = [
+        longest_gap_s([each for each in samples if each.kind == kind and each.region == region], from_s, until_s)
+        for region in regions
+    ]
+    return max(gaps, default=None)
+
+
+def all_served_s(samples: Sequence[Sample], kind: Kind, regions: Iterable[int], fault_s: float) -> float | None:
+    """How long after the fault every one of these regions had served a call that began after it; None where one never
+    did, or there are none.
+    """
+    firsts = []
+    for region in regions:
+        ended = [
+            each.ended_s
+            for each in samples
+            if each.kind == kind and each.region == region and each.is_done and each.began_s >= fault_s
+        ]
+        if not ended:
+            return None
+        firsts.append(min(ended))
+    return max(firsts) - fault_s if firsts else None
+
+
+def quantile_ms(samples: Iterable[Sample], share: float) -> float | None:
+    """Of how long calls took that were done; None where none was."""
+    took = sorted(each.took_s for each in samples if each.is_done)
+    return took[min(len(took) - 1, int(share * len(took)))] * 1_000 if took else None
+
+
+class Loss(NamedTuple):
+    """What a cluster holds, held against what was acknowledged. Counts of entries, one a user and pin.
+
+    missing: acknowledged, and not there. extra: there, and never asked for. differing: in one cluster only.
+    """
+
+    missing: int
+    extra: int
+    differing: int
+
+
+def loss(
+    found: dict[str, dict[int, frozenset[int]]],
+    users: Sequence[int],
+    acknowledged: frozenset[int],
+    asked: frozenset[int],
+) -> Loss:
+    """found: by cluster and user, the pins of the feed. Every one of `users` follows what every pin was saved on.
+
+    acknowledged: pins whose save was answered; asked: those, and the ones that got no answer, which may be there.
+    """
+    missing = sum(len(acknowledged - feeds[user]) for feeds in found.values() for user in users)
+    extra = sum(len(feeds[user] - asked) for feeds in found.values() for user in users)
+    first, *others = found.values()
+    differing = sum(len(first[user] ^ other[user]) for other in others for user in users)
+    return Loss(missing, extra, differing)
