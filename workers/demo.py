@@ -13,9 +13,7 @@ from typing import Final
 from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Unfollow, Unfollowed
 from feedstore.feeds import FeedReader, Page, feeds_ascending
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
-from feedstore.serving.clusters import place
 from feedstore.serving.config import Config
-from feedstore.serving.rocksdb import Directory
 from workers import wiring
 from workers.messages import Task, encode_action
 from workers.queue.port import ACTIONS
@@ -125,9 +123,9 @@ class Demo:
         away, *others = self._names
         self._stage.title(f"Replica {away} is taken away while work goes on")
         self._ports = self._reopened()
-        where = place(self._config, away)
-        assert isinstance(where, Directory)  # a demonstration makes a home of its own, an embedded one
-        path = where.path
+        # A demonstration makes a home of its own, an embedded one.
+        [url] = [each.url for each in self._config.clusters if each.name == away]
+        path = self._config.path(url, "rocksdb")
         aside = path.with_name(path.name + ".away")
         path.rename(aside)
         pins = self._save_pins(user)

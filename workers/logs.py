@@ -1,134 +1,46 @@
 """Where structured logs go and how they look. Event names are stable: docs/operating.md lists them."""
 
-import atexit
-import contextlib
 import json
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
-from queue import SimpleQueue
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-TOGETHER_S: Final = 0.1
-"""How long a line waits for others at most, so that a burst of them is made and written at once."""
-WAITING_MAX: Final = 1_024
-"""So many lines wait at most."""
-WRITE_CHARS_MAX: Final = 4_096
-"""As much as a pipe takes in one piece (PIPE_BUF; lines that wait are ASCII as a rule)."""
-
 _Event = MutableMapping[str, Any]
 """What a line says. timestamp: a datetime."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 
-Later = Callable[[float, Callable[[], None]], None]
-
-
-class _Later:
-    """Calls in so many seconds, one after the other, on a thread that it starts when it is first needed."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[float, Callable[[], None]]] = SimpleQueue()
-        self._is_running = False
-
-    def __call__(self, after_s: float, call: Callable[[], None]) -> None:
-        if not self._is_running:
-            try:
-                threading.Thread(target=self._run, name="log", daemon=True).start()
-            except RuntimeError:  # the machine has no thread left, or the process is about to end
-                call()
-                return
-            self._is_running = True
-        self._calls.put((after_s, call))
-
-    def _run(self) -> None:
-        while True:
-            after_s, call = self._calls.get()
-            time.sleep(after_s)
-            with contextlib.suppress(OSError, ValueError):  # stderr is full or closed: there is nobody to tell
-                call()
-
 
 class Lines:
-    """Writes events as lines to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
+    """Writes each event as a line to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
 
-    A warning or an error is written at once, and so is any event that comes alone. Where events follow on each other
-    within `TOGETHER_S` they wait that long for more, and their lines are made and written together: one by one they
-    cost a server that logs each request several times as much. Every write is of whole lines and small enough for a
-    pipe to take it in one piece: processes that share a stderr would put their lines into each other's otherwise.
-
-    What waits is written by `flush`. A process that is killed loses it. What an event holds must not change meanwhile.
+    A line and its end are one write: processes that share a stderr would put their lines into each other's otherwise.
     """
 
-    def __init__(
-        self,
-        rendered: Callable[[_Event], str],
-        clear_line: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-        later: Later | None = None,
-    ) -> None:
+    def __init__(self, rendered: Callable[[_Event], str], clear_line: Callable[[], None]) -> None:
         self._rendered = rendered
         self._clear_line = clear_line
-        self._clock = clock
-        self._later = later or _Later()
-        # A handler of a signal may log while its thread does. Who only adds an event waits for no write.
-        self._lock, self._writing = threading.RLock(), threading.RLock()
-        self._waiting: list[_Event] = []
-        self._is_due = False
-        self._written_s = float("-inf")
+        self._lock = threading.RLock()  # a handler of a signal may log while its thread does
 
     def info(self, event: _Event) -> None:
+        try:
+            line = self._rendered(event)
+        except Exception as error:  # noqa: BLE001 - what an event holds must not fail whoever tells of it
+            line = json.dumps(
+                {"event": str(event["event"]), "level": event["level"], "unwritable": type(error).__name__}
+            )
         with self._lock:
-            self._waiting.append(event)
-            if self._is_due and len(self._waiting) < WAITING_MAX:
-                return
-            waits = not self._is_due and self._clock() - self._written_s < TOGETHER_S
-            if waits:
-                self._is_due = True
-        if waits:
-            self._later(TOGETHER_S, self._flush_late)
-        else:
-            self.flush()
-
-    def error(self, event: _Event) -> None:
-        with self._lock:
-            self._waiting.append(event)
-        self.flush()
+            self._clear_line()
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
 
     # Loggers call what is named like the level.
-    debug = info
-    warning = critical = error
-
-    def flush(self) -> None:
-        with self._writing:
-            with self._lock:
-                events, self._waiting = self._waiting, []
-                if not events:
-                    return
-                self._written_s = self._clock()
-            piece = ""
-            for event in events:
-                line = self._rendered(event) + "\n"
-                if piece and len(piece) + len(line) > WRITE_CHARS_MAX:
-                    self._write(piece)
-                    piece = ""
-                piece += line
-            self._write(piece)
-
-    def _flush_late(self) -> None:
-        with self._lock:
-            self._is_due = False
-        self.flush()
-
-    def _write(self, text: str) -> None:
-        self._clear_line()
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    debug = warning = error = critical = info
 
 
 def clear_line() -> None:
@@ -137,16 +49,14 @@ def clear_line() -> None:
         sys.stderr.write("\r\033[K")
 
 
-def configure(level: str, clear: Callable[[], None] = clear_line) -> Lines:
+def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
     """Logs to stderr: for people where that is a terminal, JSON lines elsewhere. clear: called before each write."""
     lines = Lines(_people() if sys.stderr.isatty() else _json, clear)
-    atexit.register(lines.flush)
     structlog.configure(
         wrapper_class=_loggers(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
-    return lines
 
 
 def _loggers(least: int) -> type[structlog.BoundLoggerBase]:

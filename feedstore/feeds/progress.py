@@ -172,12 +172,14 @@ class Watermark:
         self._asked_ms: int | None = None
         self._known: int | None = None
 
-    def behind_ms(self) -> int | None:
-        """How far the cluster may be behind the clock; None where its watermark is unknown. Raises
-        UnavailableError.
-        """
+    def known_ms(self) -> int | None:
+        """The watermark, as it was a second ago or less; None where it is unknown. Raises UnavailableError."""
         now = self._clock()
         if self._asked_ms is None or not 0 <= now - self._asked_ms < self._every_ms:
             self._known = self._progress.watermark()
             self._asked_ms = now
-        return None if self._known is None else max(0, now - self._known)
+        return self._known
+
+    def behind_ms(self, known_ms: int | None) -> int | None:
+        """How far a read that is over now may be behind the clock, where this was known before it began."""
+        return None if known_ms is None else max(0, self._clock() - known_ms)

@@ -46,22 +46,22 @@ class FeedReader:
         start = start_of(user, limit, cursor, self._cap)
         if start.wanted == 0:
             replica, mark = self._replicas[0]
-            return page_of(start, (), self._cap, replica.name, _behind_ms(mark))
+            return page_of(start, (), self._cap, replica.name, mark.behind_ms(_known_ms(mark)))
         failures: list[str] = []
         for replica, mark in self._replicas:
             # Asked first: what lands between the read and the look would count for the page, and not stand on it.
-            behind_ms = _behind_ms(mark)
+            known_ms = _known_ms(mark)
             try:
                 found = replica.feeds.read(start.row, start.after, start.wanted + 1)
             except UnavailableError as error:
                 failures.append(f"{replica.name}: {error}")
                 continue
-            return page_of(start, found, self._cap, replica.name, behind_ms)
+            return page_of(start, found, self._cap, replica.name, mark.behind_ms(known_ms))
         raise UnavailableError("no replica answered: " + "; ".join(failures))
 
 
-def _behind_ms(mark: Watermark) -> int | None:
+def _known_ms(mark: Watermark) -> int | None:
     try:
-        return mark.behind_ms()
+        return mark.known_ms()
     except UnavailableError:
         return None  # the page is good; how old it may be is not known, and None says so

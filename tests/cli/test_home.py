@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,13 @@ def test_init_makes_a_home_once(empty: Cli) -> None:
     before = sorted(str(path) for path in empty.home.rglob("*"))
     assert "there is a home already" in empty("init", code=2).stderr
     assert sorted(str(path) for path in empty.home.rglob("*")) == before
+
+
+def test_a_system_on_servers_does_not_load_what_clusters_in_files_need() -> None:
+    program = "import sys, workers.cli, workers.apart, feedstore.serving.hbase; print('rocksdict' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
 
 
 def test_an_interrupted_init_can_be_repeated(empty: Cli) -> None:

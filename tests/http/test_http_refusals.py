@@ -106,7 +106,16 @@ def test_a_key_is_short_and_printable(client: Client, key: str):
 
 
 def test_paths_and_methods_that_are_not_there(client: Client):
-    for path in ("/v1", "/v1/users/1", "/v1/users/1/feed/", "/v1//feed", "/v2/users/1/feed", "/etc/passwd", "/../x"):
+    for path in (
+        "/v1",
+        "/v1/users/1",
+        "/v1/users/1/feed/",
+        "/v1//feed",
+        "/v2/users/1/feed",
+        "/etc/passwd",
+        "/../x",
+        "/healthz%0A",
+    ):
         assert kind(client.get(path, 404)) == "not-found"
     answer = client.http.put("/v1/follows")
     check_problem(answer)

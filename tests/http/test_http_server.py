@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -71,8 +72,23 @@ class Written(asyncio.Transport):
         pass
 
 
+class Known:
+    """What a transport asks its connection for; unlike a SimpleNamespace it can be held weakly."""
+
+    def __init__(self, cycle: object) -> None:
+        self.cycle = cycle
+
+
+def test_a_connection_is_not_kept_alive_by_its_transport():
+    connection = Known(None)
+    transport, seen = Whole(Written(), connection), weakref.ref(connection)
+    del connection
+    assert seen() is None
+    transport.close()
+
+
 def test_a_head_leaves_with_its_body():
-    written, connection = Written(), SimpleNamespace(cycle=None)
+    written, connection = Written(), Known(None)
     transport = Whole(written, connection)
     transport.write(b"refused")
     connection.cycle = SimpleNamespace(response_started=False, response_complete=False)
@@ -93,7 +109,7 @@ def test_a_head_leaves_with_its_body():
 def test_what_waits_leaves_before_what_does_not():
     """A request that came behind another one on the same connection is the one that the connection knows of."""
     written = Written()
-    connection = SimpleNamespace(cycle=SimpleNamespace(response_started=True, response_complete=False))
+    connection = Known(SimpleNamespace(response_started=True, response_complete=False))
     transport = Whole(written, connection)
     transport.write(b"head")
     connection.cycle = SimpleNamespace(response_started=False, response_complete=False)

@@ -156,7 +156,7 @@ class App:
         for path, handlers in places.items():
             if "GET" in handlers:
                 handlers["HEAD"] = handlers["GET"]
-            yield _Place(compile_path(path)[0].match, handlers)
+            yield _Place(compile_path(path)[0].fullmatch, handlers)
 
     def _place(self, path: str, method: str) -> tuple[Mapping[str, str], tuple[str, Handler]]:
         """Who answers a request, and what its path says. A path is right or it is not: none is mended."""

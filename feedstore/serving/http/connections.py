@@ -10,6 +10,7 @@ of a page's JSON: here both leave together.
 import asyncio
 import secrets
 import socket
+import weakref
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -115,7 +116,8 @@ class Whole(asyncio.Transport):
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         super().__init__()
         self._transport = transport
-        self._connection = connection
+        # Weakly: the connection holds this transport, and cycles are looked for rarely.
+        self._connection = weakref.proxy(connection)
         self._parts: list[bytes] = []
         # Asked for each request, several times.
         self.is_closing = transport.is_closing  # type: ignore[method-assign]
@@ -125,7 +127,7 @@ class Whole(asyncio.Transport):
         self._parts.append(data)
         cycle = self._connection.cycle
         # There is none before the first request.
-        if cycle is None or cycle.response_complete or not cycle.response_started:  # type: ignore[redundant-expr]
+        if cycle is None or cycle.response_complete or not cycle.response_started:
             self.flush()
 
     def flush(self) -> None:

@@ -97,7 +97,7 @@ class Pool(Generic[C]):
         left_s = deadline - self._clock()
         if left_s <= 0:  # gone with waiting for a connection, or for the processor
             self._returned()
-            raise UnavailableError("no time was left to connect")
+            raise GatewayError(address, TimeoutError("no time was left to connect"))
         try:
             return Lease(address, self._connect(address, left_s), is_reused=False)
         except OSError as error:
