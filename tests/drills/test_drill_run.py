@@ -156,6 +156,23 @@ def test_the_host_is_brought_back_when_the_drill_is_interrupted(
     assert not [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
 
 
+def test_a_call_that_fails_as_nobody_expected_counts_and_the_load_goes_on(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, failures = system.page, [ZeroDivisionError("unheard of")]
+
+    def failing_once(user: int) -> Any:
+        if system.is_away and failures:
+            raise failures.pop()
+        return page(user)
+
+    monkeypatch.setattr(system, "page", failing_once)
+    report = drilled(system)
+    assert report.figures.pages_failed == 1
+    assert report.figures.quiet_at_end_s is not None
+    assert not report.passed
+
+
 def test_nothing_is_broken_where_calls_fail_already(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     def page(user: int) -> Any:
         raise UnavailableError("no cluster answered")

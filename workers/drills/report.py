@@ -5,7 +5,8 @@ from importlib import resources
 
 import msgspec
 
-from workers.drills.samples import Loss, Sample, all_served_s, quantile_ms, worst_gap_s
+from workers.drills.load import READERS
+from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -32,7 +33,12 @@ class Moments(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Seconds from the fault, gaps in seconds, counts. None: there was nothing to measure, or it never came."""
+    """Seconds (back: from the fault; landed: from the end of the load), gaps in seconds, milliseconds, counts. None: there
+    was nothing to measure, or it never came.
+
+    page_gap_s: the longest of each reader's own. quiet_at_end_s: how long before the end of the load the last call was
+    done of the caller who fell silent first.
+    """
 
     pages: int
     pages_failed: int
@@ -50,6 +56,7 @@ class Figures(msgspec.Struct, frozen=True):
     unaffected_read_gap_s: float | None
     unaffected_write_gap_s: float | None
     landed_s: float | None
+    quiet_at_end_s: float | None
     missing: int
     extra: int
     differing: int
@@ -97,19 +104,24 @@ def figures(
     actions = [each for each in samples if each.kind == "action"]
     preferred = next((each.detail for each in pages if each.is_done), "")
 
-    def gap(kind: str, regions: list[int]) -> float | None:
-        return worst_gap_s(samples, kind, regions, moments.warm, moments.ended)  # type: ignore[arg-type]
+    readers = list(range(READERS))
+    callers: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in readers)]
+    for region in (*affected, *unaffected):
+        callers += [("read", region), ("write", region)]
+
+    def gap(kind: Kind, callers: list[int]) -> float | None:
+        return worst_gap_s(samples, kind, callers, moments.warm, moments.ended)
 
     return Figures(
         pages=len(pages),
         pages_failed=sum(not each.is_done for each in pages),
-        page_gap_s=gap("page", [-1]),
+        page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
         pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
-        action_gap_s=gap("action", [-1]),
+        action_gap_s=gap("action", [0]),
         affected_read_gap_s=gap("read", affected),
         affected_write_gap_s=gap("write", affected),
         affected_read_back_s=all_served_s(samples, "read", affected, moments.fault),
@@ -117,6 +129,7 @@ def figures(
         unaffected_read_gap_s=gap("read", unaffected),
         unaffected_write_gap_s=gap("write", unaffected),
         landed_s=landed_s,
+        quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
         missing=loss.missing,
         extra=loss.extra,
         differing=loss.differing,
