@@ -71,6 +71,16 @@ def test_a_run_leaves_a_file_for_programs_and_a_page_for_people(empty: Cli, plan
     assert planned == [Plan(DRILLS["kill-host"], "a", None, 7, 3)]
 
 
+def test_a_target_that_stays_away_ends_the_runs_after_its_report(
+    empty: Cli, planned: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty("init")
+    run = running.run
+    monkeypatch.setattr(running, "run", lambda *words: msgspec.structs.replace(run(*words), failure="it stays away"))
+    assert "it stays away" in empty("drill", "run", "kill-host", "--repeat", 3, code=1).stderr
+    assert len(planned) == len(list((empty.home / "drills").glob("*.md"))) == 1
+
+
 def test_a_run_over_a_budget_ends_with_status_1_when_all_are_done(empty: Cli, planned: list[Plan]) -> None:
     empty("init")
     result = empty("drill", "run", "kill-host", "--repeat", 3, code=1)

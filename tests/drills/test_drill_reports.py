@@ -41,9 +41,11 @@ def test_the_worst_of_several_regions_counts_and_callers_do_not_help_each_other(
 
 def test_a_region_is_back_with_a_call_that_began_after_the_fault() -> None:
     before = Sample("read", 0, 9.9, 0.3, is_done=True)
-    samples = [before, *calls("read", 0, 14), *calls("read", 1, 12)]
-    assert all_served_s(samples, "read", [0, 1], 10) == 4
-    assert all_served_s(samples, "read", [0, 2], 10) is None
+    # Between the order to kill and its end, the target may answer once more.
+    meanwhile = Sample("read", 0, 10.2, 0.1, is_done=True)
+    samples = [before, meanwhile, *calls("read", 0, 14), *calls("read", 1, 12)]
+    assert all_served_s(samples, "read", [0, 1], 10, 10.5) == 4
+    assert all_served_s(samples, "read", [0, 2], 10, 10.5) is None
 
 
 def test_a_caller_that_fell_silent_or_did_nothing_is_seen() -> None:
@@ -76,7 +78,7 @@ def test_losses_phantoms_and_differences_are_counted_apart() -> None:
 
 @pytest.fixture
 def figures() -> Figures:
-    moments = Moments(warm=0, fault=10, healed=15, ended=20)
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     samples = [
         *calls("page", 0, *range(21)),
         *calls("page", 1, *range(0, 21, 2)),
@@ -108,11 +110,20 @@ def test_a_load_that_ended_early_or_recorded_nothing_fails(figures: Figures) -> 
     limits = {"quiet_at_end_s": reporting.budgets()["quiet_at_end_s"]}
     assert figures.quiet_at_end_s == 0
     assert reporting.verdicts(figures, limits)[0].passed
-    moments = Moments(warm=0, fault=10, healed=15, ended=20)
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     silent = [*calls("action", 0, *range(10)), *calls("page", 0, *range(21)), *calls("page", 1, *range(21))]
     for samples in (silent, silent[10:]):
         found = reporting.figures(samples, moments, [], [], Loss(0, 0, 0), 2.5)
         assert not reporting.verdicts(found, limits)[0].passed
+
+
+def test_losses_that_nobody_could_count_fail(figures: Figures) -> None:
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
+    found = reporting.figures([], moments, [], [], None, None)
+    assert (found.missing, found.extra, found.differing) == (None, None, None)
+    assert [each.passed for each in reporting.verdicts(found, {"missing": 0, "extra": 0, "differing": 0})] == [
+        False
+    ] * 3
 
 
 def test_every_budget_is_of_a_figure_and_none_may_be_lost(figures: Figures) -> None:
@@ -126,6 +137,8 @@ def test_the_page_says_what_failed(figures: Figures) -> None:
     verdicts = reporting.verdicts(figures, {"affected_write_back_s": 5.0})
     made = Report(setting, figures, verdicts, [(0.0, "SIGKILL: b-host-2")])
     page = reporting.markdown(made)
+    assert not msgspec.structs.replace(made, verdicts=[], failure="it stays away").passed
+    assert "**it stays away**" in reporting.markdown(msgspec.structs.replace(made, failure="it stays away"))
     assert page.startswith("# kill-host: FAILED\n")
     assert "| affected_write_back_s | 5 | 6.00 | **over** |" in page
     assert "| 0.0 | SIGKILL: b-host-2 |" in page

@@ -46,7 +46,7 @@ class BreakableStore(MemoryStore):
 
 
 class System:
-    """Hosts, a service that fans out by itself, and two clusters. loses: one entry of cluster b, later."""
+    """Hosts, a service that fans out by itself, and two clusters. loses: one entry of cluster b, later. starts_fail: so often."""
 
     def __init__(self) -> None:
         edges = [b"", b"\x40", b"\x80", b"\xc0", b""]
@@ -55,6 +55,7 @@ class System:
         self.events: list[str] = []
         self.is_away = False
         self.loses = False
+        self.starts_fail = 0
         self.stores = {"a": BreakableStore(self), "b": MemoryStore(feed_table(1_000, 250, 1 << 40))}
         self._followers: list[int] = []
 
@@ -73,6 +74,9 @@ class System:
 
     def start(self, name: str) -> None:
         self.events.append(f"start {name}")
+        if self.starts_fail:
+            self.starts_fail -= 1
+            raise OSError("the engine does not answer")
         self.is_away = False
 
     # The service
@@ -104,6 +108,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     monkeypatch.setattr(running, "WARM_S", 0.5)
     monkeypatch.setattr(running, "SETTLE_S", 0.6)
     monkeypatch.setattr(running, "LANDED_S", 1.0)
+    monkeypatch.setattr(running, "START_AGAIN_S", 0.0)
     monkeypatch.setattr(running, "regions", lambda url: made.regions)
     monkeypatch.setattr(running, "server_of_meta", lambda url: "a-host-3")
     monkeypatch.setattr(running, "_opened", lambda config: opened(made.stores))
@@ -170,6 +175,36 @@ def test_a_call_that_fails_as_nobody_expected_counts_and_the_load_goes_on(
     report = drilled(system)
     assert report.figures.pages_failed == 1
     assert report.figures.quiet_at_end_s is not None
+    assert not report.passed
+
+
+def test_a_cluster_that_stays_unreachable_is_reported(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    feeds = running._feeds
+
+    def unreachable(stores: Any, users: Any) -> Any:
+        if system.events:
+            raise UnavailableError("no gateway answers")
+        return feeds(stores, users)
+
+    monkeypatch.setattr(running, "_feeds", unreachable)
+    report = drilled(system)
+    assert report.figures.landed_s is report.figures.missing is report.figures.differing is None
+    assert {each.figure: each.passed for each in report.verdicts}["missing"] is False
+    assert any("no gateway answers" in what for _, what in report.timeline)
+
+
+def test_a_host_that_cannot_be_started_at_once_is_started_again(system: System) -> None:
+    system.starts_fail = 2
+    report = drilled(system)
+    assert system.events == [f"kill {TARGET}", *[f"start {TARGET}"] * 3]
+    assert report.failure == ""
+    assert sum("the engine does not answer" in what for _, what in report.timeline) == 2
+
+
+def test_a_host_that_stays_away_is_reported(system: System) -> None:
+    system.starts_fail = 100
+    report = drilled(system)
+    assert "the engine does not answer" in report.failure
     assert not report.passed
 
 

@@ -90,6 +90,8 @@ def drill_run(
             found = "-" if verdict.found is None else f"{verdict.found:.2f}"
             click.echo(f"{'ok  ' if verdict.passed else 'OVER'} {verdict.figure:<24} {found:>8} of {verdict.at_most:g}")
         note(f"{folder / stem}.md")
+        if report.failure:
+            raise RefusedError(f"{report.failure}; bring it back by hand: make cluster-up")
         over += not report.passed
     if over:
         raise RefusedError(f"{over} of {repeat} runs went over a budget")

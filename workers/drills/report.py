@@ -24,17 +24,20 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Moments(msgspec.Struct, frozen=True):
-    """Of `time.monotonic`, in s."""
+    """Of `time.monotonic`, in s. fault: the order to kill was given; gone: it had been carried out. healed: the target was
+    started again, or could not be.
+    """
 
     warm: float
     fault: float
+    gone: float
     healed: float
     ended: float
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Seconds (back: from the fault; landed: from the end of the load), gaps in seconds, milliseconds, counts. None: there
-    was nothing to measure, or it never came.
+    """Seconds (back: from the fault; landed: from the end of the load), gaps in seconds, milliseconds, counts. None:
+    there was nothing to measure, or it never came.
 
     page_gap_s: the longest of each reader's own. quiet_at_end_s: how long before the end of the load the last call was
     done of the caller who fell silent first.
@@ -57,9 +60,9 @@ class Figures(msgspec.Struct, frozen=True):
     unaffected_write_gap_s: float | None
     landed_s: float | None
     quiet_at_end_s: float | None
-    missing: int
-    extra: int
-    differing: int
+    missing: int | None
+    extra: int | None
+    differing: int | None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -72,17 +75,20 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A whole run. timeline: (seconds from the fault, what happened)."""
+    """A whole run. timeline: (seconds from the fault, what happened). failure: why the target could not be brought back;
+    empty where it was.
+    """
 
     setting: Setting
     figures: Figures
     verdicts: list[Verdict]
     timeline: list[tuple[float, str]]
+    failure: str = ""
     version: int = 1
 
     @property
     def passed(self) -> bool:
-        return all(each.passed for each in self.verdicts)
+        return not self.failure and all(each.passed for each in self.verdicts)
 
 
 def budgets() -> dict[str, float]:
@@ -96,10 +102,12 @@ def figures(
     moments: Moments,
     affected: list[int],
     unaffected: list[int],
-    loss: Loss,
+    loss: Loss | None,
     landed_s: float | None,
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load."""
+    """From the last moment before the fault in which all was well to the end of the load. loss: None where nobody could
+    count it.
+    """
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
     preferred = next((each.detail for each in pages if each.is_done), "")
@@ -124,15 +132,15 @@ def figures(
         action_gap_s=gap("action", [0]),
         affected_read_gap_s=gap("read", affected),
         affected_write_gap_s=gap("write", affected),
-        affected_read_back_s=all_served_s(samples, "read", affected, moments.fault),
-        affected_write_back_s=all_served_s(samples, "write", affected, moments.fault),
+        affected_read_back_s=all_served_s(samples, "read", affected, moments.fault, moments.gone),
+        affected_write_back_s=all_served_s(samples, "write", affected, moments.fault, moments.gone),
         unaffected_read_gap_s=gap("read", unaffected),
         unaffected_write_gap_s=gap("write", unaffected),
         landed_s=landed_s,
         quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
-        missing=loss.missing,
-        extra=loss.extra,
-        differing=loss.differing,
+        missing=None if loss is None else loss.missing,
+        extra=None if loss is None else loss.extra,
+        differing=None if loss is None else loss.differing,
     )
 
 
@@ -156,6 +164,7 @@ def markdown(report: Report) -> str:
         f"# {setting.drill}: {'passed' if report.passed else 'FAILED'}",
         "",
         what,
+        *(["", f"**{report.failure}**"] if report.failure else []),
         "",
         "| budget | at most | found | |",
         "|---|---|---|---|",

@@ -60,16 +60,20 @@ def longest_quiet_s(samples: Sequence[Sample], callers: Iterable[tuple[Kind, int
     return max(0.0, *known) if known and len(known) == len(quiet) else None
 
 
-def all_served_s(samples: Sequence[Sample], kind: Kind, regions: Iterable[int], fault_s: float) -> float | None:
-    """How long after the fault every one of these regions had served a call that began after it; None where one never
-    did, or there are none.
+def all_served_s(
+    samples: Sequence[Sample], kind: Kind, regions: Iterable[int], fault_s: float, gone_s: float
+) -> float | None:
+    """How long after the fault every one of these regions had served a call that began when the target was gone; None
+    where one never did, or there are none.
+
+    fault_s, gone_s: when the order to kill was given, and when it had been carried out.
     """
     firsts = []
     for region in regions:
         ended = [
             each.ended_s
             for each in samples
-            if each.kind == kind and each.caller == region and each.is_done and each.began_s >= fault_s
+            if each.kind == kind and each.caller == region and each.is_done and each.began_s >= gone_s
         ]
         if not ended:
             return None
