@@ -15,6 +15,7 @@ from feedstore.feeds import feed_table, row_key
 from feedstore.feeds.mutations import put, remove
 from feedstore.serving import config as configuration
 from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.config import Config
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.port import Mutation
@@ -46,7 +47,9 @@ class BreakableStore(MemoryStore):
 
 
 class System:
-    """Hosts, a service that fans out by itself, and two clusters. loses: one entry of cluster b, later. starts_fail: so often."""
+    """Hosts, a service that fans out by itself, and two clusters. loses: one entry of cluster b, later. starts_fail:
+    so often the target cannot be started.
+    """
 
     def __init__(self) -> None:
         edges = [b"", b"\x40", b"\x80", b"\xc0", b""]
@@ -56,6 +59,7 @@ class System:
         self.is_away = False
         self.loses = False
         self.starts_fail = 0
+        self.preferred: str | None = None
         self.stores = {"a": BreakableStore(self), "b": MemoryStore(feed_table(1_000, 250, 1 << 40))}
         self._followers: list[int] = []
 
@@ -65,8 +69,8 @@ class System:
 
     # The hosts
     def all(self) -> list[Host]:
-        gateway = Host("a-gateway-1", "a", holds_regions=False, is_running=True, ports=frozenset({1, 2}))
-        return [gateway, *(Host(f"a-host-{n}", "a", True, not self.is_away, frozenset()) for n in (1, 2, 3))]
+        gateways = [Host(f"{name}-gateway-1", name, False, True, frozenset({1, 2})) for name in self.stores]
+        return [*gateways, *(Host(f"a-host-{n}", "a", True, not self.is_away, frozenset()) for n in (1, 2, 3))]
 
     def kill(self, name: str) -> None:
         self.events.append(f"kill {name}")
@@ -113,7 +117,12 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     monkeypatch.setattr(running, "server_of_meta", lambda url: "a-host-3")
     monkeypatch.setattr(running, "_opened", lambda config: opened(made.stores))
     monkeypatch.setattr(running, "_probing", lambda config, url: opened(made.stores["a"]))
-    monkeypatch.setattr(serving_wiring, "open_service", lambda config: opened(made))
+
+    def open_service(config: Config) -> Any:
+        made.preferred = config.prefer
+        return opened(made)
+
+    monkeypatch.setattr(serving_wiring, "open_service", open_service)
     return made
 
 
@@ -127,6 +136,8 @@ def drilled(system: System, said: list[str] | None = None) -> Report:
 def test_a_host_is_broken_and_healed_and_nothing_is_lost(system: System) -> None:
     report = drilled(system)
     assert system.events == [f"kill {TARGET}", f"start {TARGET}"]
+    # Readers of whom nothing would be seen otherwise.
+    assert system.preferred == "a"
     figures = report.figures
     assert (figures.pages_failed, figures.missing, figures.extra, figures.differing) == (0, 0, 0, 0)
     assert figures.pages_from_other > 0

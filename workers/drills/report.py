@@ -24,8 +24,8 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Moments(msgspec.Struct, frozen=True):
-    """Of `time.monotonic`, in s. fault: the order to kill was given; gone: it had been carried out. healed: the target was
-    started again, or could not be.
+    """Of `time.monotonic`, in s. fault: the order to kill was given; gone: it had been carried out. healed: the target
+    was started again, or could not be.
     """
 
     warm: float
@@ -105,8 +105,8 @@ def figures(
     loss: Loss | None,
     landed_s: float | None,
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load. loss: None where nobody could
-    count it.
+    """From the last moment before the fault in which all was well to the end of the load. loss: None where nobody
+    could count it.
     """
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]

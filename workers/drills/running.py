@@ -1,5 +1,6 @@
 """Runs one drill: checks that all is well, loads, breaks, waits, heals, and looks for what was acknowledged."""
 
+import dataclasses
 import datetime as dt
 import random
 import time
@@ -62,7 +63,9 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     target = _target(plan, marked, meta, rng)
     affected = [number for number, region in enumerate(found) if region.server == target]
     unaffected = [number for number in range(len(found)) if number not in affected]
-    with _opened(config) as stores, serving_wiring.open_service(config) as service, _probing(config, url) as probed:
+    # Readers prefer the cluster that is broken: they are to feel it.
+    near = dataclasses.replace(config, prefer=plan.cluster)
+    with _opened(config) as stores, serving_wiring.open_service(near) as service, _probing(config, url) as probed:
         first = _USERS_FROM + serving_wiring.wall_ms() * 1_000
         load = Load(service, probed, _one_in_each(found, first), first, first, first, serving_wiring.wall_ms)
         say(f"{len(load.users)} feeds, one in each region; {len(affected)} of them on {target}")
@@ -117,8 +120,8 @@ class Timeline:
 def _break(
     hosts: Hosts, plan: Plan, target: str, load: Load, timeline: Timeline, has_moved: Callable[[], bool]
 ) -> tuple[Moments, str]:
-    """Under load: warms up, breaks, waits, heals, and lets things settle. Returns also why the target could not be brought
-    back; empty where it was.
+    """Under load: warms up, breaks, waits, heals, and lets things settle. Returns also why the target could not be
+    brought back; empty where it was.
 
     Raises:
         NotDrillableError: calls fail before anything was broken.
@@ -182,15 +185,15 @@ def _checked(config: Config, hosts: Hosts) -> list[Host]:
         )
     if away := [host.name for host in marked if not host.is_running]:
         raise NotDrillableError(f"not well enough to begin: {', '.join(away)} is away")
-    published = {port for host in marked for port in host.ports}
     for cluster in config.clusters:
         addresses = Addresses.parse(cluster.url) if cluster.url.startswith("hbase:") else None
+        published = {port for host in marked if host.cluster == cluster.name for port in host.ports}
         if addresses is None or any(
-            each.host != "127.0.0.1" or each.port not in published for each in addresses.thrift2
+            each.host != "127.0.0.1" or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
         ):
             raise NotDrillableError(
-                f"cluster {cluster.name} of this home is not one of the marked containers: its load must go to what is "
-                "broken, and nowhere else (feedctl init --stack docker)"
+                f"cluster {cluster.name} of this home is not one of the marked containers of {cluster.name}: its "
+                "load must go to what is broken, and nowhere else (feedctl init --stack docker)"
             )
     return marked
 
