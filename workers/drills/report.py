@@ -75,8 +75,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A whole run. timeline: (seconds from the fault, what happened). failure: why the target could not be brought back;
-    empty where it was.
+    """A whole run. timeline: (seconds from the fault, what happened). failure: why the target could not be brought
+    back; empty where it was.
     """
 
     setting: Setting
@@ -105,7 +105,8 @@ def figures(
     loss: Loss | None,
     landed_s: float | None,
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load. loss: None where nobody
+    """From the last moment before the fault in which all was well to the end of the load. loss: None where
+    nobody
     could count it.
     """
     pages = [each for each in samples if each.kind == "page"]
