@@ -178,11 +178,22 @@ class Clusters:
 
     def _set_up(self) -> None:
         self._say("making topics, tables and databases")
-        said = self._compose("run", "--rm", "-T", "setup", failed="topics, tables and databases could not be made")
+        # Of another name each time: one that was made and not written down here, by an `up` that was interrupted, is
+        # known to nobody.
+        wanted = () if self._token.exists() else (f"cluster-up-{secrets.token_hex(4)}",)
+        said = self._compose(
+            "run", "--rm", "-T", "setup", "setup", *wanted, failed="topics, tables and databases could not be made"
+        )
+        if not wanted:
+            return
         token = next((line.strip() for line in said.splitlines() if line.startswith("feed_")), None)
-        if token is not None:
-            _write(self._token, f"{token}\n", 0o600)
-            self._say(f"the web's token is in {self._token}")
+        if token is None:
+            raise StackError(f"the set-up printed no token for the web:\n{said}")
+        if self._inspected((names.WEB,))[names.WEB] is not None:
+            # It reads its tokens when it starts.
+            run("docker", "restart", container_name(names.WEB), failed="the web could not be started again")
+        _write(self._token, f"{token}\n", 0o600)
+        self._say(f"the web's token is in {self._token}")
 
     def _wait(self, wanted: Sequence[str], began: float, deadline_s: float) -> None:
         waiting = list(wanted)
