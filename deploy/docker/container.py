@@ -59,7 +59,7 @@ def _setup(token: str | None = None) -> int:
     """May be repeated after an interruption: a home that is there is left alone, and a token is made where the caller
     has none.
     """
-    commands = []
+    commands: list[tuple[str, ...]] = []
     if (Path(os.environ["FEED_HOME"]) / "feed.toml").exists():
         print("the home is there already", file=sys.stderr)
     else:
