@@ -59,6 +59,7 @@ def test_a_caller_that_fell_silent_or_did_nothing_is_seen() -> None:
 def test_quantiles_are_of_what_was_done() -> None:
     samples = [Sample("page", 0, 0, took, is_done=True) for took in (0.001, 0.002, 0.003, 0.004)]
     assert quantile_ms([*samples, Sample("page", 0, 0, 9, is_done=False)], 0.5) == 3
+    assert quantile_ms(samples, 1.0) == 4
     assert quantile_ms([], 0.5) is None
 
 

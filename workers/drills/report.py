@@ -48,6 +48,7 @@ class Figures(msgspec.Struct, frozen=True):
     page_gap_s: float | None
     page_p50_ms: float | None
     page_p99_ms: float | None
+    page_slowest_ms: float | None
     pages_from_other: int
     actions: int
     actions_failed: int
@@ -127,6 +128,7 @@ def figures(
         page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
+        page_slowest_ms=quantile_ms(pages, 1.0),
         pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
