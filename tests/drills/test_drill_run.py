@@ -219,6 +219,22 @@ def test_a_host_that_stays_away_is_reported(system: System) -> None:
     assert not report.passed
 
 
+def test_the_host_is_brought_back_when_that_itself_is_interrupted(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, ended = system.start, [KeyboardInterrupt()]
+
+    def interrupted(name: str) -> None:
+        if ended:
+            raise ended.pop()
+        start(name)
+
+    monkeypatch.setattr(system, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drilled(system)
+    assert not system.is_away
+
+
 def test_nothing_is_broken_where_calls_fail_already(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     def page(user: int) -> Any:
         raise UnavailableError("no cluster answered")

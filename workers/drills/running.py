@@ -144,7 +144,12 @@ def _break(
                 is_noted = True
             time.sleep(min(_ASK_S, left_s))
     finally:
-        failure = _start(hosts, target, timeline)
+        try:
+            failure = _start(hosts, target, timeline)
+        except BaseException:
+            # Ended while it was being brought back: once more, and then the end.
+            hosts.start(target)
+            raise
         healed = time.monotonic()
     time.sleep(SETTLE_S)
     return Moments(warm, fault, gone, healed, time.monotonic()), failure
