@@ -21,6 +21,7 @@ from deploy.local.servers import Say
 
 COMPOSE_FILE = PROJECT / "deploy" / "docker" / "compose.yml"
 PROJECT_NAME = "feedstore"
+HOME_LABEL = "feedstore.home"
 READY_S = 420.0
 """How long everything together may take to become ready, on two cores that have other things to do."""
 
@@ -59,7 +60,8 @@ class _Container:
 class Clusters:
     """home: the directory with secrets and `places.json`.
 
-    There is one on an engine: names and addresses of the containers are fixed.
+    There is one on an engine: names and addresses of the containers are fixed. Each carries its home as a label, and
+    those of another home are left alone.
     """
 
     def __init__(self, home: Path, say: Say) -> None:
@@ -73,11 +75,12 @@ class Clusters:
         answers. What runs as it would be started is left alone.
 
         Raises:
-            StackError: something could not be made, or did not answer in time; the message ends with the end of its
-                log. What was started goes on.
+            StackError: the clusters of another home are there; something could not be made, or did not answer in time.
+                The message ends with the end of its log then, and what was started goes on.
         """
         if not engine.Engine(self.home).answers():
             raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
+        self._refuse_those_of_another_home()
         self._write_secrets()
         image.build(self._say)
         began = time.monotonic()
@@ -94,11 +97,12 @@ class Clusters:
         """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
 
         Raises:
-            StackError: the engine does not do it.
+            StackError: the engine does not do it, or the clusters are those of another home.
         """
         if not engine.Engine(self.home).answers():
             self._say("no engine answers: nothing runs")
         else:
+            self._refuse_those_of_another_home()
             # Its own profile is not among what runs, but a set-up that was interrupted may have left a container.
             self._compose(
                 "--profile", "setup", "down", "--volumes", "--remove-orphans", "--timeout", str(_STOP_S),
@@ -124,6 +128,19 @@ class Clusters:
             )
             for (name, container), detail in zip(found.items(), details, strict=True)
         ]
+
+    def _refuse_those_of_another_home(self) -> None:
+        said = run(
+            "docker", "ps", "--all", "--no-trunc", "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
+            "--format", f'{{{{.Label "{HOME_LABEL}"}}}}', failed="the engine cannot be asked",
+        )  # fmt: skip
+        # What was started before there was the label says nothing.
+        if others := sorted(set(filter(None, said.splitlines())) - {str(self.home)}):
+            raise StackError(
+                f"the clusters on this engine are those of {others[0]}, and there can be one: names and addresses are "
+                f"fixed. `python -m deploy.docker down --home {others[0]}` takes them away, with their data; "
+                f"`make test-docker FEED_TEST_CLUSTER={others[0]}` tests them where they are"
+            )
 
     @property
     def _secret(self) -> Path:
@@ -161,11 +178,22 @@ class Clusters:
 
     def _set_up(self) -> None:
         self._say("making topics, tables and databases")
-        said = self._compose("run", "--rm", "-T", "setup", failed="topics, tables and databases could not be made")
+        # Of another name each time: one that was made and not written down here, by an `up` that was interrupted, is
+        # known to nobody.
+        wanted = () if self._token.exists() else (f"cluster-up-{secrets.token_hex(4)}",)
+        said = self._compose(
+            "run", "--rm", "-T", "setup", "setup", *wanted, failed="topics, tables and databases could not be made"
+        )
+        if not wanted:
+            return
         token = next((line.strip() for line in said.splitlines() if line.startswith("feed_")), None)
-        if token is not None:
-            _write(self._token, f"{token}\n", 0o600)
-            self._say(f"the web's token is in {self._token}")
+        if token is None:
+            raise StackError(f"the set-up printed no token for the web:\n{said}")
+        if self._inspected((names.WEB,))[names.WEB] is not None:
+            # It reads its tokens when it starts.
+            run("docker", "restart", container_name(names.WEB), failed="the web could not be started again")
+        _write(self._token, f"{token}\n", 0o600)
+        self._say(f"the web's token is in {self._token}")
 
     def _wait(self, wanted: Sequence[str], began: float, deadline_s: float) -> None:
         waiting = list(wanted)

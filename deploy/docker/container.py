@@ -1,7 +1,8 @@
 """The entry point of the image.
 
 ROLE [CLUSTER]       run the servers of a host: control, standby, host, gateway, kafka, mariadb
-setup                make the home that workers and web share, with topics, tables and databases; prints a new token
+setup [NAME]         make the home that workers and web share, with topics, tables and databases, where it is not there
+                     yet; with NAME, also a token of that name, which it prints
 feedctl WORDS...     run a command on that home
 check                ask the servers of this host whether they are ready; one line for each that is not
 """
@@ -36,8 +37,8 @@ def _main(*words: str) -> int:
     match words:
         case ["check"]:
             return _check(_words_of_host())
-        case ["setup"]:
-            return _setup()
+        case ["setup", *name] if len(name) <= 1:
+            return _setup(*name)
         case ["feedctl", *rest]:
             os.execvp("feedctl", ["feedctl", *rest])  # noqa: S606, S607 - of the image
         case [role]:
@@ -54,16 +55,18 @@ def _run(role: str, cluster: str) -> None:
     Supervisor(roles.processes(role, cluster), Restarts(delay_s)).run()
 
 
-def _setup() -> int:
-    """Feedctl makes what is missing, and a home that is there is left alone: only the first time it makes a token."""
-    home = Path(os.environ["FEED_HOME"])
-    if (home / "feed.toml").exists():
+def _setup(token: str | None = None) -> int:
+    """May be repeated after an interruption: a home that is there is left alone, and a token is made where the caller
+    has none.
+    """
+    commands: list[tuple[str, ...]] = []
+    if (Path(os.environ["FEED_HOME"]) / "feed.toml").exists():
         print("the home is there already", file=sys.stderr)
-        return 0
-    commands = (
-        ("feedctl", "init", "--stack", "docker", "--stack-home", str(PLACES.parent)),
-        ("feedctl", "token", "new", "--name", "cluster-up", *(w for each in _TOKEN_SCOPES for w in ("--scope", each))),
-    )
+    else:
+        commands.append(("feedctl", "init", "--stack", "docker", "--stack-home", str(PLACES.parent)))
+    if token is not None:
+        scopes = [word for each in _TOKEN_SCOPES for word in ("--scope", each)]
+        commands.append(("feedctl", "token", "new", "--name", token, *scopes))
     for command in commands:
         status = subprocess.run(command, check=False).returncode  # noqa: S603 - of the image
         if status:

@@ -16,6 +16,8 @@ from deploy.local.errors import StackError
 from deploy.local.servers import Say
 
 BASE = "debian:bookworm-slim"
+MADE_BASE = "feedstore/base:bookworm"
+"""What is made here, where no registry gives BASE."""
 SUITE = "bookworm"
 IMAGE = "feedstore/cluster:local"
 CONTEXT = PROJECT / "build" / "docker" / "context"
@@ -30,14 +32,15 @@ _SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
 
 
 def ensure_base(say: Say) -> None:
-    """Debian's image: from the engine, from a registry, or else made of Debian's packages.
+    """Debian's image: from the engine, from a registry, or else MADE_BASE, of Debian's packages.
 
     Raises:
         StackError: there is none, and it cannot be made.
     """
-    if succeeds("docker", "image", "inspect", BASE):
-        say(f"base: {BASE} is there")
-        return
+    for name in (BASE, MADE_BASE):
+        if _is_there(name):
+            say(f"base: {name} is there")
+            return
     say(f"base: asking the registry for {BASE}")
     if succeeds("docker", "pull", "--quiet", BASE, timeout_s=_PULL_S):
         return
@@ -46,7 +49,7 @@ def ensure_base(say: Say) -> None:
             f"no registry gives {BASE}. It can be made of Debian's packages, by root and with debootstrap: "
             f"apt-get install debootstrap, then `make docker-ready` as root"
         )
-    say(f"base: no registry; making {BASE} of Debian's packages (a minute)")
+    say(f"base: no registry; making {MADE_BASE} of Debian's packages (a minute)")
     with tempfile.TemporaryDirectory(prefix="feedstore-base-") as folder:
         root = Path(folder, "root")
         run(
@@ -55,14 +58,18 @@ def ensure_base(say: Say) -> None:
         )  # fmt: skip
         _with_updates(root, mirror(), _archive(is_security=True))
         _import(root)
-    say(f"base: made {BASE}")
+    say(f"base: made {MADE_BASE}")
+
+
+def _is_there(name: str) -> bool:
+    return succeeds("docker", "image", "inspect", name)
 
 
 def mirror() -> str:
     """Where apt on this machine gets Debian's own packages.
 
     Raises:
-        StackError: its configuration names none.
+        StackError: its configuration names none, or one with a password.
     """
     found = _archive(is_security=False)
     if found is None:
@@ -76,6 +83,11 @@ def _archive(*, is_security: bool) -> str | None:
     for word in _apt_words():
         is_archive = word.startswith(("http://", "https://", "file:/")) and "debian" in word
         if is_archive and ("security" in word) == is_security:
+            if "@" in word:
+                raise StackError(
+                    "apt's configuration on this machine names a mirror with a user or a password, which would stand "
+                    "in the image: the base image must come from a registry"
+                )
             return word
     return None
 
@@ -105,7 +117,7 @@ def _import(root: Path) -> None:
     archive = root.with_suffix(".tar")
     with tarfile.open(archive, "w") as tar:
         tar.add(root, arcname=".")
-    run("docker", "import", archive, BASE, failed="the base image could not be imported")
+    run("docker", "import", archive, MADE_BASE, failed="the base image could not be imported")
 
 
 def build(say: Say) -> None:
@@ -116,9 +128,11 @@ def build(say: Say) -> None:
     """
     _make_context(say)
     say("image: building")
+    base = MADE_BASE if _is_there(MADE_BASE) and not _is_there(BASE) else BASE
     # The classic builder: Debian's engine has no other.
     run(
-        "docker", "build", "--quiet", "--tag", IMAGE, "--file", PROJECT / "deploy" / "docker" / "Dockerfile", CONTEXT,
+        "docker", "build", "--quiet", "--build-arg", f"BASE={base}", "--tag", IMAGE,
+        "--file", PROJECT / "deploy" / "docker" / "Dockerfile", CONTEXT,
         failed="the image could not be built", env={"DOCKER_BUILDKIT": "0"},
     )  # fmt: skip
 

@@ -1,6 +1,8 @@
 """drill: what there is, what is refused, and what a run leaves behind. With a made-up system."""
 
 import json
+import os
+import signal
 from typing import Any
 
 import msgspec
@@ -69,6 +71,38 @@ def test_a_run_leaves_a_file_for_programs_and_a_page_for_people(empty: Cli, plan
     assert report.setting.seed == json.loads(made.read_bytes())["setting"]["seed"] == 7
     assert made.with_suffix(".md").read_text().startswith("# kill-host: passed")
     assert planned == [Plan(DRILLS["kill-host"], "a", None, 7, 3)]
+
+
+def test_a_target_that_stays_away_ends_the_runs_after_its_report(
+    empty: Cli, planned: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty("init")
+    run = running.run
+    monkeypatch.setattr(running, "run", lambda *words: msgspec.structs.replace(run(*words), failure="it stays away"))
+    assert "it stays away" in empty("drill", "run", "kill-host", "--repeat", 3, code=1).stderr
+    assert len(planned) == len(list((empty.home / "drills").glob("*.md"))) == 1
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_broken_is_brought_back_when_the_run_is_ended(
+    empty: Cli, planned: list[Plan], monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
+) -> None:
+    empty("init")
+    brought_back = []
+
+    def run(*_: Any) -> Report:
+        try:
+            os.kill(os.getpid(), ending)
+            raise AssertionError("it went on")
+        finally:
+            os.kill(os.getpid(), ending)  # somebody impatient
+            brought_back.append(True)
+
+    before = signal.getsignal(ending)
+    monkeypatch.setattr(running, "run", run)
+    empty("drill", "run", "kill-host", code=128 + ending)
+    assert brought_back == [True]
+    assert signal.getsignal(ending) == before
 
 
 def test_a_run_over_a_budget_ends_with_status_1_when_all_are_done(empty: Cli, planned: list[Plan]) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from deploy.docker import names, roles
-from deploy.docker.clusters import COMPOSE_FILE, PROJECT_NAME, container_name
+from deploy.docker.clusters import COMPOSE_FILE, HOME_LABEL, PROJECT_NAME, container_name
 
 COMPOSED = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSED["services"]
@@ -93,6 +93,7 @@ def test_a_container_that_dies_comes_back_and_drills_may_break_it(name: str) -> 
     assert SERVICES[name]["restart"] == "unless-stopped"
     labels = dict(SERVICES[name]["labels"])
     assert labels.pop("feedstore.drillable") == "true"
+    assert labels.pop(HOME_LABEL) == "${FEED_CLUSTER_HOME:-}"
     if name in ZONES:
         assert labels == {"feedstore.cluster": ZONES[name], "feedstore.role": SERVICES[name]["command"][0]}
     else:

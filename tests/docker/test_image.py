@@ -57,3 +57,36 @@ def test_the_new_root_looks_for_updates_where_this_machine_does(tmp_path: Path) 
         "deb http://m.example/debian bookworm-updates main",
         "deb http://m.example/debian-security bookworm-security main",
     ]
+
+
+def test_a_mirror_with_a_password_does_not_get_into_an_image(apt: Path) -> None:
+    (apt / "sources.list").write_text("deb https://user:secret@mirror.example/debian bookworm main\n")
+    with pytest.raises(StackError, match="registry") as raised:
+        image.mirror()
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("there", "base"),
+    [
+        ({image.BASE, image.MADE_BASE}, image.BASE),
+        ({image.MADE_BASE}, image.MADE_BASE),
+        (set(), image.BASE),
+    ],
+)
+def test_what_was_made_here_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch, there: set[str], base: str) -> None:
+    ran: list[tuple[object, ...]] = []
+    monkeypatch.setattr(image, "_make_context", lambda _: None)
+    monkeypatch.setattr(image, "succeeds", lambda *words, **_: words[-1] in there)
+    monkeypatch.setattr(image, "run", lambda *words, **_: ran.append(words))
+    image.build(lambda _: None)
+    assert f"BASE={base}" in ran[0]
+    assert "ARG BASE=debian:bookworm-slim\nFROM ${BASE}" in (image.PROJECT / "deploy/docker/Dockerfile").read_text()
+
+
+def test_no_image_is_made_under_debians_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    ran: list[tuple[object, ...]] = []
+    monkeypatch.setattr(image, "run", lambda *words, **_: ran.append(words))
+    image._import(tmp_path / "root")
+    assert ran[0][-1] == image.MADE_BASE != image.BASE

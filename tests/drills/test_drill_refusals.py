@@ -1,5 +1,6 @@
 """What a drill refuses to break, and what it chooses."""
 
+import dataclasses
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from workers.drills.running import Plan
 
 URL = "hbase://127.0.0.1:1,127.0.0.1:2/?thrift1=127.0.0.1:3"
 GATEWAY = Host("a-gateway-1", "a", holds_regions=False, is_running=True, ports=frozenset({1, 2, 3}))
+BESIDE = dataclasses.replace(GATEWAY, name="b-gateway-1", cluster="b")
 HOSTS = [Host(f"a-host-{number}", "a", holds_regions=True, is_running=True, ports=frozenset()) for number in (1, 2, 3)]
 
 
@@ -48,9 +50,11 @@ def home(url: str) -> Config:
     [
         ((), URL, "marked as drillable"),
         ((GATEWAY, Host("a-host-1", "a", holds_regions=True, is_running=False, ports=frozenset())), URL, "is away"),
-        ((GATEWAY,), "hbase://10.0.0.1:1/?thrift1=10.0.0.1:3", "not one of the marked"),
-        ((GATEWAY,), "hbase://127.0.0.1:9/?thrift1=127.0.0.1:3", "not one of the marked"),
-        ((GATEWAY,), "rocksdb:data", "not one of the marked"),
+        ((GATEWAY, BESIDE), "hbase://10.0.0.1:1/?thrift1=10.0.0.1:3", "not one of the marked"),
+        ((GATEWAY,), URL, "cluster b of this home is not one of the marked"),
+        ((GATEWAY, BESIDE), "hbase://127.0.0.1:1/?thrift1=127.0.0.1:9", "not one of the marked"),
+        ((GATEWAY, BESIDE), "hbase://127.0.0.1:9/?thrift1=127.0.0.1:3", "not one of the marked"),
+        ((GATEWAY, BESIDE), "rocksdb:data", "not one of the marked"),
     ],
 )
 def test_what_is_not_marked_or_not_well_is_left_alone(hosts: tuple[Host, ...], url: str, said: str) -> None:

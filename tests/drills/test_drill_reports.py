@@ -5,7 +5,17 @@ import pytest
 
 from workers.drills import report as reporting
 from workers.drills.report import Figures, Moments, Report, Setting
-from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_gap_s, loss, quantile_ms, worst_gap_s
+from workers.drills.samples import (
+    Kind,
+    Loss,
+    Sample,
+    all_served_s,
+    longest_gap_s,
+    longest_quiet_s,
+    loss,
+    quantile_ms,
+    worst_gap_s,
+)
 
 
 def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> list[Sample]:
@@ -31,14 +41,25 @@ def test_the_worst_of_several_regions_counts_and_callers_do_not_help_each_other(
 
 def test_a_region_is_back_with_a_call_that_began_after_the_fault() -> None:
     before = Sample("read", 0, 9.9, 0.3, is_done=True)
-    samples = [before, *calls("read", 0, 14), *calls("read", 1, 12)]
-    assert all_served_s(samples, "read", [0, 1], 10) == 4
-    assert all_served_s(samples, "read", [0, 2], 10) is None
+    # Between the order to kill and its end, the target may answer once more.
+    meanwhile = Sample("read", 0, 10.2, 0.1, is_done=True)
+    samples = [before, meanwhile, *calls("read", 0, 14), *calls("read", 1, 12)]
+    assert all_served_s(samples, "read", [0, 1], 10, 10.5) == 4
+    assert all_served_s(samples, "read", [0, 2], 10, 10.5) is None
+
+
+def test_a_caller_that_fell_silent_or_did_nothing_is_seen() -> None:
+    samples = [*calls("action", 0, 1, 7), *calls("page", 0, 2, 9), *calls("page", 1, 3, is_done=False)]
+    assert longest_quiet_s(samples, [("action", 0), ("page", 0)], 10) == 3
+    assert longest_quiet_s(samples, [("action", 0), ("page", 1)], 10) is None
+    assert longest_quiet_s(samples, [("action", 0), ("read", 0)], 10) is None
+    assert longest_quiet_s(samples, [], 10) is None
 
 
 def test_quantiles_are_of_what_was_done() -> None:
-    samples = [Sample("page", -1, 0, took, is_done=True) for took in (0.001, 0.002, 0.003, 0.004)]
-    assert quantile_ms([*samples, Sample("page", -1, 0, 9, is_done=False)], 0.5) == 3
+    samples = [Sample("page", 0, 0, took, is_done=True) for took in (0.001, 0.002, 0.003, 0.004)]
+    assert quantile_ms([*samples, Sample("page", 0, 0, 9, is_done=False)], 0.5) == 3
+    assert quantile_ms(samples, 1.0) == 4
     assert quantile_ms([], 0.5) is None
 
 
@@ -58,10 +79,11 @@ def test_losses_phantoms_and_differences_are_counted_apart() -> None:
 
 @pytest.fixture
 def figures() -> Figures:
-    moments = Moments(warm=0, fault=10, healed=15, ended=20)
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     samples = [
-        *calls("page", -1, *range(21)),
-        *calls("action", -1, *range(21)),
+        *calls("page", 0, *range(21)),
+        *calls("page", 1, *range(0, 21, 2)),
+        *calls("action", 0, *range(21)),
         *calls("read", 0, *range(10), 14, *range(15, 21)),
         *calls("write", 0, *range(10), 16, *range(17, 21)),
         *calls("read", 1, *range(21)),
@@ -73,7 +95,9 @@ def figures() -> Figures:
 def test_affected_and_unaffected_regions_are_told_apart(figures: Figures) -> None:
     assert (figures.affected_read_back_s, figures.affected_write_back_s) == (4, 6)
     assert (figures.affected_read_gap_s, figures.unaffected_read_gap_s) == (5, 1)
-    assert (figures.pages, figures.pages_failed, figures.page_gap_s) == (21, 0, 1)
+    assert (figures.pages, figures.pages_failed) == (32, 0)
+    # Of each reader's own: together they would seem to have none above 1.
+    assert figures.page_gap_s == 2
 
 
 def test_a_figure_over_its_budget_or_without_a_value_fails(figures: Figures) -> None:
@@ -81,6 +105,26 @@ def test_a_figure_over_its_budget_or_without_a_value_fails(figures: Figures) -> 
     assert [each.passed for each in reporting.verdicts(figures, limits)] == [True, False, True]
     nothing = msgspec.structs.replace(figures, landed_s=None)
     assert [each.passed for each in reporting.verdicts(nothing, {"landed_s": 3.0})] == [False]
+
+
+def test_a_load_that_ended_early_or_recorded_nothing_fails(figures: Figures) -> None:
+    limits = {"quiet_at_end_s": reporting.budgets()["quiet_at_end_s"]}
+    assert figures.quiet_at_end_s == 0
+    assert reporting.verdicts(figures, limits)[0].passed
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
+    silent = [*calls("action", 0, *range(10)), *calls("page", 0, *range(21)), *calls("page", 1, *range(21))]
+    for samples in (silent, silent[10:]):
+        found = reporting.figures(samples, moments, [], [], Loss(0, 0, 0), 2.5)
+        assert not reporting.verdicts(found, limits)[0].passed
+
+
+def test_losses_that_nobody_could_count_fail(figures: Figures) -> None:
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
+    found = reporting.figures([], moments, [], [], None, None)
+    assert (found.missing, found.extra, found.differing) == (None, None, None)
+    assert [each.passed for each in reporting.verdicts(found, {"missing": 0, "extra": 0, "differing": 0})] == [
+        False
+    ] * 3
 
 
 def test_every_budget_is_of_a_figure_and_none_may_be_lost(figures: Figures) -> None:
@@ -94,6 +138,8 @@ def test_the_page_says_what_failed(figures: Figures) -> None:
     verdicts = reporting.verdicts(figures, {"affected_write_back_s": 5.0})
     made = Report(setting, figures, verdicts, [(0.0, "SIGKILL: b-host-2")])
     page = reporting.markdown(made)
+    assert not msgspec.structs.replace(made, verdicts=[], failure="it stays away").passed
+    assert "**it stays away**" in reporting.markdown(msgspec.structs.replace(made, failure="it stays away"))
     assert page.startswith("# kill-host: FAILED\n")
     assert "| affected_write_back_s | 5 | 6.00 | **over** |" in page
     assert "| 0.0 | SIGKILL: b-host-2 |" in page

@@ -15,6 +15,7 @@ from feedstore.feeds import feed_table, row_key
 from feedstore.feeds.mutations import put, remove
 from feedstore.serving import config as configuration
 from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.config import Config
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.port import Mutation
@@ -46,7 +47,9 @@ class BreakableStore(MemoryStore):
 
 
 class System:
-    """Hosts, a service that fans out by itself, and two clusters. loses: one entry of cluster b, later."""
+    """Hosts, a service that fans out by itself, and two clusters. loses: one entry of cluster b, later. starts_fail:
+    so often the target cannot be started.
+    """
 
     def __init__(self) -> None:
         edges = [b"", b"\x40", b"\x80", b"\xc0", b""]
@@ -55,6 +58,8 @@ class System:
         self.events: list[str] = []
         self.is_away = False
         self.loses = False
+        self.starts_fail = 0
+        self.preferred: str | None = None
         self.stores = {"a": BreakableStore(self), "b": MemoryStore(feed_table(1_000, 250, 1 << 40))}
         self._followers: list[int] = []
 
@@ -64,8 +69,8 @@ class System:
 
     # The hosts
     def all(self) -> list[Host]:
-        gateway = Host("a-gateway-1", "a", holds_regions=False, is_running=True, ports=frozenset({1, 2}))
-        return [gateway, *(Host(f"a-host-{n}", "a", True, not self.is_away, frozenset()) for n in (1, 2, 3))]
+        gateways = [Host(f"{name}-gateway-1", name, False, True, frozenset({1, 2})) for name in self.stores]
+        return [*gateways, *(Host(f"a-host-{n}", "a", True, not self.is_away, frozenset()) for n in (1, 2, 3))]
 
     def kill(self, name: str) -> None:
         self.events.append(f"kill {name}")
@@ -73,6 +78,9 @@ class System:
 
     def start(self, name: str) -> None:
         self.events.append(f"start {name}")
+        if self.starts_fail:
+            self.starts_fail -= 1
+            raise OSError("the engine does not answer")
         self.is_away = False
 
     # The service
@@ -104,11 +112,17 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     monkeypatch.setattr(running, "WARM_S", 0.5)
     monkeypatch.setattr(running, "SETTLE_S", 0.6)
     monkeypatch.setattr(running, "LANDED_S", 1.0)
+    monkeypatch.setattr(running, "START_AGAIN_S", 0.0)
     monkeypatch.setattr(running, "regions", lambda url: made.regions)
     monkeypatch.setattr(running, "server_of_meta", lambda url: "a-host-3")
     monkeypatch.setattr(running, "_opened", lambda config: opened(made.stores))
     monkeypatch.setattr(running, "_probing", lambda config, url: opened(made.stores["a"]))
-    monkeypatch.setattr(serving_wiring, "open_service", lambda config: opened(made))
+
+    def open_service(config: Config) -> Any:
+        made.preferred = config.prefer
+        return opened(made)
+
+    monkeypatch.setattr(serving_wiring, "open_service", open_service)
     return made
 
 
@@ -122,6 +136,8 @@ def drilled(system: System, said: list[str] | None = None) -> Report:
 def test_a_host_is_broken_and_healed_and_nothing_is_lost(system: System) -> None:
     report = drilled(system)
     assert system.events == [f"kill {TARGET}", f"start {TARGET}"]
+    # Readers of whom nothing would be seen otherwise.
+    assert system.preferred == "a"
     figures = report.figures
     assert (figures.pages_failed, figures.missing, figures.extra, figures.differing) == (0, 0, 0, 0)
     assert figures.pages_from_other > 0
@@ -154,6 +170,69 @@ def test_the_host_is_brought_back_when_the_drill_is_interrupted(
         drilled(system)
     assert system.events == [f"kill {TARGET}", f"start {TARGET}"]
     assert not [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+
+
+def test_a_call_that_fails_as_nobody_expected_counts_and_the_load_goes_on(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, failures = system.page, [ZeroDivisionError("unheard of")]
+
+    def failing_once(user: int) -> Any:
+        if system.is_away and failures:
+            raise failures.pop()
+        return page(user)
+
+    monkeypatch.setattr(system, "page", failing_once)
+    report = drilled(system)
+    assert report.figures.pages_failed == 1
+    assert report.figures.quiet_at_end_s is not None
+    assert not report.passed
+
+
+def test_a_cluster_that_stays_unreachable_is_reported(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    feeds = running._feeds
+
+    def unreachable(stores: Any, users: Any) -> Any:
+        if system.events:
+            raise UnavailableError("no gateway answers")
+        return feeds(stores, users)
+
+    monkeypatch.setattr(running, "_feeds", unreachable)
+    report = drilled(system)
+    assert report.figures.landed_s is report.figures.missing is report.figures.differing is None
+    assert {each.figure: each.passed for each in report.verdicts}["missing"] is False
+    assert any("no gateway answers" in what for _, what in report.timeline)
+
+
+def test_a_host_that_cannot_be_started_at_once_is_started_again(system: System) -> None:
+    system.starts_fail = 2
+    report = drilled(system)
+    assert system.events == [f"kill {TARGET}", *[f"start {TARGET}"] * 3]
+    assert report.failure == ""
+    assert sum("the engine does not answer" in what for _, what in report.timeline) == 2
+
+
+def test_a_host_that_stays_away_is_reported(system: System) -> None:
+    system.starts_fail = 100
+    report = drilled(system)
+    assert "the engine does not answer" in report.failure
+    assert not report.passed
+
+
+def test_the_host_is_brought_back_when_that_itself_is_interrupted(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, ended = system.start, [KeyboardInterrupt()]
+
+    def interrupted(name: str) -> None:
+        if ended:
+            raise ended.pop()
+        start(name)
+
+    monkeypatch.setattr(system, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drilled(system)
+    assert not system.is_away
 
 
 def test_nothing_is_broken_where_calls_fail_already(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

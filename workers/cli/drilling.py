@@ -1,5 +1,7 @@
 """drill: faults on purpose, on the Docker clusters."""
 
+import signal
+import sys
 from pathlib import Path
 
 import click
@@ -80,6 +82,7 @@ def drill_run(
     folder = out or session.home / "drills"
     folder.mkdir(parents=True, exist_ok=True)
     over = 0
+    _unwind_when_ended()
     for number in range(repeat):
         plan = running.Plan(DRILLS[name], cluster, target, seed + number, hold_s)
         report = running.run(config, docker, plan, note)
@@ -90,9 +93,29 @@ def drill_run(
             found = "-" if verdict.found is None else f"{verdict.found:.2f}"
             click.echo(f"{'ok  ' if verdict.passed else 'OVER'} {verdict.figure:<24} {found:>8} of {verdict.at_most:g}")
         note(f"{folder / stem}.md")
+        if report.failure:
+            raise RefusedError(f"{report.failure}; bring it back by hand: make cluster-up")
         over += not report.passed
     if over:
         raise RefusedError(f"{over} of {repeat} runs went over a budget")
+
+
+def _unwind_when_ended() -> None:
+    """From here on SIGTERM and SIGHUP unwind as Ctrl-C does, so that what is broken is brought back."""
+    ending = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in ending}
+    click.get_current_context().call_on_close(
+        lambda: [signal.signal(number, handler) for number, handler in before.items()]
+    )
+
+    def handle(number: int, _frame: object) -> None:
+        # A second one must not cut short what the first has begun.
+        for each in ending:
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in ending:
+        signal.signal(number, handle)
 
 
 COMMANDS = (drill,)

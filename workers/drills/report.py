@@ -5,7 +5,8 @@ from importlib import resources
 
 import msgspec
 
-from workers.drills.samples import Loss, Sample, all_served_s, quantile_ms, worst_gap_s
+from workers.drills.load import READERS
+from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -23,22 +24,31 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Moments(msgspec.Struct, frozen=True):
-    """Of `time.monotonic`, in s."""
+    """Of `time.monotonic`, in s. fault: the order to kill was given; gone: it had been carried out. healed: the target
+    was started again, or could not be.
+    """
 
     warm: float
     fault: float
+    gone: float
     healed: float
     ended: float
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Seconds from the fault, gaps in seconds, counts. None: there was nothing to measure, or it never came."""
+    """Seconds (back: from the fault; landed: from the end of the load), gaps in seconds, milliseconds, counts. None:
+    there was nothing to measure, or it never came.
+
+    page_gap_s: the longest of each reader's own. quiet_at_end_s: how long before the end of the load the last call was
+    done of the caller who fell silent first.
+    """
 
     pages: int
     pages_failed: int
     page_gap_s: float | None
     page_p50_ms: float | None
     page_p99_ms: float | None
+    page_slowest_ms: float | None
     pages_from_other: int
     actions: int
     actions_failed: int
@@ -50,9 +60,10 @@ class Figures(msgspec.Struct, frozen=True):
     unaffected_read_gap_s: float | None
     unaffected_write_gap_s: float | None
     landed_s: float | None
-    missing: int
-    extra: int
-    differing: int
+    quiet_at_end_s: float | None
+    missing: int | None
+    extra: int | None
+    differing: int | None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -65,17 +76,20 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A whole run. timeline: (seconds from the fault, what happened)."""
+    """A whole run. timeline: (seconds from the fault, what happened). failure: why the target could not be brought
+    back; empty where it was.
+    """
 
     setting: Setting
     figures: Figures
     verdicts: list[Verdict]
     timeline: list[tuple[float, str]]
+    failure: str = ""
     version: int = 1
 
     @property
     def passed(self) -> bool:
-        return all(each.passed for each in self.verdicts)
+        return not self.failure and all(each.passed for each in self.verdicts)
 
 
 def budgets() -> dict[str, float]:
@@ -89,37 +103,47 @@ def figures(
     moments: Moments,
     affected: list[int],
     unaffected: list[int],
-    loss: Loss,
+    loss: Loss | None,
     landed_s: float | None,
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load."""
+    """From the last moment before the fault in which all was well to the end of the load. loss: None where
+    nobody
+    could count it.
+    """
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
     preferred = next((each.detail for each in pages if each.is_done), "")
 
-    def gap(kind: str, regions: list[int]) -> float | None:
-        return worst_gap_s(samples, kind, regions, moments.warm, moments.ended)  # type: ignore[arg-type]
+    readers = list(range(READERS))
+    callers: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in readers)]
+    for region in (*affected, *unaffected):
+        callers += [("read", region), ("write", region)]
+
+    def gap(kind: Kind, callers: list[int]) -> float | None:
+        return worst_gap_s(samples, kind, callers, moments.warm, moments.ended)
 
     return Figures(
         pages=len(pages),
         pages_failed=sum(not each.is_done for each in pages),
-        page_gap_s=gap("page", [-1]),
+        page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
+        page_slowest_ms=quantile_ms(pages, 1.0),
         pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
-        action_gap_s=gap("action", [-1]),
+        action_gap_s=gap("action", [0]),
         affected_read_gap_s=gap("read", affected),
         affected_write_gap_s=gap("write", affected),
-        affected_read_back_s=all_served_s(samples, "read", affected, moments.fault),
-        affected_write_back_s=all_served_s(samples, "write", affected, moments.fault),
+        affected_read_back_s=all_served_s(samples, "read", affected, moments.fault, moments.gone),
+        affected_write_back_s=all_served_s(samples, "write", affected, moments.fault, moments.gone),
         unaffected_read_gap_s=gap("read", unaffected),
         unaffected_write_gap_s=gap("write", unaffected),
         landed_s=landed_s,
-        missing=loss.missing,
-        extra=loss.extra,
-        differing=loss.differing,
+        quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
+        missing=None if loss is None else loss.missing,
+        extra=None if loss is None else loss.extra,
+        differing=None if loss is None else loss.differing,
     )
 
 
@@ -143,6 +167,7 @@ def markdown(report: Report) -> str:
         f"# {setting.drill}: {'passed' if report.passed else 'FAILED'}",
         "",
         what,
+        *(["", f"**{report.failure}**"] if report.failure else []),
         "",
         "| budget | at most | found | |",
         "|---|---|---|---|",

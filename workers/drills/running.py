@@ -1,5 +1,6 @@
 """Runs one drill: checks that all is well, loads, breaks, waits, heals, and looks for what was acknowledged."""
 
+import dataclasses
 import datetime as dt
 import random
 import time
@@ -19,13 +20,15 @@ from workers.drills.hosts import Host, Hosts, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
 from workers.drills.report import Moments, Report, Setting
-from workers.drills.samples import loss
+from workers.drills.samples import Loss, loss
 
 WARM_S = 5.0
 SETTLE_S = 15.0
 LANDED_S = 180.0
+START_AGAIN_S = 2.0
 
 _ASK_S = 0.2
+_STARTS = 3
 _WRITE_MS = 1_500
 _CONNECTIONS = 48
 _USERS_FROM = 1 << 40
@@ -44,7 +47,7 @@ class Plan:
 
 
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Report:
-    """Returns the report; whatever happens, the target is brought back first.
+    """Returns the report; whatever happens, the target is brought back first. Where it cannot be, the report says so.
 
     Raises:
         NotDrillableError: the system is not marked for it, or not well enough to begin.
@@ -60,7 +63,9 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     target = _target(plan, marked, meta, rng)
     affected = [number for number, region in enumerate(found) if region.server == target]
     unaffected = [number for number in range(len(found)) if number not in affected]
-    with _opened(config) as stores, serving_wiring.open_service(config) as service, _probing(config, url) as probed:
+    # Readers prefer the cluster that is broken: they are to feel it.
+    near = dataclasses.replace(config, prefer=plan.cluster)
+    with _opened(config) as stores, serving_wiring.open_service(near) as service, _probing(config, url) as probed:
         first = _USERS_FROM + serving_wiring.wall_ms() * 1_000
         load = Load(service, probed, _one_in_each(found, first), first, first, first, serving_wiring.wall_ms)
         say(f"{len(load.users)} feeds, one in each region; {len(affected)} of them on {target}")
@@ -73,11 +78,11 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         timeline = Timeline(say)
         with load.running(rng):
-            moments = _break(hosts, plan, target, load, timeline, lambda: _moved(found, url, target))
+            moments, failure = _break(hosts, plan, target, load, timeline, lambda: _moved(found, url, target))
         timeline.note("the load has ended")
         landed = _until_landed(stores, load)
         timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
-        lost = loss(_feeds(stores, load.users), load.users, frozenset(load.acknowledged), frozenset(load.asked))
+        lost = _lost(stores, load, timeline)
     figures = reporting.figures(load.samples, moments, affected, unaffected, lost, landed)
     setting = Setting(
         drill=plan.drill.name,
@@ -90,7 +95,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         regions=len(found),
         affected=len(affected),
     )
-    return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), timeline.events)
+    return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), timeline.events, failure)
 
 
 class Timeline:
@@ -114,8 +119,9 @@ class Timeline:
 
 def _break(
     hosts: Hosts, plan: Plan, target: str, load: Load, timeline: Timeline, has_moved: Callable[[], bool]
-) -> Moments:
-    """Under load: warms up, breaks, waits, heals, and lets things settle.
+) -> tuple[Moments, str]:
+    """Under load: warms up, breaks, waits, heals, and lets things settle. Returns also why the target could not be
+    brought back; empty where it was.
 
     Raises:
         NotDrillableError: calls fail before anything was broken.
@@ -129,6 +135,8 @@ def _break(
     try:
         timeline.note(f"{plan.drill.what}: {target}")
         hosts.kill(target)
+        # Until here the target may have gone on serving: a call that was done meanwhile is not one that came back.
+        gone = time.monotonic()
         is_noted = False
         while (left_s := fault + plan.hold_s - time.monotonic()) > 0:
             if not is_noted and has_moved():
@@ -136,11 +144,32 @@ def _break(
                 is_noted = True
             time.sleep(min(_ASK_S, left_s))
     finally:
-        hosts.start(target)
+        try:
+            failure = _start(hosts, target, timeline)
+        except BaseException:
+            # Ended while it was being brought back: once more, and then the end.
+            hosts.start(target)
+            raise
         healed = time.monotonic()
-        timeline.note(f"{target} was started again")
     time.sleep(SETTLE_S)
-    return Moments(warm, fault, healed, time.monotonic())
+    return Moments(warm, fault, gone, healed, time.monotonic()), failure
+
+
+def _start(hosts: Hosts, target: str, timeline: Timeline) -> str:
+    """Brings the target back. Returns why it cannot be; empty where it was."""
+    failure = ""
+    for attempt in range(_STARTS):
+        if attempt:
+            time.sleep(START_AGAIN_S)
+        try:
+            hosts.start(target)
+        except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is tried again, and reported
+            failure = f"{target} could not be started: {type(error).__name__}: {error}"
+            timeline.note(failure)
+        else:
+            timeline.note(f"{target} was started again")
+            return ""
+    return failure
 
 
 def _moved(before: Sequence[Region], url: str, target: str) -> bool:
@@ -161,15 +190,15 @@ def _checked(config: Config, hosts: Hosts) -> list[Host]:
         )
     if away := [host.name for host in marked if not host.is_running]:
         raise NotDrillableError(f"not well enough to begin: {', '.join(away)} is away")
-    published = {port for host in marked for port in host.ports}
     for cluster in config.clusters:
         addresses = Addresses.parse(cluster.url) if cluster.url.startswith("hbase:") else None
+        published = {port for host in marked if host.cluster == cluster.name for port in host.ports}
         if addresses is None or any(
-            each.host != "127.0.0.1" or each.port not in published for each in addresses.thrift2
+            each.host != "127.0.0.1" or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
         ):
             raise NotDrillableError(
-                f"cluster {cluster.name} of this home is not one of the marked containers: its load must go to what is "
-                "broken, and nowhere else (feedctl init --stack docker)"
+                f"cluster {cluster.name} of this home is not one of the marked containers of {cluster.name}: its "
+                "load must go to what is broken, and nowhere else (feedctl init --stack docker)"
             )
     return marked
 
@@ -225,6 +254,16 @@ def _feeds(stores: dict[str, WideColumnStore], users: Sequence[int]) -> dict[str
         }
         for name, store in stores.items()
     }
+
+
+def _lost(stores: dict[str, WideColumnStore], load: Load, timeline: Timeline) -> Loss | None:
+    """None where the clusters cannot be asked."""
+    try:
+        found = _feeds(stores, load.users)
+    except UnavailableError as error:
+        timeline.note(f"what is in the clusters cannot be counted: {error}")
+        return None
+    return loss(found, load.users, frozenset(load.acknowledged), frozenset(load.asked))
 
 
 def _until_landed(stores: dict[str, WideColumnStore], load: Load) -> float | None:

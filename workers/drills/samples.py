@@ -8,13 +8,13 @@ Kind = Literal["page", "action", "read", "write"]
 
 
 class Sample(NamedTuple):
-    """One call. began_s, took_s: of `time.monotonic`. region: which of the drilled cluster's, for reads and writes;
-    -1 for pages and actions, which go through the whole system. detail: the cluster that served a page, or what went
-    wrong.
+    """One call. began_s, took_s: of `time.monotonic`. caller: who made it, of those of its kind: for reads and writes
+    the number of the drilled cluster's region, for pages that of the reader, 0 for actions. detail: the cluster that
+    served a page, or what went wrong.
     """
 
     kind: Kind
-    region: int
+    caller: int
     began_s: float
     took_s: float
     is_done: bool
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 def longest_gap_s(samples: Iterable[Sample], from_s: float, until_s: float) -> float:
     """The longest time between two calls that were done one after the other in this span; its ends count as calls.
 
-    The samples are those of one caller: of one region and kind, for example.
+    The samples are those of one kind and caller.
     """
     done = sorted(each.ended_s for each in samples if each.is_done and from_s <= each.ended_s <= until_s)
     moments = [from_s, *done, until_s]
@@ -36,26 +36,44 @@ def longest_gap_s(samples: Iterable[Sample], from_s: float, until_s: float) -> f
 
 
 def worst_gap_s(
-    samples: Sequence[Sample], kind: Kind, regions: Iterable[int], from_s: float, until_s: float
+    samples: Sequence[Sample], kind: Kind, callers: Iterable[int], from_s: float, until_s: float
 ) -> float | None:
-    """The longest gap of any of these regions; None where there are none."""
+    """The longest gap of any of these callers; None where there are none."""
     gaps = [
-        longest_gap_s([each for each in samples if each.kind == kind and each.region == region], from_s, until_s)
-        for region in regions
+        longest_gap_s([each for each in samples if each.kind == kind and each.caller == caller], from_s, until_s)
+        for caller in callers
     ]
     return max(gaps, default=None)
 
 
-def all_served_s(samples: Sequence[Sample], kind: Kind, regions: Iterable[int], fault_s: float) -> float | None:
-    """How long after the fault every one of these regions had served a call that began after it; None where one never
-    did, or there are none.
+def longest_quiet_s(samples: Sequence[Sample], callers: Iterable[tuple[Kind, int]], until_s: float) -> float | None:
+    """How long before `until_s` the last call was done of the caller who fell silent first; None where one of them had
+    none done, or there are no callers.
+    """
+    last = {
+        (each.kind, each.caller): each.ended_s
+        for each in sorted(samples, key=lambda each: each.ended_s)
+        if each.is_done
+    }
+    quiet = [until_s - last[caller] if caller in last else None for caller in callers]
+    known = [each for each in quiet if each is not None]
+    return max(0.0, *known) if known and len(known) == len(quiet) else None
+
+
+def all_served_s(
+    samples: Sequence[Sample], kind: Kind, regions: Iterable[int], fault_s: float, gone_s: float
+) -> float | None:
+    """How long after the fault every one of these regions had served a call that began when the target was gone; None
+    where one never did, or there are none.
+
+    fault_s, gone_s: when the order to kill was given, and when it had been carried out.
     """
     firsts = []
     for region in regions:
         ended = [
             each.ended_s
             for each in samples
-            if each.kind == kind and each.region == region and each.is_done and each.began_s >= fault_s
+            if each.kind == kind and each.caller == region and each.is_done and each.began_s >= gone_s
         ]
         if not ended:
             return None

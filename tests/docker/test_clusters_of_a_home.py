@@ -1,0 +1,105 @@
+"""Whose clusters run on an engine, and what is done to those of others: nothing. With a made-up engine."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.docker import clusters as docker_clusters
+from deploy.docker import container
+from deploy.docker.clusters import Clusters
+from deploy.docker.engine import Engine
+from deploy.local.errors import StackError
+
+
+class Docker:
+    """Answers what is asked of the programs. homes: a line for each container."""
+
+    def __init__(self) -> None:
+        self.homes: list[str] = []
+        self.said = ""
+        self.restarted: list[str] = []
+        self.composed: list[tuple[str, ...]] = []
+
+    def run(self, *words: Any, failed: str, env: Any = None) -> str:
+        if words[:2] == ("docker", "ps"):
+            return "".join(f"{home}\n" for home in self.homes)
+        if words[0] == "docker":
+            self.restarted += words[2:] if words[1] == "restart" else ()
+            return ""
+        self.composed.append(tuple(str(word) for word in words[5:]))
+        return self.said
+
+
+@pytest.fixture
+def docker(monkeypatch: pytest.MonkeyPatch) -> Docker:
+    made = Docker()
+    monkeypatch.setattr(docker_clusters, "run", made.run)
+    monkeypatch.setattr(docker_clusters.engine, "compose", lambda: ("docker-compose",))
+    monkeypatch.setattr(Engine, "answers", lambda _: True)
+    return made
+
+
+def test_the_clusters_of_another_home_are_left_alone(docker: Docker, tmp_path: Path) -> None:
+    mine = Clusters(tmp_path / "mine", lambda _: None)
+    docker.homes = ["/somebody/elses", "/somebody/elses", ""]
+    with pytest.raises(StackError, match="down --home /somebody/elses"):
+        mine.up()
+    with pytest.raises(StackError, match="down --home /somebody/elses"):
+        mine.down()
+    assert docker.composed == []
+    assert not mine.home.exists()
+
+
+@pytest.mark.parametrize("homes", [[], ["", ""], ["mine", "mine"]])
+def test_ones_own_are_taken_away(docker: Docker, tmp_path: Path, homes: list[str]) -> None:
+    docker.homes = [home and str(tmp_path / home) for home in homes]
+    Clusters(tmp_path / "mine", lambda _: None).down()
+    ((*_, words),) = [docker.composed]
+    assert "down" in words
+
+
+def test_a_token_is_made_as_long_as_none_is_written_down(docker: Docker, tmp_path: Path) -> None:
+    mine = Clusters(tmp_path, lambda _: None)
+    with pytest.raises(StackError, match="no token"):
+        mine._set_up()
+    docker.said = "feed_secret\n"
+    mine._set_up()
+    assert (tmp_path / "token").read_text() == "feed_secret\n"
+    mine._set_up()
+    names = [words[5:] for words in docker.composed]
+    assert [len(each) for each in names] == [1, 1, 0]
+    assert names[0] != names[1]
+    assert docker.restarted == []
+
+
+def test_a_web_that_runs_learns_of_its_new_token(
+    docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Clusters, "_inspected", lambda _, wanted: dict.fromkeys(wanted, object()))
+    docker.said = "feed_secret\n"
+    Clusters(tmp_path, lambda _: None)._set_up()
+    assert docker.restarted == ["feedstore-web"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_set_up_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    ran: list[str] = []
+
+    def run(command: tuple[str, ...], **_: Any) -> Any:
+        ran.append(command[1])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setenv("FEED_HOME", str(tmp_path))
+    monkeypatch.setattr(container.subprocess, "run", run)
+    if is_there:
+        (tmp_path / "feed.toml").touch()
+    init = [] if is_there else ["init"]
+    assert container.main(["setup", "cluster-up-1"]) == 0
+    assert ran == [*init, "token"]
+    ran.clear()
+    assert container.main(["setup"]) == 0
+    assert ran == init
