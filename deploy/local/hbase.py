@@ -22,6 +22,7 @@ _CLUSTER_HEAP_MIB = 768
 _GATEWAY_HEAP_MIB = 192
 _HOST = "localhost"
 _CONNECTIONS_MAX = 256
+_BURST_MAX = 64
 _INITIALIZED = "Master has completed initialization"
 _QUIET = ("org.apache.zookeeper", "org.apache.hadoop.metrics2", "org.apache.hadoop.hbase.thirdparty")
 
@@ -149,10 +150,12 @@ class Gateway:
             # The default closes connections that were idle for a minute, which the pool of a reader would trip over.
             "hbase.thrift.server.socket.read.timeout": "0",
             # A connection beyond the minimum of threads would wait in a queue of 1,000 for another one to end, and its
-            # client for an answer. With the two alike and a short queue it gets a thread, or is refused.
+            # client for an answer. With the two alike and a short queue it gets a thread, or is refused. The queue must
+            # hold a burst all the same: once every thread was needed, connections pass through it on their way to one
+            # that is free.
             "hbase.thrift.minWorkerThreads": str(_CONNECTIONS_MAX),
             "hbase.thrift.maxWorkerThreads": str(_CONNECTIONS_MAX),
-            "hbase.thrift.maxQueuedRequests": "1",
+            "hbase.thrift.maxQueuedRequests": str(_BURST_MAX),
             # A dead cluster must be told of in seconds, not in twenty minutes: the callers retry by themselves.
             "hbase.client.operation.timeout": "15000",
             "hbase.client.meta.operation.timeout": "10000",

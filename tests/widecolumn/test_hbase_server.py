@@ -2,7 +2,9 @@
 
 import re
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -30,6 +32,9 @@ pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("hbase")]
 TABLE = Table("server", 9, 16, trim=None, purge_window_ms=432_000_000)
 WIDE = Table("following_feed", 9, 16, trim=Trim(1_000, 250), purge_window_ms=432_000_000)
 ROW = b"r" * 9
+
+
+GATEWAY_THREADS, BURST = 256, 16
 
 
 def column(number: int) -> bytes:
@@ -65,6 +70,30 @@ def make(cluster: HBaseCluster) -> Iterator[Callable[[Definition], None]]:
     yield create
     for name in made:
         cluster.administration.drop(name)
+
+
+# ---- gateways
+
+
+def test_a_burst_of_connections_is_served_however_many_there_were_before(cluster: HBaseCluster):
+    """A gateway begins a thread for each new connection until it has all of them; later ones pass through a queue."""
+
+    def ask() -> None:
+        with closing(opened()) as other:
+            assert other.administration.exists(TABLE.name)
+
+    for _ in range(GATEWAY_THREADS):
+        ask()
+    together = threading.Barrier(BURST)
+
+    def ask_together() -> None:
+        together.wait(60)
+        ask()
+
+    with ThreadPoolExecutor(BURST) as threads:
+        for _ in range(10):
+            for asked in [threads.submit(ask_together) for _ in range(BURST)]:
+                asked.result()
 
 
 # ---- tables
