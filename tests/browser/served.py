@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from feedstore.serving.wiring import wall_ms
 from tests.cli.command import Cli, eventually
 
 HOUR_MS = 3_600_000
@@ -22,6 +23,7 @@ class Served:
         self.address = ""
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._dating, self._dated_ms = threading.Lock(), 0
 
     def start(self) -> None:
         process = self.cli.spawn("--log-level", "error", "serve", "--port", self._port, stderr=None)
@@ -53,8 +55,12 @@ class Served:
         return answer
 
     def save(self, pin: int, owner: int, board: int, created_ms: int | None = None) -> None:
-        dated = {} if created_ms is None else {"created_ms": created_ms}
-        self.ask("POST", "/v1/pins", {"pin": str(pin), "owner": str(owner), "board": str(board), **dated})
+        """created_ms: now, where it is None, and later than any before: pins of one ms stand in the order of their ids."""
+        if created_ms is None:
+            with self._dating:
+                created_ms = self._dated_ms = max(wall_ms(), self._dated_ms + 1)
+        saved = {"pin": str(pin), "owner": str(owner), "board": str(board), "created_ms": created_ms}
+        self.ask("POST", "/v1/pins", saved)
 
     def feed(self, user: int) -> list[str]:
         """The pins of a feed, as far as one page goes."""
