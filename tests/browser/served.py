@@ -55,7 +55,7 @@ class Served:
         return answer
 
     def save(self, pin: int, owner: int, board: int, created_ms: int | None = None) -> None:
-        """created_ms: now, where it is None, and later than any before: pins of one ms stand in the order of their ids."""
+        """created_ms: where None, now, and later than any before: pins of one ms stand in the order of their ids."""
         if created_ms is None:
             with self._dating:
                 created_ms = self._dated_ms = max(wall_ms(), self._dated_ms + 1)
