@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Literal, TypeVar
 
@@ -84,3 +85,15 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The value that `share` (0..1) of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def latencies(blocks: Mapping[str, Sequence[list[float]]], at_once: int) -> dict[str, dict[str, list[float]]]:
+    """The `p50` and the `p99` of each side, a sample for every `at_once` of its blocks of latencies."""
+    samples = {
+        side: [list(chain.from_iterable(taken[start : start + at_once])) for start in range(0, len(taken), at_once)]
+        for side, taken in blocks.items()
+    }
+    return {
+        share: {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}
+        for share, value in (("p50", 0.50), ("p99", 0.99))
+    }

@@ -6,7 +6,6 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import chain
 from pathlib import Path
 
 from bench import ours
@@ -14,7 +13,7 @@ from bench.context import Context
 from bench.feeds import START_MS, Feed
 from bench.measurements.page import Times
 from bench.measurements.serving import opened
-from bench.results import Row, at_least, interleaved, percentile, ratios
+from bench.results import Row, at_least, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import Bounds, Connection
@@ -96,15 +95,8 @@ def measure(servers: Servers, context: Context) -> list[Row]:
 
 
 def _rows(blocks: Mapping[str, Sequence[list[float]]]) -> list[Row]:
-    samples = {
-        side: [list(chain.from_iterable(taken[start : start + BLOCKS])) for start in range(0, len(taken), BLOCKS)]
-        for side, taken in blocks.items()
-    }
-    at = {
-        share: {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}
-        for share, value in (("p50", 0.50), ("p99", 0.99))
-    }
-    queries = [side for side in samples if side not in {"HBase", "embedded"}]
+    at = latencies(blocks, BLOCKS)
+    queries = [side for side in blocks if side not in {"HBase", "embedded"}]
     best = min(queries, key=lambda side: sorted(at["p99"][side])[len(at["p99"][side]) // 2])
     rows = []
     for side, target in (("HBase", 10), ("embedded", 100)):
@@ -113,7 +105,7 @@ def _rows(blocks: Mapping[str, Sequence[list[float]]]) -> list[Row]:
                 what = f"MariaDB, {query}{' (its fastest)' if query == best else ''} / {side}, first page, {share}"
                 wanted = at_least(target) if share == "p99" and query == best else None
                 rows.append(Row(NAME, what, "x", ratios(at[share][query], at[share][side]), wanted))
-    return rows + [Row(NAME, f"{side}, {share}", "us", at[share][side]) for side in samples for share in at]
+    return rows + [Row(NAME, f"{side}, {share}", "us", at[share][side]) for side in blocks for share in at]
 
 
 def _pins(owners: int, rng: random.Random) -> dict[int, list[tuple[int, int]]]:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from itertools import chain
 
 from bench.context import Context
 from bench.deliveries import CAP
@@ -10,7 +9,7 @@ from bench.feeds import Feed, made_feeds
 from bench.measurements.page import Times
 from bench.native import write_pages
 from bench.ours import fill
-from bench.results import Row, at_most, interleaved, percentile, ratios
+from bench.results import Row, at_most, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.domain import Entry
 from feedstore.feeds import FEEDS, FeedReader, columns, row_key
@@ -62,14 +61,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         }
         interleaved(sides, BLOCKS)  # warm on both sides, and in the servers
         blocks = interleaved(sides, context.repeats * BLOCKS)
-    samples = {
-        side: [list(chain.from_iterable(taken[start : start + BLOCKS])) for start in range(0, len(taken), BLOCKS)]
-        for side, taken in blocks.items()
-    }
-    at = {
-        share: {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}
-        for share, value in (("p50", 0.50), ("p99", 0.99))
-    }
+    at = latencies(blocks, BLOCKS)
     return [
         *(
             Row(

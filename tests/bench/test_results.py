@@ -1,6 +1,6 @@
 """How samples become a verdict."""
 
-from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
 
 
 def test_the_median_decides() -> None:
@@ -32,3 +32,8 @@ def test_percentiles() -> None:
     assert percentile(values, 0.50) == 51.0
     assert percentile(values, 0.99) == 100.0
     assert percentile([7.0], 0.99) == 7.0
+
+
+def test_latencies_are_of_so_many_blocks_together():
+    blocks = {"ours": [[1.0, 2.0], [3.0, 4.0], [10.0, 20.0], [30.0, 40.0]]}
+    assert latencies(blocks, 2) == {"p50": {"ours": [3.0, 30.0]}, "p99": {"ours": [4.0, 40.0]}}
