@@ -81,7 +81,8 @@ def test_the_next_page_comes_by_keyboard_too(sight: Sight) -> None:
     before = len(sight.pins())
     sight.press(Keys.ENTER)
     sight.until(lambda: len(sight.pins()) > before, "more pins")
-    assert sight.pins() == OLD[: len(sight.pins())]
+    shown = sight.pins()
+    assert shown == OLD[: len(shown)]
 
 
 def test_an_entry_says_what_the_pin_is(sight: Sight) -> None:
