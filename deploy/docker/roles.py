@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.docker import names, sites
+from deploy.docker.class_archive import class_path
 from deploy.docker.supervisor import Process
 from deploy.local import java, kafka, mariadb, probes
 from deploy.local.errors import NotReadyError, StackError
@@ -26,6 +27,7 @@ from deploy.local.hbase import site_xml
 from deploy.local.home import write_conf
 
 JARS = Path("/opt/feed/jars")
+CLASS_ARCHIVE = JARS / "hbase.jsa"
 DATA = Path("/data")
 CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with nobody else in it
 PASSWORD = Path("/run/secrets/mariadb-password")
@@ -39,9 +41,18 @@ _QUIET = (
 _PREPARE_S = 120.0
 _ANSWER_S = 5.0
 _STARTS_FAST = (java.STARTS_FAST, "-XX:+UseSerialGC")
+"""Twenty JVMs share a few cores. What one does for the first time, recovery above all, must not wait for a compiler
+that wants to do it well: with both of Java's a region server took 1.7 times the processor time until it served.
+"""
 _SMALL_STACKS = "-Xss512k"
-_REGIONSERVER_FLAGS = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=50", "-XX:+ParallelRefProcEnabled")
+_REGIONSERVER_FLAGS = (java.STARTS_FAST, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=50", "-XX:+ParallelRefProcEnabled")
 """Pages wait for collections: short ones, as the paper's section VI-A2 asks of CMS and a small new generation."""
+_SHARED_CLASSES = (
+    f"-XX:SharedArchiveFile={CLASS_ARCHIVE}",
+    # At the address that it was made for: at another one its pages would be rewritten, and be no other JVM's.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:ArchiveRelocationMode=0",
+)
 _SIOCGIFADDR = 0x8915
 
 
@@ -90,25 +101,23 @@ def _gateway(cluster: str) -> list[Process]:
 def _zookeeper(cluster: str) -> Process:
     conf = _hbase_conf("zookeeper", cluster)
     flags = (*_STARTS_FAST, "-Dzookeeper.admin.enableServer=false")
-    argv = _java(conf, heap_mib=96, flags=flags, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
+    argv = _hadoop(conf, heap_mib=96, flags=flags, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
     return Process("zookeeper", argv, _zookeeper_answers, configure=conf.write)
 
 
 def _namenode(cluster: str) -> Process:
     conf = _hdfs_conf("namenode", cluster)
     main = "org.apache.hadoop.hdfs.server.namenode.NameNode"
-    jars = (JARS / "hbase", JARS / "placement")
 
     def format_once() -> None:
         if not (DATA / "namenode" / "current" / "VERSION").exists():
-            argv = _java(
-                conf, heap_mib=192, jars=jars, flags=_STARTS_FAST, main=(main, "-format", "-nonInteractive", "-force")
-            )
+            words = (main, "-format", "-nonInteractive", "-force")
+            argv = _hadoop(conf, heap_mib=192, flags=_STARTS_FAST, main=words, beside="placement")
             _done(argv, "the NameNode's directory could not be formatted")
 
     return Process(
         "namenode",
-        _java(conf, heap_mib=256, jars=jars, flags=_STARTS_FAST, main=(main,)),
+        _hadoop(conf, heap_mib=256, flags=_STARTS_FAST, main=(main,), beside="placement"),
         lambda: _hdfs_is_whole(names.control(cluster)),
         configure=conf.write,
         prepare=format_once,
@@ -120,7 +129,7 @@ def _datanode(cluster: str) -> Process:
     main = ("org.apache.hadoop.hdfs.server.datanode.DataNode",)
     return Process(
         "datanode",
-        _java(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
+        _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
         lambda: probes.listens(names.DATANODE_PORT),
         needs=[(names.control(cluster), names.NAMENODE_PORT)],
         configure=conf.write,
@@ -131,7 +140,7 @@ def _master(cluster: str) -> Process:
     conf = _hbase_conf("master", cluster, "server")
     return Process(
         "master",
-        _java(conf, heap_mib=320, flags=_STARTS_FAST, main=("org.apache.hadoop.hbase.master.HMaster", "start")),
+        _hadoop(conf, heap_mib=320, flags=_STARTS_FAST, main=("org.apache.hadoop.hbase.master.HMaster", "start")),
         lambda: _listens(socket.gethostname(), names.MASTER_PORT),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
@@ -148,7 +157,7 @@ def _regionserver(cluster: str) -> Process:
     main = ("org.apache.hadoop.hbase.regionserver.HRegionServer", "start")
     return Process(
         "regionserver",
-        _java(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main),
+        _hadoop(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main),
         lambda: _listens(socket.gethostname(), names.REGIONSERVER_PORT),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
@@ -171,7 +180,7 @@ def _thrift(cluster: str, package: str, port: int) -> Process:
     ask = probes.thrift2_tables if package == "thrift2" else probes.thrift1_tables
     return Process(
         name,
-        _java(conf, heap_mib=192, flags=("-XX:+UseSerialGC", _SMALL_STACKS), main=main),
+        _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
         lambda: ask(port),
         needs=[(names.control(cluster), names.ZOOKEEPER_PORT)],
         configure=conf.write,
@@ -196,16 +205,16 @@ def _kafka(_: str) -> list[Process]:
     }
     conf = _Conf(CONF / "kafka", {java.LOG_CONF: java.log_conf(), "server.properties": kafka.properties(own)})
     properties = str(conf.folder / "server.properties")
-    jars = (JARS / "kafka",)
+    path = f"{JARS / 'kafka'}/*:{conf.folder}"
 
     def format_once() -> None:
         if not (DATA / "kafka" / "meta.properties").exists():
             cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             main = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", properties)
-            argv = _java(conf, heap_mib=192, jars=jars, flags=_STARTS_FAST, main=(*main, "--ignore-formatted"))
+            argv = _java(conf, path, heap_mib=192, flags=_STARTS_FAST, main=(*main, "--ignore-formatted"))
             _done(argv, "the broker's directory could not be formatted")
 
-    argv = _java(conf, heap_mib=384, jars=jars, flags=_STARTS_FAST, main=("kafka.Kafka", properties))
+    argv = _java(conf, path, heap_mib=384, flags=_STARTS_FAST, main=("kafka.Kafka", properties))
     return [Process("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once)]
 
 
@@ -283,16 +292,20 @@ def _conf(name: str, site_files: Mapping[str, Mapping[str, str]], others: Mappin
     return _Conf(CONF / name, {java.LOG_CONF: java.log_conf(_QUIET), **files, **(others or {})})
 
 
-def _java(
-    conf: _Conf,
-    *,
-    heap_mib: int,
-    main: Sequence[str],
-    flags: Sequence[str],
-    jars: Sequence[Path] = (JARS / "hbase", JARS / "trim"),
+def _hadoop(
+    conf: _Conf, *, heap_mib: int, main: Sequence[str], flags: Sequence[str], beside: str = "trim"
 ) -> tuple[str, ...]:
-    flags = (f"-Dfeed.process={conf.folder.name}", *flags, *java.HBASE_FLAGS)
-    return ("java", *java.arguments(conf.folder, jars=jars, heap_mib=heap_mib, main=main, flags=flags))
+    """A server of Hadoop or HBase. beside: the jars of ours that it needs.
+
+    Its configuration stands last on the class path: what the class archive was made with must stand first.
+    """
+    path = f"{class_path(JARS / 'hbase')}:{JARS / beside}/*:{conf.folder}"
+    return _java(conf, path, heap_mib=heap_mib, main=main, flags=(*flags, *_SHARED_CLASSES, *java.HBASE_FLAGS))
+
+
+def _java(conf: _Conf, path: str, *, heap_mib: int, main: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
+    flags = (f"-Dfeed.process={conf.folder.name}", *flags)
+    return ("java", *java.arguments(conf.folder, path, heap_mib=heap_mib, main=main, flags=flags))
 
 
 def _done(argv: Sequence[str], failed: str) -> None:

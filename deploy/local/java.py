@@ -63,16 +63,18 @@ def command(
     """
     own = mark(home, name)
     flags = (own, "-XX:+UseSerialGC", *flags)
-    argv = arguments(home.conf(name), jars=jars, heap_mib=heap_mib, main=main, flags=flags)
+    conf = home.conf(name)
+    class_path = ":".join([str(conf), *(f"{folder}/*" for folder in jars)])
+    argv = arguments(conf, class_path, heap_mib=heap_mib, main=main, flags=flags)
     return Command((program(), *argv), own, dict(os.environ))
 
 
 def arguments(
-    conf: Path, *, jars: Sequence[Path], heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
+    conf: Path, class_path: str, *, heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What any server is started with, behind the name of the program.
 
-    conf: the directory with its configuration. jars, main: as for `command`.
+    conf: the directory with its configuration, which must stand on the class path too. main: as for `command`.
     """
     return (
         *flags,
@@ -84,7 +86,7 @@ def arguments(
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={conf / LOG_CONF}",
         "-cp",
-        ":".join([str(conf), *(f"{folder}/*" for folder in jars)]),
+        class_path,
         *main,
     )
 

@@ -168,3 +168,19 @@ def test_the_placement_is_built_against_the_hadoop_that_runs() -> None:
         assert found is not None
         versions.append(found.text)
     assert versions[0] == versions[1]
+
+
+def test_the_class_path_begins_with_what_the_class_archive_was_made_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java silently ignores an archive that was made with another one."""
+    jars_of = tmp_path / "jars" / "hbase"
+    jars_of.mkdir(parents=True)
+    for name in ("second.jar", "first.jar"):
+        (jars_of / name).touch()
+    monkeypatch.setattr(roles, "JARS", tmp_path / "jars")
+    for process in (*roles.processes("standby", "a"), *roles.processes("control", "a")):
+        path = process.argv[process.argv.index("-cp") + 1].split(":")
+        assert path[:2] == [str(jars_of / "first.jar"), str(jars_of / "second.jar")]
+        # With jars before it, nothing of the configuration may be in one; it is found behind them.
+        assert path[-1] == str(roles.CONF / process.name)
