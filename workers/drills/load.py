@@ -15,7 +15,7 @@ from workers.drills.samples import Kind, Sample
 
 PAGES_EVERY_S = 0.05
 ACTIONS_EVERY_S = 0.25
-REGIONS_EVERY_S = 0.1
+REGIONS_EVERY_S = 0.25
 READERS = 2
 _READ_S = 1.0
 
