@@ -26,7 +26,7 @@ BETWEEN_HOSTS_S = 60.0
 
 START_AGAIN_S = 2.0
 
-_ASK_S = 0.2
+_ASK_S = 0.5
 _STARTS = 3
 
 

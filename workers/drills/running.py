@@ -170,12 +170,11 @@ def _drilled(
                 f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
             )
         started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        bulk = BulkLoad(url, serving_wiring.tables(config), first + _BULK_BEHIND, now_ms)
         course = Course(hosts, plan, scene.targets, load, timeline, health)
         hedges = service.tally().hedges
         with load.measuring_backlog():
-            with _bulk(
-                plan, BulkLoad(url, serving_wiring.tables(config), first + _BULK_BEHIND, now_ms), timeline
-            ) as bulk:
+            with _removed(bulk, timeline):
                 with load.running(rng):
                     match plan.drill.course:
                         case "in turn":
@@ -209,9 +208,9 @@ def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> 
 
 def _moved(drill: Drill, scene: _Scene, url: str) -> Callable[[], bool] | None:
     """Asks whether every affected region is on another host now, as far as anybody says; None where none would move."""
-    if drill.affected != "its regions":
-        return None
     wanted = {scene.regions[number].start for number in scene.affected}
+    if drill.affected != "its regions" or not wanted:
+        return None
 
     def has_moved() -> bool:
         try:
