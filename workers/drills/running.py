@@ -23,7 +23,7 @@ from workers.drills.bulk import BulkLoad
 from workers.drills.catalogue import Drill
 from workers.drills.course import Course, Plan, Timeline, one_before
 from workers.drills.health import Health, active_master
-from workers.drills.hosts import Host, Hosts, LogLine, NotDrillableError
+from workers.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
 from workers.drills.report import Moments, Report, Setting
@@ -63,7 +63,9 @@ class _Scene:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a drill leaves to be judged. lines: of the cluster's logs; None where they cannot be read."""
+    """What a drill leaves to be judged. lines: of the logs of the cluster and the targets, from the fault on, in their
+    order; None where they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
+    """
 
     load: Load
     started_at: str
@@ -73,6 +75,7 @@ class _Seen:
     lost: Loss | None
     hedged_pages: int
     lines: list[LogLine] | None
+    fault_wall_s: float
 
 
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Report:
@@ -89,7 +92,8 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     timeline = Timeline(say)
     health = Health(hosts, lambda name: regions(urls[name]), say)
     scene = _prepared(config, hosts, plan, health, timeline, rng)
-    say(f"{len(scene.affected)} of {len(scene.regions)} regions are affected by {', '.join(scene.names)}")
+    target = ", ".join(scene.names) if plan.drill.fault is not None else ""
+    say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
     seen = _drilled(config, hosts, plan, scene, health, timeline, rng)
     back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
     figures = reporting.figures(
@@ -106,7 +110,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     setting = Setting(
         drill=plan.drill.name,
         cluster=plan.cluster,
-        target=", ".join(scene.names) if plan.drill.fault is not None else "",
+        target=target,
         seed=plan.seed,
         started_at=seen.started_at,
         hold_s=plan.hold_s,
@@ -188,8 +192,10 @@ def _drilled(
             landed = _until_landed(stores, load)
         timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
         lost = _lost(stores, load, timeline)
-    lines = _lines(hosts, scene.marked, plan.cluster, moments, timeline)
-    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines)
+    fault_wall_s = time.time() - (time.monotonic() - moments.fault)
+    asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
+    lines = _lines(hosts, asked, fault_wall_s, timeline)
+    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s)
 
 
 def _url(config: Config, plan: Plan) -> str:
@@ -243,15 +249,11 @@ def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
             )
 
 
-def _lines(
-    hosts: Hosts, marked: Sequence[Host], cluster: str, moments: Moments, timeline: Timeline
-) -> list[LogLine] | None:
-    """What the hosts of the cluster printed from the fault on, in its order; None where one cannot be asked."""
-    until = time.time()
-    since = until - (time.monotonic() - moments.fault)
+def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline) -> list[LogLine] | None:
     try:
-        found = [line for host in marked if host.cluster == cluster for line in hosts.logs(host.name, since, until)]
-    except Exception as error:  # noqa: BLE001 - whatever the engine raises: the rest of the report is worth having
+        found = [line for name in asked for line in hosts.logs(name, since, time.time())]
+    except HostError as error:
+        # The rest of the report is worth having.
         timeline.note(f"the logs cannot be read: {error}")
         return None
     return sorted(found, key=lambda line: line.at)
