@@ -12,9 +12,9 @@ from tests.cli.command import Cli
 from workers.drills import report as reporting
 from workers.drills import running
 from workers.drills.catalogue import DRILLS
+from workers.drills.course import Plan
 from workers.drills.hosts import DockerHosts, Host, NotDrillableError
 from workers.drills.report import Figures, Report, Setting
-from workers.drills.running import Plan
 
 FIGURES: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
 
@@ -36,7 +36,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         figures = Figures(**{**FIGURES, "missing": len(plans) - 1})
         started_at = f"2026-01-01T00:00:0{len(plans)}+00:00"
         setting = Setting(plan.drill.name, "a", "a-host-1", plan.seed, started_at, plan.hold_s, False, 16, 5)
-        return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), [])
+        return Report(setting, figures, reporting.verdicts(figures, reporting.budgets("host")), [])
 
     monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", run)
@@ -112,3 +112,41 @@ def test_a_run_over_a_budget_ends_with_status_1_when_all_are_done(empty: Cli, pl
     assert "2 of 3 runs went over a budget" in result.stderr
     assert [plan.seed for plan in planned] == [0, 1, 2]
     assert len(list((empty.home / "drills").glob("*.md"))) == 3
+
+
+def test_every_drill_runs_one_after_another_with_its_own_hold(empty: Cli, planned: list[Plan]) -> None:
+    empty("init")
+    result = empty("drill", "run", "all", code=1)
+    assert [plan.drill.name for plan in planned] == list(DRILLS)
+    assert [plan.hold_s for plan in planned] == [drill.hold_s for drill in DRILLS.values()]
+    assert f"{len(DRILLS)} of {len(DRILLS)}: bulk-load" in result.stderr
+    assert f"{len(DRILLS) - 1} of {len(DRILLS)} runs" in result.stderr
+    assert "kill-regionserver-with-meta (seed 0)" in result.stderr
+
+
+def test_a_drill_that_could_not_begin_does_not_stop_those_after_it(
+    empty: Cli, planned: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty("init")
+    run = running.run
+
+    def refusing(config: Any, hosts: Any, plan: Plan, say: Any) -> Report:
+        if plan.drill.name == "kill-broker":
+            raise NotDrillableError("kafka is away")
+        return run(config, hosts, plan, say)
+
+    monkeypatch.setattr(running, "run", refusing)
+    result = empty("drill", "run", "kill-broker", "kill-host", code=1)
+    assert "kill-broker: not run: kafka is away" in result.stderr
+    assert [plan.drill.name for plan in planned] == ["kill-host"]
+    assert "1 of 2 runs" in result.stderr
+    assert "kafka is away" in empty("drill", "run", "kill-broker", code=3).stderr
+
+
+def test_several_runs_that_keep_their_budgets_say_so(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty("init")
+    setting = Setting("kill-host", "a", "a-host-1", 0, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
+    report = Report(setting, Figures(**FIGURES), [], [])
+    monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
+    monkeypatch.setattr(running, "run", lambda *_: report)
+    assert "all 2 runs kept their budgets" in empty("drill", "run", "kill-host", "--repeat", 2).stdout

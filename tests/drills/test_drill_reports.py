@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from workers.drills import report as reporting
+from workers.drills.catalogue import DRILLS, Drill
 from workers.drills.report import Figures, Moments, Report, Setting
 from workers.drills.samples import (
     Kind,
@@ -108,7 +109,7 @@ def test_a_figure_over_its_budget_or_without_a_value_fails(figures: Figures) -> 
 
 
 def test_a_load_that_ended_early_or_recorded_nothing_fails(figures: Figures) -> None:
-    limits = {"quiet_at_end_s": reporting.budgets()["quiet_at_end_s"]}
+    limits = {"quiet_at_end_s": reporting.budgets("host")["quiet_at_end_s"]}
     assert figures.quiet_at_end_s == 0
     assert reporting.verdicts(figures, limits)[0].passed
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
@@ -127,10 +128,27 @@ def test_losses_that_nobody_could_count_fail(figures: Figures) -> None:
     ] * 3
 
 
-def test_every_budget_is_of_a_figure_and_none_may_be_lost(figures: Figures) -> None:
-    limits = reporting.budgets()
+@pytest.mark.parametrize("drill", DRILLS.values(), ids=lambda drill: drill.name)
+def test_every_budget_is_of_a_figure_and_none_may_be_lost(figures: Figures, drill: Drill) -> None:
+    limits = reporting.budgets(drill.budgets)
     assert set(limits) <= set(msgspec.structs.asdict(figures))
     assert limits["missing"] == limits["extra"] == limits["differing"] == limits["pages_failed"] == 0
+    assert limits["page_gap_s"] == 1.0
+    # What a drill does not affect, or affects whole, has no such figure, and would never pass.
+    assert drill.affected != "none" or not [name for name in limits if name.startswith("affected_")]
+    assert drill.affected != "all" or not [name for name in limits if name.startswith("unaffected_")]
+
+
+def test_actions_may_fail_only_where_their_database_is_away() -> None:
+    may = {drill.name for drill in DRILLS.values() if "actions_failed" not in reporting.budgets(drill.budgets)}
+    assert may == {"kill-database"}
+
+
+def test_back_is_counted_from_the_healing_where_nothing_can_serve_before() -> None:
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
+    samples = [*calls("read", 0, 9, 16, 18), *calls("write", 0, 9, 17)]
+    found = reporting.figures(samples, moments, [0], [], None, None, back_from="healing", hedged_pages=4)
+    assert (found.affected_read_back_s, found.affected_write_back_s, found.hedged_pages) == (1, 2, 4)
 
 
 def test_the_page_says_what_failed(figures: Figures) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,12 +20,16 @@ from feedstore.serving.config import Config
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.port import Mutation
-from workers.drills import running
+from tests.drills.fake_hosts import FakeHosts, marked
+from workers.drills import course, running
+from workers.drills import health as wellness
+from workers.drills import load as loading
 from workers.drills.catalogue import DRILLS
-from workers.drills.hosts import Host, NotDrillableError
+from workers.drills.course import Plan
+from workers.drills.hosts import HostError, LogLine, NotDrillableError
+from workers.drills.load import Load
 from workers.drills.regions import Region
 from workers.drills.report import Report
-from workers.drills.running import Plan
 
 URL = "hbase://127.0.0.1:1/?thrift1=127.0.0.1:2"
 TARGET = "a-host-1"
@@ -46,42 +51,47 @@ class BreakableStore(MemoryStore):
         return super().read(row, after, limit, deadline_s)
 
 
-class System:
+class System(FakeHosts):
     """Hosts, a service that fans out by itself, and two clusters. loses: one entry of cluster b, later. starts_fail:
-    so often the target cannot be started.
+    so often a host cannot be started.
     """
 
     def __init__(self) -> None:
+        hosts = [replace(each, ports=frozenset({1, 2}) if each.role == "gateway" else each.ports) for each in marked()]
+        super().__init__({each.name: each for each in hosts})
         edges = [b"", b"\x40", b"\x80", b"\xc0", b""]
         servers = [TARGET, "a-host-2", "a-host-3", "a-host-2"]
         self.regions = [Region(*ends, server) for ends, server in zip(pairwise(edges), servers, strict=True)]
-        self.events: list[str] = []
-        self.is_away = False
         self.loses = False
         self.starts_fail = 0
         self.preferred: str | None = None
         self.stores = {"a": BreakableStore(self), "b": MemoryStore(feed_table(1_000, 250, 1 << 40))}
         self._followers: list[int] = []
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the target serves nobody."""
+        return (
+            not self.hosts[TARGET].is_running
+            or (TARGET, "regionserver") in self.suspended
+            or bool(self.networks.get(TARGET))
+        )
+
     def refuse(self, rows: Any) -> None:
         if self.is_away and any(row < b"\x40" for row in rows):
             raise UnavailableError("the region is away")
-
-    # The hosts
-    def all(self) -> list[Host]:
-        gateways = [Host(f"{name}-gateway-1", name, False, True, frozenset({1, 2})) for name in self.stores]
-        return [*gateways, *(Host(f"a-host-{n}", "a", True, not self.is_away, frozenset()) for n in (1, 2, 3))]
-
-    def kill(self, name: str) -> None:
-        self.events.append(f"kill {name}")
-        self.is_away = True
+        if all(self.networks.get(f"a-gateway-{number}") for number in (1, 2)):
+            raise UnavailableError("no gateway answers")
 
     def start(self, name: str) -> None:
-        self.events.append(f"start {name}")
         if self.starts_fail:
             self.starts_fail -= 1
-            raise OSError("the engine does not answer")
-        self.is_away = False
+            self.events.append(f"start {name}")
+            raise HostError("the engine does not answer")
+        super().start(name)
+
+    def tally(self) -> Any:
+        return SimpleNamespace(hedges=0)
 
     # The service
     def follow(self, follower: int, followee: Followee) -> None:
@@ -96,7 +106,7 @@ class System:
             self.stores["b"].apply([remove([(self._followers[0], 1)], [(pin.pin, pin.created_ms)])])
 
     def page(self, user: int) -> Any:
-        name = "b" if self.is_away else "a"
+        name = "b" if self.is_away or self.networks else "a"
         self.stores[name].read(row_key(user), None, 25)
         return SimpleNamespace(served_by=name)
 
@@ -109,12 +119,18 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     def opened(value: Any) -> Iterator[Any]:
         yield value
 
-    monkeypatch.setattr(running, "WARM_S", 0.5)
-    monkeypatch.setattr(running, "SETTLE_S", 0.6)
-    monkeypatch.setattr(running, "LANDED_S", 1.0)
-    monkeypatch.setattr(running, "START_AGAIN_S", 0.0)
+    monkeypatch.setattr(course, "WARM_S", 0.4)
+    monkeypatch.setattr(course, "SETTLE_S", 0.3)
+    monkeypatch.setattr(course, "_ASK_S", 0.05)
+    monkeypatch.setattr(course, "SETTLE_S_MAX", 2.0)
+    monkeypatch.setattr(course, "START_AGAIN_S", 0.0)
+    monkeypatch.setattr(course, "BETWEEN_HOSTS_S", 0.1)
+    monkeypatch.setattr(wellness, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(wellness, "_ASK_S", 0.0)
+    monkeypatch.setattr(running, "LANDED_S", 0.6)
     monkeypatch.setattr(running, "regions", lambda url: made.regions)
     monkeypatch.setattr(running, "server_of_meta", lambda url: "a-host-3")
+    monkeypatch.setattr(running, "_lag", lambda config, cluster: opened(lambda: 7))
     monkeypatch.setattr(running, "_opened", lambda config: opened(made.stores))
     monkeypatch.setattr(running, "_probing", lambda config, url: opened(made.stores["a"]))
 
@@ -126,11 +142,10 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     return made
 
 
-def drilled(system: System, said: list[str] | None = None) -> Report:
+def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", URL)
-    plan = Plan(DRILLS["kill-host"], "a", TARGET, seed=1, hold_s=1.0)
-    say = [].append if said is None else said.append
-    return running.run(configuration.parse(Path(), text, {}), system, plan, say)
+    plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s)
+    return running.run(configuration.parse(Path(), text, {}), system, plan, lambda _: None)
 
 
 def test_a_host_is_broken_and_healed_and_nothing_is_lost(system: System) -> None:
@@ -162,10 +177,10 @@ def test_one_lost_entry_fails_the_drill(system: System) -> None:
 def test_the_host_is_brought_back_when_the_drill_is_interrupted(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(before: Any, url: str, target: str) -> bool:
+    def interrupted() -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "_moved", interrupted)
+    monkeypatch.setattr(running, "_moved", lambda *_: interrupted)
     with pytest.raises(KeyboardInterrupt):
         drilled(system)
     assert system.events == [f"kill {TARGET}", f"start {TARGET}"]
@@ -243,6 +258,150 @@ def test_nothing_is_broken_where_calls_fail_already(system: System, monkeypatch:
     with pytest.raises(NotDrillableError, match="no cluster answered"):
         drilled(system)
     assert system.events == []
+
+
+@pytest.mark.parametrize("name", ["suspend-host", "blackhole-host", "slow-network", "slow-disk"])
+def test_whatever_is_done_to_a_host_is_undone(system: System, name: str) -> None:
+    report = drilled(system, name)
+    assert system.is_whole()
+    assert (report.setting.drill, report.setting.target, report.setting.affected) == (name, TARGET, 1)
+    assert not report.failure
+
+
+def test_a_fault_that_cannot_be_done_is_undone_and_nothing_is_reported(system: System) -> None:
+    system.fails = [HostError("iptables: no")]
+    with pytest.raises(HostError, match="iptables: no"):
+        drilled(system, "blackhole-host")
+    assert system.is_whole()
+
+
+def test_a_zone_that_is_cut_off_is_counted_from_its_healing(system: System) -> None:
+    report = drilled(system, "cut-zone", None)
+    assert system.is_whole()
+    assert (report.setting.target, report.setting.back_from) == ("a-gateway-1, a-gateway-2", "healing")
+    assert (report.setting.affected, report.figures.pages_failed) == (4, 0)
+    assert report.figures.affected_read_back_s is not None
+    assert report.figures.affected_read_back_s < report.setting.hold_s
+    assert report.figures.affected_read_gap_s is not None
+    assert report.figures.affected_read_gap_s >= report.setting.hold_s
+    assert report.figures.unaffected_read_gap_s is None
+
+
+def test_another_host_dies_first_and_is_not_measured(system: System) -> None:
+    report = drilled(system, "kill-second-host", TARGET)
+    killed = [event for event in system.events if event.startswith("kill")]
+    assert len(killed) == 2
+    assert killed[0] != killed[1] == f"kill {TARGET}"
+    assert system.is_whole()
+    assert report.setting.target == TARGET
+    assert killed[0].split()[1] not in str(report.timeline)
+
+
+def test_a_first_host_that_does_not_come_back_ends_the_drill(system: System) -> None:
+    system.starts_fail = 3
+    with pytest.raises(NotDrillableError, match="the engine does not answer"):
+        drilled(system, "kill-second-host")
+    assert sum(event.startswith("kill") for event in system.events) == 1
+
+
+def test_hosts_are_restarted_one_after_another(system: System) -> None:
+    report = drilled(system, "rolling-restart", None, hold_s=0.0)
+    its = [host.name for host in system.all() if host.cluster == "a"]
+    assert sorted(system.events) == sorted([*(f"stop {name}" for name in its), *(f"start {name}" for name in its)])
+    # Never two at once.
+    assert all(down.split()[1] == up.split()[1] for down, up in zip(*[iter(system.events)] * 2, strict=True))
+    assert report.failure == ""
+
+
+def test_a_host_that_does_not_get_well_ends_a_rolling_restart(system: System) -> None:
+    stop = system.stop
+
+    def broken(name: str) -> float:
+        system.lacking[name] = "regionserver: no connection"
+        return stop(name)
+
+    system.stop = broken  # type: ignore[method-assign]
+    report = drilled(system, "rolling-restart", None, hold_s=0.0)
+    assert "a-host-1 did not get well" in report.failure
+    assert system.events == ["stop a-host-1", "start a-host-1"]
+
+
+def test_region_servers_that_were_taken_for_dead_are_counted(system: System) -> None:
+    said = "INFO [x] master.ServerManager: Processing expiration of a-host-2,16020,17 on a-control,16000,1"
+    system.printed = [LogLine("a-control", 1.0, said), LogLine("a-host-1", 2.0, said), LogLine("b-control", 1.0, said)]
+    assert drilled(system, "kill-gateway", None).figures.expired_servers == 1
+
+
+def test_logs_that_cannot_be_read_are_no_zero(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    def logs(*_: Any) -> Any:
+        raise HostError("the engine does not answer")
+
+    monkeypatch.setattr(system, "logs", logs)
+    report = drilled(system, "kill-gateway", None)
+    assert report.figures.expired_servers is None
+    assert not report.passed
+
+
+class Bulk:
+    """A bulk load that is over at once, and what was asked of it."""
+
+    def __init__(self, *_: Any) -> None:
+        asked.append("made")
+
+    def start(self) -> None:
+        asked.append("start")
+
+    def is_running(self) -> bool:
+        return False
+
+    def stop(self) -> int:
+        asked.append("stop")
+        return 2_000
+
+    def remove(self) -> None:
+        asked.append("remove")
+
+
+asked: list[str] = []
+
+
+def test_what_a_bulk_load_wrote_is_removed_and_nothing_is_broken(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked.clear()
+    monkeypatch.setattr(running, "BulkLoad", Bulk)
+    report = drilled(system, "bulk-load", None)
+    assert asked == ["made", "start", "stop", "remove"]
+    assert system.events == []
+    assert (report.setting.target, report.figures.expired_servers) == ("", 0)
+    assert any("2,000 cells" in what for _, what in report.timeline)
+
+
+def test_the_lag_is_asked_for_and_a_queue_that_fails_costs_only_that(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[int | Exception] = [7, ConnectionError("the broker is away"), 3]
+    seen: list[Any] = []
+
+    def lag() -> int:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @contextmanager
+    def opened(config: Any, cluster: str) -> Iterator[Any]:
+        yield lag
+
+    def load(*words: Any) -> Any:
+        seen.append(Load(*words))
+        return seen[-1]
+
+    monkeypatch.setattr(running, "_lag", opened)
+    monkeypatch.setattr(loading, "BACKLOG_EVERY_S", 0.05)
+    monkeypatch.setattr(running, "Load", load)
+    drilled(system)
+    assert [messages for _, messages in seen[0].backlog][:2] == [7, 3]
 
 
 def test_each_region_is_called_through_the_clusters_own_gateways() -> None:

@@ -27,7 +27,7 @@ from workers.cli import (
 )
 from workers.cli.output import Progress
 from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
-from workers.drills.hosts import NotDrillableError
+from workers.drills.hosts import HostError, NotDrillableError
 from workers.home import HomeBusyError
 from workers.queue.port import QueueError
 from workers.runtime import WorkerFailedError
@@ -39,6 +39,7 @@ _FAILED: dict[type[Exception], type[click.ClickException]] = {
     MalformedCursorError: MisusedError,
     HomeBusyError: NotNowError,
     NotDrillableError: NotNowError,
+    HostError: NotNowError,
     FollowStoreError: NotNowError,
     QueueError: NotNowError,
     StoreError: NotNowError,

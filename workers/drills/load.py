@@ -1,5 +1,6 @@
 """The steady load of a drill: pages and actions through the whole system, and calls on each region of one cluster."""
 
+import contextlib
 import random
 import threading
 import time
@@ -15,16 +16,20 @@ from workers.drills.samples import Kind, Sample
 
 PAGES_EVERY_S = 0.05
 ACTIONS_EVERY_S = 0.25
-REGIONS_EVERY_S = 0.25
+REGIONS_EVERY_S = 0.2
+BACKLOG_EVERY_S = 1.0
 READERS = 2
 _READ_S = 1.0
+_LEAVE_S = 1.0
 
 
 @dataclass
 class Load:
     """users: one in each region, who all follow the board on which the pins are saved; in the order of the regions.
 
-    store: the feeds of the drilled cluster. first_pin: ids from there on are nobody else's.
+    store: the feeds of the drilled cluster. first_pin: ids from there on are nobody else's. lag: asks how many messages
+    the drilled cluster has not landed; it may raise, and hang. backlog: what it said, each with its moment of
+    `time.monotonic`.
     """
 
     service: FeedService
@@ -34,10 +39,19 @@ class Load:
     board: int
     first_pin: int
     wall_ms: Callable[[], int]
+    lag: Callable[[], int]
     samples: list[Sample] = field(default_factory=list)
     acknowledged: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
+    backlog: list[tuple[float, int]] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
+
+    def callers(self) -> list[tuple[Kind, int]]:
+        """Everybody who calls, as samples name them."""
+        regions = range(len(self.users))
+        each: list[tuple[Kind, int]] = [("read", region) for region in regions]
+        each += [("write", region) for region in regions]
+        return [("action", 0), *(("page", reader) for reader in range(READERS)), *each]
 
     def save_one(self) -> int:
         """Saves a pin before the load begins, and returns its id. Raises FollowStoreError."""
@@ -57,10 +71,10 @@ class Load:
             threading.Thread(target=self._page, args=(reader, random.Random(rng.random())))  # noqa: S311 - no secret
             for reader in range(READERS)
         ]
-        threads += [
-            threading.Thread(target=self._region, args=(region, row_key(self.users[region]), put))
-            for region, put in enumerate(puts)
-        ]
+        # Reads and writes apart: a read must not wait for a write of the same caller that hangs.
+        for region, put in enumerate(puts):
+            threads.append(threading.Thread(target=self._read, args=(region, row_key(self.users[region]))))
+            threads.append(threading.Thread(target=self._write, args=(region, put)))
         for thread in threads:
             thread.start()
         try:
@@ -69,6 +83,26 @@ class Load:
             self._stop.set()
             for thread in threads:
                 thread.join()
+
+    @contextmanager
+    def measuring_backlog(self) -> Iterator[None]:
+        """Asks for the lag until the end of the block. What cannot be asked leaves no sample."""
+        stop = threading.Event()
+
+        def ask() -> None:
+            while not stop.wait(BACKLOG_EVERY_S):
+                # Whatever it is: the queue may be what is broken.
+                with contextlib.suppress(Exception):
+                    self.backlog.append((time.monotonic(), self.lag()))
+
+        # It may hang where the queue does, and nobody waits for it.
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(_LEAVE_S)
 
     def _put_again(self, user: int) -> Put:
         row = row_key(user)
@@ -96,17 +130,20 @@ class Load:
             user = rng.choice(self.users)
             self._timed("page", reader, lambda user=user: self.service.page(user).served_by)  # type: ignore[misc]
 
-    def _region(self, region: int, row: bytes, put: Put) -> None:
+    def _read(self, region: int, row: bytes) -> None:
         def read() -> str:
             self.store.read(row, None, 25, time.monotonic() + _READ_S)
             return ""
 
+        while not self._stop.wait(REGIONS_EVERY_S):
+            self._timed("read", region, read)
+
+    def _write(self, region: int, put: Put) -> None:
         def write() -> str:
             self.store.apply([put])
             return ""
 
         while not self._stop.wait(REGIONS_EVERY_S):
-            self._timed("read", region, read)
             self._timed("write", region, write)
 
     def _timed(self, kind: Kind, caller: int, call: Callable[[], str]) -> None:

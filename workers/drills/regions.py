@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from feedstore.feeds import FEEDS
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import Addresses
+from feedstore.widecolumn.hbase.addresses import Address
 
 _PATIENCE_MS = 3_000
 
@@ -36,10 +37,20 @@ def server_of_meta(url: str) -> str:
 
 
 def _of(addresses: Addresses, table: str) -> list[Region]:
+    """Asks one gateway after the other: any of them may be what a drill took away."""
+    failures = []
+    for gateway in addresses.thrift1:
+        try:
+            return _asked(gateway, table)
+        except UnavailableError as error:
+            failures.append(str(error))
+    raise UnavailableError("; ".join(failures))
+
+
+def _asked(gateway: Address, table: str) -> list[Region]:
     import happybase  # noqa: PLC0415 - an extra
     from thriftpy2.thrift import TException  # noqa: PLC0415
 
-    gateway = addresses.thrift1[0]
     try:
         connection = happybase.Connection(gateway.host, gateway.port, timeout=_PATIENCE_MS)
         try:

@@ -2,15 +2,22 @@
 
 import tomllib
 from importlib import resources
+from typing import Literal
 
 import msgspec
 
 from workers.drills.load import READERS
 from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
 
+ANY = "any"
+"""In budgets.toml, of a figure that may be what it is."""
+
 
 class Setting(msgspec.Struct, frozen=True):
-    """What was done to what. started_at: UTC. regions: of the drilled cluster; affected: those on the target."""
+    """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
+    cluster; affected: those of them that could not be expected to serve. back_from: what `back` is counted from, the
+    fault or, where nothing can serve before it, the healing.
+    """
 
     drill: str
     cluster: str
@@ -21,11 +28,12 @@ class Setting(msgspec.Struct, frozen=True):
     holds_meta: bool
     regions: int
     affected: int
+    back_from: Literal["fault", "healing"] = "fault"
 
 
 class Moments(msgspec.Struct, frozen=True):
-    """Of `time.monotonic`, in s. fault: the order to kill was given; gone: it had been carried out. healed: the target
-    was started again, or could not be.
+    """Of `time.monotonic`, in s. fault: it began; gone: all of it had been done. healed: that was undone, or could not
+    be.
     """
 
     warm: float
@@ -36,11 +44,12 @@ class Moments(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Seconds (back: from the fault; landed: from the end of the load), gaps in seconds, milliseconds, counts. None:
-    there was nothing to measure, or it never came.
+    """Seconds (back: from what `Setting.back_from` says; landed: from the end of the load), gaps in seconds,
+    milliseconds, counts. None: there was nothing to measure, or it never came.
 
-    page_gap_s: the longest of each reader's own. quiet_at_end_s: how long before the end of the load the last call was
-    done of the caller who fell silent first.
+    hedged_pages: of which another cluster was asked as well. expired_servers: region servers that the master took for
+    dead. page_gap_s: the longest of each reader's own. quiet_at_end_s: how long before the end of the load the last
+    call was done of the caller who fell silent first.
     """
 
     pages: int
@@ -50,6 +59,7 @@ class Figures(msgspec.Struct, frozen=True):
     page_p99_ms: float | None
     page_slowest_ms: float | None
     pages_from_other: int
+    hedged_pages: int
     actions: int
     actions_failed: int
     action_gap_s: float | None
@@ -64,6 +74,7 @@ class Figures(msgspec.Struct, frozen=True):
     missing: int | None
     extra: int | None
     differing: int | None
+    expired_servers: int | None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -92,10 +103,11 @@ class Report(msgspec.Struct, frozen=True):
         return not self.failure and all(each.passed for each in self.verdicts)
 
 
-def budgets() -> dict[str, float]:
-    """By the name of a figure, the most that it may be."""
-    text = resources.files("workers.drills").joinpath("budgets.toml").read_text("utf-8")
-    return {name: float(value) for name, value in tomllib.loads(text)["host"].items()}
+def budgets(section: str) -> dict[str, float]:
+    """By the name of a figure, the most that it may be in drills of this section."""
+    found = tomllib.loads(resources.files("workers.drills").joinpath("budgets.toml").read_text("utf-8"))
+    limits = {**found["every"], **found[section]}
+    return {name: float(value) for name, value in limits.items() if value != ANY}
 
 
 def figures(
@@ -105,11 +117,15 @@ def figures(
     unaffected: list[int],
     loss: Loss | None,
     landed_s: float | None,
+    *,
+    back_from: Literal["fault", "healing"] = "fault",
+    hedged_pages: int = 0,
+    expired_servers: int | None = None,
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load. loss: None where
-    nobody
-    could count it.
+    """From the last moment before the fault in which all was well to the end of the load. loss, expired_servers: None
+    where nobody could count them.
     """
+    back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
     preferred = next((each.detail for each in pages if each.is_done), "")
@@ -130,13 +146,14 @@ def figures(
         page_p99_ms=quantile_ms(pages, 0.99),
         page_slowest_ms=quantile_ms(pages, 1.0),
         pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
+        hedged_pages=hedged_pages,
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
         action_gap_s=gap("action", [0]),
         affected_read_gap_s=gap("read", affected),
         affected_write_gap_s=gap("write", affected),
-        affected_read_back_s=all_served_s(samples, "read", affected, moments.fault, moments.gone),
-        affected_write_back_s=all_served_s(samples, "write", affected, moments.fault, moments.gone),
+        affected_read_back_s=all_served_s(samples, "read", affected, *back),
+        affected_write_back_s=all_served_s(samples, "write", affected, *back),
         unaffected_read_gap_s=gap("read", unaffected),
         unaffected_write_gap_s=gap("write", unaffected),
         landed_s=landed_s,
@@ -144,6 +161,7 @@ def figures(
         missing=None if loss is None else loss.missing,
         extra=None if loss is None else loss.extra,
         differing=None if loss is None else loss.differing,
+        expired_servers=expired_servers,
     )
 
 
@@ -158,10 +176,10 @@ def verdicts(found: Figures, limits: dict[str, float]) -> list[Verdict]:
 def markdown(report: Report) -> str:
     """A page for people."""
     setting = report.setting
-    held = "holds hbase:meta" if setting.holds_meta else "does not hold hbase:meta"
+    held = ", and hbase:meta" if setting.holds_meta else ""
     what = (
-        f"{setting.target} of cluster {setting.cluster} ({setting.affected} of {setting.regions} regions of the feeds; "
-        f"it {held}), away for {setting.hold_s:g} s. {setting.started_at}, seed {setting.seed}."
+        f"{setting.target or 'no host'} of cluster {setting.cluster} for {setting.hold_s:g} s: {setting.affected} of "
+        f"{setting.regions} regions of the feeds{held} are affected. {setting.started_at}, seed {setting.seed}."
     )
     lines = [
         f"# {setting.drill}: {'passed' if report.passed else 'FAILED'}",

@@ -3,10 +3,12 @@
 import dataclasses
 import datetime as dt
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from feedstore.feeds import FEEDS, entries_of, row_key
 from feedstore.feeds.layout import bucket
@@ -14,36 +16,66 @@ from feedstore.serving import wiring as serving_wiring
 from feedstore.serving.config import Config
 from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
+from workers import wiring
 from workers.drills import report as reporting
+from workers.drills import targets as aiming
+from workers.drills.bulk import BulkLoad
 from workers.drills.catalogue import Drill
-from workers.drills.hosts import Host, Hosts, NotDrillableError
+from workers.drills.course import Course, Plan, Timeline, one_before
+from workers.drills.health import Health, active_master
+from workers.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
 from workers.drills.report import Moments, Report, Setting
 from workers.drills.samples import Loss, loss
 
-WARM_S = 5.0
-SETTLE_S = 15.0
 LANDED_S = 180.0
-START_AGAIN_S = 2.0
 
 _ASK_S = 0.2
-_STARTS = 3
 _WRITE_MS = 1_500
-_CONNECTIONS = 48
+_CONNECTIONS = 64
+_BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
 
+_EXPIRED = re.compile(r"Processing expiration of ([^ ]+)")
+"""What the active master says of a region server that it takes for dead."""
+
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run was asked for. target: a host's name, or None to let the seed choose. hold_s: how long it is away."""
+class _Scene:
+    """regions: those of the feeds, as they were before the fault; affected: numbers of some. meta: hbase:meta's."""
 
-    drill: Drill
-    cluster: str
-    target: str | None
-    seed: int
-    hold_s: float
+    marked: list[Host]
+    regions: list[Region]
+    meta: str
+    targets: list[Host]
+    affected: list[int]
+
+    @property
+    def unaffected(self) -> list[int]:
+        return [number for number in range(len(self.regions)) if number not in self.affected]
+
+    @property
+    def names(self) -> list[str]:
+        return [each.name for each in self.targets]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a drill leaves to be judged. lines: of the logs of the cluster and the targets, from the fault on, in their
+    order; None where they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
+    """
+
+    load: Load
+    started_at: str
+    moments: Moments
+    failure: str
+    landed_s: float | None
+    lost: Loss | None
+    hedged_pages: int
+    lines: list[LogLine] | None
+    fault_wall_s: float
 
 
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Report:
@@ -51,148 +83,163 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
 
     Raises:
         NotDrillableError: the system is not marked for it, or not well enough to begin.
-        StoreError, FollowStoreError: it could not be asked before the fault.
+        HostError, StoreError, FollowStoreError, QueueError: it could not be asked before the fault, or not be broken.
     """
-    rng = random.Random(plan.seed)  # noqa: S311 - a drill is repeated by its seed
-    marked = _checked(config, hosts)
-    url = next((each.url for each in config.clusters if each.name == plan.cluster), None)
-    if url is None:
+    urls = {each.name: each.url for each in config.clusters}
+    if plan.cluster not in urls:
         raise NotDrillableError(f"there is no cluster {plan.cluster!r} in this home")
+    rng = random.Random(plan.seed)  # noqa: S311 - a drill is repeated by its seed
+    timeline = Timeline(say)
+    health = Health(hosts, lambda name: regions(urls[name]), say)
+    scene = _prepared(config, hosts, plan, health, timeline, rng)
+    target = ", ".join(scene.names) if plan.drill.fault is not None else ""
+    say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
+    seen = _drilled(config, hosts, plan, scene, health, timeline, rng)
+    back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
+    figures = reporting.figures(
+        seen.load.samples,
+        seen.moments,
+        scene.affected,
+        scene.unaffected,
+        seen.lost,
+        seen.landed_s,
+        back_from=back_from,
+        hedged_pages=seen.hedged_pages,
+        expired_servers=None if seen.lines is None else len(_expired(seen.lines)),
+    )
+    setting = Setting(
+        drill=plan.drill.name,
+        cluster=plan.cluster,
+        target=target,
+        seed=plan.seed,
+        started_at=seen.started_at,
+        hold_s=plan.hold_s,
+        holds_meta=scene.meta in scene.names,
+        regions=len(scene.regions),
+        affected=len(scene.affected),
+        back_from=back_from,
+    )
+    verdicts = reporting.verdicts(figures, reporting.budgets(plan.drill.budgets))
+    return Report(setting, figures, verdicts, timeline.events, seen.failure)
+
+
+def _prepared(
+    config: Config, hosts: Hosts, plan: Plan, health: Health, timeline: Timeline, rng: random.Random
+) -> _Scene:
+    """Refuses, waits until all is well, chooses, and breaks what comes before."""
+    url = _url(config, plan)
+    _refuse_unmarked(config, hosts.all())
+    hosts.clean()
+    marked = health.wait([each.name for each in config.clusters])
+    _refuse_unmarked(config, marked)
+
+    def chosen(named: str | None, but: Sequence[str] = ()) -> list[Host]:
+        return aiming.choose(
+            plan.drill, plan.cluster, named, marked, regions(url), server_of_meta(url),
+            lambda: active_master(hosts, marked, plan.cluster), rng, but,
+        )  # fmt: skip
+
+    before: list[str] = []
+    if plan.drill.course == "after another":
+        (other,) = chosen(None, [plan.target] if plan.target else [])
+        before = [other.name]
+        one_before(hosts, plan, other, health, timeline)
+    targets = chosen(plan.target, before)
     found = regions(url)
-    meta = server_of_meta(url)
-    target = _target(plan, marked, meta, rng)
-    affected = [number for number, region in enumerate(found) if region.server == target]
-    unaffected = [number for number in range(len(found)) if number not in affected]
+    affected = _affected(plan.drill, [each.name for each in targets], found)
+    return _Scene(marked, found, server_of_meta(url), targets, affected)
+
+
+def _drilled(
+    config: Config, hosts: Hosts, plan: Plan, scene: _Scene, health: Health, timeline: Timeline, rng: random.Random
+) -> _Seen:
+    """The drill itself, under load, and the count of what was acknowledged."""
+    url = _url(config, plan)
     # Readers prefer the cluster that is broken: they are to feel it.
     near = dataclasses.replace(config, prefer=plan.cluster)
-    with _opened(config) as stores, serving_wiring.open_service(near) as service, _probing(config, url) as probed:
-        first = _USERS_FROM + serving_wiring.wall_ms() * 1_000
-        load = Load(service, probed, _one_in_each(found, first), first, first, first, serving_wiring.wall_ms)
-        say(f"{len(load.users)} feeds, one in each region; {len(affected)} of them on {target}")
-        follow_all(service, load.users, load.board)
+    with (
+        _opened(config) as stores,
+        serving_wiring.open_service(near) as service,
+        _probing(config, url) as probed,
+        _lag(config, plan.cluster) as lag,
+    ):
+        now_ms = serving_wiring.wall_ms()
+        first = _USERS_FROM + now_ms * 1_000
+        users = _one_in_each(scene.regions, first)
+        load = Load(service, probed, users, first, first, first, serving_wiring.wall_ms, lag)
+        follow_all(service, users, load.board)
         load.save_one()
         if _until_landed(stores, load) is None:
             raise NotDrillableError(
                 f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
             )
         started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        timeline = Timeline(say)
-        with load.running(rng):
-            moments, failure = _break(hosts, plan, target, load, timeline, lambda: _moved(found, url, target))
-        timeline.note("the load has ended")
-        landed = _until_landed(stores, load)
+        bulk = BulkLoad(url, serving_wiring.tables(config), first + _BULK_BEHIND, now_ms)
+        course = Course(hosts, plan, scene.targets, load, timeline, health)
+        hedges = service.tally().hedges
+        with load.measuring_backlog():
+            with _removed(bulk, timeline):
+                with load.running(rng):
+                    match plan.drill.course:
+                        case "in turn":
+                            moments, failure = course.in_turn()
+                        case "bulk load":
+                            moments, failure = course.bulk_load(bulk)
+                        case _:
+                            moments, failure = course.once(_moved(plan.drill, scene, url))
+                timeline.note("the load has ended")
+            hedges = service.tally().hedges - hedges
+            landed = _until_landed(stores, load)
         timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
         lost = _lost(stores, load, timeline)
-    figures = reporting.figures(load.samples, moments, affected, unaffected, lost, landed)
-    setting = Setting(
-        drill=plan.drill.name,
-        cluster=plan.cluster,
-        target=target,
-        seed=plan.seed,
-        started_at=started_at,
-        hold_s=plan.hold_s,
-        holds_meta=meta == target,
-        regions=len(found),
-        affected=len(affected),
-    )
-    return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), timeline.events, failure)
+    fault_wall_s = time.time() - (time.monotonic() - moments.fault)
+    asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
+    lines = _lines(hosts, asked, fault_wall_s, timeline)
+    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s)
 
 
-class Timeline:
-    """What happened when, in seconds from the fault."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.events: list[tuple[float, str]] = []
-        self._say = say
-        self._fault_s = 0.0
-
-    def begin(self) -> float:
-        """The fault is now; returns that moment of `time.monotonic`."""
-        self._fault_s = time.monotonic()
-        return self._fault_s
-
-    def note(self, what: str) -> None:
-        at_s = time.monotonic() - self._fault_s
-        self.events.append((at_s, what))
-        self._say(f"{at_s:5.1f} s: {what}")
+def _url(config: Config, plan: Plan) -> str:
+    return next(each.url for each in config.clusters if each.name == plan.cluster)
 
 
-def _break(
-    hosts: Hosts, plan: Plan, target: str, load: Load, timeline: Timeline, has_moved: Callable[[], bool]
-) -> tuple[Moments, str]:
-    """Under load: warms up, breaks, waits, heals, and lets things settle. Returns also why the target could not be
-    brought back; empty where it was.
+def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:
+    match drill.affected:
+        case "its regions":
+            return [number for number, region in enumerate(found) if region.server in targets]
+        case "all":
+            return list(range(len(found)))
+        case "none":
+            return []
 
-    Raises:
-        NotDrillableError: calls fail before anything was broken.
-    """
-    warm = time.monotonic() + WARM_S / 2
-    time.sleep(WARM_S)
-    failed = [each for each in load.samples if not each.is_done]
-    if failed:
-        raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
-    fault = timeline.begin()
-    try:
-        timeline.note(f"{plan.drill.what}: {target}")
-        hosts.kill(target)
-        # Until here the target may have gone on serving: a call that was done meanwhile is not one that came back.
-        gone = time.monotonic()
-        is_noted = False
-        while (left_s := fault + plan.hold_s - time.monotonic()) > 0:
-            if not is_noted and has_moved():
-                timeline.note("hbase:meta has every affected region on another host")
-                is_noted = True
-            time.sleep(min(_ASK_S, left_s))
-    finally:
+
+def _moved(drill: Drill, scene: _Scene, url: str) -> Callable[[], bool] | None:
+    """Asks whether every affected region is on another host now, as far as anybody says; None where none would move."""
+    wanted = {scene.regions[number].start for number in scene.affected}
+    if drill.affected != "its regions" or not wanted:
+        return None
+
+    def has_moved() -> bool:
         try:
-            failure = _start(hosts, target, timeline)
-        except BaseException:
-            # Ended while it was being brought back: once more, and then the end.
-            hosts.start(target)
-            raise
-        healed = time.monotonic()
-    time.sleep(SETTLE_S)
-    return Moments(warm, fault, gone, healed, time.monotonic()), failure
+            elsewhere = {region.start for region in regions(url) if region.server not in {"", *scene.names}}
+        except UnavailableError:
+            return False
+        return wanted <= elsewhere
+
+    return has_moved
 
 
-def _start(hosts: Hosts, target: str, timeline: Timeline) -> str:
-    """Brings the target back. Returns why it cannot be; empty where it was."""
-    failure = ""
-    for attempt in range(_STARTS):
-        if attempt:
-            time.sleep(START_AGAIN_S)
-        try:
-            hosts.start(target)
-        except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is tried again, and reported
-            failure = f"{target} could not be started: {type(error).__name__}: {error}"
-            timeline.note(failure)
-        else:
-            timeline.note(f"{target} was started again")
-            return ""
-    return failure
-
-
-def _moved(before: Sequence[Region], url: str, target: str) -> bool:
-    """Whether every region that was on the target is on another host now, as far as anybody says."""
-    try:
-        elsewhere = {region.start for region in regions(url) if region.server not in {"", target}}
-    except UnavailableError:
-        return False
-    return {region.start for region in before if region.server == target} <= elsewhere
-
-
-def _checked(config: Config, hosts: Hosts) -> list[Host]:
-    """The marked hosts, if all of them run and this home's clusters are theirs."""
-    marked = hosts.all()
+def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
+    """What this home's load goes to must be marked, all of it."""
     if not marked:
         raise NotDrillableError(
             "nothing here is marked as drillable: drills run on the Docker clusters (make cluster-up)"
         )
-    if away := [host.name for host in marked if not host.is_running]:
-        raise NotDrillableError(f"not well enough to begin: {', '.join(away)} is away")
     for cluster in config.clusters:
         addresses = Addresses.parse(cluster.url) if cluster.url.startswith("hbase:") else None
-        published = {port for host in marked if host.cluster == cluster.name for port in host.ports}
+        its = [host for host in marked if host.cluster == cluster.name]
+        if any(not host.is_running for host in its):
+            continue  # where it is published is not seen; it is waited for, and looked at again
+        published = {port for host in its for port in host.ports}
         if addresses is None or any(
             each.host != "127.0.0.1" or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
         ):
@@ -200,21 +247,41 @@ def _checked(config: Config, hosts: Hosts) -> list[Host]:
                 f"cluster {cluster.name} of this home is not one of the marked containers of {cluster.name}: its "
                 "load must go to what is broken, and nowhere else (feedctl init --stack docker)"
             )
-    return marked
 
 
-def _target(plan: Plan, marked: Sequence[Host], meta: str, rng: random.Random) -> str:
-    possible = [host.name for host in marked if host.cluster == plan.cluster and host.holds_regions]
-    if plan.target is not None:
-        if plan.target not in possible:
-            raise NotDrillableError(
-                f"{plan.target} is no host of cluster {plan.cluster}; there are {', '.join(possible)}"
-            )
-        return plan.target
-    fitting = [name for name in possible if (name == meta) == plan.drill.on_meta]
-    if not fitting:
-        raise NotDrillableError(f"no host of cluster {plan.cluster} fits: hbase:meta is on {meta}")
-    return rng.choice(fitting)
+def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline) -> list[LogLine] | None:
+    try:
+        found = [line for name in asked for line in hosts.logs(name, since, time.time())]
+    except HostError as error:
+        # The rest of the report is worth having.
+        timeline.note(f"the logs cannot be read: {error}")
+        return None
+    return sorted(found, key=lambda line: line.at)
+
+
+def _expired(lines: Sequence[LogLine]) -> set[str]:
+    """The region servers that were taken for dead."""
+    return {found[1] for line in lines if (found := _EXPIRED.search(line.text))}
+
+
+@contextmanager
+def _removed(bulk: BulkLoad, timeline: Timeline) -> Iterator[None]:
+    """What was loaded, if anything was, is removed at the end."""
+    try:
+        yield
+    finally:
+        try:
+            bulk.remove()
+        except UnavailableError as error:
+            timeline.note(f"what was loaded cannot all be removed: {error}")
+
+
+@contextmanager
+def _lag(config: Config, cluster: str) -> Iterator[Callable[[], int]]:
+    """Asks how many messages the cluster's writers have left to do."""
+    ports = wiring.open_ports(config, "beside", feeds=False)
+    with closing(ports):
+        yield lambda: sum(ports.queue.lag(topic, group) for topic, group in wiring.cluster_groups(cluster))
 
 
 def _one_in_each(found: Sequence[Region], first: int) -> list[int]:

@@ -1,0 +1,212 @@
+"""How a drill goes, under load: something is broken, and healed whatever happens."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from workers.drills.bulk import BulkLoad
+from workers.drills.catalogue import Drill
+from workers.drills.faults import Fault
+from workers.drills.health import Health
+from workers.drills.hosts import Host, Hosts, NotDrillableError
+from workers.drills.load import Load
+from workers.drills.report import Moments
+from workers.drills.samples import longest_quiet_s
+
+WARM_S = 5.0
+SETTLE_S = 15.0
+SETTLE_S_MAX = 120.0
+"""How long the load goes on after the healing: so long, and on until all are served again, at most so long."""
+
+QUIET_S = 3.0
+"""Who was served no longer ago than this is served."""
+
+BETWEEN_HOSTS_S = 60.0
+"""How long all is well again before the second host of a drill is broken."""
+
+START_AGAIN_S = 2.0
+
+_ASK_S = 0.5
+_STARTS = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run was asked for. target: a host's name, or None to let the seed choose. hold_s: how long it is away."""
+
+    drill: Drill
+    cluster: str
+    target: str | None
+    seed: int
+    hold_s: float
+
+
+class Timeline:
+    """What happened when, in seconds from the fault."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.events: list[tuple[float, str]] = []
+        self._say = say
+        self._fault_s = 0.0
+
+    def begin(self, at_s: float | None = None) -> float:
+        """The fault was at `at_s` of `time.monotonic`, or is now; returns that moment."""
+        self._fault_s = time.monotonic() if at_s is None else at_s
+        return self._fault_s
+
+    def note(self, what: str, at_s: float | None = None) -> None:
+        """at_s: of `time.monotonic`; None: now."""
+        since_s = (time.monotonic() if at_s is None else at_s) - self._fault_s
+        self.events.append((since_s, what))
+        self._say(f"{since_s:5.1f} s: {what}")
+
+
+@dataclass
+class Course:
+    """Whatever ends it, what was broken is healed."""
+
+    hosts: Hosts
+    plan: Plan
+    targets: Sequence[Host]
+    load: Load
+    timeline: Timeline
+    health: Health
+
+    def once(self, has_moved: Callable[[], bool] | None) -> tuple[Moments, str]:
+        """Breaks every target at once. Returns also why they could not be brought back; empty where they were.
+
+        Raises:
+            NotDrillableError: calls fail before anything was broken.
+            HostError: it could not be broken; what was done of it is undone.
+        """
+        warm = self._warm_up()
+        fault = self.timeline.begin()
+        healing = _Healing(_fault(self.plan), self.hosts, self.targets, self.timeline)
+        with healing:
+            fault = self.timeline.begin(_fault(self.plan).inject(self.hosts, self.targets))
+            # Until here the target may have gone on serving: a call that was done meanwhile is not one that came back.
+            gone = time.monotonic()
+            self.timeline.note(f"{self.plan.drill.what}: {_names(self.targets)}", fault)
+            while (left_s := fault + self.plan.hold_s - time.monotonic()) > 0:
+                if has_moved is not None and has_moved():
+                    self.timeline.note("hbase:meta has every affected region on another host")
+                    has_moved = None
+                time.sleep(min(_ASK_S, max(0.0, left_s)))
+        healed = time.monotonic()
+        return Moments(warm, fault, gone, healed, self._settle(healed)), healing.failure
+
+    def in_turn(self) -> tuple[Moments, str]:
+        """Breaks one target after the other, each when all is well again; as `once`."""
+        warm = self._warm_up()
+        fault = gone = self.timeline.begin()
+        failure = ""
+        for number, target in enumerate(self.targets):
+            healing = _Healing(_fault(self.plan), self.hosts, [target], self.timeline)
+            with healing:
+                _fault(self.plan).inject(self.hosts, [target])
+                self.timeline.note(f"{target.name} is stopped")
+                gone = time.monotonic()
+                time.sleep(self.plan.hold_s)
+            failure = healing.failure
+            if not failure and number + 1 < len(self.targets):
+                try:
+                    self.health.wait([self.plan.cluster], settled=False)
+                except NotDrillableError as error:
+                    failure = f"{target.name} did not get well: {error}"
+                    self.timeline.note(failure)
+            if failure:
+                break
+        healed = time.monotonic()
+        return Moments(warm, fault, gone, healed, self._settle(healed)), failure
+
+    def bulk_load(self, bulk: BulkLoad) -> tuple[Moments, str]:
+        """Breaks nothing."""
+        warm = self._warm_up()
+        fault = self.timeline.begin()
+        self.timeline.note("the bulk load begins")
+        try:
+            bulk.start()
+            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running():
+                time.sleep(_ASK_S)
+        finally:
+            cells = bulk.stop()
+        healed = time.monotonic()
+        self.timeline.note(f"the bulk load has ended: {cells:,} cells")
+        return Moments(warm, fault, fault, healed, self._settle(healed)), ""
+
+    def _warm_up(self) -> float:
+        warm = time.monotonic() + WARM_S / 2
+        time.sleep(WARM_S)
+        if failed := [each for each in self.load.samples if not each.is_done]:
+            raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
+        return warm
+
+    def _settle(self, healed: float) -> float:
+        """Returns when all callers were served again, or never will be."""
+        time.sleep(SETTLE_S)
+        while (now := time.monotonic()) < healed + SETTLE_S_MAX:
+            quiet = longest_quiet_s(self.load.samples, self.load.callers(), now)
+            if quiet is not None and quiet < QUIET_S:
+                break
+            time.sleep(_ASK_S)
+        return time.monotonic()
+
+
+class _Healing:
+    """Heals at its end, whatever ended it: some times over where that fails, and again where it is interrupted."""
+
+    def __init__(self, fault: Fault, hosts: Hosts, targets: Sequence[Host], timeline: Timeline) -> None:
+        self._fault, self._hosts, self._targets, self._timeline = fault, hosts, targets, timeline
+        self.failure = ""
+        """Why the targets could not be brought back; empty where they were."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._heal()
+        except BaseException:
+            # Ended while it was being healed: once more, and then the end.
+            self._fault.heal(self._hosts, self._targets)
+            raise
+
+    def _heal(self) -> None:
+        for attempt in range(_STARTS):
+            if attempt:
+                time.sleep(START_AGAIN_S)
+            try:
+                self._fault.heal(self._hosts, self._targets)
+            except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is tried again, and reported
+                self.failure = f"{_names(self._targets)} could not be healed: {type(error).__name__}: {error}"
+                self._timeline.note(self.failure)
+            else:
+                self._timeline.note(f"{_names(self._targets)}: healed")
+                self.failure = ""
+                return
+
+
+def _fault(plan: Plan) -> Fault:
+    if plan.drill.fault is None:
+        raise ValueError(f"{plan.drill.name} breaks nothing")
+    return plan.drill.fault
+
+
+def _names(targets: Sequence[Host]) -> str:
+    return ", ".join(each.name for each in targets)
+
+
+def one_before(hosts: Hosts, plan: Plan, target: Host, health: Health, timeline: Timeline) -> None:
+    """Another host dies, comes back, and gets well; nobody measures that. Raises NotDrillableError: it does not."""
+    healing = _Healing(_fault(plan), hosts, [target], timeline)
+    timeline.begin()
+    with healing:
+        _fault(plan).inject(hosts, [target])
+        timeline.note(f"before the drill: {plan.drill.what}: {target.name}")
+        time.sleep(plan.hold_s)
+    if healing.failure:
+        raise NotDrillableError(healing.failure)
+    health.wait([plan.cluster], settled=False)
+    timeline.note(f"all is well again; {BETWEEN_HOSTS_S:.0f} s more")
+    time.sleep(BETWEEN_HOSTS_S)
+    timeline.events.clear()
