@@ -103,7 +103,7 @@ def spoil_master(hosts: FakeHosts) -> None:
         (spoil_away, "b-host-3 is away"),
         (spoil_check, "a-control: namenode: 2 of 3 DataNodes are live"),
         (spoil_report, "b-host-2 does not report to the master of cluster b"),
-        (spoil_age, "datanode of a-host-2 is 12 of 65 s old"),
+        (spoil_age, "datanode of a-host-2 is 12 of 35 s old"),
         (spoil_master, "a-host-1 does not report to the master of cluster a"),
     ],
 )
