@@ -1,7 +1,7 @@
 """The hosts of the Docker clusters, as a drill sees and breaks them. Needs the extra `drills`."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 LABEL = "feedstore.drillable"
 _CLUSTER, _ROLE = "feedstore.cluster", "feedstore.role"
@@ -21,6 +21,14 @@ class Host:
     holds_regions: bool
     is_running: bool
     ports: frozenset[int]
+
+
+class LogLine(NamedTuple):
+    """A line of a host's log. at: when the engine had it, in seconds of the wall clock."""
+
+    host: str
+    at: float
+    text: str
 
 
 class Hosts(Protocol):
