@@ -130,7 +130,7 @@ def drilled(system: System, said: list[str] | None = None) -> Report:
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", URL)
     plan = Plan(DRILLS["kill-host"], "a", TARGET, seed=1, hold_s=1.0)
     say = [].append if said is None else said.append
-    return running.run(configuration.parse(Path(), text, {}), system, plan, say)
+    return running.run(configuration.parse(Path(), text, {}), system, plan, say).report
 
 
 def test_a_host_is_broken_and_healed_and_nothing_is_lost(system: System) -> None:

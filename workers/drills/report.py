@@ -1,16 +1,23 @@
-"""The report of a drill: what was measured, held against the budgets; as JSON and as a Markdown page."""
+"""The report of a drill: what was measured, held against the budgets. It is kept as JSON (`history`)."""
 
 import tomllib
+from collections.abc import Iterable, Sequence
 from importlib import resources
+from typing import NamedTuple
 
 import msgspec
 
 from workers.drills.load import READERS
 from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
+from workers.drills.steps import Step, spans
+
+VERSION = 2
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What was done to what. started_at: UTC. regions: of the drilled cluster; affected: those on the target."""
+    """What was done to what. started_at: UTC. regions: of the drilled cluster; affected: those on the target. what: in
+    a sentence.
+    """
 
     drill: str
     cluster: str
@@ -21,11 +28,12 @@ class Setting(msgspec.Struct, frozen=True):
     holds_meta: bool
     regions: int
     affected: int
+    what: str = ""
 
 
 class Moments(msgspec.Struct, frozen=True):
-    """Of `time.monotonic`, in s. fault: the order to kill was given; gone: it had been carried out. healed: the target
-    was started again, or could not be.
+    """Of `time.monotonic`, in s; in a report, from the fault. fault: the order to kill was given; gone: it had been
+    carried out. healed: the target was started again, or could not be.
     """
 
     warm: float
@@ -36,34 +44,79 @@ class Moments(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Seconds (back: from the fault; landed: from the end of the load), gaps in seconds, milliseconds, counts. None:
-    there was nothing to measure, or it never came.
-
-    page_gap_s: the longest of each reader's own. quiet_at_end_s: how long before the end of the load the last call was
-    done of the caller who fell silent first.
-    """
+    """What each is stands in MEANINGS. None: there was nothing to measure, or it never came."""
 
     pages: int
     pages_failed: int
+    pages_hedged: int | None
+    pages_from_other: int
     page_gap_s: float | None
     page_p50_ms: float | None
     page_p99_ms: float | None
     page_slowest_ms: float | None
-    pages_from_other: int
     actions: int
     actions_failed: int
     action_gap_s: float | None
-    affected_read_gap_s: float | None
-    affected_write_gap_s: float | None
     affected_read_back_s: float | None
     affected_write_back_s: float | None
+    affected_read_gap_s: float | None
+    affected_write_gap_s: float | None
     unaffected_read_gap_s: float | None
     unaffected_write_gap_s: float | None
+    detection_s: float | None
+    split_s: float | None
+    meta_open_s: float | None
+    reopen_s: float | None
+    expired_servers: int | None
+    backlog_most: int | None
+    backlog_drain_s: float | None
     landed_s: float | None
     quiet_at_end_s: float | None
     missing: int | None
     extra: int | None
     differing: int | None
+
+
+class Meaning(NamedTuple):
+    """unit: s, ms, or what is counted. what: for people."""
+
+    unit: str
+    what: str
+
+
+MEANINGS = {
+    "pages": Meaning("pages", "read by the system's readers, who prefer the drilled cluster"),
+    "pages_failed": Meaning("pages", "that failed, whatever the reader tried"),
+    "pages_hedged": Meaning("pages", "that another cluster was asked for too, because the first one said nothing"),
+    "pages_from_other": Meaning("pages", "that another cluster than the drilled one served"),
+    "page_gap_s": Meaning("s", "the longest that a reader was without a page; each reader's own"),
+    "page_p50_ms": Meaning("ms", "half of the pages took no longer, before, during and after the fault"),
+    "page_p99_ms": Meaning("ms", "99 of 100 pages took no longer"),
+    "page_slowest_ms": Meaning("ms", "the slowest page that was served"),
+    "actions": Meaning("actions", "recorded in the follow store, or tried to be"),
+    "actions_failed": Meaning("actions", "that were refused or got no answer"),
+    "action_gap_s": Meaning("s", "the longest time without an action that was recorded"),
+    "affected_read_back_s": Meaning("s", "from the fault until every affected region had been read again"),
+    "affected_write_back_s": Meaning("s", "from the fault until every affected region had been written again"),
+    "affected_read_gap_s": Meaning("s", "the longest that an affected region was not read"),
+    "affected_write_gap_s": Meaning("s", "the longest that an affected region was not written"),
+    "unaffected_read_gap_s": Meaning("s", "the longest that any other region of the drilled cluster was not read"),
+    "unaffected_write_gap_s": Meaning("s", "the longest that any other region of the drilled cluster was not written"),
+    "detection_s": Meaning("s", "from the fault until the master knew that the server was gone"),
+    "split_s": Meaning("s", "to split its logs, that of hbase:meta included"),
+    "meta_open_s": Meaning("s", "from the split of its log until hbase:meta was open, where it held that"),
+    "reopen_s": Meaning("s", "from the first of its regions that was assigned to the last that was open"),
+    "expired_servers": Meaning("servers", "that the master took for dead since the fault, the target included"),
+    "backlog_most": Meaning("messages", "the most that waited for the drilled cluster's writer"),
+    "backlog_drain_s": Meaning("s", "from that most until no more waited than before the fault"),
+    "landed_s": Meaning("s", "from the end of the load until all that was acknowledged stood in both clusters"),
+    "quiet_at_end_s": Meaning(
+        "s", "before the end of the load the last call was done of the caller who fell silent first"
+    ),
+    "missing": Meaning("entries", "acknowledged, and not in a cluster"),
+    "extra": Meaning("entries", "in a cluster, and never asked for"),
+    "differing": Meaning("entries", "in one cluster only"),
+}
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -76,8 +129,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A whole run. timeline: (seconds from the fault, what happened). failure: why the target could not be brought
-    back; empty where it was.
+    """A whole run. Times are in seconds from the fault.
+
+    timeline: what the drill did and saw. failure: why the target could not be brought back; empty where it was.
+    affected_regions: by number, in the order of their rows. backlog: what waited for the drilled cluster's writer.
     """
 
     setting: Setting
@@ -85,17 +140,57 @@ class Report(msgspec.Struct, frozen=True):
     verdicts: list[Verdict]
     timeline: list[tuple[float, str]]
     failure: str = ""
-    version: int = 1
+    steps: list[Step] = []
+    moments: Moments = Moments(0, 0, 0, 0, 0)
+    affected_regions: list[int] = []
+    backlog: list[tuple[float, int]] = []
+    version: int = VERSION
 
     @property
     def passed(self) -> bool:
         return not self.failure and all(each.passed for each in self.verdicts)
 
 
+class Run(NamedTuple):
+    """What a drill leaves. samples: their times too are from the fault."""
+
+    report: Report
+    samples: list[Sample]
+
+
 def budgets() -> dict[str, float]:
     """By the name of a figure, the most that it may be."""
     text = resources.files("workers.drills").joinpath("budgets.toml").read_text("utf-8")
     return {name: float(value) for name, value in tomllib.loads(text)["host"].items()}
+
+
+def assemble(
+    setting: Setting,
+    found: Figures,
+    limits: dict[str, float],
+    moments: Moments,
+    samples: Iterable[Sample],
+    *,
+    timeline: list[tuple[float, str]],
+    failure: str = "",
+    steps: Sequence[Step] = (),
+    affected: Sequence[int] = (),
+    backlog: Iterable[tuple[float, int]] = (),
+) -> Run:
+    """moments, samples, backlog: of `time.monotonic`. limits: the drill's budgets."""
+    fault = moments.fault
+    report = Report(
+        setting,
+        found,
+        verdicts(found, limits),
+        timeline,
+        failure,
+        list(steps),
+        Moments(**{name: at - fault for name, at in msgspec.structs.asdict(moments).items()}),
+        list(affected),
+        [(at - fault, messages) for at, messages in backlog],
+    )
+    return Run(report, [each._replace(began_s=each.began_s - fault) for each in samples])
 
 
 def figures(
@@ -105,10 +200,16 @@ def figures(
     unaffected: list[int],
     loss: Loss | None,
     landed_s: float | None,
+    *,
+    steps: Iterable[Step] = (),
+    expired: int | None = None,
+    backlog: Sequence[tuple[float, int]] = (),
+    hedged: int | None = None,
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load. loss: None where
-    nobody
-    could count it.
+    """From the last moment before the fault in which all was well to the end of the load.
+
+    loss: None where nobody could count it. expired: how many servers the master took for dead. backlog: what waited for
+    the drilled cluster's writer, by moments of `time.monotonic`. hedged: how many pages were.
     """
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
@@ -122,23 +223,33 @@ def figures(
     def gap(kind: Kind, callers: list[int]) -> float | None:
         return worst_gap_s(samples, kind, callers, moments.warm, moments.ended)
 
+    took = spans(steps)
+    most, drain_s = _drained(backlog, moments.fault)
     return Figures(
         pages=len(pages),
         pages_failed=sum(not each.is_done for each in pages),
+        pages_hedged=hedged,
+        pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
         page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
         page_slowest_ms=quantile_ms(pages, 1.0),
-        pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
         action_gap_s=gap("action", [0]),
-        affected_read_gap_s=gap("read", affected),
-        affected_write_gap_s=gap("write", affected),
         affected_read_back_s=all_served_s(samples, "read", affected, moments.fault, moments.gone),
         affected_write_back_s=all_served_s(samples, "write", affected, moments.fault, moments.gone),
+        affected_read_gap_s=gap("read", affected),
+        affected_write_gap_s=gap("write", affected),
         unaffected_read_gap_s=gap("read", unaffected),
         unaffected_write_gap_s=gap("write", unaffected),
+        detection_s=took.detection,
+        split_s=took.split,
+        meta_open_s=took.meta_open,
+        reopen_s=took.reopen,
+        expired_servers=expired,
+        backlog_most=most,
+        backlog_drain_s=drain_s,
         landed_s=landed_s,
         quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
         missing=None if loss is None else loss.missing,
@@ -147,48 +258,20 @@ def figures(
     )
 
 
+def _drained(backlog: Sequence[tuple[float, int]], fault_s: float) -> tuple[int | None, float | None]:
+    """The largest backlog since the fault, and how long after it the backlog was what it had been before the fault."""
+    since = [(at, messages) for at, messages in backlog if at >= fault_s]
+    if not since:
+        return None, None
+    before = max((messages for at, messages in backlog if at < fault_s), default=0)
+    most_at, most = max(since, key=lambda each: each[1])
+    back = next((at for at, messages in since if at >= most_at and messages <= before), None)
+    return most, None if back is None else back - most_at
+
+
 def verdicts(found: Figures, limits: dict[str, float]) -> list[Verdict]:
     made = []
     for name, at_most in limits.items():
         value = getattr(found, name)
         made.append(Verdict(name, at_most, value, value is not None and value <= at_most))
     return made
-
-
-def markdown(report: Report) -> str:
-    """A page for people."""
-    setting = report.setting
-    held = "holds hbase:meta" if setting.holds_meta else "does not hold hbase:meta"
-    what = (
-        f"{setting.target} of cluster {setting.cluster} ({setting.affected} of {setting.regions} regions of the feeds; "
-        f"it {held}), away for {setting.hold_s:g} s. {setting.started_at}, seed {setting.seed}."
-    )
-    lines = [
-        f"# {setting.drill}: {'passed' if report.passed else 'FAILED'}",
-        "",
-        what,
-        *(["", f"**{report.failure}**"] if report.failure else []),
-        "",
-        "| budget | at most | found | |",
-        "|---|---|---|---|",
-        *(
-            f"| {each.figure} | {each.at_most:g} | {_shown(each.found)} | {'ok' if each.passed else '**over**'} |"
-            for each in report.verdicts
-        ),
-        "",
-        "| figure | |",
-        "|---|---|",
-        *(f"| {name} | {_shown(value)} |" for name, value in msgspec.structs.asdict(report.figures).items()),
-        "",
-        "| s from the fault | |",
-        "|---|---|",
-        *(f"| {at:.1f} | {what} |" for at, what in report.timeline),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _shown(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return str(value) if isinstance(value, int) else f"{value:.2f}"

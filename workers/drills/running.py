@@ -19,7 +19,7 @@ from workers.drills.catalogue import Drill
 from workers.drills.hosts import Host, Hosts, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
-from workers.drills.report import Moments, Report, Setting
+from workers.drills.report import Moments, Run, Setting
 from workers.drills.samples import Loss, loss
 
 WARM_S = 5.0
@@ -46,8 +46,9 @@ class Plan:
     hold_s: float
 
 
-def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Report:
-    """Returns the report; whatever happens, the target is brought back first. Where it cannot be, the report says so.
+def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Run:
+    """Returns what is to be kept; whatever happens, the target is brought back first. Where it cannot be, the report
+    says so.
 
     Raises:
         NotDrillableError: the system is not marked for it, or not well enough to begin.
@@ -94,8 +95,18 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         holds_meta=meta == target,
         regions=len(found),
         affected=len(affected),
+        what=plan.drill.what,
     )
-    return Report(setting, figures, reporting.verdicts(figures, reporting.budgets()), timeline.events, failure)
+    return reporting.assemble(
+        setting,
+        figures,
+        reporting.budgets(),
+        moments,
+        load.samples,
+        timeline=timeline.events,
+        failure=failure,
+        affected=affected,
+    )
 
 
 class Timeline:

@@ -13,11 +13,11 @@ import msgspec
 from workers.drills.hosts import LogLine
 
 BROKEN = "a log's pipeline breaks"
-REBUILT = "every log has a whole pipeline again"
+REBUILT = "every log has a new pipeline"
 STALE = "HDFS passes over the DataNode as stale"
 DEAD = "HDFS gives the DataNode up"
 DETECTED = "its session has ended"
-MASTER_REBUILT = "the master's own log has a whole pipeline again"
+MASTER_REBUILT = "the log of the master has a new pipeline"
 BEGUN = "its recovery begins"
 META_SPLIT_BEGUN = "the split of hbase:meta's log begins"
 META_SPLIT = "hbase:meta's log is split"
@@ -30,7 +30,7 @@ OPENING = "its regions are assigned"
 OPEN = "the last of its regions is open"
 DONE = "its recovery is done"
 
-_SHOWN = 200
+_SHOWN = 240
 _REGIONSERVER_PORT = 16020
 _META = "1588230740"
 _STARTCODE = rf",{_REGIONSERVER_PORT},\d+"
