@@ -200,3 +200,38 @@ def test_evidence_is_short_and_without_time_and_thread() -> None:
     assert steps.shown(text).startswith("x.Y: zzz")
     assert len(steps.shown(text)) == 240
     assert steps.shown("supervisor: master: started, process 77, life 2\n").startswith("supervisor: ")
+
+
+def test_a_servers_own_time_counts_where_the_engine_was_late() -> None:
+    fault_s = 1_767_225_600.0  # 2026-01-01, midnight
+    takes_over = "INFO  [main] master.ActiveMasterManager: Registered as active master=x-host-1,16000,17"
+
+    def told_at(own: str, engine_s: float) -> float | None:
+        (step,) = steps.recovery([LogLine(ONE, fault_s + engine_s, f"{own} {takes_over}")], fault_s, MASTER)
+        return step.at_s
+
+    assert told_at("2026-01-01T00:00:02,250", 3.5) == 2.25
+    # Of a machine in another time zone.
+    assert told_at("2026-01-01T01:00:02,250", 3.5) == 3.5
+
+
+def test_where_the_time_of_a_split_and_of_an_opening_went_is_noted() -> None:
+    path = f"hdfs://x-control:8020/hbase/WALs/{DEAD}-splitting/x-host-3%2C16020%2C1700000000003"
+    lines = [
+        *crash(has_meta=False),
+        line(5.0, ONE, f"wal.WALSplitter: Open {path}.17 took 912ms"),
+        line(5.9, ONE, f"wal.WALSplitter: Processed 74 edits across 5 Regions in 380 ms; skipped=1; WAL={path}.17, x"),
+        line(5.0, TWO, f"wal.WALSplitter: Open {path}.16 took 20ms"),
+        line(5.2, TWO, f"wal.WALSplitter: Processed 9 edits across 1 Regions in 100 ms; skipped=1; WAL={path}.16, x"),
+        line(5.0, TWO, f"wal.WALSplitter: Open {path}.meta.15.meta took 9000ms"),
+        line(6.3, ONE, "handler.AssignRegionHandler: Open feed,\\x10,17.aa11."),
+        line(6.3, TWO, "handler.AssignRegionHandler: Open feed,,17.bb22."),
+        line(
+            6.5, TWO, "regionserver.HRegion: Finished flush of dataSize ~1 KB/1, heapSize ~1 KB/1 for bb22 in 310ms, x"
+        ),
+        line(6.6, ONE, "handler.AssignRegionHandler: Opened feed,\\x10,17.aa11."),
+        line(6.8, TWO, "handler.AssignRegionHandler: Opened feed,,17.bb22."),
+    ]
+    found = told(lines)
+    assert found[steps.SPLIT].note == "2 logs; the slowest: 0.9 s to get its lease and open it, 0.4 s for its edits"
+    assert found[steps.OPEN].note == "2 regions; the slowest took 0.5 s, 0.3 s of it to flush what was replayed"

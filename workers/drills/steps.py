@@ -4,6 +4,7 @@ what runs the processes of a host (deploy/docker/supervisor.py).
 A line that is not there is never an error: a step that belongs to a recovery and was not seen says so.
 """
 
+import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -36,6 +37,10 @@ _META = "1588230740"
 _STARTCODE = rf",{_REGIONSERVER_PORT},\d+"
 _HEAD = re.compile(r"^\d{4}-\d\d-\d\d[T ]\S+ +[A-Z]+ +\[.*?\]+ (?=[\w.$]+: )")
 """Time, level and thread, which stand before every message of the servers."""
+
+_OWN_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d),(\d{3}) ")
+_LATE_S = 10.0
+"""A busy engine reads lines late. A server's own time, in UTC, counts where it is not that far from the engine's."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -76,7 +81,8 @@ class _Log:
     """The lines since the fault, in the order of time."""
 
     def __init__(self, lines: Iterable[LogLine], from_s: float) -> None:
-        self.lines = sorted((each for each in lines if each.at >= from_s), key=lambda each: each.at)
+        timed = (LogLine(each.host, _written_s(each), each.text) for each in lines)
+        self.lines = sorted((each for each in timed if each.at >= from_s), key=lambda each: each.at)
 
     def all(self, pattern: str) -> list[tuple[LogLine, re.Match[str]]]:
         compiled = re.compile(pattern)
@@ -139,6 +145,14 @@ def shown(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
+def _written_s(line: LogLine) -> float:
+    match = _OWN_TIME.match(line.text)
+    if match is None:
+        return line.at
+    own_s = dt.datetime.fromisoformat(f"{match[1]}.{match[2]}+00:00").timestamp()
+    return own_s if abs(own_s - line.at) <= _LATE_S else line.at
+
+
 _Seen = tuple[LogLine, str] | str | None
 """A line and a note; or no line, and perhaps a note why."""
 
@@ -168,7 +182,8 @@ def _of_target(log: _Log, target: str) -> dict[str, _Seen]:
         log.last(
             rf"{server} WAL count=0, meta=false"
             rf"|Finished pid=\d+, ppid={pid}, state=SUCCESS; SplitWALProcedure (?!\S+\.meta\b)"
-        )
+        ),
+        _slowest_split(log, server, of_meta=False),
     )
     attempts = log.all(rf"Failed to recover lease, attempt=(\d+) on file=\S*/{server}-splitting/")
     if attempts:
@@ -185,7 +200,8 @@ def _meta(log: _Log, server: str, pid: str) -> dict[str, _Seen]:
             log.last(
                 rf"{server} WAL count=0, meta=true"
                 rf"|Finished pid=\d+, ppid={pid}, state=SUCCESS; SplitWALProcedure \S+\.meta\b"
-            )
+            ),
+            _slowest_split(log, server, of_meta=True),
         ),
         META_OPENING: _noted(log.first(rf"updating hbase:meta row={_META}, regionState=OPENING\b")),
         META_OPEN: _noted(log.first(rf"updating hbase:meta row={_META}, regionState=OPEN\b")),
@@ -204,11 +220,11 @@ def _regions(log: _Log, pid: str) -> dict[str, _Seen]:
         for line, match in log.all(r"pid=(\d+) updating hbase:meta row=(\w+), regionState=OPEN\b")
         if (match[1], match[2]) in of_it
     }
-    count = f"{len(of_it)} region{'s' * (len(of_it) > 1)}"
+    count = _count(len(of_it), "region")
     if len(opened) < len(of_it):
         return {OPENING: (begun[0][0], count), OPEN: f"{len(opened)} of {count} seen"}
     last = max(opened.values(), key=lambda line: line.at)
-    return {OPENING: (begun[0][0], count), OPEN: (last, count)}
+    return {OPENING: (begun[0][0], count), OPEN: (last, count + _slowest_open(log, opened))}
 
 
 def _pipelines(log: _Log, target: str, done_s: float | None) -> list[_Found]:
@@ -287,8 +303,47 @@ def _firsts(log: _Log, patterns: dict[str, str]) -> list[_Found]:
     return [_Found(name, line) for name, line in found if line is not None]
 
 
-def _noted(line: LogLine | None) -> _Seen:
-    return None if line is None else (line, "")
+def _noted(line: LogLine | None, note: str = "") -> _Seen:
+    return None if line is None else (line, note)
+
+
+def _slowest_split(log: _Log, server: str, *, of_meta: bool) -> str:
+    """How many logs, and where the time of the slowest went."""
+    leases_s: dict[str, float] = {}
+    for _, match in log.all(rf"WALSplitter: Open \S*/{server}-splitting/(\S+) took (\d+)ms"):
+        leases_s[match[1]] = int(match[2]) / 1_000
+    edits_s: dict[str, float] = {}
+    for _, match in log.all(rf"Processed \d+ edits .* in (\d+) ms;.* WAL=\S*/{server}-splitting/([^,\s]+),"):
+        edits_s[match[2]] = int(match[1]) / 1_000
+    logs = [name for name in edits_s if name in leases_s and name.endswith(".meta") == of_meta]
+    if not logs:
+        return ""
+    slowest = max(logs, key=lambda name: leases_s[name] + edits_s[name])
+    return (
+        f"{_count(len(logs), 'log')}; the slowest: {leases_s[slowest]:.1f} s to get its lease and open it, "
+        f"{edits_s[slowest]:.1f} s for its edits"
+    )
+
+
+def _slowest_open(log: _Log, regions: Iterable[str]) -> str:
+    """Where the time of the region went that took longest to open."""
+    begun, took_s, flushed_s = {}, {}, {}
+    for line, match in log.all(r"AssignRegionHandler: (Open|Opened) \S.*\.(\w+)\.$"):
+        if match[1] == "Open":
+            begun[match[2]] = line.at
+        elif match[2] in begun:
+            took_s[match[2]] = line.at - begun[match[2]]
+    for _, match in log.all(r"HRegion: Finished flush of .* for (\w+) in (\d+)ms"):
+        flushed_s[match[1]] = int(match[2]) / 1_000
+    slowest = max((each for each in regions if each in took_s), key=took_s.__getitem__, default=None)
+    if slowest is None:
+        return ""
+    flush = f", {flushed_s[slowest]:.1f} s of it to flush what was replayed" if slowest in flushed_s else ""
+    return f"; the slowest took {took_s[slowest]:.1f} s{flush}"
+
+
+def _count(number: int, one: str) -> str:
+    return f"{number} {one}{'s' * (number != 1)}"
 
 
 def in_time(steps: Sequence[Step]) -> list[tuple[float, Step]]:
