@@ -205,7 +205,9 @@ def drill_history(session: Session, name: str | None, folder: Path | None, *, as
         setting = report.setting
         said = [f"{figure} {page.shown(getattr(report.figures, figure), figure)}" for figure in _MAIN]
         verdict = "passed" if report.passed else "FAILED"
-        click.echo(f"{setting.started_at[:19]}  {verdict}  {setting.drill:<26} {setting.target:<11} {', '.join(said)}")
+        click.echo(
+            f"{setting.started_at[:19]}  {verdict}  {setting.drill:<26} {page.where(setting):<11} {', '.join(said)}"
+        )
     if not kept:
         note("no run is kept there")
 

@@ -7,13 +7,15 @@ import msgspec
 from workers.drills.report import MEANINGS, Report, Setting, Verdict
 from workers.drills.steps import Step, in_time
 
+_NAMED_MAX = 2
+
 
 def markdown(report: Report, picture: str = "") -> str:
     """A page for people: the verdict first. picture: the name of a file beside it; empty: there is none."""
     setting = report.setting
     over = [each for each in report.verdicts if not each.passed]
     lines = [
-        f"# {setting.drill} on {setting.target}: {'passed' if report.passed else 'FAILED'}",
+        f"# {setting.drill} on {where(setting)}: {'passed' if report.passed else 'FAILED'}",
         "",
         *([f"**{report.failure}**", ""] if report.failure else []),
         *_told(report, over),
@@ -52,6 +54,12 @@ def markdown(report: Report, picture: str = "") -> str:
     return "\n".join(lines)
 
 
+def where(setting: Setting) -> str:
+    """What was broken, in a few words."""
+    few = setting.target and len(setting.target.split(", ")) <= _NAMED_MAX
+    return setting.target if few else f"cluster {setting.cluster}"
+
+
 def _told(report: Report, over: Sequence[Verdict]) -> list[str]:
     """The outcome in a few sentences."""
     figures = report.figures
@@ -71,15 +79,17 @@ def _told(report: Report, over: Sequence[Verdict]) -> list[str]:
     if report.setting.affected:
         read = shown(figures.affected_read_back_s, "affected_read_back_s")
         written = shown(figures.affected_write_back_s, "affected_write_back_s")
-        said.append(f"The affected regions were read again after {read} and written after {written}.")
+        said.append(
+            f"The affected regions were read again {read} and written {written} after the {report.setting.back_from}."
+        )
     return said
 
 
 def _done(setting: Setting) -> str:
-    held = "holds hbase:meta" if setting.holds_meta else "does not hold hbase:meta"
+    held = ", and hbase:meta" if setting.holds_meta else ""
     return (
-        f"{setting.target} of cluster {setting.cluster} ({setting.affected} of {setting.regions} regions of the feeds; "
-        f"it {held}), for {setting.hold_s:g} s. {setting.started_at}, seed {setting.seed}."
+        f"{setting.target or 'No host'} of cluster {setting.cluster}, for {setting.hold_s:g} s: {setting.affected} of "
+        f"{setting.regions} regions of the feeds{held} are affected. {setting.started_at}, seed {setting.seed}."
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 
+from workers.drills.page import where
 from workers.drills.report import Report
 from workers.drills.samples import Sample
 from workers.drills.steps import Step, in_time
@@ -81,7 +82,7 @@ def draw(report: Report, samples: Sequence[Sample], path: Path) -> None:
     verdict = "passed" if report.passed else "FAILED"
     setting = report.setting
     figure.suptitle(
-        f"{setting.drill} on {setting.target}: {verdict}    {setting.started_at}, seed {setting.seed}",
+        f"{setting.drill} on {where(setting)}: {verdict}    {setting.started_at}, seed {setting.seed}",
         fontsize=12,
         fontweight="bold",
         x=0.01,

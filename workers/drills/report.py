@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -15,8 +15,9 @@ VERSION = 2
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What was done to what. started_at: UTC. regions: of the drilled cluster; affected: those on the target. what: in
-    a sentence.
+    """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
+    cluster; affected: those of them that could not be expected to serve. back_from: what `back` is counted from, the
+    fault or, where nothing can serve before it, the healing. what: in a sentence.
     """
 
     drill: str
@@ -28,12 +29,13 @@ class Setting(msgspec.Struct, frozen=True):
     holds_meta: bool
     regions: int
     affected: int
+    back_from: Literal["fault", "healing"] = "fault"
     what: str = ""
 
 
 class Moments(msgspec.Struct, frozen=True):
     """Of `time.monotonic`, in s; in a report, from the fault. fault: the order to kill was given; gone: it had been
-    carried out. healed: the target was started again, or could not be.
+    carried out. healed: that was undone, or could not be.
     """
 
     warm: float
@@ -48,8 +50,8 @@ class Figures(msgspec.Struct, frozen=True):
 
     pages: int
     pages_failed: int
-    pages_hedged: int | None
     pages_from_other: int
+    hedged_pages: int | None
     page_gap_s: float | None
     page_p50_ms: float | None
     page_p99_ms: float | None
@@ -87,8 +89,8 @@ class Meaning(NamedTuple):
 MEANINGS = {
     "pages": Meaning("pages", "read by the system's readers, who prefer the drilled cluster"),
     "pages_failed": Meaning("pages", "that failed, whatever the reader tried"),
-    "pages_hedged": Meaning("pages", "that another cluster was asked for too, because the first one said nothing"),
     "pages_from_other": Meaning("pages", "that another cluster than the drilled one served"),
+    "hedged_pages": Meaning("pages", "that another cluster was asked for too, because the first one said nothing"),
     "page_gap_s": Meaning("s", "the longest that a reader was without a page; each reader's own"),
     "page_p50_ms": Meaning("ms", "half of the pages took no longer, before, during and after the fault"),
     "page_p99_ms": Meaning("ms", "99 of 100 pages took no longer"),
@@ -96,8 +98,10 @@ MEANINGS = {
     "actions": Meaning("actions", "recorded in the follow store, or tried to be"),
     "actions_failed": Meaning("actions", "that were refused or got no answer"),
     "action_gap_s": Meaning("s", "the longest time without an action that was recorded"),
-    "affected_read_back_s": Meaning("s", "from the fault until every affected region had been read again"),
-    "affected_write_back_s": Meaning("s", "from the fault until every affected region had been written again"),
+    "affected_read_back_s": Meaning(
+        "s", "until every affected region had been read again, from the fault or the healing"
+    ),
+    "affected_write_back_s": Meaning("s", "until every affected region had been written again, from the same moment"),
     "affected_read_gap_s": Meaning("s", "the longest that an affected region was not read"),
     "affected_write_gap_s": Meaning("s", "the longest that an affected region was not written"),
     "unaffected_read_gap_s": Meaning("s", "the longest that any other region of the drilled cluster was not read"),
@@ -201,16 +205,18 @@ def figures(
     loss: Loss | None,
     landed_s: float | None,
     *,
+    back_from: Literal["fault", "healing"] = "fault",
+    hedged_pages: int | None = None,
+    expired_servers: int | None = None,
     steps: Iterable[Step] = (),
-    expired: int | None = None,
     backlog: Sequence[tuple[float, int]] = (),
-    hedged: int | None = None,
 ) -> Figures:
     """From the last moment before the fault in which all was well to the end of the load.
 
-    loss: None where nobody could count it. expired: how many servers the master took for dead. backlog: what waited for
-    the drilled cluster's writer, by moments of `time.monotonic`. hedged: how many pages were.
+    loss, hedged_pages, expired_servers: None where nobody could count them. backlog: what waited for the drilled
+    cluster's writer, by moments of `time.monotonic`.
     """
+    back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
     preferred = next((each.detail for each in pages if each.is_done), "")
@@ -228,8 +234,8 @@ def figures(
     return Figures(
         pages=len(pages),
         pages_failed=sum(not each.is_done for each in pages),
-        pages_hedged=hedged,
         pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
+        hedged_pages=hedged_pages,
         page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
@@ -237,8 +243,8 @@ def figures(
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
         action_gap_s=gap("action", [0]),
-        affected_read_back_s=all_served_s(samples, "read", affected, moments.fault, moments.gone),
-        affected_write_back_s=all_served_s(samples, "write", affected, moments.fault, moments.gone),
+        affected_read_back_s=all_served_s(samples, "read", affected, *back),
+        affected_write_back_s=all_served_s(samples, "write", affected, *back),
         affected_read_gap_s=gap("read", affected),
         affected_write_gap_s=gap("write", affected),
         unaffected_read_gap_s=gap("read", unaffected),
@@ -247,7 +253,7 @@ def figures(
         split_s=took.split,
         meta_open_s=took.meta_open,
         reopen_s=took.reopen,
-        expired_servers=expired,
+        expired_servers=expired_servers,
         backlog_most=most,
         backlog_drain_s=drain_s,
         landed_s=landed_s,

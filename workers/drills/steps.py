@@ -120,9 +120,8 @@ def recovery(lines: Iterable[LogLine], fault_s: float, target: str) -> list[Step
 
 
 def expired(lines: Iterable[LogLine], fault_s: float) -> list[str]:
-    """The hosts whose region server the master took for dead since the fault, as often as it did."""
-    found = _Log(lines, fault_s).all(rf"processing expiration \[([^,\]]+)(?:{_STARTCODE})\]")
-    return [match[1] for _, match in found]
+    """The hosts whose region server the master took for dead since the fault, one for each server."""
+    return [host for host, _ in _expired(_Log(lines, fault_s))]
 
 
 def spans(steps: Iterable[Step]) -> Spans:
@@ -157,12 +156,19 @@ _Seen = tuple[LogLine, str] | str | None
 """A line and a note; or no line, and perhaps a note why."""
 
 
+def _expired(log: _Log) -> list[tuple[str, LogLine]]:
+    found: dict[str, tuple[str, LogLine]] = {}
+    for line, match in log.all(rf"[Pp]rocessing expiration (?:\[|of )(([^,\s]+){_STARTCODE})"):
+        found.setdefault(match[1], (match[2], line))
+    return list(found.values())
+
+
 def _of_target(log: _Log, target: str) -> dict[str, _Seen]:
     """The recovery of a region server that died, step by step."""
     server = re.escape(target) + _STARTCODE
     begun = log.all(rf"ServerCrashProcedure: Start pid=(\d+),.*ServerCrashProcedure {server},.* meta=(true|false)")
     wanted: dict[str, _Seen] = {
-        DETECTED: _noted(log.first(rf"processing expiration \[{server}\]")),
+        DETECTED: _noted(next((line for host, line in _expired(log) if host == target), None)),
         BEGUN: None,
         SPLIT_BEGUN: None,
         SPLIT: None,
@@ -272,9 +278,7 @@ def _others(log: _Log, target: str) -> list[_Found]:
             "the database is ready": r"mariadbd: ready for connections",
         },
     )
-    for line, match in log.all(rf"processing expiration \[([^,\]]+){_STARTCODE}\]"):
-        if match[1] != target:
-            made.append(_Found(f"{match[1]} is taken for dead", line))
+    made += [_Found(f"{host} is taken for dead", line) for host, line in _expired(log) if host != target]
     for line, match in log.all(rf"Finished pid=\d+, state=SUCCESS.*ServerCrashProcedure ([^,\s]+){_STARTCODE},"):
         if match[1] != target:
             made.append(_Found(f"the recovery of {match[1]} is done", line))
