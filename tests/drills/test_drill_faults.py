@@ -139,7 +139,11 @@ class Namespace(FakeHosts):
 def namespace() -> Iterator[Namespace]:
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "nsenter", "iptables", "tc", "ip"))):
         pytest.skip("only root has networks of its own, and it needs iptables and iproute2")
-    script = "ip link set lo up && ip link add drill0 type veth peer name drill1 && ip address add 10.9.9.9/24 dev drill0 && echo up && cat"
+    script = """ip link set lo up
+ip link add drill0 type veth peer name drill1
+ip address add 10.9.9.9/24 dev drill0
+echo up
+cat"""
     process = subprocess.Popen(
         ["unshare", "--net", "sh", "-euc", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -199,5 +203,3 @@ def test_the_bucket_of_a_slow_network_comes_once_and_goes(namespace: Namespace) 
     for _ in range(2):
         fault.heal(namespace, [target])
         assert "tbf" not in namespace.queues()
-
-

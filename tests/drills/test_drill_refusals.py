@@ -17,7 +17,7 @@ from feedstore.serving.config import Config
 from feedstore.widecolumn import UnavailableError
 from tests.drills.fake_hosts import FakeHosts
 from workers.drills import health as wellness
-from workers.drills import inside, running, targets
+from workers.drills import running, targets
 from workers.drills.catalogue import DRILLS
 from workers.drills.course import Plan
 from workers.drills.health import Health, active_master
@@ -111,18 +111,18 @@ def test_what_is_not_well_is_named(spoil: Any, said: str) -> None:
     hosts, says = FakeHosts(), list[str]()
     spoil(hosts)
     with pytest.raises(NotDrillableError, match=said):
-        Health(hosts, all_regions, says.append).wait(["a", "b"], patience_s=0.0)
+        Health(hosts, all_regions, says.append).wait(["a", "b"])
 
 
 def test_regions_that_are_nowhere_are_not_well_and_neither_is_a_cluster_that_cannot_be_asked() -> None:
     with pytest.raises(NotDrillableError, match="1 regions of cluster a are nowhere"):
-        Health(FakeHosts(), lambda _: [Region(b"", b"", "")], print).wait(["a"], patience_s=0.0)
+        Health(FakeHosts(), lambda _: [Region(b"", b"", "")], print).wait(["a"])
 
     def unavailable(cluster: str) -> list[Region]:
         raise UnavailableError("no gateway answers")
 
     with pytest.raises(NotDrillableError, match="no gateway answers"):
-        Health(FakeHosts(), unavailable, print).wait(["a"], patience_s=0.0)
+        Health(FakeHosts(), unavailable, print).wait(["a"])
 
 
 def test_young_servers_are_well_between_two_hosts_of_one_drill() -> None:
@@ -131,7 +131,7 @@ def test_young_servers_are_well_between_two_hosts_of_one_drill() -> None:
     assert Health(hosts, all_regions, pytest.fail).wait(["a"], settled=False)
 
 
-def test_a_system_that_gets_well_is_waited_for() -> None:
+def test_a_system_that_gets_well_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts, said = FakeHosts(), list[str]()
     spoil_check(hosts)
 
@@ -139,7 +139,8 @@ def test_a_system_that_gets_well_is_waited_for() -> None:
         said.append(line)
         hosts.lacking.clear()
 
-    assert Health(hosts, all_regions, say).wait(["a"], patience_s=60.0)
+    monkeypatch.setattr(wellness, "PATIENCE_S", 60.0)
+    assert Health(hosts, all_regions, say).wait(["a"])
     assert said == ["waiting until all is well: a-control: namenode: 2 of 3 DataNodes are live"]
 
 
@@ -158,7 +159,10 @@ def test_the_seed_chooses_and_meta_decides() -> None:
     assert {chosen("kill-host-with-meta", seed=seed)[0] for seed in range(20)} == {"a-host-2"}
     assert chosen("kill-host", seed=7) == chosen("kill-host", seed=7)
     assert chosen("kill-host", "a-host-2") == ["a-host-2"]
-    assert {chosen("kill-second-host", seed=seed, but=("a-host-3",))[0] for seed in range(20)} == {"a-host-1", "a-host-2"}
+    assert {chosen("kill-second-host", seed=seed, but=("a-host-3",))[0] for seed in range(20)} == {
+        "a-host-1",
+        "a-host-2",
+    }
     with pytest.raises(NotDrillableError, match="a-host-1, a-host-2, a-host-3"):
         chosen("kill-host", "a-gateway-1")
 
@@ -267,9 +271,7 @@ def engine() -> Engine:
 def test_only_containers_with_the_mark_are_hosts_and_only_they_can_be_broken(engine: Engine) -> None:
     hosts = DockerHosts(engine)
     (one,) = hosts.all()
-    assert one == Host(
-        "b-host-1", "b", "standby", True, frozenset({19091}), {"feedstore-zone-b": "10.231.2.11"}
-    )
+    assert one == Host("b-host-1", "b", "standby", True, frozenset({19091}), {"feedstore-zone-b": "10.231.2.11"})
     assert one.holds_regions
     hosts.kill("b-host-1")
     hosts.stop("b-host-1")

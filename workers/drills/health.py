@@ -32,14 +32,14 @@ class Health:
     regions: Callable[[str], list[Region]]
     say: Callable[[str], None]
 
-    def wait(self, clusters: Sequence[str], *, settled: bool = True, patience_s: float = PATIENCE_S) -> list[Host]:
+    def wait(self, clusters: Sequence[str], *, settled: bool = True) -> list[Host]:
         """Returns the marked hosts once all is well: every host runs, its servers are ready, every region server
         reports to the master, every region has a server. settled: also, every server of these clusters is old enough.
 
         Raises:
             NotDrillableError: it is not in time; the message says what is missing.
         """
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + PATIENCE_S
         said_at = -_SAY_AGAIN_S
         while True:
             marked = self.hosts.all()
@@ -51,7 +51,7 @@ class Health:
             if time.monotonic() - said_at > _SAY_AGAIN_S:
                 self.say(f"waiting until all is well: {'; '.join(lacking[:3])}")
                 said_at = time.monotonic()
-            time.sleep(min(_ASK_S, patience_s))
+            time.sleep(_ASK_S)
 
     def _lacking(self, marked: Sequence[Host], clusters: Sequence[str], *, settled: bool) -> Iterator[str]:
         """One thing each. What costs more is asked only where all before it is well."""

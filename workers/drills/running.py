@@ -3,7 +3,6 @@
 import dataclasses
 import datetime as dt
 import random
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,6 +17,7 @@ from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers import wiring
 from workers.drills import report as reporting
+from workers.drills import steps as recovering
 from workers.drills import targets as aiming
 from workers.drills.bulk import BulkLoad
 from workers.drills.catalogue import Drill
@@ -26,7 +26,7 @@ from workers.drills.health import Health, active_master
 from workers.drills.hosts import Host, Hosts, LogLine, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
-from workers.drills.report import Moments, Report, Setting
+from workers.drills.report import Moments, Run, Setting
 from workers.drills.samples import Loss, loss
 
 LANDED_S = 180.0
@@ -37,9 +37,6 @@ _CONNECTIONS = 48
 _BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
-
-_EXPIRED = re.compile(r"Processing expiration of ([^ ]+)")
-"""What the active master says of a region server that it takes for dead."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,9 @@ class _Scene:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a drill leaves to be judged. lines: of the cluster's logs; None where they cannot be read."""
+    """What a drill leaves to be judged. fault_s: of the wall clock. lines: of the logs of the cluster and of what was
+    broken; None where they cannot be read.
+    """
 
     load: Load
     started_at: str
@@ -72,11 +71,13 @@ class _Seen:
     landed_s: float | None
     lost: Loss | None
     hedged_pages: int
+    fault_s: float
     lines: list[LogLine] | None
 
 
-def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Report:
-    """Returns the report; whatever happens, the target is brought back first. Where it cannot be, the report says so.
+def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Run:
+    """Returns what is to be kept; whatever happens, the target is brought back first. Where it cannot be, the report
+    says so.
 
     Raises:
         NotDrillableError: the system is not marked for it, or not well enough to begin.
@@ -92,6 +93,8 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     say(f"{len(scene.affected)} of {len(scene.regions)} regions are affected by {', '.join(scene.names)}")
     seen = _drilled(config, hosts, plan, scene, health, timeline, rng)
     back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
+    target = ", ".join(scene.names) if plan.drill.fault is not None else ""
+    steps = recovering.recovery(seen.lines or (), seen.fault_s, target)
     figures = reporting.figures(
         seen.load.samples,
         seen.moments,
@@ -101,12 +104,14 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         seen.landed_s,
         back_from=back_from,
         hedged_pages=seen.hedged_pages,
-        expired_servers=None if seen.lines is None else len(_expired(seen.lines)),
+        expired_servers=None if seen.lines is None else len(recovering.expired(seen.lines, seen.fault_s)),
+        steps=steps,
+        backlog=seen.load.backlog,
     )
     setting = Setting(
         drill=plan.drill.name,
         cluster=plan.cluster,
-        target=", ".join(scene.names) if plan.drill.fault is not None else "",
+        target=target,
         seed=plan.seed,
         started_at=seen.started_at,
         hold_s=plan.hold_s,
@@ -114,9 +119,20 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         regions=len(scene.regions),
         affected=len(scene.affected),
         back_from=back_from,
+        what=plan.drill.what,
     )
-    verdicts = reporting.verdicts(figures, reporting.budgets(plan.drill.budgets))
-    return Report(setting, figures, verdicts, timeline.events, seen.failure)
+    return reporting.assemble(
+        setting,
+        figures,
+        reporting.budgets(plan.drill.budgets),
+        seen.moments,
+        seen.load.samples,
+        timeline=timeline.events,
+        failure=seen.failure,
+        steps=steps,
+        affected=scene.affected,
+        backlog=seen.load.backlog,
+    )
 
 
 def _prepared(
@@ -188,8 +204,10 @@ def _drilled(
             landed = _until_landed(stores, load)
         timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
         lost = _lost(stores, load, timeline)
-    lines = _lines(hosts, scene.marked, plan.cluster, moments, timeline)
-    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines)
+    fault_s = time.time() - (time.monotonic() - moments.fault)
+    told = [host.name for host in scene.marked if host.cluster == plan.cluster or host.name in scene.names]
+    lines = _lines(hosts, told, fault_s, timeline)
+    return _Seen(load, started_at, moments, failure, landed, lost, hedges, fault_s, lines)
 
 
 def _url(config: Config, plan: Plan) -> str:
@@ -243,23 +261,14 @@ def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
             )
 
 
-def _lines(
-    hosts: Hosts, marked: Sequence[Host], cluster: str, moments: Moments, timeline: Timeline
-) -> list[LogLine] | None:
-    """What the hosts of the cluster printed from the fault on, in its order; None where one cannot be asked."""
-    until = time.time()
-    since = until - (time.monotonic() - moments.fault)
+def _lines(hosts: Hosts, names: Sequence[str], since_s: float, timeline: Timeline) -> list[LogLine] | None:
+    """What these hosts printed since a moment of the wall clock; None where one cannot be asked."""
+    until_s = time.time()
     try:
-        found = [line for host in marked if host.cluster == cluster for line in hosts.logs(host.name, since, until)]
+        return [line for name in names for line in hosts.logs(name, since_s, until_s)]
     except Exception as error:  # noqa: BLE001 - whatever the engine raises: the rest of the report is worth having
         timeline.note(f"the logs cannot be read: {error}")
         return None
-    return sorted(found, key=lambda line: line.at)
-
-
-def _expired(lines: Sequence[LogLine]) -> set[str]:
-    """The region servers that were taken for dead."""
-    return {found[1] for line in lines if (found := _EXPIRED.search(line.text))}
 
 
 @contextmanager
