@@ -120,13 +120,15 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     def opened(value: Any) -> Iterator[Any]:
         yield value
 
-    monkeypatch.setattr(course, "WARM_S", 0.5)
-    monkeypatch.setattr(course, "SETTLE_S", 0.6)
+    monkeypatch.setattr(course, "WARM_S", 0.4)
+    monkeypatch.setattr(course, "SETTLE_S", 0.3)
+    monkeypatch.setattr(course, "_ASK_S", 0.05)
     monkeypatch.setattr(course, "SETTLE_S_MAX", 2.0)
     monkeypatch.setattr(course, "START_AGAIN_S", 0.0)
     monkeypatch.setattr(course, "BETWEEN_HOSTS_S", 0.1)
     monkeypatch.setattr(wellness, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(running, "LANDED_S", 1.0)
+    monkeypatch.setattr(wellness, "_ASK_S", 0.0)
+    monkeypatch.setattr(running, "LANDED_S", 0.6)
     monkeypatch.setattr(running, "regions", lambda url: made.regions)
     monkeypatch.setattr(running, "server_of_meta", lambda url: "a-host-3")
     monkeypatch.setattr(running, "_lag", lambda config, cluster: opened(lambda: 7))
@@ -141,7 +143,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
     return made
 
 
-def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 1.0) -> Report:
+def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", URL)
     plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s)
     return running.run(configuration.parse(Path(), text, {}), system, plan, lambda _: None).report

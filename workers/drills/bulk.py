@@ -1,5 +1,6 @@
 """A bulk load of one cluster beside the load of a drill: rows that nobody follows anything with, and their removal."""
 
+import math
 import multiprocessing
 import time
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from typing import Any
 
 from feedstore.feeds import FEEDS
 from feedstore.feeds.mutations import put, remove
-from feedstore.widecolumn import Table, UnavailableError
+from feedstore.widecolumn import Table, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.port import Mutation
 
 WRITERS = 3
 CELLS_EACH = 300_000
@@ -19,6 +21,7 @@ CELLS_EACH = 300_000
 _ROWS, _PINS = 200, 10
 _AGAIN_S = 0.2
 _END_S = 10.0
+_REMOVE_S = 120.0
 
 
 @dataclass
@@ -65,9 +68,10 @@ class BulkLoad:
             return
         with closing(HBaseCluster.open(self.url, self.tables, check=False)) as cluster:
             store = cluster.table(FEEDS)
+            deadline = time.monotonic() + _REMOVE_S
             for number, (_, begun) in enumerate(self._writers):
                 for batch in range(begun.value):
-                    store.apply([remove(*_batch(self.first + number * CELLS_EACH, self.ts, batch))])
+                    _apply(store, remove(*_batch(self.first + number * CELLS_EACH, self.ts, batch)), deadline)
 
 
 def write(url: str, tables: Sequence[Table], first: int, ts: int, begun: Any) -> None:
@@ -76,12 +80,18 @@ def write(url: str, tables: Sequence[Table], first: int, ts: int, begun: Any) ->
         store = cluster.table(FEEDS)
         for batch in range(CELLS_EACH // (_ROWS * _PINS)):
             begun.value = batch + 1
-            while True:
-                try:
-                    store.apply([put(*_batch(first, ts, batch))])
-                    break
-                except UnavailableError:
-                    time.sleep(_AGAIN_S)
+            _apply(store, put(*_batch(first, ts, batch)), math.inf)
+
+
+def _apply(store: WideColumnStore, mutation: Mutation, deadline: float) -> None:
+    """Tries it until it is done. Raises UnavailableError: not before the deadline, in s of `time.monotonic`."""
+    while True:
+        try:
+            return store.apply([mutation])
+        except UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_AGAIN_S)
 
 
 def _batch(first: int, ts: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

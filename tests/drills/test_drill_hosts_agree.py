@@ -1,0 +1,105 @@
+"""The made-up hosts of the tests do what the containers do: one suite for both."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.docker import names
+from deploy.docker.clusters import container_name, run_check
+from tests.drills.fake_hosts import CORE, FakeHosts
+from workers.drills.faults import Blackhole, SlowDisk, SlowNetwork
+from workers.drills.hosts import DockerHosts, HostError, Hosts, NotDrillableError
+
+RUNNING = "FEED_TEST_CLUSTER"
+PATIENCE_S = 90.0
+
+
+@pytest.fixture(
+    params=["made up", pytest.param("containers", marks=[pytest.mark.docker, pytest.mark.timeout(300)])], scope="module"
+)
+def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    if request.param == "made up":
+        yield FakeHosts()
+        return
+    if RUNNING not in os.environ:
+        pytest.skip(f"{RUNNING} names no clusters that run")
+    yield DockerHosts.connect()
+    deadline = time.monotonic() + PATIENCE_S
+    while lack := run_check(container_name("b-gateway-2")):
+        assert time.monotonic() < deadline, lack
+
+
+def test_every_host_of_the_clusters_is_there_with_its_role(hosts: Hosts) -> None:
+    found = {host.name: host for host in hosts.all()}
+    assert set(names.SERVERS) <= set(found)
+    assert all(host.is_running for host in found.values())
+    assert [found[name].role for name in ("a-control", "a-host-1", "b-host-3", "b-gateway-2", "kafka", "mariadb")] == [
+        "control", "standby", "host", "gateway", "kafka", "mariadb",
+    ]  # fmt: skip
+    assert {host.name for host in found.values() if host.holds_regions} == {
+        f"{cluster}-host-{number}" for cluster in "ab" for number in (1, 2, 3)
+    }
+    assert CORE in found["b-gateway-1"].addresses
+    assert CORE not in found["b-host-1"].addresses
+
+
+def test_nobody_elses_host_is_touched(hosts: Hosts) -> None:
+    for call in (hosts.kill, hosts.stop, hosts.start, hosts.lacks):
+        with pytest.raises(NotDrillableError):
+            call("somebody-elses")
+
+
+def test_a_signal_reaches_those_that_are_there_and_says_when(hosts: Hosts) -> None:
+    before = time.monotonic()
+    at_s, reached = hosts.signal("b-host-2", ("datanode", "regionserver", "master"), signal.SIGCONT)
+    assert reached == {"datanode", "regionserver"}
+    assert before <= at_s <= time.monotonic()
+    assert hosts.signal("b-host-2", ("master",), signal.SIGKILL)[1] == frozenset()
+
+
+def test_servers_have_ages_and_the_active_master_is_asked_by_every_region_server(hosts: Hosts) -> None:
+    states = [hosts.state(name, 16000) for name in ("b-control", "b-host-1")]
+    assert set(states[0].ages_s) == {"zookeeper", "namenode", "master"}
+    assert all(age_s > 0 for state in states for age_s in state.ages_s.values())
+    peers = max((state.peers for state in states), key=len)
+    for host in hosts.all():
+        assert host.cluster != "b" or not host.holds_regions or peers & set(host.addresses.values())
+
+
+@pytest.mark.parametrize("fault", [Blackhole(), Blackhole(CORE), SlowNetwork(1_000), SlowDisk(1 << 20)])
+def test_networks_and_disks_are_broken_and_mended_twice(
+    hosts: Hosts, fault: Blackhole | SlowNetwork | SlowDisk
+) -> None:
+    target = next(host for host in hosts.all() if host.name == "b-gateway-2")
+    try:
+        for _ in range(2):
+            before = time.monotonic()
+            assert before <= fault.inject(hosts, [target]) <= time.monotonic()
+    finally:
+        for _ in range(2):
+            fault.heal(hosts, [target])
+
+
+def test_a_host_that_does_not_run_can_only_be_started_as_often_as_one_likes(hosts: Hosts) -> None:
+    hosts.kill("b-gateway-2")
+    try:
+        assert not next(host for host in hosts.all() if host.name == "b-gateway-2").is_running
+        with pytest.raises(HostError):
+            hosts.in_network("b-gateway-2", "true")
+        with pytest.raises(HostError):
+            hosts.throttle("b-gateway-2", 1)
+        with pytest.raises(HostError):
+            hosts.signal("b-gateway-2", ("thrift2",), signal.SIGCONT)
+        with pytest.raises(HostError):
+            hosts.lacks("b-gateway-2")
+    finally:
+        for _ in range(2):
+            hosts.start("b-gateway-2")
+    assert next(host for host in hosts.all() if host.name == "b-gateway-2").is_running
+
+
+def test_a_log_is_of_a_span(hosts: Hosts) -> None:
+    assert hosts.logs("b-control", 1.0, 2.0) == []
