@@ -165,7 +165,7 @@ def test_the_page_says_what_failed(figures: Figures) -> None:
     text = page.markdown(made, "made.png")
     assert not msgspec.structs.replace(made, verdicts=[], failure="it stays away").passed
     assert "**it stays away**" in page.markdown(msgspec.structs.replace(made, failure="it stays away"))
-    assert text.startswith("# kill-host on b-host-2: FAILED\n\nOver its budget: `affected_write_back_s`.\n")
+    assert text.startswith("# kill-host on b-host-2: FAILED\n\n- Over its budget: `affected_write_back_s`.\n")
     assert "| **over** | 5 | 6.00 s | `affected_write_back_s` | until every affected region" in text
     assert "read again 4.00 s and written 6.00 s after the fault" in text
     assert "| 0.0 | SIGKILL: b-host-2 |" in text

@@ -18,7 +18,7 @@ def markdown(report: Report, picture: str = "") -> str:
         f"# {setting.drill} on {where(setting)}: {'passed' if report.passed else 'FAILED'}",
         "",
         *([f"**{report.failure}**", ""] if report.failure else []),
-        *_told(report, over),
+        *(f"- {said}" for said in _told(report, over)),
         "",
         "## What was done",
         *([f"{setting.what[0].upper()}{setting.what[1:]}.", ""] if setting.what else []),

@@ -108,7 +108,7 @@ def _calls(axes: Any, title: str, series: Sequence[tuple[str, str, list[Sample]]
             [max(_TOOK_MS_MIN, each.took_s * 1_000) for each in done],
             linestyle="none",
             marker=".",
-            markersize=2.5,
+            markersize=3.0,
             color=colour,
             alpha=0.6,
             label=f"{name}: {len(done):,}",
