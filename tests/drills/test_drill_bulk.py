@@ -71,5 +71,5 @@ def test_the_regions_are_asked_of_the_gateway_that_is_left(monkeypatch: pytest.M
     assert [region.server for region in regions(url)] == ["a-host-1", "a-host-2"]
     assert tried == [3, 4]
     away = {3, 4}
-    with pytest.raises(UnavailableError, match="3 is away; .*4 is away"):
+    with pytest.raises(UnavailableError, match=r"3 is away; .*4 is away"):
         regions(url)

@@ -23,7 +23,7 @@ from workers.drills.bulk import BulkLoad
 from workers.drills.catalogue import Drill
 from workers.drills.course import Course, Plan, Timeline, one_before
 from workers.drills.health import Health, active_master
-from workers.drills.hosts import Host, Hosts, LogLine, NotDrillableError
+from workers.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
 from workers.drills.report import Moments, Run, Setting
@@ -37,7 +37,6 @@ _CONNECTIONS = 48
 _BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
-
 
 @dataclass(frozen=True)
 class _Scene:
@@ -60,8 +59,8 @@ class _Scene:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a drill leaves to be judged. fault_s: of the wall clock. lines: of the logs of the cluster and of what was
-    broken; None where they cannot be read.
+    """What a drill leaves to be judged. lines: of the logs of the cluster and the targets, from the fault on, in their
+    order; None where they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
     """
 
     load: Load
@@ -71,8 +70,8 @@ class _Seen:
     landed_s: float | None
     lost: Loss | None
     hedged_pages: int
-    fault_s: float
     lines: list[LogLine] | None
+    fault_wall_s: float
 
 
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Run:
@@ -90,11 +89,11 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     timeline = Timeline(say)
     health = Health(hosts, lambda name: regions(urls[name]), say)
     scene = _prepared(config, hosts, plan, health, timeline, rng)
-    say(f"{len(scene.affected)} of {len(scene.regions)} regions are affected by {', '.join(scene.names)}")
+    target = ", ".join(scene.names) if plan.drill.fault is not None else ""
+    say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
     seen = _drilled(config, hosts, plan, scene, health, timeline, rng)
     back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
-    target = ", ".join(scene.names) if plan.drill.fault is not None else ""
-    steps = recovering.recovery(seen.lines or (), seen.fault_s, target)
+    steps = recovering.recovery(seen.lines or (), seen.fault_wall_s, target)
     figures = reporting.figures(
         seen.load.samples,
         seen.moments,
@@ -104,7 +103,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         seen.landed_s,
         back_from=back_from,
         hedged_pages=seen.hedged_pages,
-        expired_servers=None if seen.lines is None else len(recovering.expired(seen.lines, seen.fault_s)),
+        expired_servers=None if seen.lines is None else len(recovering.expired(seen.lines, seen.fault_wall_s)),
         steps=steps,
         backlog=seen.load.backlog,
     )
@@ -204,10 +203,10 @@ def _drilled(
             landed = _until_landed(stores, load)
         timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
         lost = _lost(stores, load, timeline)
-    fault_s = time.time() - (time.monotonic() - moments.fault)
-    told = [host.name for host in scene.marked if host.cluster == plan.cluster or host.name in scene.names]
-    lines = _lines(hosts, told, fault_s, timeline)
-    return _Seen(load, started_at, moments, failure, landed, lost, hedges, fault_s, lines)
+    fault_wall_s = time.time() - (time.monotonic() - moments.fault)
+    asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
+    lines = _lines(hosts, asked, fault_wall_s, timeline)
+    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s)
 
 
 def _url(config: Config, plan: Plan) -> str:
@@ -261,14 +260,14 @@ def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
             )
 
 
-def _lines(hosts: Hosts, names: Sequence[str], since_s: float, timeline: Timeline) -> list[LogLine] | None:
-    """What these hosts printed since a moment of the wall clock; None where one cannot be asked."""
-    until_s = time.time()
+def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline) -> list[LogLine] | None:
     try:
-        return [line for name in names for line in hosts.logs(name, since_s, until_s)]
-    except Exception as error:  # noqa: BLE001 - whatever the engine raises: the rest of the report is worth having
+        found = [line for name in asked for line in hosts.logs(name, since, time.time())]
+    except HostError as error:
+        # The rest of the report is worth having.
         timeline.note(f"the logs cannot be read: {error}")
         return None
+    return sorted(found, key=lambda line: line.at)
 
 
 @contextmanager
