@@ -214,7 +214,14 @@ def test_what_got_worse_ends_with_status_1(empty: Cli, planned: list[Plan]) -> N
     worse = empty("drill", "compare", old, empty.home / "new", code=1)
     assert "passed 1 of 1 -> 0 of 1" in worse.stdout
     assert "  worse   missing" in worse.stdout
-    assert empty.json("drill", "compare", empty.home / "old", old)["got_worse"] is False
+    same = empty.json("drill", "compare", empty.home / "old", old)
+    assert same["got_worse"] is False
+    assert {
+        "figure": "missing",
+        "old": {"median": 0, "worst": 0},
+        "new": {"median": 0, "worst": 0},
+        "change": "same",
+    } in (same["rows"])
     assert "No such file" in empty("drill", "compare", old, empty.home / "nothing", code=2).stderr
     empty("drill", "run", "kill-host-with-meta", "--out", empty.home / "other", code=1)
     assert "no drill in common" in empty("drill", "compare", old, empty.home / "other", code=2).stderr

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
@@ -200,7 +201,7 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
         comparison = compare.compared(sets[0][name], sets[1][name], tolerance)
         worse += comparison.got_worse
         if as_json:
-            emit_json({**comparison._asdict(), "got_worse": comparison.got_worse})
+            emit_json({"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)})
         else:
             click.echo("\n".join(compare.text(comparison, page.shown)))
     if worse:

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from workers.drills.report import MEANINGS, Report
 
 Change = Literal["better", "same", "worse"]
@@ -53,14 +55,14 @@ class Tolerance(NamedTuple):
         return 0.0 if math.isinf(old) else max(floor, self.relative * old)
 
 
-class Spread(NamedTuple):
+class Spread(msgspec.Struct, frozen=True):
     """Of one figure in several runs; infinite: it never came."""
 
     median: float
     worst: float
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True):
     """A figure in two sets of runs. change: the worse of how the median and how the worst changed."""
 
     figure: str
@@ -69,7 +71,7 @@ class Row(NamedTuple):
     change: Change
 
 
-class Comparison(NamedTuple):
+class Comparison(msgspec.Struct, frozen=True):
     """Two sets of runs of one drill. old_passed, new_passed: how many runs. broken: budgets that every old run kept and
     not every new one.
     """
@@ -102,7 +104,10 @@ def compared(old: Sequence[Report], new: Sequence[Report], tolerance: Tolerance)
         before, after = spread(old, figure), spread(new, figure)
         if figure in _NOT_JUDGED or before is None or after is None:
             continue
-        changes = [tolerance.change(figure, *pair) for pair in zip(before, after, strict=True)]
+        changes = {
+            tolerance.change(figure, before.median, after.median),
+            tolerance.change(figure, before.worst, after.worst),
+        }
         change: Change = "worse" if "worse" in changes else "better" if "better" in changes else "same"
         rows.append(Row(figure, before, after, change))
     return Comparison(
@@ -134,7 +139,8 @@ def text(comparison: Comparison, shown: Callable[[float | None, str], str]) -> l
     lines.append(f"  {'':<7} {'':<22} {'old median':>11} {'worst':>10}   {'new median':>11} {'worst':>10}")
     for row in comparison.rows:
         old_median, old_worst, new_median, new_worst = (
-            "never" if math.isinf(value) else shown(value, row.figure) for value in (*row.old, *row.new)
+            "never" if math.isinf(value) else shown(value, row.figure)
+            for value in (row.old.median, row.old.worst, row.new.median, row.new.worst)
         )
         lines.append(
             f"  {row.change:<7} {row.figure:<22} {old_median:>11} {old_worst:>10}   {new_median:>11} {new_worst:>10}"
