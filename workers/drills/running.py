@@ -38,6 +38,7 @@ _BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
 
+
 @dataclass(frozen=True)
 class _Scene:
     """regions: those of the feeds, as they were before the fault; affected: numbers of some. meta: hbase:meta's."""
