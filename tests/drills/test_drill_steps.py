@@ -186,6 +186,7 @@ def test_sessions_that_end_are_told_once_a_host() -> None:
         line(2.5, TWO, timed_out),
         line(9.0, ONE, "zookeeper.ClientCnxn: Unable to reconnect to ZooKeeper service, session 0x1 has expired"),
         line(9.1, ONE, "regionserver.HRegionServer: ***** ABORTING region server x-host-1,16020,17: expired *****"),
+        LogLine(MASTER, FAULT_S + 9.2, "***** ABORTING region server x-host-1,16020,17: expired *****"),
     ]
     assert list(at(told(lines, MASTER)).items()) == [
         ("x-host-1 does not hear from ZooKeeper", 2.0),

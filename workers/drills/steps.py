@@ -24,9 +24,9 @@ META_SPLIT_BEGUN = "the split of hbase:meta's log begins"
 META_SPLIT = "hbase:meta's log is split"
 META_OPENING = "hbase:meta is assigned"
 META_OPEN = "hbase:meta is open"
-SPLIT_BEGUN = "the split of its other logs begins"
+SPLIT_BEGUN = "the split of its logs begins"
 LEASE = "a lease of its logs is asked for once more"
-SPLIT = "its other logs are split"
+SPLIT = "its logs are split"
 OPENING = "its regions are assigned"
 OPEN = "the last of its regions is open"
 DONE = "its recovery is done"
@@ -282,16 +282,15 @@ def _others(log: _Log, target: str) -> list[_Found]:
     for line, match in log.all(rf"Finished pid=\d+, state=SUCCESS.*ServerCrashProcedure ([^,\s]+){_STARTCODE},"):
         if match[1] != target:
             made.append(_Found(f"the recovery of {match[1]} is done", line))
+    # Each of these once: a master repeats what its region servers say, and who has lost ZooKeeper says so again.
+    once: dict[str, LogLine] = {}
     for line, match in log.all(r"\*{5} (ABORTING|STOPPING) (region server|master) '?([^,\s]+),"):
         does = "gives up" if match[1] == "ABORTING" else "stops"
-        made.append(_Found(f"the {match[2]} of {match[3]} {does}", line))
-    heard = set()
+        once.setdefault(f"the {match[2]} of {match[3]} {does}", line)
     for line, match in log.all(r"Client session timed out, have not heard from server|session \S+ has expired"):
         what = "has lost its session" if "expired" in match[0] else "does not hear from ZooKeeper"
-        if (line.host, what) not in heard:
-            heard.add((line.host, what))
-            made.append(_Found(f"{line.host} {what}", line))
-    return made
+        once.setdefault(f"{line.host} {what}", line)
+    return made + [_Found(name, line) for name, line in once.items()]
 
 
 def _processes(log: _Log) -> list[_Found]:
