@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from tests.cli.command import Cli
+from workers.drills import plot, running
 from workers.drills import report as reporting
-from workers.drills import running
 from workers.drills.catalogue import DRILLS
 from workers.drills.course import Plan
 from workers.drills.hosts import DockerHosts, Host, NotDrillableError
-from workers.drills.report import Figures, Report, Setting
+from workers.drills.report import Figures, Moments, Report, Run, Setting
 
 FIGURES: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
 
@@ -31,12 +31,12 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """What was run; each second run goes over a budget."""
     plans: list[Plan] = []
 
-    def run(config: Any, hosts: Any, plan: Plan, say: Any) -> Report:
+    def run(config: Any, hosts: Any, plan: Plan, say: Any) -> Run:
         plans.append(plan)
         figures = Figures(**{**FIGURES, "missing": len(plans) - 1})
         started_at = f"2026-01-01T00:00:0{len(plans)}+00:00"
         setting = Setting(plan.drill.name, "a", "a-host-1", plan.seed, started_at, plan.hold_s, False, 16, 5)
-        return Report(setting, figures, reporting.verdicts(figures, reporting.budgets("host")), [])
+        return reporting.assemble(setting, figures, reporting.budgets("host"), Moments(1, 2, 3, 4, 5), [], timeline=[])
 
     monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", run)
@@ -69,7 +69,10 @@ def test_a_run_leaves_a_file_for_programs_and_a_page_for_people(empty: Cli, plan
     (made,) = (empty.home / "drills").glob("*.json")
     report = msgspec.json.decode(made.read_bytes(), type=Report)
     assert report.setting.seed == json.loads(made.read_bytes())["setting"]["seed"] == 7
-    assert made.with_suffix(".md").read_text().startswith("# kill-host: passed")
+    text = made.with_suffix(".md").read_text()
+    assert text.startswith("# kill-host on a-host-1: passed")
+    assert made.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert made.with_suffix(".png").name in text
     assert planned == [Plan(DRILLS["kill-host"], "a", None, 7, 3)]
 
 
@@ -78,7 +81,12 @@ def test_a_target_that_stays_away_ends_the_runs_after_its_report(
 ) -> None:
     empty("init")
     run = running.run
-    monkeypatch.setattr(running, "run", lambda *words: msgspec.structs.replace(run(*words), failure="it stays away"))
+
+    def unhealed(*words: Any) -> Run:
+        made = run(*words)
+        return made._replace(report=msgspec.structs.replace(made.report, failure="it stays away"))
+
+    monkeypatch.setattr(running, "run", unhealed)
     assert "it stays away" in empty("drill", "run", "kill-host", "--repeat", 3, code=1).stderr
     assert len(planned) == len(list((empty.home / "drills").glob("*.md"))) == 1
 
@@ -90,7 +98,7 @@ def test_what_is_broken_is_brought_back_when_the_run_is_ended(
     empty("init")
     brought_back = []
 
-    def run(*_: Any) -> Report:
+    def run(*_: Any) -> Run:
         try:
             os.kill(os.getpid(), ending)
             raise AssertionError("it went on")
@@ -130,7 +138,7 @@ def test_a_drill_that_could_not_begin_does_not_stop_those_after_it(
     empty("init")
     run = running.run
 
-    def refusing(config: Any, hosts: Any, plan: Plan, say: Any) -> Report:
+    def refusing(config: Any, hosts: Any, plan: Plan, say: Any) -> Run:
         if plan.drill.name == "kill-broker":
             raise NotDrillableError("kafka is away")
         return run(config, hosts, plan, say)
@@ -146,7 +154,74 @@ def test_a_drill_that_could_not_begin_does_not_stop_those_after_it(
 def test_several_runs_that_keep_their_budgets_say_so(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     empty("init")
     setting = Setting("kill-host", "a", "a-host-1", 0, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
-    report = Report(setting, Figures(**FIGURES), [], [])
+    run = Run(Report(setting, Figures(**FIGURES), [], []), [])
     monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
-    monkeypatch.setattr(running, "run", lambda *_: report)
+    monkeypatch.setattr(running, "run", lambda *_: run)
     assert "all 2 runs kept their budgets" in empty("drill", "run", "kill-host", "--repeat", 2).stdout
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_report(
+    empty: Cli, planned: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty("init")
+    monkeypatch.setattr(plot, "draw", lambda *_: 1 / 0)
+    result = empty("drill", "run", "kill-host")
+    assert "no picture" in result.stderr
+    (text,) = (empty.home / "drills").glob("*.md")
+    assert "latency" not in text.read_text()
+
+
+def test_runs_are_listed_the_newest_last(empty: Cli, planned: list[Plan]) -> None:
+    empty("init")
+    assert "No such file" in empty("drill", "history", code=2).stderr
+    empty("drill", "run", "kill-host", "--repeat", 2, code=1)
+    empty("drill", "run", "kill-host-with-meta", code=1)
+    (empty.home / "drills" / "older.json").write_text('{"version": 1}')
+    listed = empty("drill", "history")
+    assert [line.split()[1:3] for line in listed.stdout.splitlines()] == [
+        ["passed", "kill-host"],
+        ["FAILED", "kill-host"],
+        ["FAILED", "kill-host-with-meta"],
+    ]
+    assert "version 1" in listed.stderr
+    assert len(empty("drill", "history", "kill-host").stdout.splitlines()) == 2
+    assert empty.json("drill", "history")["setting"]["drill"] == "kill-host-with-meta"
+    table = empty("drill", "history", "--table").stdout.splitlines()
+    assert [line.split(" | ")[:2] for line in table[2:]] == [
+        ["| `kill-host`", "1 of 2"],
+        ["| `kill-host-with-meta`", "0 of 1"],
+    ]
+
+
+def test_a_picture_is_drawn_anew_from_what_was_kept(empty: Cli, planned: list[Plan]) -> None:
+    empty("init")
+    empty("drill", "run", "kill-host")
+    (made,) = (empty.home / "drills").glob("*.json")
+    picture = made.with_suffix(".png")
+    picture.unlink()
+    assert empty("drill", "plot", made).stdout.strip() == str(picture)
+    assert picture.exists()
+    made.with_suffix(".samples.jsonl.gz").write_bytes(b"x")
+    assert "samples" in empty("drill", "plot", made, code=2).stderr
+
+
+def test_what_got_worse_ends_with_status_1(empty: Cli, planned: list[Plan]) -> None:
+    empty("init")
+    empty("drill", "run", "kill-host", "--out", empty.home / "old")
+    empty("drill", "run", "kill-host", "--out", empty.home / "new", code=1)
+    (old,) = (empty.home / "old").glob("*.json")
+    assert "worse" not in empty("drill", "compare", old, empty.home / "old").stdout
+    worse = empty("drill", "compare", old, empty.home / "new", code=1)
+    assert "passed 1 of 1 -> 0 of 1" in worse.stdout
+    assert "  worse   missing" in worse.stdout
+    same = empty.json("drill", "compare", empty.home / "old", old)
+    assert same["got_worse"] is False
+    assert {
+        "figure": "missing",
+        "old": {"median": 0, "worst": 0},
+        "new": {"median": 0, "worst": 0},
+        "change": "same",
+    } in (same["rows"])
+    assert "No such file" in empty("drill", "compare", old, empty.home / "nothing", code=2).stderr
+    empty("drill", "run", "kill-host-with-meta", "--out", empty.home / "other", code=1)
+    assert "no drill in common" in empty("drill", "compare", old, empty.home / "other", code=2).stderr

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from workers.drills import page
 from workers.drills import report as reporting
 from workers.drills.catalogue import DRILLS, Drill
-from workers.drills.report import Figures, Moments, Report, Setting
+from workers.drills.report import MEANINGS, Figures, Moments, Report, Setting
 from workers.drills.samples import (
     Kind,
     Loss,
@@ -17,6 +18,7 @@ from workers.drills.samples import (
     quantile_ms,
     worst_gap_s,
 )
+from workers.drills.steps import Step
 
 
 def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> list[Sample]:
@@ -73,6 +75,11 @@ def test_losses_phantoms_and_differences_are_counted_apart() -> None:
     assert loss({"a": whole, "b": without}, users, acknowledged, asked) == Loss(1, 0, 1)
     phantom = {**whole, 1: frozenset({10, 11, 99})}
     assert loss({"a": phantom, "b": whole}, users, acknowledged, asked) == Loss(0, 1, 1)
+    # Another pin in the place of one.
+    exchanged = {**whole, 2: frozenset({10, 99})}
+    assert loss({"a": whole, "b": exchanged}, users, acknowledged, asked) == Loss(1, 1, 2)
+    # The same in both: no difference shows it.
+    assert loss({"a": without, "b": without}, users, acknowledged, asked) == Loss(2, 0, 0)
     # Saved without an answer: it may be there, but then in both.
     unsure = {**whole, 1: frozenset({10, 11, 12})}
     assert loss({"a": unsure, "b": unsure}, users, acknowledged, asked) == Loss(0, 0, 0)
@@ -155,10 +162,48 @@ def test_the_page_says_what_failed(figures: Figures) -> None:
     setting = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
     verdicts = reporting.verdicts(figures, {"affected_write_back_s": 5.0})
     made = Report(setting, figures, verdicts, [(0.0, "SIGKILL: b-host-2")])
-    page = reporting.markdown(made)
+    text = page.markdown(made, "made.png")
     assert not msgspec.structs.replace(made, verdicts=[], failure="it stays away").passed
-    assert "**it stays away**" in reporting.markdown(msgspec.structs.replace(made, failure="it stays away"))
-    assert page.startswith("# kill-host: FAILED\n")
-    assert "| affected_write_back_s | 5 | 6.00 | **over** |" in page
-    assert "| 0.0 | SIGKILL: b-host-2 |" in page
+    assert "**it stays away**" in page.markdown(msgspec.structs.replace(made, failure="it stays away"))
+    assert text.startswith("# kill-host on b-host-2: FAILED\n\n- Over its budget: `affected_write_back_s`.\n")
+    assert "| **over** | 5 | 6.00 s | `affected_write_back_s` | until every affected region" in text
+    assert "read again 4.00 s and written 6.00 s after the fault" in text
+    assert "| 0.0 | SIGKILL: b-host-2 |" in text
+    assert "(made.png)" in text
+    assert "![" not in page.markdown(made)
     assert msgspec.json.decode(msgspec.json.encode(made), type=Report) == made
+
+
+def test_the_page_shows_each_step_with_its_line_and_what_was_not_seen(figures: Figures) -> None:
+    setting = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
+    seen = [Step("one", 2.5, 2.5, "", "x-control", "a | b"), Step("two", None, note="1 of 2 regions seen")]
+    text = page.markdown(Report(setting, figures, [], [], steps=seen))
+    assert "| 1 | 2.50 | 2.50 | one | x-control | `a \\| b` |" in text
+    assert "Not seen: two (1 of 2 regions seen)." in text
+
+
+def test_every_figure_has_a_meaning() -> None:
+    assert list(MEANINGS) == list(Figures.__struct_fields__)
+
+
+def test_a_backlog_is_drained_when_no_more_waits_than_before() -> None:
+    moments = Moments(warm=0, fault=10, gone=10, healed=15, ended=20)
+    before = [(8.0, 4), (9.0, 2)]
+
+    def of(backlog: list[tuple[float, int]]) -> tuple[int | None, float | None]:
+        found = reporting.figures([], moments, [], [], None, None, backlog=backlog)
+        return found.backlog_most, found.backlog_drain_s
+
+    assert of([*before, (11.0, 3), (12.0, 40), (13.0, 90), (14.0, 5), (15.0, 4), (16.0, 6)]) == (90, 2.0)
+    assert of([*before, (11.0, 3)]) == (3, 0.0)
+    assert of([*before, (11.0, 90), (12.0, 20)]) == (90, None)
+    assert of(before) == (None, None)
+
+
+def test_what_is_kept_counts_from_the_fault(figures: Figures) -> None:
+    setting = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
+    moments = Moments(warm=7, fault=10, gone=10.5, healed=15, ended=20)
+    run = reporting.assemble(setting, figures, {}, moments, calls("page", 0, 12), timeline=[], backlog=[(11, 3)])
+    assert run.report.moments == Moments(-3, 0, 0.5, 5, 10)
+    assert run.report.backlog == [(1, 3)]
+    assert [each.began_s for each in run.samples] == [2]

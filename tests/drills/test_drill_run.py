@@ -1,6 +1,7 @@
 """A whole drill on a made-up system: what is broken, seen, healed and counted."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -145,7 +146,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
 def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", URL)
     plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s)
-    return running.run(configuration.parse(Path(), text, {}), system, plan, lambda _: None)
+    return running.run(configuration.parse(Path(), text, {}), system, plan, lambda _: None).report
 
 
 def test_a_host_is_broken_and_healed_and_nothing_is_lost(system: System) -> None:
@@ -328,8 +329,11 @@ def test_a_host_that_does_not_get_well_ends_a_rolling_restart(system: System) ->
 
 def test_region_servers_that_were_taken_for_dead_are_counted(system: System) -> None:
     said = "INFO [x] master.ServerManager: Processing expiration of a-host-2,16020,17 on a-control,16000,1"
-    system.printed = [LogLine("a-control", 1.0, said), LogLine("a-host-1", 2.0, said), LogLine("b-control", 1.0, said)]
-    assert drilled(system, "kill-gateway", None).figures.expired_servers == 1
+    soon_s = time.time() + 60
+    system.printed = [LogLine(host, soon_s, said) for host in ("a-control", "a-host-1", "b-control")]
+    report = drilled(system, "kill-gateway", None)
+    assert report.figures.expired_servers == 1
+    assert [(step.name, step.host) for step in report.steps] == [("a-host-2 is taken for dead", "a-control")]
 
 
 def test_logs_that_cannot_be_read_are_no_zero(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

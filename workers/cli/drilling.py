@@ -10,10 +10,12 @@ import msgspec
 from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
-from workers.cli.output import note
-from workers.cli.session import RefusedError, Session, pass_session
-from workers.drills import report as reporting
+from workers.cli.output import emit_json, note
+from workers.cli.session import MisusedError, RefusedError, Session, json_option, pass_session
+from workers.drills import compare, history, page
 from workers.drills.catalogue import DRILLS
+from workers.drills.history import HistoryError, Kept
+from workers.drills.report import Report, Run
 from workers.queue.port import QueueError
 
 _ALL = "all"
@@ -27,6 +29,7 @@ def drill() -> None:
     Examples:
       feedctl drill list
       feedctl drill run kill-host --cluster b
+      feedctl drill history
     """
 
 
@@ -70,8 +73,9 @@ def drill_run(
     """Breaks something while pages are read and actions recorded, heals it, and says what that cost.
 
     It refuses a system whose containers do not carry the mark, and waits some minutes for one that is not well. The
-    target is brought back whatever happens. The report of a run is a JSON file and a Markdown page. Several drills run
-    one after another, `all` is every one of them; a figure over its budget stops none, and the exit status is 1 then.
+    target is brought back whatever happens. The report of a run is a JSON file, a Markdown page and a picture. Several
+    drills run one after another, `all` is every one of them; a figure over its budget stops none, and the exit status
+    is 1 then.
 
     \b
     Examples:
@@ -88,7 +92,6 @@ def drill_run(
     except ImportError as error:
         raise ConfigError(f"to run drills, install feedstore[drills]: {error}") from error
     folder = out or session.home / "drills"
-    folder.mkdir(parents=True, exist_ok=True)
     chosen = list(DRILLS) if _ALL in names else list(dict.fromkeys(names))
     plans = [
         course.Plan(DRILLS[name], cluster, target, seed + number, hold_s or DRILLS[name].hold_s)
@@ -101,7 +104,7 @@ def drill_run(
         if len(plans) > 1:
             note(f"{number} of {len(plans)}: {plan.drill.name}, seed {plan.seed}")
         try:
-            report = running.run(config, docker, plan, note)
+            run = running.run(config, docker, plan, note)
         except (hosts.NotDrillableError, hosts.HostError, StoreError, FollowStoreError, QueueError) as error:
             if len(plans) == 1:
                 raise
@@ -109,10 +112,10 @@ def drill_run(
             note(f"{plan.drill.name}: not run: {error}")
             failed.append(f"{plan.drill.name} (seed {plan.seed}: not run)")
             continue
-        _write(folder, report)
-        if report.failure:
-            raise RefusedError(f"{report.failure}; bring it back by hand: make cluster-up")
-        if not report.passed:
+        _keep(folder, run)
+        if run.report.failure:
+            raise RefusedError(f"{run.report.failure}; bring it back by hand: make cluster-up")
+        if not run.report.passed:
             failed.append(f"{plan.drill.name} (seed {plan.seed})")
     if failed:
         raise RefusedError(f"{len(failed)} of {len(plans)} runs went over a budget: {', '.join(failed)}")
@@ -120,15 +123,12 @@ def drill_run(
         click.echo(f"all {len(plans)} runs kept their budgets")
 
 
-def _write(folder: Path, report: reporting.Report) -> None:
-    setting = report.setting
-    stem = f"{setting.drill}-{setting.started_at.replace(':', '').replace('+0000', 'Z')}-{setting.seed}"
-    (folder / f"{stem}.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
-    (folder / f"{stem}.md").write_text(reporting.markdown(report), encoding="utf-8")
-    for verdict in report.verdicts:
+def _keep(folder: Path, run: Run) -> None:
+    kept = history.keep(folder, run, note)
+    for verdict in run.report.verdicts:
         found = "-" if verdict.found is None else f"{verdict.found:.2f}"
         click.echo(f"{'ok  ' if verdict.passed else 'OVER'} {verdict.figure:<24} {found:>8} of {verdict.at_most:g}")
-    note(f"{folder / stem}.md")
+    note(str(kept))
 
 
 def _unwind_when_ended() -> None:
@@ -147,6 +147,131 @@ def _unwind_when_ended() -> None:
 
     for number in ending:
         signal.signal(number, handle)
+
+
+_folder_option = click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the reports are.  [default: drills/ in the home]",
+)
+
+
+@drill.command("compare")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option(
+    "--tolerance",
+    "percent",
+    type=click.FloatRange(0, 1_000),
+    default=compare.RELATIVE * 100,
+    show_default=True,
+    help="So many percent more are no change,",
+)
+@click.option(
+    "--floor",
+    "floor_s",
+    type=click.FloatRange(0, 600),
+    default=compare.FLOOR_S,
+    show_default=True,
+    help="and neither are so many seconds, whichever is more.",
+)
+@json_option
+def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_json: bool) -> None:
+    """Says what got better or worse between two runs of a drill, or between two folders of them.
+
+    OLD and NEW are reports (JSON) or folders of them; of a folder, median and worst of each drill are compared, and
+    both must hold. For milliseconds and messages the floor is 100 and 50; lost entries have no tolerance. The exit
+    status is 1 where a figure got worse, or a budget that every old run kept is exceeded by a new one.
+
+    \b
+    Examples:
+      feedctl drill compare before/ .feed/drills/
+      feedctl drill compare old.json new.json --tolerance 10 --floor 0.2
+    """
+    sets = [compare.by_drill(kept.report for kept in _kept(path)) for path in (old, new)]
+    shared = [name for name in sets[0] if name in sets[1]]
+    if not shared:
+        raise MisusedError(f"{old} and {new} have no drill in common: {_names(sets[0])}; {_names(sets[1])}")
+    for path, mine, theirs in ((old, sets[0], sets[1]), (new, sets[1], sets[0])):
+        if alone := [name for name in mine if name not in theirs]:
+            note(f"only in {path}: {', '.join(alone)}")
+    tolerance = compare.Tolerance(percent / 100, floor_s)
+    worse = 0
+    for name in shared:
+        comparison = compare.compared(sets[0][name], sets[1][name], tolerance)
+        worse += comparison.got_worse
+        if as_json:
+            emit_json({"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)})
+        else:
+            click.echo("\n".join(compare.text(comparison, page.shown)))
+    if worse:
+        raise RefusedError(f"{worse} of {len(shared)} drills got worse")
+
+
+@drill.command("history")
+@click.argument("name", required=False)
+@_folder_option
+@click.option("--table", "as_table", is_flag=True, help="What the runs of each drill come to, as Markdown.")
+@json_option
+@pass_session
+def drill_history(session: Session, name: str | None, folder: Path | None, *, as_table: bool, as_json: bool) -> None:
+    """Lists the runs that were kept, the newest last; with a name, those of one drill.
+
+    \b
+    Examples:
+      feedctl drill history
+      feedctl drill history kill-host --json | jq .figures.page_gap_s
+      feedctl drill history --table
+    """
+    kept = [each for each in _kept(folder or session.home / "drills") if name in {None, each.report.setting.drill}]
+    if as_table:
+        click.echo("\n".join(compare.table(each.report for each in kept)))
+        return
+    for path, report in kept:
+        if as_json:
+            emit_json(
+                {"file": str(path), "passed": report.passed, "setting": report.setting, "figures": report.figures}
+            )
+            continue
+        setting = report.setting
+        said = [f"{figure} {page.shown(getattr(report.figures, figure), figure)}" for figure in _MAIN]
+        verdict = "passed" if report.passed else "FAILED"
+        click.echo(
+            f"{setting.started_at[:19]}  {verdict}  {setting.drill:<26} {page.where(setting):<11} {', '.join(said)}"
+        )
+    if not kept:
+        note("no run is kept there")
+
+
+@drill.command("plot")
+@click.argument("report", type=click.Path(path_type=Path, dir_okay=False))
+def drill_plot(report: Path) -> None:
+    """Draws the picture of a run anew, from the files that were kept of it.
+
+    \b
+    Examples:
+      feedctl drill plot .feed/drills/kill-host-2026-01-31T120000Z-0.json
+    """
+    try:
+        (kept,) = history.load(report, note)
+        drawn = history.draw(kept, history.samples_of(kept), note)
+    except HistoryError as error:
+        raise MisusedError(str(error)) from error
+    click.echo(report.with_name(drawn))
+
+
+_MAIN = ("pages_failed", "page_gap_s", "affected_read_back_s", "affected_write_back_s", "missing")
+
+
+def _kept(path: Path) -> list[Kept]:
+    try:
+        return history.load(path, note)
+    except HistoryError as error:
+        raise MisusedError(str(error)) from error
+
+
+def _names(runs: dict[str, list[Report]]) -> str:
+    return ", ".join(runs) or "none"
 
 
 COMMANDS = (drill,)

@@ -1,13 +1,17 @@
-"""The report of a drill: what was measured, held against the budgets; as JSON and as a Markdown page."""
+"""The report of a drill: what was measured, held against the budgets. It is kept as JSON (`history`)."""
 
 import tomllib
+from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from workers.drills.load import READERS
 from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
+from workers.drills.steps import Step, spans
+
+VERSION = 2
 
 ANY = "any"
 """In budgets.toml, of a figure that may be what it is."""
@@ -16,7 +20,7 @@ ANY = "any"
 class Setting(msgspec.Struct, frozen=True):
     """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
     cluster; affected: those of them that could not be expected to serve. back_from: what `back` is counted from, the
-    fault or, where nothing can serve before it, the healing.
+    fault or, where nothing can serve before it, the healing. what: in a sentence.
     """
 
     drill: str
@@ -29,11 +33,12 @@ class Setting(msgspec.Struct, frozen=True):
     regions: int
     affected: int
     back_from: Literal["fault", "healing"] = "fault"
+    what: str = ""
 
 
 class Moments(msgspec.Struct, frozen=True):
-    """Of `time.monotonic`, in s. fault: it began; gone: all of it had been done. healed: that was undone, or could not
-    be.
+    """Of `time.monotonic`, in s; in a report, from the fault. fault: it began; gone: all of it had been done. healed:
+    that was undone, or could not be.
     """
 
     warm: float
@@ -44,37 +49,81 @@ class Moments(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Seconds (back: from what `Setting.back_from` says; landed: from the end of the load), gaps in seconds,
-    milliseconds, counts. None: there was nothing to measure, or it never came.
-
-    hedged_pages: of which another cluster was asked as well. expired_servers: region servers that the master took for
-    dead. page_gap_s: the longest of each reader's own. quiet_at_end_s: how long before the end of the load the last
-    call was done of the caller who fell silent first.
-    """
+    """What each is stands in MEANINGS. None: there was nothing to measure, or it never came."""
 
     pages: int
     pages_failed: int
+    pages_from_other: int
+    hedged_pages: int | None
     page_gap_s: float | None
     page_p50_ms: float | None
     page_p99_ms: float | None
     page_slowest_ms: float | None
-    pages_from_other: int
-    hedged_pages: int
     actions: int
     actions_failed: int
     action_gap_s: float | None
-    affected_read_gap_s: float | None
-    affected_write_gap_s: float | None
     affected_read_back_s: float | None
     affected_write_back_s: float | None
+    affected_read_gap_s: float | None
+    affected_write_gap_s: float | None
     unaffected_read_gap_s: float | None
     unaffected_write_gap_s: float | None
+    detection_s: float | None
+    split_s: float | None
+    meta_open_s: float | None
+    reopen_s: float | None
+    expired_servers: int | None
+    backlog_most: int | None
+    backlog_drain_s: float | None
     landed_s: float | None
     quiet_at_end_s: float | None
     missing: int | None
     extra: int | None
     differing: int | None
-    expired_servers: int | None
+
+
+class Meaning(NamedTuple):
+    """unit: s, ms, or what is counted. what: for people."""
+
+    unit: str
+    what: str
+
+
+MEANINGS = {
+    "pages": Meaning("pages", "read by the system's readers, who prefer the drilled cluster"),
+    "pages_failed": Meaning("pages", "that failed, whatever the reader tried"),
+    "pages_from_other": Meaning("pages", "that another cluster than the drilled one served"),
+    "hedged_pages": Meaning("pages", "that another cluster was asked for too, because the first one said nothing"),
+    "page_gap_s": Meaning("s", "the longest that a reader was without a page; each reader's own"),
+    "page_p50_ms": Meaning("ms", "half of the pages took no longer, before, during and after the fault"),
+    "page_p99_ms": Meaning("ms", "99 of 100 pages took no longer"),
+    "page_slowest_ms": Meaning("ms", "the slowest page that was served"),
+    "actions": Meaning("actions", "recorded in the follow store, or tried to be"),
+    "actions_failed": Meaning("actions", "that were refused or got no answer"),
+    "action_gap_s": Meaning("s", "the longest time without an action that was recorded"),
+    "affected_read_back_s": Meaning(
+        "s", "until every affected region had been read again, from the fault or the healing"
+    ),
+    "affected_write_back_s": Meaning("s", "until every affected region had been written again, from the same moment"),
+    "affected_read_gap_s": Meaning("s", "the longest that an affected region was not read"),
+    "affected_write_gap_s": Meaning("s", "the longest that an affected region was not written"),
+    "unaffected_read_gap_s": Meaning("s", "the longest that any other region of the drilled cluster was not read"),
+    "unaffected_write_gap_s": Meaning("s", "the longest that any other region of the drilled cluster was not written"),
+    "detection_s": Meaning("s", "from the fault until the master knew that the server was gone"),
+    "split_s": Meaning("s", "to split its logs, that of hbase:meta included"),
+    "meta_open_s": Meaning("s", "from the split of its log until hbase:meta was open, where it held that"),
+    "reopen_s": Meaning("s", "from the first of its regions that was assigned to the last that was open"),
+    "expired_servers": Meaning("servers", "that the master took for dead since the fault, the target included"),
+    "backlog_most": Meaning("messages", "the most that waited for the drilled cluster's writer"),
+    "backlog_drain_s": Meaning("s", "from that most until no more waited than before the fault"),
+    "landed_s": Meaning("s", "from the end of the load until all that was acknowledged stood in both clusters"),
+    "quiet_at_end_s": Meaning(
+        "s", "before the end of the load the last call was done of the caller who fell silent first"
+    ),
+    "missing": Meaning("entries", "acknowledged, and not in a cluster"),
+    "extra": Meaning("entries", "in a cluster, and never asked for"),
+    "differing": Meaning("entries", "in one cluster only"),
+}
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -87,8 +136,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A whole run. timeline: (seconds from the fault, what happened). failure: why the target could not be brought
-    back; empty where it was.
+    """A whole run. Times are in seconds from the fault.
+
+    timeline: what the drill did and saw. failure: why the target could not be brought back; empty where it was.
+    affected_regions: by number, in the order of their rows. backlog: what waited for the drilled cluster's writer.
     """
 
     setting: Setting
@@ -96,11 +147,22 @@ class Report(msgspec.Struct, frozen=True):
     verdicts: list[Verdict]
     timeline: list[tuple[float, str]]
     failure: str = ""
-    version: int = 1
+    steps: list[Step] = []
+    moments: Moments = Moments(0, 0, 0, 0, 0)
+    affected_regions: list[int] = []
+    backlog: list[tuple[float, int]] = []
+    version: int = VERSION
 
     @property
     def passed(self) -> bool:
         return not self.failure and all(each.passed for each in self.verdicts)
+
+
+class Run(NamedTuple):
+    """What a drill leaves. samples: their times too are from the fault."""
+
+    report: Report
+    samples: list[Sample]
 
 
 def budgets(section: str) -> dict[str, float]:
@@ -108,6 +170,35 @@ def budgets(section: str) -> dict[str, float]:
     found = tomllib.loads(resources.files("workers.drills").joinpath("budgets.toml").read_text("utf-8"))
     limits = {**found["every"], **found[section]}
     return {name: float(value) for name, value in limits.items() if value != ANY}
+
+
+def assemble(
+    setting: Setting,
+    found: Figures,
+    limits: dict[str, float],
+    moments: Moments,
+    samples: Iterable[Sample],
+    *,
+    timeline: list[tuple[float, str]],
+    failure: str = "",
+    steps: Sequence[Step] = (),
+    affected: Sequence[int] = (),
+    backlog: Iterable[tuple[float, int]] = (),
+) -> Run:
+    """moments, samples, backlog: of `time.monotonic`. limits: the drill's budgets."""
+    fault = moments.fault
+    report = Report(
+        setting,
+        found,
+        verdicts(found, limits),
+        timeline,
+        failure,
+        list(steps),
+        Moments(**{name: at - fault for name, at in msgspec.structs.asdict(moments).items()}),
+        list(affected),
+        [(at - fault, messages) for at, messages in backlog],
+    )
+    return Run(report, [each._replace(began_s=each.began_s - fault) for each in samples])
 
 
 def figures(
@@ -119,11 +210,15 @@ def figures(
     landed_s: float | None,
     *,
     back_from: Literal["fault", "healing"] = "fault",
-    hedged_pages: int = 0,
+    hedged_pages: int | None = None,
     expired_servers: int | None = None,
+    steps: Iterable[Step] = (),
+    backlog: Sequence[tuple[float, int]] = (),
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load. loss, expired_servers: None
-    where nobody could count them.
+    """From the last moment before the fault in which all was well to the end of the load.
+
+    loss, hedged_pages, expired_servers: None where nobody could count them. backlog: what waited for the drilled
+    cluster's writer, by moments of `time.monotonic`.
     """
     back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
     pages = [each for each in samples if each.kind == "page"]
@@ -138,31 +233,50 @@ def figures(
     def gap(kind: Kind, callers: list[int]) -> float | None:
         return worst_gap_s(samples, kind, callers, moments.warm, moments.ended)
 
+    took = spans(steps)
+    most, drain_s = _drained(backlog, moments.fault)
     return Figures(
         pages=len(pages),
         pages_failed=sum(not each.is_done for each in pages),
+        pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
+        hedged_pages=hedged_pages,
         page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
         page_slowest_ms=quantile_ms(pages, 1.0),
-        pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
-        hedged_pages=hedged_pages,
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
         action_gap_s=gap("action", [0]),
-        affected_read_gap_s=gap("read", affected),
-        affected_write_gap_s=gap("write", affected),
         affected_read_back_s=all_served_s(samples, "read", affected, *back),
         affected_write_back_s=all_served_s(samples, "write", affected, *back),
+        affected_read_gap_s=gap("read", affected),
+        affected_write_gap_s=gap("write", affected),
         unaffected_read_gap_s=gap("read", unaffected),
         unaffected_write_gap_s=gap("write", unaffected),
+        detection_s=took.detection,
+        split_s=took.split,
+        meta_open_s=took.meta_open,
+        reopen_s=took.reopen,
+        expired_servers=expired_servers,
+        backlog_most=most,
+        backlog_drain_s=drain_s,
         landed_s=landed_s,
         quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
         missing=None if loss is None else loss.missing,
         extra=None if loss is None else loss.extra,
         differing=None if loss is None else loss.differing,
-        expired_servers=expired_servers,
     )
+
+
+def _drained(backlog: Sequence[tuple[float, int]], fault_s: float) -> tuple[int | None, float | None]:
+    """The largest backlog since the fault, and how long after it the backlog was what it had been before the fault."""
+    since = [(at, messages) for at, messages in backlog if at >= fault_s]
+    if not since:
+        return None, None
+    before = max((messages for at, messages in backlog if at < fault_s), default=0)
+    most_at, most = max(since, key=lambda each: each[1])
+    back = next((at for at, messages in since if at >= most_at and messages <= before), None)
+    return most, None if back is None else back - most_at
 
 
 def verdicts(found: Figures, limits: dict[str, float]) -> list[Verdict]:
@@ -171,42 +285,3 @@ def verdicts(found: Figures, limits: dict[str, float]) -> list[Verdict]:
         value = getattr(found, name)
         made.append(Verdict(name, at_most, value, value is not None and value <= at_most))
     return made
-
-
-def markdown(report: Report) -> str:
-    """A page for people."""
-    setting = report.setting
-    held = ", and hbase:meta" if setting.holds_meta else ""
-    what = (
-        f"{setting.target or 'no host'} of cluster {setting.cluster} for {setting.hold_s:g} s: {setting.affected} of "
-        f"{setting.regions} regions of the feeds{held} are affected. {setting.started_at}, seed {setting.seed}."
-    )
-    lines = [
-        f"# {setting.drill}: {'passed' if report.passed else 'FAILED'}",
-        "",
-        what,
-        *(["", f"**{report.failure}**"] if report.failure else []),
-        "",
-        "| budget | at most | found | |",
-        "|---|---|---|---|",
-        *(
-            f"| {each.figure} | {each.at_most:g} | {_shown(each.found)} | {'ok' if each.passed else '**over**'} |"
-            for each in report.verdicts
-        ),
-        "",
-        "| figure | |",
-        "|---|---|",
-        *(f"| {name} | {_shown(value)} |" for name, value in msgspec.structs.asdict(report.figures).items()),
-        "",
-        "| s from the fault | |",
-        "|---|---|",
-        *(f"| {at:.1f} | {what} |" for at, what in report.timeline),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _shown(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return str(value) if isinstance(value, int) else f"{value:.2f}"

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime as dt
 import random
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,6 +17,7 @@ from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers import wiring
 from workers.drills import report as reporting
+from workers.drills import steps as recovering
 from workers.drills import targets as aiming
 from workers.drills.bulk import BulkLoad
 from workers.drills.catalogue import Drill
@@ -26,7 +26,7 @@ from workers.drills.health import Health, active_master
 from workers.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
-from workers.drills.report import Moments, Report, Setting
+from workers.drills.report import Moments, Run, Setting
 from workers.drills.samples import Loss, loss
 
 LANDED_S = 180.0
@@ -37,9 +37,6 @@ _CONNECTIONS = 64
 _BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
-
-_EXPIRED = re.compile(r"Processing expiration of ([^ ]+)")
-"""What the active master says of a region server that it takes for dead."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,9 @@ class _Seen:
     fault_wall_s: float
 
 
-def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Report:
-    """Returns the report; whatever happens, the target is brought back first. Where it cannot be, the report says so.
+def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Run:
+    """Returns what is to be kept; whatever happens, the target is brought back first. Where it cannot be, the report
+    says so.
 
     Raises:
         NotDrillableError: the system is not marked for it, or not well enough to begin.
@@ -96,6 +94,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
     seen = _drilled(config, hosts, plan, scene, health, timeline, rng)
     back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
+    steps = recovering.recovery(seen.lines or (), seen.fault_wall_s, target)
     figures = reporting.figures(
         seen.load.samples,
         seen.moments,
@@ -105,7 +104,9 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         seen.landed_s,
         back_from=back_from,
         hedged_pages=seen.hedged_pages,
-        expired_servers=None if seen.lines is None else len(_expired(seen.lines)),
+        expired_servers=None if seen.lines is None else len(recovering.expired(seen.lines, seen.fault_wall_s)),
+        steps=steps,
+        backlog=seen.load.backlog,
     )
     setting = Setting(
         drill=plan.drill.name,
@@ -118,9 +119,20 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         regions=len(scene.regions),
         affected=len(scene.affected),
         back_from=back_from,
+        what=plan.drill.what,
     )
-    verdicts = reporting.verdicts(figures, reporting.budgets(plan.drill.budgets))
-    return Report(setting, figures, verdicts, timeline.events, seen.failure)
+    return reporting.assemble(
+        setting,
+        figures,
+        reporting.budgets(plan.drill.budgets),
+        seen.moments,
+        seen.load.samples,
+        timeline=timeline.events,
+        failure=seen.failure,
+        steps=steps,
+        affected=scene.affected,
+        backlog=seen.load.backlog,
+    )
 
 
 def _prepared(
@@ -257,11 +269,6 @@ def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline)
         timeline.note(f"the logs cannot be read: {error}")
         return None
     return sorted(found, key=lambda line: line.at)
-
-
-def _expired(lines: Sequence[LogLine]) -> set[str]:
-    """The region servers that were taken for dead."""
-    return {found[1] for line in lines if (found := _EXPIRED.search(line.text))}
 
 
 @contextmanager

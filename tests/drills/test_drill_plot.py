@@ -1,0 +1,41 @@
+"""What a drill's picture must be able to show."""
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from workers.drills import plot
+from workers.drills.report import Figures, Moments, Report, Setting
+from workers.drills.samples import Sample
+from workers.drills.steps import Step
+
+FIGURES = Figures(**dict.fromkeys(Figures.__struct_fields__, 0))
+SETTING = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
+SAMPLES = [
+    Sample("page", 0, 1.0, 0.002, is_done=True, detail="b"),
+    Sample("page", 1, 1.1, 0.5, is_done=False, detail="NotNowError: no"),
+    Sample("read", 3, 1.0, 0.0, is_done=True),
+    Sample("write", 4, 1.0, 2.0, is_done=False, detail="UnavailableError: away"),
+]
+
+
+def test_numbers_of_steps_never_stand_on_each_other() -> None:
+    steps_s = [0.0, 0.1, 0.1, 0.3, 1.0, 1.05, 5.0]
+    levels = plot._levels(steps_s, 0.5)
+    for (one_s, one), (other_s, other) in combinations(zip(steps_s, levels, strict=True), 2):
+        assert one != other or abs(one_s - other_s) >= 0.5
+    assert levels == [0, 1, 2, 3, 0, 1, 0]
+
+
+@pytest.mark.parametrize("samples", [[], SAMPLES])
+@pytest.mark.parametrize("backlog", [[], [(0.0, 3), (1.0, 0)]])
+def test_whatever_a_run_lacks_it_can_be_drawn(
+    tmp_path: Path, samples: list[Sample], backlog: list[tuple[float, int]]
+) -> None:
+    many = [Step(f"step {number}, named as long as a process that ends", number * 0.01) for number in range(40)]
+    for steps in ([], [*many, Step("not seen", None)]):
+        drawn = tmp_path / f"{len(steps)}.png"
+        moments = Moments(-2, 0, 1, 20, 30)
+        plot.draw(Report(SETTING, FIGURES, [], [], steps=steps, moments=moments, backlog=backlog), samples, drawn)
+        assert drawn.read_bytes().startswith(b"\x89PNG")
