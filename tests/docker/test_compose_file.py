@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from deploy.docker import names, roles
-from deploy.docker.clusters import COMPOSE_FILE, HOME_LABEL, PROJECT_NAME, container_name
+from deploy.docker.clusters import COMPOSE_FILE, HOME_LABEL, PROJECT_NAME, SITES, container_name
 
 COMPOSED = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSED["services"]
@@ -103,7 +103,7 @@ def test_a_container_that_dies_comes_back_and_drills_may_break_it(name: str) -> 
 @pytest.mark.parametrize("name", ALL)
 def test_no_secret_is_in_the_environment_or_in_an_argument(name: str) -> None:
     service = SERVICES[name]
-    assert set(service.get("environment", ())) == {"FEED_RESTART_S"}
+    assert set(service.get("environment", ())) == {"FEED_RESTART_S"} | ({roles.SITES} if name in ZONES else set())
     assert not any("password" in str(word) or "token" in str(word) for word in service["command"])
     if name in ZONES or name == names.KAFKA:
         assert "secrets" not in service
@@ -156,6 +156,13 @@ def test_the_data_of_each_server_is_in_a_volume_of_its_own() -> None:
     keeping = [name for name in names.SERVERS if "gateway" not in name]
     assert [SERVICES[name]["volumes"] for name in keeping] == [[f"{name}:/data"] for name in keeping]
     assert set(COMPOSED["volumes"]) == {*keeping, "home"}
+    for volume in COMPOSED["volumes"].values():
+        assert volume == {"labels": {HOME_LABEL: "${FEED_CLUSTER_HOME:-}"}}
+
+
+@pytest.mark.parametrize("name", sorted(ZONES))
+def test_the_servers_of_a_cluster_are_told_which_settings_they_have(name: str) -> None:
+    assert SERVICES[name]["environment"][roles.SITES] == f"${{{SITES}:-tuned}}"
 
 
 def test_its_names_begin_with_the_project() -> None:

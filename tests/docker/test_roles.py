@@ -64,6 +64,12 @@ def test_to_ask_a_host_writes_nothing() -> None:
     assert list(roles.CONF.iterdir()) == list(roles.DATA.iterdir()) == []
 
 
+@pytest.mark.parametrize(("role", "backup"), [("control", None), ("standby", "true")])
+def test_the_second_master_waits_for_the_first(role: str, backup: str | None) -> None:
+    configured((role, "a"))
+    assert site("master", "hbase").get("hbase.master.backup") == backup
+
+
 def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(StackError, match="standby"):
         roles.processes("hots", "a")
@@ -75,6 +81,24 @@ def test_the_two_heartbeats_reach_the_two_servers() -> None:
     assert site("datanode", "hdfs")["dfs.heartbeat.interval"] == "300ms"
     assert site("namenode", "hdfs")["dfs.block.replicator.classname"] == "feedstore.placement.FreshNodesPlacement"
     assert "dfs.block.replicator.classname" not in site("regionserver", "hdfs")
+
+
+def test_servers_may_have_the_settings_of_hadoop_and_hbase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(roles.SITES, "defaults")
+    configured(("control", "a"), ("standby", "a"), ("gateway", "a"))
+    assert set(site("zookeeper", "hbase")) == set(site("regionserver", "hbase")) - {
+        "hbase.coprocessor.master.classes",
+        "hbase.master.info.port",
+        "hbase.master.wait.on.regionservers.mintostart",
+        "hbase.regionserver.info.port",
+        "hbase.unsafe.regionserver.hostname.disable.master.reversedns",
+    }
+    assert site("namenode", "core").keys() == {"fs.defaultFS", "hadoop.tmp.dir"}
+    assert "dfs.block.replicator.classname" not in site("namenode", "hdfs")
+    assert "dfs.heartbeat.interval" not in site("datanode", "hdfs")
+    assert site("master", "hbase")["hbase.rootdir"] == "hdfs://a-control:8020/hbase"
+    assert "hbase.client.operation.timeout" not in site("thrift2", "hbase")
+    assert site("thrift2", "hbase")["hbase.thrift.maxWorkerThreads"] == "256"
 
 
 def test_only_the_namenode_has_the_placement_on_its_class_path() -> None:
