@@ -83,7 +83,7 @@ class Clusters:
         settings = sites.named(os.environ.get(SITES) or "tuned")
         if not engine.Engine(self.home).answers():
             raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
-        self._refuse_those_of_another_home()
+        self.refuse_those_of_another_home()
         self._write_secrets()
         image.build(self._say)
         began = time.monotonic()
@@ -105,7 +105,7 @@ class Clusters:
         if not engine.Engine(self.home).answers():
             self._say("no engine answers: nothing runs")
         else:
-            self._refuse_those_of_another_home()
+            self.refuse_those_of_another_home()
             # Its own profile is not among what runs, but a set-up that was interrupted may have left a container.
             self._compose(
                 "--profile", "setup", "down", "--volumes", "--remove-orphans", "--timeout", str(_STOP_S),
@@ -132,7 +132,8 @@ class Clusters:
             for (name, container), detail in zip(found.items(), details, strict=True)
         ]
 
-    def _refuse_those_of_another_home(self) -> None:
+    def refuse_those_of_another_home(self) -> None:
+        """Raises StackError: there are such, or they left data; the message says how to take it away."""
         words = (
             "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
             "--format", f'{{{{.Label "{HOME_LABEL}"}}}}',
@@ -267,11 +268,16 @@ class Clusters:
             memory[name.removeprefix(f"{PROJECT_NAME}-")] = _bytes(used)
         return memory
 
-    def _with_log(self, name: str, what: str) -> str:
+    def log(self, name: str, lines: int) -> str:
+        """The end of what a container has said, or why it cannot be had."""
+        words = ("sh", "-c", f'docker logs --tail {lines} "$0" 2>&1', container_name(name))
         try:
-            log = run("sh", "-c", f'docker logs --tail {_SHOWN_LINES} "$0" 2>&1', container_name(name), failed="no log")
+            return run(*words, failed="no log")
         except StackError as error:
-            log = str(error)
+            return str(error)
+
+    def _with_log(self, name: str, what: str) -> str:
+        log = self.log(name, _SHOWN_LINES)
         return f"{name}: {what}. The end of its log (docker logs {container_name(name)}):\n{log}"
 
     def _compose(self, *words: str, failed: str) -> str:
