@@ -141,9 +141,10 @@ def _master(cluster: str, *, is_standby: bool = False) -> Process:
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
             (names.control(cluster), names.NAMENODE_PORT),
-            # It writes a file as its first act: there must be as many to take it as hdfs-site.namenode.xml asks for.
-            *((names.host(cluster, number), names.DATANODE_PORT) for number in names.HOSTS[:2]),
         ],
+        # It writes a file as its first act: there must be as many to take it as hdfs-site.namenode.xml asks for,
+        # whichever: a cluster that lost a host must still get a master.
+        needs_some=(2, [(names.host(cluster, number), names.DATANODE_PORT) for number in names.HOSTS]),
         configure=conf.write,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.docker import clusters, names, roles
+from deploy.docker import clusters, names, roles, sites
 from deploy.docker.container import PLACES
 from deploy.docker.supervisor import Process
 from deploy.local import jars
@@ -68,6 +68,14 @@ def test_to_ask_a_host_writes_nothing() -> None:
 def test_the_second_master_waits_for_the_first(role: str, backup: str | None) -> None:
     configured((role, "a"))
     assert site("master", "hbase").get("hbase.master.backup") == backup
+
+
+def test_a_master_starts_with_a_host_gone_and_with_as_many_as_a_file_needs() -> None:
+    (master,) = [each for each in roles.processes("control", "a") if each.name == "master"]
+    assert not any("host" in host for host, _ in master.needs)
+    least = int(sites.layers("hdfs-site.namenode.xml", own={})["dfs.namenode.replication.min"])
+    count, places = master.needs_some
+    assert least == count < len(places) == len(names.HOSTS)
 
 
 def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
