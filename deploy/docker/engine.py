@@ -18,6 +18,7 @@ CANNOT_BE_HERE = 4
 """The status of `install` where it may not install anything."""
 
 _READY_S = 40.0
+_TRY_S = 60.0
 _STOP_S = 60.0
 _ASK_S = 0.3
 _SHOWN_LINES = 12
@@ -52,7 +53,13 @@ def try_out(base: str) -> None:
     """
     words = ("--rm", "--memory", "64m", "--cap-drop", "ALL", "--read-only", base, "true")
     try:
-        run("docker", "run", *words, failed="the engine answers, but a container that does nothing does not run on it")
+        run(
+            "docker",
+            "run",
+            *words,
+            failed="the engine answers, but a container that does nothing does not run on it",
+            timeout_s=_TRY_S,
+        )
     except EndedError as error:
         raise NoEngineError(str(error)) from error
 
