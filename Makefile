@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker
+	test-stack test-browser docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
+	drills drill-smoke
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -83,15 +84,27 @@ docker-ready: $(VENV)/run ## install and start what the Docker clusters need: an
 docker-stop: ## stop the Docker engine, if docker-ready started it
 	@$(PYTHON) -m deploy.docker stop --home $(CLUSTER)
 
-cluster-up: $(VENV)/run ## two whole HBase clusters, the queue, the follow store, workers and web in Docker
+cluster-up: $(VENV)/run ## two whole HBase clusters, the queue, the follow store, workers and web in Docker (SITES=defaults: untuned)
 	@deploy/local/install
-	@$(BIN)/python -m deploy.docker up --home $(CLUSTER)
+	@$(if $(SITES),FEED_CLUSTER_SITES=$(SITES) )$(BIN)/python -m deploy.docker up --home $(CLUSTER)
 
 cluster-status: ## ask every container whether it is ready
 	@$(PYTHON) -m deploy.docker status --home $(CLUSTER)
 
 cluster-down: ## take them away, with their data
 	@$(PYTHON) -m deploy.docker down --home $(CLUSTER)
+
+# A home on the clusters, as they are reached from this machine; the reports are in drills/ of it.
+DRILLS ?= $(CLUSTER)/feed
+drills: $(VENV)/servers ## break everything that there is a drill for on the running clusters, one thing after the other (hours; DRILL=options)
+	@test -e $(DRILLS)/feed.toml || $(BIN)/feedctl --home $(DRILLS) init --stack docker --stack-home $(CLUSTER)
+	@$(BIN)/feedctl --home $(DRILLS) drill run all $(DRILL)
+
+# What it started is taken away again, whatever happens. Beside running clusters of another home it refuses.
+SMOKE ?= .drill-smoke
+drill-smoke: $(VENV)/servers ## one drill from nothing to nothing: engine, clusters, a host killed under load (as root, through apt)
+	@deploy/local/install
+	@$(BIN)/python -m deploy.docker smoke --home $(SMOKE)
 
 test-docker: docker-ready placement $(VENV)/test $(VENV)/servers ## run the tests that need the Docker clusters (FEED_TEST_CLUSTER=directory for running ones)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m docker

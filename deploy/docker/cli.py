@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.docker import image
+from deploy.docker import image, smoke
 from deploy.docker.clusters import READY_S, Clusters, Status
-from deploy.docker.commands import PROJECT, run
-from deploy.docker.engine import Engine, compose
+from deploy.docker.engine import Engine, NoEngineError
 from deploy.local.errors import StackError
 
 _DEFAULT_HOME = Path(".cluster")
@@ -22,9 +21,13 @@ examples:
   python -m deploy.docker status     ask every container; --json for programs
   python -m deploy.docker down       containers, networks, data and secrets go; the image stays (make cluster-down)
   python -m deploy.docker stop       stop the engine, if `ready` started it (make docker-stop)
+  python -m deploy.docker smoke      all of that around one drill (make drill-smoke)
 
-exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 where something is not ready
+exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 where something is not ready;
+ready, smoke: 4 where no engine can run here (no root to start or install one, no cgroups, containers do not run)
 """
+
+_NO_ENGINE = 4
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,11 +35,17 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
+    except NoEngineError as error:
+        print(f"error: no engine can run here: {error}", file=sys.stderr)
+        return _NO_ENGINE
     except StackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; what was started goes on running: `make cluster-down` takes it away", file=sys.stderr)
+        after = "what was started" + (
+            " was taken away" if options.command == "smoke" else " goes on running: `make cluster-down` takes it away"
+        )
+        print(f"interrupted; {after}", file=sys.stderr)
         return 130
 
 
@@ -44,10 +53,7 @@ def _run(options: argparse.Namespace) -> int:
     engine = Engine(options.home.resolve())
     match options.command:
         case "ready":
-            run(PROJECT / "deploy" / "docker" / "install", failed="what is needed is not there", is_shown=True)
-            engine.ensure(_say)
-            _say(f"compose: {' '.join(compose())}")
-            image.ensure_base(_say)
+            smoke.make_ready(engine.home, _say)
         case "stop":
             if not engine.stop(_say):
                 _say("engine: none was started here; one that others started is left alone")
@@ -57,6 +63,8 @@ def _run(options: argparse.Namespace) -> int:
             Clusters(options.home, _say).up(options.deadline)
         case "down":
             Clusters(options.home, _say).down()
+        case "smoke":
+            smoke.smoke(engine.home, _say)
         case _:
             return _show(Clusters(options.home, _say).status(), as_json=options.json)
     return 0
@@ -94,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         ("build", "build the image"),
         ("up", "start everything, and wait until it answers"),
         ("down", "take everything away but the image"),
+        ("smoke", "one drill, from nothing to nothing: ready, up, a host killed under load, down, stop"),
         ("status", "show what every container does"),
     ):
         added = commands.add_parser(name, help=help_text, description=help_text, parents=[home])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from deploy.docker import engine, image, names
+from deploy.docker import engine, image, names, sites
 from deploy.docker.commands import PROJECT, run
 from deploy.docker.container import MODULE
 from deploy.local.errors import StackError
@@ -22,6 +22,8 @@ from deploy.local.servers import Say
 COMPOSE_FILE = PROJECT / "deploy" / "docker" / "compose.yml"
 PROJECT_NAME = "feedstore"
 HOME_LABEL = "feedstore.home"
+SITES = "FEED_CLUSTER_SITES"
+"""Of the environment: `tuned`, or `defaults` for servers with Hadoop's and HBase's own settings."""
 READY_S = 420.0
 """How long everything together may take to become ready, on two cores that have other things to do."""
 
@@ -75,16 +77,17 @@ class Clusters:
         answers. What runs as it would be started is left alone.
 
         Raises:
-            StackError: the clusters of another home are there; something could not be made, or did not answer in time.
-                The message ends with the end of its log then, and what was started goes on.
+            StackError: the clusters of another home are there, or what they left; something could not be made, or did
+                not answer in time. The message ends with the end of its log then, and what was started goes on.
         """
+        settings = sites.named(os.environ.get(SITES) or "tuned")
         if not engine.Engine(self.home).answers():
             raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
-        self._refuse_those_of_another_home()
+        self.refuse_those_of_another_home()
         self._write_secrets()
         image.build(self._say)
         began = time.monotonic()
-        self._say("starting servers")
+        self._say(f"starting servers, with {settings} settings")
         self._compose("up", "--detach", "--no-build", *names.SERVERS, failed="the servers could not be started")
         self._wait(names.SERVERS, began, deadline_s)
         self._set_up()
@@ -102,7 +105,7 @@ class Clusters:
         if not engine.Engine(self.home).answers():
             self._say("no engine answers: nothing runs")
         else:
-            self._refuse_those_of_another_home()
+            self.refuse_those_of_another_home()
             # Its own profile is not among what runs, but a set-up that was interrupted may have left a container.
             self._compose(
                 "--profile", "setup", "down", "--volumes", "--remove-orphans", "--timeout", str(_STOP_S),
@@ -129,11 +132,15 @@ class Clusters:
             for (name, container), detail in zip(found.items(), details, strict=True)
         ]
 
-    def _refuse_those_of_another_home(self) -> None:
-        said = run(
-            "docker", "ps", "--all", "--no-trunc", "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
-            "--format", f'{{{{.Label "{HOME_LABEL}"}}}}', failed="the engine cannot be asked",
+    def refuse_those_of_another_home(self) -> None:
+        """Raises StackError: there are such, or they left data; the message says how to take it away."""
+        words = (
+            "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
+            "--format", f'{{{{.Label "{HOME_LABEL}"}}}}',
         )  # fmt: skip
+        failed = "the engine cannot be asked"
+        said = run("docker", "ps", "--all", "--no-trunc", *words, failed=failed)
+        said += run("docker", "volume", "ls", *words, failed=failed)
         # What was started before there was the label says nothing.
         if others := sorted(set(filter(None, said.splitlines())) - {str(self.home)}):
             raise StackError(
@@ -261,11 +268,16 @@ class Clusters:
             memory[name.removeprefix(f"{PROJECT_NAME}-")] = _bytes(used)
         return memory
 
-    def _with_log(self, name: str, what: str) -> str:
+    def log(self, name: str, lines: int) -> str:
+        """The end of what a container has said, or why it cannot be had."""
+        words = ("sh", "-c", f'docker logs --tail {lines} "$0" 2>&1', container_name(name))
         try:
-            log = run("sh", "-c", f'docker logs --tail {_SHOWN_LINES} "$0" 2>&1', container_name(name), failed="no log")
+            return run(*words, failed="no log")
         except StackError as error:
-            log = str(error)
+            return str(error)
+
+    def _with_log(self, name: str, what: str) -> str:
+        log = self.log(name, _SHOWN_LINES)
         return f"{name}: {what}. The end of its log (docker logs {container_name(name)}):\n{log}"
 
     def _compose(self, *words: str, failed: str) -> str:

@@ -11,6 +11,14 @@ PROJECT = Path(__file__).resolve().parents[2]
 _SHOWN_LINES = 30
 
 
+class EndedError(StackError):
+    """A program ended with another status than 0."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 def run(
     *words: str | Path,
     failed: str,
@@ -25,7 +33,8 @@ def run(
     one's standard error as it comes, and nothing is returned.
 
     Raises:
-        StackError: it fails; the message ends with the end of what it said.
+        EndedError: it ended with another status than 0; the message ends with the end of what it said.
+        StackError: there is no such program, or it does not end in time.
     """
     argv = tuple(map(str, words))
     try:
@@ -46,7 +55,7 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise StackError(f"{failed}: {argv[0]} was not done in {timeout_s:.0f} s") from error
     if done.returncode != 0:
-        raise StackError(f"{failed}: {_end(argv, done)}")
+        raise EndedError(f"{failed}: {_end(argv, done)}", done.returncode)
     return done.stdout or ""
 
 

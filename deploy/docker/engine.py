@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.docker.commands import run, succeeds
+from deploy.docker.commands import PROJECT, EndedError, run, succeeds
 from deploy.local import logs, processes
 from deploy.local.errors import StackError
 from deploy.local.servers import Say
@@ -14,10 +14,54 @@ from deploy.local.servers import Say
 DRIVERS = ("overlay2", "fuse-overlayfs", "vfs")
 """In the order in which they are tried: the last works everywhere, and copies the whole image for every container."""
 
+CANNOT_BE_HERE = 4
+"""The status of `install` where it may not install anything."""
+
 _READY_S = 40.0
+_TRY_S = 60.0
 _STOP_S = 60.0
 _ASK_S = 0.3
 _SHOWN_LINES = 12
+
+
+class NoEngineError(StackError):
+    """This machine runs no engine, and none can be started on it by this user; or one that runs no containers."""
+
+
+def install() -> None:
+    """Installs the programs that are missing.
+
+    Raises:
+        NoEngineError: some are, and nothing may be installed here.
+        StackError: they could not be installed.
+    """
+    failed = "what is needed is not there"
+    try:
+        run(PROJECT / "deploy" / "docker" / "install", failed=failed, is_shown=True)
+    except EndedError as error:
+        if error.status == CANNOT_BE_HERE:
+            raise NoEngineError(f"{failed}, and cannot be installed here (see above)") from error
+        raise
+
+
+def try_out(base: str) -> None:
+    """Runs a container that does nothing, with a limit on memory, as those of the clusters have. An engine may answer
+    where no container can run, inside of another one for example.
+
+    Raises:
+        NoEngineError: it does not run.
+    """
+    words = ("--rm", "--memory", "64m", "--cap-drop", "ALL", "--read-only", base, "true")
+    try:
+        run(
+            "docker",
+            "run",
+            *words,
+            failed="the engine answers, but a container that does nothing does not run on it",
+            timeout_s=_TRY_S,
+        )
+    except EndedError as error:
+        raise NoEngineError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -53,7 +97,8 @@ class Engine:
         """Starts an engine where none answers.
 
         Raises:
-            StackError: it cannot be started; the message says why, as far as that can be seen.
+            NoEngineError: none can be started here; the message says why, as far as that can be seen.
+            StackError: one is there, and does not answer.
         """
         if self.answers():
             say(f"engine: {self._version()}")
@@ -61,7 +106,7 @@ class Engine:
         if "DOCKER_HOST" in os.environ:
             raise StackError(f"no engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}; start it, or unset that")
         if os.geteuid() != 0:
-            raise StackError(
+            raise NoEngineError(
                 "no Docker engine answers, and only root can start one: `sudo systemctl start docker`, or run this as "
                 "root; if one runs, this user must be in its group (docker)"
             )
@@ -78,7 +123,7 @@ class Engine:
                 return
             tried.append(f"--storage-driver={driver}:\n{self._said()}")
             self.stop(lambda _: None)
-        raise StackError(
+        raise NoEngineError(
             "dockerd does not start here. It needs root, cgroups that can be written (mount them, or run the "
             "surrounding container with --privileged) and a kernel with network namespaces and NAT. What it said:\n"
             + "\n".join(tried)

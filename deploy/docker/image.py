@@ -31,8 +31,8 @@ _PULL_S = 60.0
 _SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
 
 
-def ensure_base(say: Say) -> None:
-    """Debian's image: from the engine, from a registry, or else MADE_BASE, of Debian's packages.
+def ensure_base(say: Say) -> str:
+    """Debian's image: from the engine, from a registry, or else MADE_BASE, of Debian's packages. Returns its name.
 
     Raises:
         StackError: there is none, and it cannot be made.
@@ -40,10 +40,10 @@ def ensure_base(say: Say) -> None:
     for name in (BASE, MADE_BASE):
         if _is_there(name):
             say(f"base: {name} is there")
-            return
+            return name
     say(f"base: asking the registry for {BASE}")
     if succeeds("docker", "pull", "--quiet", BASE, timeout_s=_PULL_S):
-        return
+        return BASE
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         raise StackError(
             f"no registry gives {BASE}. It can be made of Debian's packages, by root and with debootstrap: "
@@ -59,6 +59,7 @@ def ensure_base(say: Say) -> None:
         _with_updates(root, mirror(), _archive(is_security=True))
         _import(root)
     say(f"base: made {MADE_BASE}")
+    return MADE_BASE
 
 
 def _is_there(name: str) -> bool:

@@ -7,6 +7,7 @@ with the container.
 import base64
 import fcntl
 import json
+import os
 import shutil
 import socket
 import struct
@@ -31,6 +32,8 @@ CLASS_ARCHIVE = JARS / "hbase.jsa"
 DATA = Path("/data")
 CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with nobody else in it
 PASSWORD = Path("/run/secrets/mariadb-password")
+SITES = "FEED_SITES"
+"""Of the environment: which set of settings (deploy/docker/sites.py) the servers of the clusters have."""
 
 _QUIET = (
     "org.apache.zookeeper",
@@ -90,8 +93,8 @@ def _host(cluster: str) -> list[Process]:
 
 
 def _standby(cluster: str) -> list[Process]:
-    """A host that has a second master."""
-    return [*_host(cluster), _master(cluster)]
+    """A host that has a second master, which waits until there has been a first one."""
+    return [*_host(cluster), _master(cluster, is_standby=True)]
 
 
 def _gateway(cluster: str) -> list[Process]:
@@ -136,8 +139,10 @@ def _datanode(cluster: str) -> Process:
     )
 
 
-def _master(cluster: str) -> Process:
-    conf = _hbase_conf("master", cluster, "server")
+def _master(cluster: str, *, is_standby: bool = False) -> Process:
+    # Without it whichever starts first is the active one, and that may be the host that a drill breaks.
+    own = {"hbase.master.backup": "true"} if is_standby else {}
+    conf = _hbase_conf("master", cluster, "server", own=own)
     return Process(
         "master",
         _hadoop(conf, heap_mib=320, flags=_STARTS_FAST, main=("org.apache.hadoop.hbase.master.HMaster", "start")),
@@ -145,9 +150,10 @@ def _master(cluster: str) -> Process:
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
             (names.control(cluster), names.NAMENODE_PORT),
-            # It writes a file as its first act: there must be as many to take it as hdfs-site.namenode.xml asks for.
-            *((names.host(cluster, number), names.DATANODE_PORT) for number in names.HOSTS[:2]),
         ],
+        # It writes a file as its first act: there must be as many to take it as hdfs-site.namenode.xml asks for,
+        # whichever: a cluster that lost a host must still get a master.
+        needs_some=(2, [(names.host(cluster, number), names.DATANODE_PORT) for number in names.HOSTS]),
         configure=conf.write,
     )
 
@@ -248,12 +254,16 @@ def _mariadb(_: str) -> list[Process]:
     return [Process("mariadb", argv, check, configure=configure, prepare=install_once)]
 
 
+def _settings(*files: str, own: Mapping[str, str]) -> dict[str, str]:
+    return sites.layers(*files, own=own, of=sites.named(os.environ.get(SITES, "tuned")))
+
+
 def _core_site(cluster: str) -> dict[str, str]:
     own = {
         "fs.defaultFS": f"hdfs://{names.control(cluster)}:{names.NAMENODE_PORT}",
         "hadoop.tmp.dir": "/tmp/hadoop",  # noqa: S108 - of the container's own
     }
-    return sites.layers("core-site.xml", own=own)
+    return _settings("core-site.xml", own=own)
 
 
 def _hdfs_conf(kind: str, cluster: str) -> _Conf:
@@ -262,7 +272,7 @@ def _hdfs_conf(kind: str, cluster: str) -> _Conf:
         "dfs.datanode.data.dir": f"file://{DATA}/datanode",
         "dfs.namenode.http-address": f"{names.control(cluster)}:{names.NAMENODE_HTTP_PORT}",
     }
-    hdfs = sites.layers("hdfs-site.xml", f"hdfs-site.{kind}.xml", own=own)
+    hdfs = _settings("hdfs-site.xml", f"hdfs-site.{kind}.xml", own=own)
     # They serve their pages from these, and do not start without. There are none: nothing here reads them.
     pages = {f"webapps/{each}/index.html": "" for each in ("hdfs", "datanode", "static")}
     return _conf(kind, {"core-site.xml": _core_site(cluster), "hdfs-site.xml": hdfs}, pages)
@@ -281,8 +291,8 @@ def _hbase_conf(name: str, cluster: str, *kinds: str, own: dict[str, str] | None
     layers = ("hbase-site.xml", *(f"hbase-site.{kind}.xml" for kind in kinds))
     files = {
         "core-site.xml": _core_site(cluster),
-        "hdfs-site.xml": sites.layers("hdfs-site.xml", own={}),
-        "hbase-site.xml": sites.layers(*layers, own=placed),
+        "hdfs-site.xml": _settings("hdfs-site.xml", own={}),
+        "hbase-site.xml": _settings(*layers, own=placed),
     }
     return _conf(name, files)
 

@@ -2,23 +2,36 @@
 
 A process reads `core-site.xml`, `hdfs-site.xml` and `hbase-site.xml`. `deploy/hbase` holds each of them for everybody,
 and `hdfs-site.KIND.xml` and `hbase-site.KIND.xml` for some: a later layer overrides an earlier one.
+
+There are two sets. `tuned` is all of it. `defaults` is what to compare it with: only the settings that carry the tag
+`layout`, without which three hosts in containers do not work at all; everything else is as Hadoop and HBase have it.
 """
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
+
+from deploy.local.errors import StackError
 
 TUNED = Path(__file__).resolve().parents[1] / "hbase"
+LAYOUT = "layout"
+"""The `<tag>` of a setting without which the layout does not work. To Hadoop a tag of this name means nothing."""
+
+Set = Literal["tuned", "defaults"]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A tuned setting. why: its default, and the reason to differ from it."""
+    """A setting that differs from its default. why: the default, and the reason to differ from it. is_of_layout: it is
+    not there for speed or recovery; the servers need it here.
+    """
 
     name: str
     value: str
     why: str
+    is_of_layout: bool
 
 
 def read(name: str) -> list[Setting]:
@@ -32,12 +45,31 @@ def read(name: str) -> list[Setting]:
         root = ET.parse(TUNED / name).getroot()  # noqa: S314
     except ET.ParseError as error:
         raise ValueError(f"{TUNED / name}: {error}") from error
-    return [Setting(*(_text(item, tag) for tag in ("name", "value", "description"))) for item in root.iter("property")]
+    return [
+        Setting(_text(item, "name"), _text(item, "value"), _text(item, "description"), _text(item, "tag") == LAYOUT)
+        for item in root.iter("property")
+    ]
 
 
-def layers(*names: str, own: Mapping[str, str]) -> dict[str, str]:
-    """The settings of several files, the later ones over the earlier ones, and `own` over all of them."""
-    return {**{each.name: each.value for name in names for each in read(name)}, **own}
+def layers(*names: str, own: Mapping[str, str], of: Set = "tuned") -> dict[str, str]:
+    """The settings of several files, as far as they belong to a set, the later ones over the earlier ones, and `own`
+    over all of them.
+    """
+    settings = (each for name in names for each in read(name) if of == "tuned" or each.is_of_layout)
+    return {**{each.name: each.value for each in settings}, **own}
+
+
+def named(name: str) -> Set:
+    """The set of this name.
+
+    Raises:
+        StackError: there is none.
+    """
+    for each in get_args(Set):
+        if each == name:
+            found: Set = each
+            return found
+    raise StackError(f"there are no settings {name!r}; there are {', '.join(get_args(Set))}")
 
 
 def _text(item: ET.Element, tag: str) -> str:

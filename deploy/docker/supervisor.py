@@ -27,6 +27,7 @@ class Process:
     """One server of a host.
 
     needs: where somebody must accept connections before it is started, each as (host, port).
+    needs_some: the same, of a group: so many of these places, whichever.
     configure: writes its configuration; run before every start.
     prepare: makes what it needs of data; run after that, before every start, so that one that was cut off is made good.
     check: asks the running server for what its clients will ask it for; raises NotReadyError.
@@ -36,6 +37,7 @@ class Process:
     argv: Sequence[str]
     check: Callable[[], None]
     needs: Sequence[tuple[str, int]] = ()
+    needs_some: tuple[int, Sequence[tuple[str, int]]] = (0, ())
     configure: Callable[[], None] = lambda: None
     prepare: Callable[[], None] = lambda: None
 
@@ -97,8 +99,7 @@ class Supervisor:
         for child in self._children:
             if child.pid is not None or child.due_s > self.clock():
                 continue
-            missing = next((need for need in child.process.needs if not _answers(*need)), None)
-            if missing is not None:
+            if not _is_served(child.process):
                 child.due_s = self.clock() + ASK_S
                 continue
             child.process.configure()
@@ -152,6 +153,14 @@ def _ended() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     return (pid, status) if pid else None
+
+
+def _is_served(process: Process) -> bool:
+    """Whether what a process needs is there."""
+    count, group = process.needs_some
+    return all(_answers(*need) for need in process.needs) and (
+        not count or sum(_answers(*need) for need in group) >= count
+    )
 
 
 def _answers(host: str, port: int) -> bool:

@@ -73,7 +73,7 @@ def test_a_run_leaves_a_file_for_programs_and_a_page_for_people(empty: Cli, plan
     assert text.startswith("# kill-host on a-host-1: passed")
     assert made.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert made.with_suffix(".png").name in text
-    assert planned == [Plan(DRILLS["kill-host"], "a", None, 7, 3)]
+    assert planned == [Plan(DRILLS["kill-host"], "a", None, 7, 3, "host")]
 
 
 def test_a_target_that_stays_away_ends_the_runs_after_its_report(

@@ -14,10 +14,11 @@ from deploy.local.errors import StackError
 
 
 class Docker:
-    """Answers what is asked of the programs. homes: a line for each container."""
+    """Answers what is asked of the programs. homes: a line for each container. left: a line for each volume."""
 
     def __init__(self) -> None:
         self.homes: list[str] = []
+        self.left: list[str] = []
         self.said = ""
         self.restarted: list[str] = []
         self.composed: list[tuple[str, ...]] = []
@@ -25,6 +26,8 @@ class Docker:
     def run(self, *words: Any, failed: str, env: Any = None) -> str:
         if words[:2] == ("docker", "ps"):
             return "".join(f"{home}\n" for home in self.homes)
+        if words[:2] == ("docker", "volume"):
+            return "".join(f"{home}\n" for home in self.left)
         if words[0] == "docker":
             self.restarted += words[2:] if words[1] == "restart" else ()
             return ""
@@ -50,6 +53,22 @@ def test_the_clusters_of_another_home_are_left_alone(docker: Docker, tmp_path: P
         mine.down()
     assert docker.composed == []
     assert not mine.home.exists()
+
+
+def test_the_data_that_another_home_left_is_not_taken_over(docker: Docker, tmp_path: Path) -> None:
+    docker.left = ["/somebody/elses"]
+    with pytest.raises(StackError, match="down --home /somebody/elses"):
+        Clusters(tmp_path / "mine", lambda _: None).up()
+    assert docker.composed == []
+
+
+def test_settings_that_there_are_not_are_refused_before_anything_is_started(
+    docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(docker_clusters.SITES, "default")
+    with pytest.raises(StackError, match="tuned, defaults"):
+        Clusters(tmp_path / "mine", lambda _: None).up()
+    assert docker.composed == []
 
 
 @pytest.mark.parametrize("homes", [[], ["", ""], ["mine", "mine"]])

@@ -1,6 +1,8 @@
 """The engine: used where one answers, started where none does, stopped only if it was started here."""
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from deploy.docker import engine as engines
-from deploy.docker.engine import Engine
+from deploy.docker.commands import PROJECT
+from deploy.docker.engine import Engine, NoEngineError
 from deploy.local import processes
 from deploy.local.errors import StackError
 
@@ -83,7 +86,7 @@ def test_it_is_started_with_the_first_driver_that_works_and_stopped_again(answer
 
 def test_where_no_driver_works_it_says_what_each_said(answers: Path, engine: Engine) -> None:
     dockerd(answers, "none")
-    with pytest.raises(StackError) as refused:
+    with pytest.raises(NoEngineError) as refused:
         engine.ensure(lambda _: None)
     for driver in engines.DRIVERS:
         assert f"--storage-driver={driver}" in str(refused.value)
@@ -94,12 +97,39 @@ def test_where_no_driver_works_it_says_what_each_said(answers: Path, engine: Eng
 @pytest.mark.usefixtures("answers")
 def test_who_is_not_root_is_told_what_to_do(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(StackError, match="systemctl start docker"):
+    with pytest.raises(NoEngineError, match="systemctl start docker"):
         engine.ensure(lambda _: None)
 
 
 @pytest.mark.usefixtures("answers")
 def test_an_engine_elsewhere_is_not_replaced_by_one_here(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    with pytest.raises(StackError, match="DOCKER_HOST"):
+    with pytest.raises(StackError, match="DOCKER_HOST") as refused:
         engine.ensure(lambda _: None)
+    # Somebody says that there is one: that it does not answer is a fault, not a machine without engines.
+    assert not isinstance(refused.value, NoEngineError)
+
+
+def test_an_engine_that_runs_no_containers_is_none(answers: Path) -> None:
+    program(answers.parent, "docker", "#!/bin/sh\necho cgroups: mount point does not exist >&2; exit 125\n")
+    with pytest.raises(NoEngineError, match="cgroups: mount point does not exist"):
+        engines.try_out("base")
+    program(answers.parent, "docker", "#!/bin/sh\nexit 0\n")
+    engines.try_out("base")
+
+
+def test_that_nothing_may_be_installed_is_told_from_a_failed_installation(tmp_path: Path) -> None:
+    def status() -> int:
+        install = PROJECT / "deploy" / "docker" / "install"
+        done = subprocess.run([install], env={"PATH": str(tmp_path)}, capture_output=True, check=False)
+        return done.returncode
+
+    for name in ("bash", "sort", "id"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    assert status() == engines.CANNOT_BE_HERE
+    program(tmp_path, "apt-get", "#!/bin/sh\nexit 100\n")
+    (tmp_path / "id").unlink()
+    program(tmp_path, "id", "#!/bin/sh\necho 1000\n")
+    assert status() == engines.CANNOT_BE_HERE
+    program(tmp_path, "id", "#!/bin/sh\necho 0\n")
+    assert status() == 100

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.docker import clusters, names, roles
+from deploy.docker import clusters, names, roles, sites
 from deploy.docker.container import PLACES
 from deploy.docker.supervisor import Process
 from deploy.local import jars
@@ -64,6 +64,20 @@ def test_to_ask_a_host_writes_nothing() -> None:
     assert list(roles.CONF.iterdir()) == list(roles.DATA.iterdir()) == []
 
 
+@pytest.mark.parametrize(("role", "backup"), [("control", None), ("standby", "true")])
+def test_the_second_master_waits_for_the_first(role: str, backup: str | None) -> None:
+    configured((role, "a"))
+    assert site("master", "hbase").get("hbase.master.backup") == backup
+
+
+def test_a_master_starts_with_a_host_gone_and_with_as_many_as_a_file_needs() -> None:
+    (master,) = [each for each in roles.processes("control", "a") if each.name == "master"]
+    assert not any("host" in host for host, _ in master.needs)
+    least = int(sites.layers("hdfs-site.namenode.xml", own={})["dfs.namenode.replication.min"])
+    count, places = master.needs_some
+    assert least == count < len(places) == len(names.HOSTS)
+
+
 def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(StackError, match="standby"):
         roles.processes("hots", "a")
@@ -75,6 +89,24 @@ def test_the_two_heartbeats_reach_the_two_servers() -> None:
     assert site("datanode", "hdfs")["dfs.heartbeat.interval"] == "300ms"
     assert site("namenode", "hdfs")["dfs.block.replicator.classname"] == "feedstore.placement.FreshNodesPlacement"
     assert "dfs.block.replicator.classname" not in site("regionserver", "hdfs")
+
+
+def test_servers_may_have_the_settings_of_hadoop_and_hbase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(roles.SITES, "defaults")
+    configured(("control", "a"), ("standby", "a"), ("gateway", "a"))
+    assert set(site("zookeeper", "hbase")) == set(site("regionserver", "hbase")) - {
+        "hbase.coprocessor.master.classes",
+        "hbase.master.info.port",
+        "hbase.master.wait.on.regionservers.mintostart",
+        "hbase.regionserver.info.port",
+        "hbase.unsafe.regionserver.hostname.disable.master.reversedns",
+    }
+    assert site("namenode", "core").keys() == {"fs.defaultFS", "hadoop.tmp.dir"}
+    assert "dfs.block.replicator.classname" not in site("namenode", "hdfs")
+    assert "dfs.heartbeat.interval" not in site("datanode", "hdfs")
+    assert site("master", "hbase")["hbase.rootdir"] == "hdfs://a-control:8020/hbase"
+    assert "hbase.client.operation.timeout" not in site("thrift2", "hbase")
+    assert site("thrift2", "hbase")["hbase.thrift.maxWorkerThreads"] == "256"
 
 
 def test_only_the_namenode_has_the_placement_on_its_class_path() -> None:

@@ -1,5 +1,7 @@
 """deploy/hbase: every setting differs from its default and says why, and the timeouts fit into each other."""
 
+import xml.etree.ElementTree as ET
+
 import pytest
 
 from deploy.docker import sites
@@ -73,3 +75,37 @@ def test_later_layers_stand_over_earlier_ones() -> None:
     assert merged["dfs.heartbeat.interval"] == "300ms"
     assert merged["dfs.namenode.replication.min"] == "2"
     assert merged["dfs.blocksize"] == "1"
+
+
+def test_the_default_settings_have_no_timeout_and_no_placement_of_ours() -> None:
+    # An explicit list: whoever tags another one says here that a comparison with the defaults goes without it.
+    kept = {each.name for file in FILES for each in sites.read(file) if each.is_of_layout}
+    assert kept == {
+        "dfs.client.block.write.replace-datanode-on-failure.policy",
+        "dfs.namenode.datanode.registration.ip-hostname-check",
+        "dfs.namenode.redundancy.considerLoad",
+        "hbase.coprocessor.master.classes",
+        "hbase.master.info.port",
+        "hbase.master.wait.on.regionservers.mintostart",
+        "hbase.regionserver.info.port",
+        "hbase.thrift.info.port",
+        "hbase.thrift.maxQueuedRequests",
+        "hbase.thrift.maxWorkerThreads",
+        "hbase.thrift.minWorkerThreads",
+        "hbase.thrift.server.socket.read.timeout",
+        "hbase.unsafe.regionserver.hostname.disable.master.reversedns",
+    }
+
+
+def test_the_default_settings_are_a_part_of_the_tuned_ones() -> None:
+    own = {"dfs.blocksize": "1"}
+    for file in FILES:
+        defaults = sites.layers(file, own=own, of="defaults")
+        assert defaults.items() <= sites.layers(file, own=own).items()
+        assert defaults["dfs.blocksize"] == "1"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_tag_is_one_that_means_something(file: str) -> None:
+    tags = [tag.text for tag in ET.parse(sites.TUNED / file).getroot().iter("tag")]
+    assert set(tags) <= {sites.LAYOUT}

@@ -1,5 +1,6 @@
 """The supervisor of a container, as a process that runs real ones."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,8 +19,9 @@ pytestmark = pytest.mark.processes
 PROGRAM = """
 import sys
 from deploy.docker.supervisor import Process, Restarts, Supervisor
-needs = [("127.0.0.1", int(sys.argv[2]))] if len(sys.argv) > 2 else []
-server = Process("server", [sys.executable, "-c", sys.argv[1]], lambda: None, needs=needs)
+places = [("127.0.0.1", int(port)) for port in sys.argv[2:]]
+needed = {"needs": places} if len(places) < 2 else {"needs_some": (2, places)}
+server = Process("server", [sys.executable, "-c", sys.argv[1]], lambda: None, **needed)
 other = Process("other", ["sleep", "1000"], lambda: None)
 Supervisor([server, other], Restarts(0.05)).run()
 """
@@ -92,6 +94,19 @@ def test_it_waits_for_what_a_server_needs(start: Callable[..., Running]) -> None
         running.until("other: started")
         assert running.lines("server: started") == []
         listener.listen()
+        running.until("server: started")
+
+
+def test_it_waits_for_so_many_of_a_group_whichever_they_are(start: Callable[..., Running]) -> None:
+    with contextlib.ExitStack() as open_ones:
+        listeners = [open_ones.enter_context(socket.socket()) for _ in range(3)]
+        for each in listeners:
+            each.bind(("127.0.0.1", 0))
+        listeners[2].listen()
+        running = start(LASTS, *(str(each.getsockname()[1]) for each in listeners))
+        running.until("other: started")
+        assert running.lines("server: started") == []
+        listeners[0].listen()
         running.until("server: started")
 
 

@@ -59,13 +59,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_marked_is_left_alone(hosts: tuple[Host, ...], url: str, said: str) -> None:
     system = marked(*hosts)
     with pytest.raises(NotDrillableError, match=said):
-        running.run(home(url), system, Plan(DRILLS["kill-host"], "a", None, 0, 1), lambda _: None)
+        running.run(home(url), system, Plan(DRILLS["kill-host"], "a", None, 0, 1, "host"), lambda _: None)
     assert system.events == []
 
 
 def test_a_cluster_that_this_home_does_not_have_is_refused() -> None:
     with pytest.raises(NotDrillableError, match="no cluster 'z'"):
-        running.run(home(URL), marked(GATEWAY, BESIDE), Plan(DRILLS["kill-host"], "z", None, 0, 1), lambda _: None)
+        running.run(
+            home(URL), marked(GATEWAY, BESIDE), Plan(DRILLS["kill-host"], "z", None, 0, 1, "host"), lambda _: None
+        )
 
 
 def all_regions(cluster: str) -> list[Region]:

@@ -145,7 +145,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
 
 def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", URL)
-    plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s)
+    plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s, budgets=DRILLS[name].budgets)
     return running.run(configuration.parse(Path(), text, {}), system, plan, lambda _: None).report
 
 

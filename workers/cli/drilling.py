@@ -15,7 +15,7 @@ from workers.cli.session import MisusedError, RefusedError, Session, json_option
 from workers.drills import compare, history, page
 from workers.drills.catalogue import DRILLS
 from workers.drills.history import HistoryError, Kept
-from workers.drills.report import Report, Run
+from workers.drills.report import Report, Run, sections
 from workers.queue.port import QueueError
 
 _ALL = "all"
@@ -54,6 +54,7 @@ def drill_list() -> None:
 @click.option(
     "--hold", "hold_s", type=click.FloatRange(1, 600), help="Seconds away.  [default: the drill's own, mostly 20]"
 )
+@click.option("--budgets", type=click.Choice(sections()), help="Budgets to keep.  [default: the drill's own]")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -68,6 +69,7 @@ def drill_run(
     repeat: int,
     seed: int,
     hold_s: float | None,
+    budgets: str | None,
     out: Path | None,
 ) -> None:
     """Breaks something while pages are read and actions recorded, heals it, and says what that cost.
@@ -94,7 +96,9 @@ def drill_run(
     folder = out or session.home / "drills"
     chosen = list(DRILLS) if _ALL in names else list(dict.fromkeys(names))
     plans = [
-        course.Plan(DRILLS[name], cluster, target, seed + number, hold_s or DRILLS[name].hold_s)
+        course.Plan(
+            DRILLS[name], cluster, target, seed + number, hold_s or DRILLS[name].hold_s, budgets or DRILLS[name].budgets
+        )
         for name in chosen
         for number in range(repeat)
     ]

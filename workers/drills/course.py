@@ -32,13 +32,16 @@ _STARTS = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run was asked for. target: a host's name, or None to let the seed choose. hold_s: how long it is away."""
+    """What a run was asked for. target: a host's name, or None to let the seed choose. hold_s: how long it is away.
+    budgets: a section of budgets.toml.
+    """
 
     drill: Drill
     cluster: str
     target: str | None
     seed: int
     hold_s: float
+    budgets: str
 
 
 class Timeline:

@@ -16,6 +16,8 @@ VERSION = 2
 ANY = "any"
 """In budgets.toml, of a figure that may be what it is."""
 
+_EVERY = "every"
+
 
 class Setting(msgspec.Struct, frozen=True):
     """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
@@ -68,6 +70,8 @@ class Figures(msgspec.Struct, frozen=True):
     affected_write_gap_s: float | None
     unaffected_read_gap_s: float | None
     unaffected_write_gap_s: float | None
+    return_read_gap_s: float | None
+    return_write_gap_s: float | None
     detection_s: float | None
     split_s: float | None
     meta_open_s: float | None
@@ -107,8 +111,14 @@ MEANINGS = {
     "affected_write_back_s": Meaning("s", "until every affected region had been written again, from the same moment"),
     "affected_read_gap_s": Meaning("s", "the longest that an affected region was not read"),
     "affected_write_gap_s": Meaning("s", "the longest that an affected region was not written"),
-    "unaffected_read_gap_s": Meaning("s", "the longest that any other region of the drilled cluster was not read"),
-    "unaffected_write_gap_s": Meaning("s", "the longest that any other region of the drilled cluster was not written"),
+    "unaffected_read_gap_s": Meaning(
+        "s", "the longest that any other region of the drilled cluster was not read, until the healing"
+    ),
+    "unaffected_write_gap_s": Meaning("s", "the longest that any of these was not written, until the healing"),
+    "return_read_gap_s": Meaning(
+        "s", "the longest that any region was not read since the healing; the balancer moves some of them back"
+    ),
+    "return_write_gap_s": Meaning("s", "the longest that any region was not written since the healing"),
     "detection_s": Meaning("s", "from the fault until the master knew that the server was gone"),
     "split_s": Meaning("s", "to split its logs, that of hbase:meta included"),
     "meta_open_s": Meaning("s", "from the split of its log until hbase:meta was open, where it held that"),
@@ -167,9 +177,18 @@ class Run(NamedTuple):
 
 def budgets(section: str) -> dict[str, float]:
     """By the name of a figure, the most that it may be in drills of this section."""
-    found = tomllib.loads(resources.files("workers.drills").joinpath("budgets.toml").read_text("utf-8"))
-    limits = {**found["every"], **found[section]}
+    found = _budgets()
+    limits = {**found[_EVERY], **found[section]}
     return {name: float(value) for name, value in limits.items() if value != ANY}
+
+
+def sections() -> list[str]:
+    """The names of the sections of budgets.toml that can be asked for."""
+    return [name for name in _budgets() if name != _EVERY]
+
+
+def _budgets() -> dict[str, dict[str, float | str]]:
+    return tomllib.loads(resources.files("workers.drills").joinpath("budgets.toml").read_text("utf-8"))
 
 
 def assemble(
@@ -225,13 +244,16 @@ def figures(
     actions = [each for each in samples if each.kind == "action"]
     preferred = next((each.detail for each in pages if each.is_done), "")
 
+    every = [*affected, *unaffected]
     readers = list(range(READERS))
     callers: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in readers)]
-    for region in (*affected, *unaffected):
+    for region in every:
         callers += [("read", region), ("write", region)]
 
-    def gap(kind: Kind, callers: list[int]) -> float | None:
-        return worst_gap_s(samples, kind, callers, moments.warm, moments.ended)
+    def gap(
+        kind: Kind, callers: list[int], from_s: float = moments.warm, until_s: float = moments.ended
+    ) -> float | None:
+        return worst_gap_s(samples, kind, callers, from_s, until_s)
 
     took = spans(steps)
     most, drain_s = _drained(backlog, moments.fault)
@@ -251,8 +273,10 @@ def figures(
         affected_write_back_s=all_served_s(samples, "write", affected, *back),
         affected_read_gap_s=gap("read", affected),
         affected_write_gap_s=gap("write", affected),
-        unaffected_read_gap_s=gap("read", unaffected),
-        unaffected_write_gap_s=gap("write", unaffected),
+        unaffected_read_gap_s=gap("read", unaffected, until_s=moments.healed),
+        unaffected_write_gap_s=gap("write", unaffected, until_s=moments.healed),
+        return_read_gap_s=gap("read", every, from_s=moments.healed),
+        return_write_gap_s=gap("write", every, from_s=moments.healed),
         detection_s=took.detection,
         split_s=took.split,
         meta_open_s=took.meta_open,

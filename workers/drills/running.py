@@ -124,7 +124,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     return reporting.assemble(
         setting,
         figures,
-        reporting.budgets(plan.drill.budgets),
+        reporting.budgets(plan.budgets),
         seen.moments,
         seen.load.samples,
         timeline=timeline.events,

@@ -1,0 +1,115 @@
+"""One drill, from nothing to nothing: an engine, the clusters, a host that is killed under load; and all of it is taken
+away again, whatever happens.
+"""
+
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.docker import engine, image, names
+from deploy.docker.clusters import Clusters
+from deploy.docker.commands import run
+from deploy.local.errors import StackError
+from deploy.local.servers import Say
+
+DRILL = "kill-host"
+
+_DRILL_S = 600.0
+_LOG_LINES = 40
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def make_ready(home: Path, say: Say) -> None:
+    """What `docker-ready` does: programs, engine, Compose, base image, and a container that shows that it works.
+
+    Raises:
+        NoEngineError: no engine can run here.
+        StackError: something else is missing.
+    """
+    engine.install()
+    engine.Engine(home).ensure(say)
+    say(f"compose: {' '.join(engine.compose())}")
+    engine.try_out(image.ensure_base(say))
+
+
+def smoke(home: Path, say: Say) -> None:
+    """Runs the drill once, with the budgets of a smoke. Its report stays in `feed/drills` of the home. Nothing that was
+    started goes on, not the engine either; one that ran before is left running.
+
+    home: of these clusters only.
+
+    Raises:
+        NoEngineError: no engine can run here.
+        StackError: something failed. The logs of the containers were said before.
+    """
+    # That of an earlier run knows clusters that are gone.
+    feed = home / "feed"
+    shutil.rmtree(feed, ignore_errors=True)
+    clusters = Clusters(home, say)
+    is_up = False
+    with _unwinding():
+        try:
+            make_ready(home, say)
+            clusters.refuse_those_of_another_home()
+            is_up = True
+            clusters.up()
+            _drill(clusters, feed)
+        except StackError:
+            if is_up:
+                _show_logs(clusters, say)
+            raise
+        finally:
+            with _undisturbed():
+                _take_away(clusters, say, is_up=is_up)
+
+
+def _drill(clusters: Clusters, feed: Path) -> None:
+    # Beside the Python that runs this, in the same environment.
+    feedctl = Path(sys.executable).with_name("feedctl")
+    init = ("init", "--stack", "docker", "--stack-home", clusters.home)
+    run(feedctl, "--home", feed, *init, failed="the drill's home could not be made")
+    words = ("drill", "run", DRILL, "--seed", "1", "--budgets", "smoke")
+    run(feedctl, "--home", feed, *words, failed=f"the drill {DRILL}", timeout_s=_DRILL_S, is_shown=True)
+
+
+def _take_away(clusters: Clusters, say: Say, *, is_up: bool) -> None:
+    try:
+        if is_up:
+            clusters.down()
+    finally:
+        engine.Engine(clusters.home).stop(say)
+
+
+def _show_logs(clusters: Clusters, say: Say) -> None:
+    for name in (*names.SERVERS, *names.CLIENTS):
+        say(f"--- {name}: the last {_LOG_LINES} lines of its log")
+        say(clusters.log(name, _LOG_LINES))
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind as Ctrl-C does."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second signal does not cut short what the first one has begun; programs that are started now ignore it too."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (*_ENDING, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
