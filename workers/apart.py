@@ -23,6 +23,7 @@ from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import UnsafeTableError
 from workers import collector, logs, wiring
 from workers.queue.port import PositionLostError, QueueError
+from workers.retry import REST_S
 from workers.runtime import Worker, WorkerFailedError
 from workers.stage import TooManyDeadLettersError
 
@@ -45,6 +46,8 @@ class WriterApart:
     lock: a descriptor that the process inherits and holds as long as it lives: that of the home's lock, so that no
     other worker takes the home while a process of this one is still ending.
     """
+
+    rest_s = REST_S
 
     def __init__(self, home: Path, cluster: str, log_level: str, lock: int) -> None:
         self.name = wiring.writer_group(cluster)

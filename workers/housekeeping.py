@@ -13,6 +13,8 @@ from workers.queue.port import Queue, QueueUnavailableError
 _log = structlog.get_logger()
 
 _ROWS_AT_ONCE = 5_000
+_LOOK_S = 1.0
+"""How often it is looked whether it is time, at most."""
 
 
 class _Rounds:
@@ -42,6 +44,7 @@ class Housekeeper:
     def __init__(
         self, follows: FollowStore, queue: Queue, limits: Limits, clock: Callable[[], float], every_s: float
     ) -> None:
+        self.rest_s = min(every_s, _LOOK_S)
         self._follows = follows
         self._queue = queue
         self._limits = limits
@@ -75,6 +78,7 @@ class Sweeper:
         self, replica: Replica, follows: FollowStore, limits: Limits, clock: Callable[[], float], every_s: float
     ) -> None:
         self.name = f"sweeper-{replica.name}"
+        self.rest_s = min(every_s, _LOOK_S)
         self._replica = replica
         self._follows = follows
         self._limits = limits

@@ -3,6 +3,10 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+REST_S: Final = 0.02
+"""How long a loop rests where there was nothing to do, and it is to hear of news soon."""
 
 
 @dataclass(frozen=True)

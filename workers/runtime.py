@@ -17,10 +17,17 @@ _ASK_S = 0.05
 
 
 class Loop(Protocol):
-    """Something that a worker runs over and over."""
+    """Something that a worker runs over and over.
+
+    rest_s: how long it rests where there was nothing to do. Each end of a rest takes the interpreter away from whatever
+    else runs in the process, pages above all: what is due once an hour should not look fifty times a second.
+    """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def rest_s(self) -> float: ...
 
     def step(self) -> bool:
         """One round; False where there was nothing to do, and the loop may rest for a moment."""
@@ -45,13 +52,10 @@ class Worker:
 
     A loop whose position is lost stops alone, because one dead cluster must not stop the other (rule 12). Any other
     error stops the worker: whoever supervises it starts it again, and everything it had not committed comes again.
-
-    rest_s: how long a loop with nothing to do rests.
     """
 
-    def __init__(self, loops: Sequence[Loop], rest_s: float = 0.02) -> None:
+    def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = loops
-        self._rest_s = rest_s
         self._stop = threading.Event()
         self._failures: list[tuple[str, Exception]] = []
         self._ended: set[str] = set()
@@ -96,7 +100,7 @@ class Worker:
         try:
             while not self._stop.is_set() and loop.name not in self._ending:
                 if not loop.step():
-                    self._stop.wait(self._rest_s)
+                    self._stop.wait(loop.rest_s)
         except PositionLostError as error:
             self._failures.append((str(error), error))
             log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all

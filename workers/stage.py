@@ -32,7 +32,7 @@ from workers.queue.port import (
     QueueUnavailableError,
     Topic,
 )
-from workers.retry import Rest, RetryPolicy
+from workers.retry import REST_S, Rest, RetryPolicy
 
 _log = structlog.get_logger()
 
@@ -110,6 +110,8 @@ class Stage(Generic[Body]):
     clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
     """
 
+    rest_s = REST_S
+
     def __init__(
         self,
         name: str,
@@ -128,7 +130,7 @@ class Stage(Generic[Body]):
         batch: int = 2_000,
         in_flight: int = 10_000,
         in_flight_bytes: int = 32_000_000,
-        patience_s: float = 0.1,
+        patience_s: float = 0.25,
         park: Callable[[Sequence[Body], float], Sequence[bool]] | None = None,
         due_ms: Callable[[Body], int] | None = None,
         given_up: Callable[[Body], None] | None = None,

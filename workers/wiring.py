@@ -80,9 +80,12 @@ class Ports:
         self.opened.close()
 
 
-def open_ports(config: Config, access: Access, clock: Callable[[], int] = wall_ms, *, feeds: bool = True) -> Ports:
+def open_ports(
+    config: Config, access: Access, clock: Callable[[], int] = wall_ms, *, feeds: bool = True, alone: bool = False
+) -> Ports:
     """Opens the adapters of a home. access: `owner` for the one worker that writes the clusters, `beside` for anybody
-    else. feeds: whether feeds are read or written, or only how far each cluster is.
+    else. feeds: whether feeds are read or written, or only how far each cluster is. alone: whether every loop of the
+    home runs in this process, as of `EmbeddedQueue.open`.
 
     Raises:
         ConfigError, FollowStoreUnavailableError, QueueUnavailableError: clusters are opened later, when they are used.
@@ -90,7 +93,7 @@ def open_ports(config: Config, access: Access, clock: Callable[[], int] = wall_m
     with ExitStack() as stack:
         follows = feedstore_wiring.open_follows(config, clock)
         stack.callback(follows.close)
-        queue, dead = _open_queue(config, clock, stack)
+        queue, dead = _open_queue(config, clock, stack, alone=alone)
         replicas = {}
         for cluster in config.clusters:
             opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds)
@@ -123,7 +126,9 @@ def is_embedded(config: Config) -> bool:
     return config.queue.startswith("embedded:") or any(each.in_files for each in config.clusters)
 
 
-def _open_queue(config: Config, clock: Callable[[], int], stack: ExitStack) -> tuple[Queue, DeadLetters]:
+def _open_queue(
+    config: Config, clock: Callable[[], int], stack: ExitStack, *, alone: bool = False
+) -> tuple[Queue, DeadLetters]:
     """Opens what `stack` closes."""
     queue: Queue
     dead: DeadLetters
@@ -135,7 +140,7 @@ def _open_queue(config: Config, clock: Callable[[], int], stack: ExitStack) -> t
         dead = stack.enter_context(closing(KafkaDeadLetters.open(address)))
     else:
         path = config.path(config.queue, "embedded")
-        queue = stack.enter_context(closing(EmbeddedQueue.open(path, clock)))
+        queue = stack.enter_context(closing(EmbeddedQueue.open(path, clock, alone=alone)))
         dead = stack.enter_context(closing(open_dead_letters(path)))
     return queue, dead
 

@@ -9,7 +9,7 @@ of the edge that delivers the pin (rule 3), never the pin's own time.
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from feedstore.domain import MAX_ID, Entry
 from feedstore.widecolumn import Table, Trim
@@ -61,6 +61,13 @@ def columns(entries: Iterable[tuple[int, int]]) -> list[bytes]:
 def entries_of(cells: Iterable[bytes]) -> list[Entry]:
     """The entries that columns stand for, in the same order."""
     return [Entry(pin, MAX_ID - reverse) for reverse, pin in _COLUMN.iter_unpack(b"".join(cells))]
+
+
+def pins_and_times(cells: Sequence[bytes]) -> list[int]:
+    """Pin, creation time, pin, creation time, and so on: the same numbers for who needs no entries, in less time."""
+    numbers = list(struct.unpack(f">{2 * len(cells)}Q", b"".join(cells)))
+    numbers[::2], numbers[1::2] = numbers[1::2], [MAX_ID - reverse for reverse in numbers[::2]]
+    return numbers
 
 
 def feed_table(cap: int, slack: int, purge_window_ms: int) -> Table:

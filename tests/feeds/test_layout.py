@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedstore.domain import MAX_ID, Entry
-from feedstore.feeds import columns, entries_of, row_key, user_of
+from feedstore.feeds import columns, entries_of, pins_and_times, row_key, user_of
 from feedstore.feeds.layout import bucket_range, column, golden_vectors
 
 VECTORS = Path(__file__).parents[2] / "schemas" / "cell-layout.json"
@@ -44,6 +44,12 @@ def test_a_row_key_in_the_wrong_bucket_is_refused():
 @given(st.lists(entries))
 def test_columns_lead_back_to_their_entries(some: list[Entry]):
     assert entries_of(columns([(entry.pin, entry.created_ms) for entry in some])) == some
+
+
+@given(st.lists(entries))
+def test_pins_and_times_are_those_of_the_entries(some: list[Entry]):
+    cells = columns([(entry.pin, entry.created_ms) for entry in some])
+    assert pins_and_times(cells) == [number for entry in some for number in (entry.pin, entry.created_ms)]
 
 
 @given(entries, entries)

@@ -252,6 +252,17 @@ def _note(lock: WriteLock, order: list[str], who: str) -> None:
         order.append(who)
 
 
+def test_a_queue_that_is_alone_hears_of_others_when_a_poll_ends(path: Path, queue: EmbeddedQueue) -> None:
+    with contextlib.closing(EmbeddedQueue.open(path, Clock(), alone=True)) as alone:
+        consumer = alone.consumer(ACTIONS, "a")
+        with ThreadPoolExecutor(1) as pool:
+            polled = pool.submit(consumer.poll, 10, 0.5)
+            while not alone._shared._changed._waiters:
+                pass
+            queue.publish(ACTIONS, [b"x"])
+            assert values(polled.result(30)) == [b"x"]
+
+
 def test_a_publish_wakes_a_waiting_poll_of_its_process_at_once(
     queue: EmbeddedQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,9 @@ from workers.stage import TooManyDeadLettersError
 
 
 class Loop:
-    def __init__(self, name: str, step: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, name: str, step: Callable[[], bool] = lambda: False, rest_s: float = 0.001) -> None:
         self.name = name
+        self.rest_s = rest_s
         self.steps = 0
         self.closed = threading.Event()
         self._step = step
@@ -34,7 +35,7 @@ def raising(error: Exception) -> Callable[[], bool]:
 
 def test_every_loop_runs_until_it_is_told_to_stop() -> None:
     loops = [Loop("one"), Loop("two")]
-    worker = Worker(loops, rest_s=0.001)
+    worker = Worker(loops)
 
     worker.run(until=lambda: all(loop.steps > 3 for loop in loops))
 
@@ -43,7 +44,7 @@ def test_every_loop_runs_until_it_is_told_to_stop() -> None:
 
 def test_stop_ends_a_run_from_another_thread() -> None:
     loop = Loop("one", lambda: True)
-    worker = Worker([loop], rest_s=0.001)
+    worker = Worker([loop])
     thread = threading.Thread(target=worker.run)
     thread.start()
 
@@ -54,9 +55,19 @@ def test_stop_ends_a_run_from_another_thread() -> None:
     assert loop.closed.is_set()
 
 
+def test_a_loop_that_rests_long_keeps_nobody_from_ending() -> None:
+    loop = Loop("one", rest_s=3_600)
+    worker = Worker([loop])
+
+    worker.run(until=lambda: loop.steps > 0)
+
+    assert loop.steps == 1
+    assert loop.closed.is_set()
+
+
 def test_one_loop_ends_and_the_others_go_on() -> None:
     one, other = Loop("one"), Loop("other")
-    worker = Worker([one, other], rest_s=0.001)
+    worker = Worker([one, other])
     seen = []
 
     def until() -> bool:
@@ -74,7 +85,7 @@ def test_one_loop_ends_and_the_others_go_on() -> None:
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), TooManyDeadLettersError("too many")])
 def test_an_error_stops_everything(error: Exception) -> None:
     other = Loop("other")
-    worker = Worker([Loop("bad", raising(error)), other], rest_s=0.001)
+    worker = Worker([Loop("bad", raising(error)), other])
 
     with pytest.raises(WorkerFailedError, match=str(error)):
         worker.run()
@@ -85,7 +96,7 @@ def test_an_error_stops_everything(error: Exception) -> None:
 def test_rule_12_a_lost_position_stops_its_loop_alone() -> None:
     lost = Loop("writer-b", raising(PositionLostError("cluster b lost deliveries: rebuild it")))
     other = Loop("writer-a")
-    worker = Worker([lost, other], rest_s=0.001)
+    worker = Worker([lost, other])
 
     def until() -> bool:
         return lost.closed.is_set() and worker.running() == {"writer-a"} and other.steps > 50
@@ -99,5 +110,5 @@ def test_an_error_of_whoever_asks_ends_every_loop() -> None:
     loop = Loop("one")
 
     with pytest.raises(ZeroDivisionError):
-        Worker([loop], rest_s=0.001).run(until=lambda: 1 // 0 == 0)
+        Worker([loop]).run(until=lambda: 1 // 0 == 0)
     assert loop.closed.is_set()

@@ -53,6 +53,13 @@ def store(owner: RocksCluster) -> RocksStore:
     return owner.table(TABLE.name)
 
 
+@pytest.mark.parametrize("limit", [1, 127, 128, 129, 300])
+def test_columns_are_the_same_however_many_are_cut_at_once(store: RocksStore, limit: int):
+    columns = [column(number) for number in range(200)]
+    store.apply([Put([(ROW, 5)], columns)])
+    assert store.read(ROW, None, limit) == columns[:limit]
+
+
 # ---- tables
 
 

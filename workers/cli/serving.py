@@ -83,7 +83,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
             except HomeBusyError as error:
                 note(f"{error}: it goes on with the work, and this one only serves")
             else:
-                ports = stack.enter_context(closing(wiring.open_ports(config, "owner")))
+                ports = stack.enter_context(closing(wiring.open_ports(config, "owner", alone=True)))
                 _serve_and_work(config, ports, listener, stop)
                 return
         _serve(config, listener, stop)

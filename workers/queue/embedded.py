@@ -132,9 +132,10 @@ _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 class _Shared:
     """What a queue and its consumers share: the file, who is live, and the news that something was published."""
 
-    def __init__(self, file: SqliteFile) -> None:
+    def __init__(self, file: SqliteFile, *, alone: bool) -> None:
         self.file = file
         self.publishes = 0
+        self._alone = alone
         self._changed = threading.Condition()
         self._live: set[tuple[Topic, str]] = set()
 
@@ -160,7 +161,8 @@ class _Shared:
     def wait(self, publishes: int, timeout_s: float) -> None:
         """Returns when there is news since `publishes` was read, or when it is time to look again."""
         with self._changed:
-            self._changed.wait_for(lambda: self.publishes != publishes, min(timeout_s, RECHECK_S))
+            longest_s = timeout_s if self._alone else min(timeout_s, RECHECK_S)
+            self._changed.wait_for(lambda: self.publishes != publishes, longest_s)
 
     def _refuse_live(self, topic: Topic, group: str) -> None:
         if (topic, group) in self._live:
@@ -174,13 +176,15 @@ class EmbeddedQueue:
     everything, which is wasteful and harmless.
     """
 
-    def __init__(self, file: SqliteFile, ids: Mapping[Topic, Sequence[int]], clock: Callable[[], int]) -> None:
+    def __init__(
+        self, file: SqliteFile, ids: Mapping[Topic, Sequence[int]], clock: Callable[[], int], *, alone: bool
+    ) -> None:
         """For `open`. `ids` are those of each topic's partitions, in their order."""
         self._file = file
         self._ids = ids
         self._clock = clock
         self._turns = itertools.count()
-        self._shared = _Shared(file)
+        self._shared = _Shared(file, alone=alone)
 
     @classmethod
     def create(cls, path: Path, partitions: Mapping[Topic, int]) -> None:
@@ -206,8 +210,9 @@ class EmbeddedQueue:
             file.close()
 
     @classmethod
-    def open(cls, path: Path, clock: Callable[[], int]) -> "EmbeddedQueue":
-        """The queue at a path; `clock` gives ms since 1970.
+    def open(cls, path: Path, clock: Callable[[], int], *, alone: bool = False) -> "EmbeddedQueue":
+        """The queue at a path; `clock` gives ms since 1970. alone: whether everything that is in a hurry is published
+        in this process. A poll hears of that at once, and of what others publish only when it begins and when it ends.
 
         Raises:
             QueueUnavailableError: there is no file, no queue in it, or a queue of another format.
@@ -226,7 +231,7 @@ class EmbeddedQueue:
         if not ids:
             file.close()
             raise QueueUnavailableError(f"{path}: holds no queue; create it first")
-        return cls(file, ids, clock)
+        return cls(file, ids, clock, alone=alone)
 
     def partitions(self, topic: Topic) -> int:
         return len(self._ids[topic])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UnsetType
@@ -97,7 +97,7 @@ def _feed(api: Api, asked: Asked[FeedQuery, None]) -> FeedPage:
         lines = wire.pin_lines(pins.pins)
         return FeedPage(str(user), lines, api.cursors.signed(owner, pins.cursor), pins.served_by, pins.behind_ms)
     page = api.service.page(user, query.limit, cursor, asked.deadline_s)
-    lines = wire.entry_lines(page.entries)
+    lines = cast("list[wire.EntryLine]", wire.entry_lines(page.columns))  # travels like one
     return FeedPage(str(user), lines, api.cursors.signed(owner, page.cursor), page.served_by, page.behind_ms)
 
 

@@ -5,6 +5,7 @@ number, as long as every client could have written it exactly. Times are numbers
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -12,7 +13,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from feedstore.domain import (
     Edge,
-    Entry,
     Followed,
     Followee,
     InvalidValueError,
@@ -22,7 +22,7 @@ from feedstore.domain import (
     Unfollowed,
     check_id,
 )
-from feedstore.feeds import MAX_PAGE
+from feedstore.feeds import MAX_PAGE, pins_and_times
 from feedstore.follows.port import Follower
 from feedstore.serving.breaker import State
 from feedstore.serving.http.tokens import Scope
@@ -248,8 +248,15 @@ class Health(msgspec.Struct, frozen=True):
     status: str = "ok"
 
 
-def entry_lines(entries: list[Entry]) -> list[EntryLine]:
-    return [EntryLine(str(entry.pin), entry.created_ms) for entry in entries]
+_ENTRY_LINE = b'{"pin":"%d","created_ms":%d}'
+
+
+def entry_lines(columns: Sequence[bytes]) -> msgspec.Raw:
+    """The list of `EntryLine`s that a page's columns stand for, encoded. To make the lines first and then to encode
+    them takes a third longer, and no other part of a page that is ours takes as long.
+    """
+    lines = b",".join([_ENTRY_LINE] * len(columns)) % tuple(pins_and_times(columns))
+    return msgspec.Raw(b"[%b]" % lines)
 
 
 def pin_lines(pins: list[Pin]) -> list[EntryLine]:
