@@ -13,8 +13,8 @@ PATIENCE_S = 200.0
 """How long is waited for it: a server that was started again a moment ago, and the age that is asked of it."""
 
 SETTLED_S = 65.0
-"""How old every server of a cluster must be, its gateways apart. Logs are rolled once a minute (deploy/hbase): from then
-on, what is written has three replicas again, after a DataNode was away.
+"""How old every server of a cluster must be, its gateways apart. Logs are rolled once a minute (deploy/hbase): from
+then on, what is written has three replicas again, after a DataNode was away.
 """
 
 MASTER_PORT = 16000
