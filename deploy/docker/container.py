@@ -51,7 +51,7 @@ def _main(*words: str) -> int:
 
 
 def _run(role: str, cluster: str) -> None:
-    delay_s = float(os.environ.get("FEED_RESTART_S", "5"))
+    delay_s = float(os.environ.get("FEED_RESTART_S", "10"))
     Supervisor(roles.processes(role, cluster), Restarts(delay_s)).run()
 
 
