@@ -105,7 +105,7 @@ def _zookeeper(cluster: str) -> Process:
     conf = _hbase_conf("zookeeper", cluster)
     flags = (*_STARTS_FAST, "-Dzookeeper.admin.enableServer=false")
     argv = _hadoop(conf, heap_mib=96, flags=flags, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
-    return Process("zookeeper", argv, _zookeeper_answers, configure=conf.write)
+    return Process("zookeeper", argv, _zookeeper_answers, configure=conf.write, is_alone=True)
 
 
 def _namenode(cluster: str) -> Process:
@@ -124,6 +124,7 @@ def _namenode(cluster: str) -> Process:
         lambda: _hdfs_is_whole(names.control(cluster)),
         configure=conf.write,
         prepare=format_once,
+        is_alone=True,
     )
 
 
@@ -221,7 +222,7 @@ def _kafka(_: str) -> list[Process]:
             _done(argv, "the broker's directory could not be formatted")
 
     argv = _java(conf, path, heap_mib=384, flags=_STARTS_FAST, main=("kafka.Kafka", properties))
-    return [Process("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once)]
+    return [Process("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once, is_alone=True)]
 
 
 def _asks_kafka() -> None:
@@ -251,7 +252,7 @@ def _mariadb(_: str) -> list[Process]:
     def check() -> None:
         probes.mariadb_select(conf / "client.cnf", mariadb.DATABASES[-1])
 
-    return [Process("mariadb", argv, check, configure=configure, prepare=install_once)]
+    return [Process("mariadb", argv, check, configure=configure, prepare=install_once, is_alone=True)]
 
 
 def _settings(*files: str, own: Mapping[str, str]) -> dict[str, str]:

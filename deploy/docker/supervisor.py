@@ -31,6 +31,7 @@ class Process:
     configure: writes its configuration; run before every start.
     prepare: makes what it needs of data; run after that, before every start, so that one that was cut off is made good.
     check: asks the running server for what its clients will ask it for; raises NotReadyError.
+    is_alone: whether nobody takes its place when it ends: it is started again at once.
     """
 
     name: str
@@ -40,20 +41,24 @@ class Process:
     needs_some: tuple[int, Sequence[tuple[str, int]]] = (0, ())
     configure: Callable[[], None] = lambda: None
     prepare: Callable[[], None] = lambda: None
+    is_alone: bool = False
 
 
 @dataclass(frozen=True)
 class Restarts:
     """How long a process that ended stays down. It doubles as long as the process does not last.
 
-    delay_s: after the first end. Recovery must be the cluster's own work for as long as this.
+    delay_s: after the first end. Recovery must be the cluster's own work for as long as this. alone_s: the same of a
+    process that is alone.
     """
 
     delay_s: float
+    alone_s: float = 1.0
 
-    def delay(self, short_lives: int) -> float:
+    def delay(self, short_lives: int, *, is_alone: bool) -> float:
         """short_lives: how many lives in a row, this one included, ended before they were stable; 0 for none."""
-        return min(self.delay_s * 2.0 ** max(0, short_lives - 1), max(self.delay_s, _DELAY_MAX_S))
+        first_s = min(self.alone_s, self.delay_s) if is_alone else self.delay_s
+        return min(first_s * 2.0 ** max(0, short_lives - 1), max(first_s, _DELAY_MAX_S))
 
 
 @dataclass
@@ -118,7 +123,7 @@ class Supervisor:
             now = self.clock()
             child.pid = None
             child.short_lives = child.short_lives + 1 if now - child.began_s < _STABLE_S else 0
-            delay = self.restarts.delay(child.short_lives)
+            delay = self.restarts.delay(child.short_lives, is_alone=child.process.is_alone)
             child.due_s = now + delay
             code = os.waitstatus_to_exitcode(status)
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"

@@ -129,5 +129,13 @@ def test_what_its_children_leave_behind_is_no_end_of_a_server(start: Callable[..
 
 def test_a_server_that_does_not_last_is_started_ever_less_often() -> None:
     restarts = Restarts(1.0)
-    assert [restarts.delay(lives) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
-    assert Restarts(20.0).delay(9) == 20
+    assert [restarts.delay(lives, is_alone=False) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
+    assert Restarts(20.0).delay(9, is_alone=False) == 20
+
+
+def test_what_nobody_takes_the_place_of_is_started_again_at_once() -> None:
+    restarts = Restarts(10.0, alone_s=1.0)
+    assert [restarts.delay(lives, is_alone=True) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
+    assert restarts.delay(1, is_alone=False) == 10
+    # A test that asks for quick restarts gets them everywhere.
+    assert Restarts(0.2).delay(1, is_alone=True) == 0.2

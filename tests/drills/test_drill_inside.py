@@ -106,7 +106,14 @@ def test_version_2_of_control_groups_is_told_by_key(
         inside._throttle("unknown", bytes_s, "8:0")
 
 
-def test_a_directory_on_no_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nowhere = SimpleNamespace(stat=lambda: SimpleNamespace(st_dev=os.makedev(0, 999_999)))
+def test_what_is_on_no_disk_cannot_be_throttled_and_is_not_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inside, "_disk", lambda _: None)
     with pytest.raises(SystemExit, match="cannot be throttled"):
-        inside._disk(nowhere)  # type: ignore[arg-type]
+        inside.main(["throttle", "c0ffee", "1024"])
+    # Healing it has nothing to do, and must not fail.
+    assert inside.main(["throttle", "c0ffee", "0"])
+
+
+def test_a_directory_on_no_disk_is_told() -> None:
+    nowhere = SimpleNamespace(stat=lambda: SimpleNamespace(st_dev=os.makedev(0, 999_999)))
+    assert inside._disk(nowhere) is None  # type: ignore[arg-type]

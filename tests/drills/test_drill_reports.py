@@ -27,19 +27,26 @@ def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> lis
 
 def test_a_gap_is_between_calls_that_were_done() -> None:
     samples = calls("read", 0, 1, 2, 6, 7) + calls("read", 0, 3, 4, 5, is_done=False)
-    assert longest_gap_s(samples, 0, 8) == 4
+    assert longest_gap_s(samples, 0, 8, 8) == 4
 
 
 def test_a_gap_reaches_to_the_ends_of_the_span() -> None:
-    assert longest_gap_s(calls("read", 0, 1, 2), 0, 9) == 7
-    assert longest_gap_s([], 0, 9) == 9
+    assert longest_gap_s(calls("read", 0, 1, 2), 0, 9, 9) == 7
+    assert longest_gap_s([], 0, 9, 9) == 9
+
+
+def test_a_gap_that_begins_in_the_span_counts_whole() -> None:
+    # Silent from 2 to 8: in two spans that meet at 5 it would be two gaps of 3.
+    samples = calls("read", 0, 1, 2, 8, 9)
+    assert longest_gap_s(samples, 0, 5, 10) == 6
+    assert longest_gap_s(samples, 8, 10, 10) == 1
 
 
 def test_the_worst_of_several_regions_counts_and_callers_do_not_help_each_other() -> None:
     # One region answers while the other does not: together they would seem to have no gap.
     samples = calls("write", 0, *range(10)) + calls("write", 1, 0, 9)
-    assert worst_gap_s(samples, "write", [0, 1], 0, 9) == 9
-    assert worst_gap_s(samples, "write", [], 0, 9) is None
+    assert worst_gap_s(samples, "write", [0, 1], 0, 9, 9) == 9
+    assert worst_gap_s(samples, "write", [], 0, 9, 9) is None
 
 
 def test_a_region_is_back_with_a_call_that_began_after_the_fault() -> None:
@@ -97,7 +104,7 @@ def figures() -> Figures:
         *calls("read", 1, *range(21)),
         *calls("write", 1, *range(21)),
     ]
-    return reporting.figures(samples, moments, [0], [1], Loss(0, 0, 0), 2.5)
+    return reporting.figures("a", samples, moments, [0], [1], Loss(0, 0, 0), 2.5)
 
 
 def test_affected_and_unaffected_regions_are_told_apart(figures: Figures) -> None:
@@ -122,13 +129,13 @@ def test_a_load_that_ended_early_or_recorded_nothing_fails(figures: Figures) -> 
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     silent = [*calls("action", 0, *range(10)), *calls("page", 0, *range(21)), *calls("page", 1, *range(21))]
     for samples in (silent, silent[10:]):
-        found = reporting.figures(samples, moments, [], [], Loss(0, 0, 0), 2.5)
+        found = reporting.figures("a", samples, moments, [], [], Loss(0, 0, 0), 2.5)
         assert not reporting.verdicts(found, limits)[0].passed
 
 
 def test_losses_that_nobody_could_count_fail(figures: Figures) -> None:
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
-    found = reporting.figures([], moments, [], [], None, None)
+    found = reporting.figures("a", [], moments, [], [], None, None)
     assert (found.missing, found.extra, found.differing) == (None, None, None)
     assert [each.passed for each in reporting.verdicts(found, {"missing": 0, "extra": 0, "differing": 0})] == [
         False
@@ -154,7 +161,7 @@ def test_actions_may_fail_only_where_their_database_is_away() -> None:
 def test_back_is_counted_from_the_healing_where_nothing_can_serve_before() -> None:
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     samples = [*calls("read", 0, 9, 16, 18), *calls("write", 0, 9, 17)]
-    found = reporting.figures(samples, moments, [0], [], None, None, back_from="healing", hedged_pages=4)
+    found = reporting.figures("a", samples, moments, [0], [], None, None, back_from="healing", hedged_pages=4)
     assert (found.affected_read_back_s, found.affected_write_back_s, found.hedged_pages) == (1, 2, 4)
 
 
@@ -191,7 +198,7 @@ def test_a_backlog_is_drained_when_no_more_waits_than_before() -> None:
     before = [(8.0, 4), (9.0, 2)]
 
     def of(backlog: list[tuple[float, int]]) -> tuple[int | None, float | None]:
-        found = reporting.figures([], moments, [], [], None, None, backlog=backlog)
+        found = reporting.figures("a", [], moments, [], [], None, None, backlog=backlog)
         return found.backlog_most, found.backlog_drain_s
 
     assert of([*before, (11.0, 3), (12.0, 40), (13.0, 90), (14.0, 5), (15.0, 4), (16.0, 6)]) == (90, 2.0)

@@ -2,7 +2,9 @@
 
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,8 +17,12 @@ from workers.cli.session import MisusedError, RefusedError, Session, json_option
 from workers.drills import compare, history, page
 from workers.drills.catalogue import DRILLS
 from workers.drills.history import HistoryError, Kept
+from workers.drills.hosts import DockerHosts, HostError, NotDrillableError, NotHealedError
 from workers.drills.report import Report, Run, sections
 from workers.queue.port import QueueError
+
+if TYPE_CHECKING:
+    from workers.drills.course import Plan
 
 _ALL = "all"
 
@@ -88,9 +94,9 @@ def drill_run(
     """
     config = session.config
     try:
-        from workers.drills import course, hosts, running  # noqa: PLC0415 - they need an extra
+        from workers.drills import course, running  # noqa: PLC0415 - they need extras
 
-        docker = hosts.DockerHosts.connect()
+        docker = DockerHosts.connect()
     except ImportError as error:
         raise ConfigError(f"to run drills, install feedstore[drills]: {error}") from error
     folder = out or session.home / "drills"
@@ -103,28 +109,36 @@ def drill_run(
         for number in range(repeat)
     ]
     _unwind_when_ended()
+    failed = _run(plans, lambda plan: running.run(config, docker, plan, note), folder)
+    if failed:
+        raise RefusedError(f"{len(failed)} of {len(plans)} runs did not pass: {', '.join(failed)}")
+    if len(plans) > 1:
+        click.echo(f"all {len(plans)} runs kept their budgets")
+
+
+def _run(plans: Sequence["Plan"], run: Callable[["Plan"], Run], folder: Path) -> list[str]:
+    """One after the other; returns which did not pass. Raises what a single one raises."""
     failed = []
     for number, plan in enumerate(plans, 1):
         if len(plans) > 1:
             note(f"{number} of {len(plans)}: {plan.drill.name}, seed {plan.seed}")
         try:
-            run = running.run(config, docker, plan, note)
-        except (hosts.NotDrillableError, hosts.HostError, StoreError, FollowStoreError, QueueError) as error:
+            made = run(plan)
+        except NotHealedError as error:
+            raise RefusedError(str(error)) from error
+        except (NotDrillableError, HostError, StoreError, FollowStoreError, QueueError) as error:
             if len(plans) == 1:
                 raise
             # The next one may find the system well again.
             note(f"{plan.drill.name}: not run: {error}")
             failed.append(f"{plan.drill.name} (seed {plan.seed}: not run)")
             continue
-        _keep(folder, run)
-        if run.report.failure:
-            raise RefusedError(f"{run.report.failure}; bring it back by hand: make cluster-up")
-        if not run.report.passed:
+        _keep(folder, made)
+        if made.report.failure:
+            raise RefusedError(made.report.failure)
+        if not made.report.passed:
             failed.append(f"{plan.drill.name} (seed {plan.seed})")
-    if failed:
-        raise RefusedError(f"{len(failed)} of {len(plans)} runs went over a budget: {', '.join(failed)}")
-    if len(plans) > 1:
-        click.echo(f"all {len(plans)} runs kept their budgets")
+    return failed
 
 
 def _keep(folder: Path, run: Run) -> None:
@@ -261,6 +275,8 @@ def drill_plot(report: Path) -> None:
         drawn = history.draw(kept, history.samples_of(kept), note)
     except HistoryError as error:
         raise MisusedError(str(error)) from error
+    if not drawn:
+        raise RefusedError(f"{report}: the picture could not be drawn")
     click.echo(report.with_name(drawn))
 
 

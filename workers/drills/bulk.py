@@ -41,7 +41,8 @@ class BulkLoad:
         # Started anew, not forked: this process has threads, and connections.
         context = multiprocessing.get_context("spawn")
         for number in range(WRITERS):
-            begun = context.Value("q", 0)
+            # Without a lock: one that is ended while it held that would hold up who asks how far it came.
+            begun = context.Value("q", 0, lock=False)
             first = self.first + number * CELLS_EACH
             words = (self.url, list(self.tables), first, self.ts, begun)
             process = context.Process(target=write, args=words, daemon=True)
@@ -50,6 +51,11 @@ class BulkLoad:
 
     def is_running(self) -> bool:
         return any(process.is_alive() for process, _ in self._writers)
+
+    def failure(self) -> str:
+        """Why one of its processes has ended before it was done; empty where none has."""
+        failed = [process.exitcode for process, _ in self._writers if process.exitcode not in {None, 0}]
+        return f"a process of the bulk load ended with status {failed[0]}" if failed else ""
 
     def stop(self) -> int:
         """Ends it, and returns how many cells were written, or may have been. May be repeated."""

@@ -26,6 +26,7 @@ _NEVER = {
     "page_gap_s",
     "affected_read_back_s",
     "affected_write_back_s",
+    "backlog_drain_s",
     "landed_s",
     "missing",
     "extra",

@@ -1,22 +1,28 @@
 """How a drill goes, under load: something is broken, and healed whatever happens."""
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from workers.drills.bulk import BulkLoad
 from workers.drills.catalogue import Drill
 from workers.drills.faults import Fault
 from workers.drills.health import Health
-from workers.drills.hosts import Host, Hosts, NotDrillableError
+from workers.drills.hosts import Host, HostError, Hosts, NotDrillableError, NotHealedError
 from workers.drills.load import Load
 from workers.drills.report import Moments
 from workers.drills.samples import longest_quiet_s
+from workers.drills.under_way import Mark
 
 WARM_S = 5.0
 SETTLE_S = 15.0
 SETTLE_S_MAX = 120.0
-"""How long the load goes on after the healing: so long, and on until all are served again, at most so long."""
+"""How long the load goes on after the healing: so long, and on until all are served again and the regions are even, at
+most so long.
+"""
 
 QUIET_S = 3.0
 """Who was served no longer ago than this is served."""
@@ -27,7 +33,9 @@ BETWEEN_HOSTS_S = 60.0
 START_AGAIN_S = 2.0
 
 _ASK_S = 0.5
+_SETTLED_ASK_S = 2.0
 _STARTS = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,9 @@ class Course:
     load: Load
     timeline: Timeline
     health: Health
+    mark: Mark
+    is_even: Callable[[], bool]
+    """Whether no host of the drilled cluster has many regions more than another: the balancer has done its work."""
 
     def once(self, has_moved: Callable[[], bool] | None) -> tuple[Moments, str]:
         """Breaks every target at once. Returns also why they could not be brought back; empty where they were.
@@ -84,7 +95,7 @@ class Course:
         """
         warm = self._warm_up()
         fault = self.timeline.begin()
-        healing = _Healing(_fault(self.plan), self.hosts, self.targets, self.timeline)
+        healing = _Healing(self.plan, self.hosts, self.targets, self.timeline, self.mark)
         with healing:
             fault = self.timeline.begin(_fault(self.plan).inject(self.hosts, self.targets))
             # Until here the target may have gone on serving: a call that was done meanwhile is not one that came back.
@@ -104,7 +115,7 @@ class Course:
         fault = gone = self.timeline.begin()
         failure = ""
         for number, target in enumerate(self.targets):
-            healing = _Healing(_fault(self.plan), self.hosts, [target], self.timeline)
+            healing = _Healing(self.plan, self.hosts, [target], self.timeline, self.mark)
             with healing:
                 _fault(self.plan).inject(self.hosts, [target])
                 self.timeline.note(f"{target.name} is stopped")
@@ -114,7 +125,7 @@ class Course:
             if not failure and number + 1 < len(self.targets):
                 try:
                     self.health.wait([self.plan.cluster], settled=False)
-                except NotDrillableError as error:
+                except (NotDrillableError, HostError) as error:
                     failure = f"{target.name} did not get well: {error}"
                     self.timeline.note(failure)
             if failure:
@@ -127,15 +138,17 @@ class Course:
         warm = self._warm_up()
         fault = self.timeline.begin()
         self.timeline.note("the bulk load begins")
+        failure = ""
         try:
             bulk.start()
-            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running():
+            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running() and not failure:
                 time.sleep(_ASK_S)
+                failure = bulk.failure()
         finally:
             cells = bulk.stop()
         healed = time.monotonic()
         self.timeline.note(f"the bulk load has ended: {cells:,} cells")
-        return Moments(warm, fault, fault, healed, self._settle(healed)), ""
+        return Moments(warm, fault, fault, healed, self._settle(healed)), failure
 
     def _warm_up(self) -> float:
         warm = time.monotonic() + WARM_S / 2
@@ -145,34 +158,41 @@ class Course:
         return warm
 
     def _settle(self, healed: float) -> float:
-        """Returns when all callers were served again, or never will be."""
+        """Returns when all callers were served again and what has to move back has moved, or never will."""
         time.sleep(SETTLE_S)
         while (now := time.monotonic()) < healed + SETTLE_S_MAX:
             quiet = longest_quiet_s(self.load.samples, self.load.callers(), now)
-            if quiet is not None and quiet < QUIET_S:
+            if quiet is not None and quiet < QUIET_S and self.is_even():
                 break
-            time.sleep(_ASK_S)
+            time.sleep(_SETTLED_ASK_S)
         return time.monotonic()
 
 
 class _Healing:
-    """Heals at its end, whatever ended it: some times over where that fails, and again where it is interrupted."""
+    """Heals at its end, whatever ended it: some times over where that fails, and again where it is interrupted.
 
-    def __init__(self, fault: Fault, hosts: Hosts, targets: Sequence[Host], timeline: Timeline) -> None:
-        self._fault, self._hosts, self._targets, self._timeline = fault, hosts, targets, timeline
+    Raises NotHealedError where something else was raised, and it cannot be healed either.
+    """
+
+    def __init__(self, plan: Plan, hosts: Hosts, targets: Sequence[Host], timeline: Timeline, mark: Mark) -> None:
+        self._fault, self._hosts, self._targets, self._timeline = _fault(plan), hosts, targets, timeline
+        self._drill, self._mark = plan.drill.name, mark
         self.failure = ""
         """Why the targets could not be brought back; empty where they were."""
 
     def __enter__(self) -> None:
-        pass
+        self._mark.write(self._drill, [each.name for each in self._targets])
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         try:
             self._heal()
         except BaseException:
-            # Ended while it was being healed: once more, and then the end.
-            self._fault.heal(self._hosts, self._targets)
+            # Ended while it was being healed: from the start again, and nobody ends that.
+            with _undisturbed():
+                self._heal()
             raise
+        if error is not None and self.failure:
+            raise NotHealedError(self.failure) from error
 
     def _heal(self) -> None:
         for attempt in range(_STARTS):
@@ -181,12 +201,30 @@ class _Healing:
             try:
                 self._fault.heal(self._hosts, self._targets)
             except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is tried again, and reported
-                self.failure = f"{_names(self._targets)} could not be healed: {type(error).__name__}: {error}"
+                self.failure = (
+                    f"{_names(self._targets)} could not be healed: {type(error).__name__}: {error}; the next drill "
+                    f"tries it again, or bring it back by hand: docker restart feedstore-{self._targets[0].name}"
+                )
                 self._timeline.note(self.failure)
             else:
+                self._mark.wipe()
                 self._timeline.note(f"{_names(self._targets)}: healed")
                 self.failure = ""
                 return
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that end programs are ignored until the end of the block; only in a main thread, where they arrive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _fault(plan: Plan) -> Fault:
@@ -199,9 +237,9 @@ def _names(targets: Sequence[Host]) -> str:
     return ", ".join(each.name for each in targets)
 
 
-def one_before(hosts: Hosts, plan: Plan, target: Host, health: Health, timeline: Timeline) -> None:
+def one_before(hosts: Hosts, plan: Plan, target: Host, health: Health, timeline: Timeline, mark: Mark) -> None:
     """Another host dies, comes back, and gets well; nobody measures that. Raises NotDrillableError: it does not."""
-    healing = _Healing(_fault(plan), hosts, [target], timeline)
+    healing = _Healing(plan, hosts, [target], timeline, mark)
     timeline.begin()
     with healing:
         _fault(plan).inject(hosts, [target])

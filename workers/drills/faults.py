@@ -27,8 +27,8 @@ class Fault(Protocol):
     """One way of breaking hosts."""
 
     def inject(self, hosts: Hosts, targets: Sequence[Host]) -> float:
-        """Breaks each of them. Returns when the first of it was done, in s of `time.monotonic`. Where it raises, some
-        may be broken.
+        """Breaks each of them. Returns when the first of it began, in s of `time.monotonic`. Where it raises, some may
+        be broken.
         """
         ...
 

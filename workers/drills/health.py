@@ -81,20 +81,19 @@ class Health:
     def _cluster_lacks(self, its: Sequence[Host], cluster: str, settled: bool) -> Iterator[str]:
         try:
             states = {host.name: self.hosts.state(host.name, MASTER_PORT) for host in its}
-            servers = [region.server for region in self.regions(cluster)]
+            found = self.regions(cluster)
         except (NotDrillableError, HostError, UnavailableError) as error:
             yield str(error)
             return
-        if nowhere := servers.count(""):
+        if nowhere := sum(not region.server for region in found):
             yield f"{nowhere} regions of cluster {cluster} are nowhere"
         reporting = max((state.peers for state in states.values()), key=len, default=frozenset())
         for host in its:
             if host.holds_regions and not reporting & set(host.addresses.values()):
                 yield f"{host.name} does not report to the master of cluster {cluster}"
         if settled:
-            counts = [servers.count(host.name) for host in its if host.holds_regions]
-            if counts and max(counts) - min(counts) > UNEVEN:
-                yield f"the regions of cluster {cluster} are not even: {counts}"
+            if unevenness(found, [host.name for host in its if host.holds_regions]) > UNEVEN:
+                yield f"the balancer has not made the regions of cluster {cluster} even yet"
             # A gateway has no log.
             doors = {host.name for host in its if host.role == "gateway"}
             young = [
@@ -105,6 +104,13 @@ class Health:
                 if age_s < SETTLED_S
             ]
             yield from young[:1]
+
+
+def unevenness(found: Sequence[Region], holders: Sequence[str]) -> int:
+    """How many regions more the fullest of these hosts has than the emptiest."""
+    servers = [region.server for region in found]
+    counts = [servers.count(holder) for holder in holders]
+    return max(counts, default=0) - min(counts, default=0)
 
 
 def active_master(hosts: Hosts, marked: Sequence[Host], cluster: str) -> str | None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 LABEL = "feedstore.drillable"
@@ -22,6 +23,8 @@ _WITH_REGIONS = ("host", "standby")
 _WITHOUT_SERVERS = "feedctl"
 _GRACE_S = 20
 _HELPER_S = 30
+# What of the control groups limits disks: a part of them in version 1, all of them in version 2.
+_DISK_GROUPS = "/sys/fs/cgroup/blkio" if Path("/sys/fs/cgroup/blkio").is_dir() else "/sys/fs/cgroup"
 _INSIDE = resources.files("workers.drills").joinpath("inside.py").read_text("utf-8")
 
 
@@ -31,6 +34,10 @@ class NotDrillableError(Exception):
 
 class HostError(Exception):
     """A host could not be broken, mended or asked; the message says how."""
+
+
+class NotHealedError(Exception):
+    """What was broken could not be brought back, and stays broken; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +208,7 @@ class DockerHosts:
             container.id,
             str(bytes_s),
             network_mode="none",
-            volumes={"/sys/fs/cgroup": {"bind": "/host/cgroup", "mode": "rw"}},
+            volumes={_DISK_GROUPS: {"bind": _DISK_GROUPS.replace("/sys/fs", "/host", 1), "mode": "rw"}},
             volumes_from=[f"{container.id}:ro"],
         )
 
@@ -253,6 +260,9 @@ class DockerHosts:
             entrypoint=["python3"],
             user="0:0",
             cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            read_only=True,
+            tmpfs={"/run": ""},
             labels={HELPER_LABEL: "helper"},
             **rights,
         )

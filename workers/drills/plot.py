@@ -33,7 +33,7 @@ def draw(report: Report, samples: Sequence[Sample], path: Path) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
 
     affected = set(report.affected_regions)
-    preferred = next((each.detail for each in samples if each.kind == "page" and each.is_done), "")
+    preferred = report.setting.cluster
     moments = report.moments
     from_s = min((each.began_s for each in samples), default=-1.0)
     until_s = max(moments.ended, *(each.ended_s for each in samples), 1.0)

@@ -221,6 +221,7 @@ def assemble(
 
 
 def figures(
+    cluster: str,
     samples: list[Sample],
     moments: Moments,
     affected: list[int],
@@ -236,14 +237,12 @@ def figures(
 ) -> Figures:
     """From the last moment before the fault in which all was well to the end of the load.
 
-    loss, hedged_pages, expired_servers: None where nobody could count them. backlog: what waited for the drilled
-    cluster's writer, by moments of `time.monotonic`.
+    cluster: that which is drilled, and which readers prefer. loss, hedged_pages, expired_servers: None where nobody
+    could count them. backlog: what waited for the drilled cluster's writer, by moments of `time.monotonic`.
     """
     back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
-    preferred = next((each.detail for each in pages if each.is_done), "")
-
     every = [*affected, *unaffected]
     readers = list(range(READERS))
     callers: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in readers)]
@@ -253,14 +252,14 @@ def figures(
     def gap(
         kind: Kind, callers: list[int], from_s: float = moments.warm, until_s: float = moments.ended
     ) -> float | None:
-        return worst_gap_s(samples, kind, callers, from_s, until_s)
+        return worst_gap_s(samples, kind, callers, from_s, until_s, moments.ended)
 
     took = spans(steps)
     most, drain_s = _drained(backlog, moments.fault)
     return Figures(
         pages=len(pages),
         pages_failed=sum(not each.is_done for each in pages),
-        pages_from_other=sum(each.is_done and each.detail != preferred for each in pages),
+        pages_from_other=sum(each.is_done and each.detail != cluster for each in pages),
         hedged_pages=hedged_pages,
         page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),

@@ -22,12 +22,13 @@ from workers.drills import targets as aiming
 from workers.drills.bulk import BulkLoad
 from workers.drills.catalogue import Drill
 from workers.drills.course import Course, Plan, Timeline, one_before
-from workers.drills.health import Health, active_master
+from workers.drills.health import UNEVEN, Health, active_master, unevenness
 from workers.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from workers.drills.load import Load, follow_all
 from workers.drills.regions import Region, regions, server_of_meta
 from workers.drills.report import Moments, Run, Setting
 from workers.drills.samples import Loss, loss
+from workers.drills.under_way import Mark, mark
 
 LANDED_S = 180.0
 
@@ -89,13 +90,17 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     rng = random.Random(plan.seed)  # noqa: S311 - a drill is repeated by its seed
     timeline = Timeline(say)
     health = Health(hosts, lambda name: regions(urls[name]), say)
-    scene = _prepared(config, hosts, plan, health, timeline, rng)
-    target = ", ".join(scene.names) if plan.drill.fault is not None else ""
-    say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
-    seen = _drilled(config, hosts, plan, scene, health, timeline, rng)
+    with mark(config.home) as under_way:
+        if left := under_way.heal(hosts):
+            say(f"an earlier drill was ended before it had healed: {left}; healed now")
+        scene = _prepared(config, hosts, plan, health, timeline, rng, under_way)
+        target = ", ".join(scene.names) if plan.drill.fault is not None else ""
+        say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
+        seen = _drilled(config, hosts, plan, scene, health, timeline, rng, under_way)
     back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
     steps = recovering.recovery(seen.lines or (), seen.fault_wall_s, target)
     figures = reporting.figures(
+        plan.cluster,
         seen.load.samples,
         seen.moments,
         scene.affected,
@@ -136,7 +141,13 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
 
 
 def _prepared(
-    config: Config, hosts: Hosts, plan: Plan, health: Health, timeline: Timeline, rng: random.Random
+    config: Config,
+    hosts: Hosts,
+    plan: Plan,
+    health: Health,
+    timeline: Timeline,
+    rng: random.Random,
+    under_way: Mark,
 ) -> _Scene:
     """Refuses, waits until all is well, chooses, and breaks what comes before."""
     url = _url(config, plan)
@@ -155,7 +166,7 @@ def _prepared(
     if plan.drill.course == "after another":
         (other,) = chosen(None, [plan.target] if plan.target else [])
         before = [other.name]
-        one_before(hosts, plan, other, health, timeline)
+        one_before(hosts, plan, other, health, timeline, under_way)
     targets = chosen(plan.target, before)
     found = regions(url)
     affected = _affected(plan.drill, [each.name for each in targets], found)
@@ -163,7 +174,14 @@ def _prepared(
 
 
 def _drilled(
-    config: Config, hosts: Hosts, plan: Plan, scene: _Scene, health: Health, timeline: Timeline, rng: random.Random
+    config: Config,
+    hosts: Hosts,
+    plan: Plan,
+    scene: _Scene,
+    health: Health,
+    timeline: Timeline,
+    rng: random.Random,
+    under_way: Mark,
 ) -> _Seen:
     """The drill itself, under load, and the count of what was acknowledged."""
     url = _url(config, plan)
@@ -187,7 +205,7 @@ def _drilled(
             )
         started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         bulk = BulkLoad(url, serving_wiring.tables(config), first + _BULK_BEHIND, now_ms)
-        course = Course(hosts, plan, scene.targets, load, timeline, health)
+        course = Course(hosts, plan, scene.targets, load, timeline, health, under_way, _evened(plan, scene, url))
         hedges = service.tally().hedges
         with load.measuring_backlog():
             with _removed(bulk, timeline):
@@ -238,6 +256,21 @@ def _moved(drill: Drill, scene: _Scene, url: str) -> Callable[[], bool] | None:
         return wanted <= elsewhere
 
     return has_moved
+
+
+def _evened(plan: Plan, scene: _Scene, url: str) -> Callable[[], bool]:
+    """Asks whether the regions stand as evenly as before a drill; of one that moves none, nobody is asked."""
+    holders = [each.name for each in scene.marked if each.cluster == plan.cluster and each.holds_regions]
+
+    def is_even() -> bool:
+        if plan.drill.affected == "none":
+            return True
+        try:
+            return unevenness(regions(url), holders) <= UNEVEN
+        except UnavailableError:
+            return False
+
+    return is_even
 
 
 def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:

@@ -25,22 +25,30 @@ class Sample(NamedTuple):
         return self.began_s + self.took_s
 
 
-def longest_gap_s(samples: Iterable[Sample], from_s: float, until_s: float) -> float:
-    """The longest time between two calls that were done one after the other in this span; its ends count as calls.
+def longest_gap_s(samples: Iterable[Sample], from_s: float, until_s: float, ended_s: float) -> float:
+    """The longest time between two calls that were done one after the other, of the gaps that began in from .. until:
+    one that reaches beyond it counts whole. The begin of the span and the end of the load, `ended_s`, count as calls.
 
     The samples are those of one kind and caller.
     """
-    done = sorted(each.ended_s for each in samples if each.is_done and from_s <= each.ended_s <= until_s)
-    moments = [from_s, *done, until_s]
-    return max(after - before for before, after in pairwise(moments))
+    done = sorted(each.ended_s for each in samples if each.is_done and from_s <= each.ended_s <= ended_s)
+    moments = [from_s, *done, ended_s]
+    return max((after - before for before, after in pairwise(moments) if before < until_s), default=0.0)
 
 
 def worst_gap_s(
-    samples: Sequence[Sample], kind: Kind, callers: Iterable[int], from_s: float, until_s: float
+    samples: Sequence[Sample],
+    kind: Kind,
+    callers: Iterable[int],
+    from_s: float,
+    until_s: float,
+    ended_s: float,
 ) -> float | None:
     """The longest gap of any of these callers; None where there are none."""
     gaps = [
-        longest_gap_s([each for each in samples if each.kind == kind and each.caller == caller], from_s, until_s)
+        longest_gap_s(
+            [each for each in samples if each.kind == kind and each.caller == caller], from_s, until_s, ended_s
+        )
         for caller in callers
     ]
     return max(gaps, default=None)

@@ -103,7 +103,7 @@ def recovery(lines: Iterable[LogLine], fault_s: float, target: str) -> list[Step
     """
     lines = list(lines)
     log = _Log(lines, fault_s)
-    is_region_server = any(f"{target},{_REGIONSERVER_PORT}," in line.text for line in lines)
+    is_region_server = bool(target) and any(f"{target},{_REGIONSERVER_PORT}," in line.text for line in lines)
     wanted = _of_target(log, target) if is_region_server else {}
     found = [_Found(name, *seen) for name, seen in wanted.items() if isinstance(seen, tuple)]
     done_s = next((each.line.at for each in found if each.name == DONE), None)
