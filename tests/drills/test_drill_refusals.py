@@ -146,8 +146,10 @@ def test_a_system_that_gets_well_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     assert said == ["waiting until all is well: a-control: namenode: 2 of 3 DataNodes are live"]
 
 
-def chosen(name: str, target: str | None = None, seed: int = 0, but: tuple[str, ...] = ()) -> list[str]:
-    hosts = FakeHosts()
+def chosen(
+    name: str, target: str | None = None, seed: int = 0, but: tuple[str, ...] = (), master: str = "a-control"
+) -> list[str]:
+    hosts = FakeHosts(master={"a": master})
     regions = [Region(b"", b"", f"a-host-{number}") for number in (1, 2, 3)]
     found = targets.choose(
         DRILLS[name], "a", target, hosts.all(), regions, "a-host-2",
@@ -167,6 +169,12 @@ def test_the_seed_chooses_and_meta_decides() -> None:
     }
     with pytest.raises(NotDrillableError, match="a-host-1, a-host-2, a-host-3"):
         chosen("kill-host", "a-gateway-1")
+
+
+def test_a_host_that_runs_the_active_master_too_is_taken_where_nothing_else_fits() -> None:
+    assert {chosen("kill-host", seed=seed, master="a-host-1")[0] for seed in range(20)} == {"a-host-3"}
+    assert chosen("kill-host-with-meta", master="a-host-2") == ["a-host-2"]
+    assert chosen("kill-host", "a-host-1", master="a-host-1") == ["a-host-1"]
 
 
 def test_a_host_without_regions_of_the_feeds_is_not_chosen() -> None:

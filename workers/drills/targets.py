@@ -47,6 +47,10 @@ def choose(
             for host in possible
             if host.name in holding and (drill.on_meta is None or (host.name == meta) == drill.on_meta)
         ]
+        # One that runs the active master too would be two faults at once: it is taken where nothing else fits, or it
+        # is named.
+        master = active_master()
+        possible = [host for host in possible if host.name != master] or possible
     if not possible:
         raise NotDrillableError(
             f"nothing in cluster {cluster} fits {drill.name}: hbase:meta is on {meta or 'no host'}, and regions of "
