@@ -2,6 +2,7 @@
 away again, whatever happens.
 """
 
+import json
 import shutil
 import signal
 import sys
@@ -18,6 +19,7 @@ from deploy.local.servers import Say
 DRILL = "kill-host"
 
 _DRILL_S = 600.0
+_TRIES = 2
 _LOG_LINES = 40
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -56,7 +58,7 @@ def smoke(home: Path, say: Say) -> None:
             clusters.refuse_those_of_another_home()
             is_up = True
             clusters.up()
-            _drill(clusters, feed)
+            _drill(clusters, feed, say)
         except StackError:
             if is_up:
                 _show_logs(clusters, say)
@@ -66,13 +68,28 @@ def smoke(home: Path, say: Say) -> None:
                 _take_away(clusters, say, is_up=is_up)
 
 
-def _drill(clusters: Clusters, feed: Path) -> None:
+def _drill(clusters: Clusters, feed: Path, say: Say) -> None:
     # Beside the Python that runs this, in the same environment.
     feedctl = Path(sys.executable).with_name("feedctl")
     init = ("init", "--stack", "docker", "--stack-home", clusters.home)
     run(feedctl, "--home", feed, *init, failed="the drill's home could not be made")
-    words = ("drill", "run", DRILL, "--seed", "1", "--budgets", "smoke")
-    run(feedctl, "--home", feed, *words, failed=f"the drill {DRILL}", timeout_s=_DRILL_S, is_shown=True)
+    for seed in range(1, _TRIES + 1):
+        words = ("drill", "run", DRILL, "--seed", str(seed), "--budgets", "smoke")
+        try:
+            run(feedctl, "--home", feed, *words, failed=f"the drill {DRILL}", timeout_s=_DRILL_S, is_shown=True)
+        except StackError:
+            if seed == _TRIES or _has_lost(feed):
+                raise
+            # Whoever reads a page has a second for it, and may get no processor for as long.
+            say("it did not pass; once more, as others may be using this machine: what fails twice is a fault")
+        else:
+            return
+
+
+def _has_lost(feed: Path) -> bool:
+    """Whether a run lost something, or had more than it should: no machine is too busy for that."""
+    figures = [json.loads(report.read_bytes())["figures"] for report in (feed / "drills").glob("*.json")]
+    return any(each[name] for each in figures for name in ("missing", "extra", "differing"))
 
 
 def _take_away(clusters: Clusters, say: Say, *, is_up: bool) -> None:

@@ -1,5 +1,6 @@
 """The smoke: whatever happens to the drill, what was started is taken away. Clusters and engine are made up."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -68,6 +69,35 @@ def test_what_it_started_is_taken_away(world: World, tmp_path: Path) -> None:
     assert world.done == ALL
     assert not (tmp_path / "feed").exists()
     assert not any("log" in line for line in said)
+
+
+def report(home: Path, **figures: int) -> None:
+    (home / "feed" / "drills").mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"figures": {"missing": 0, "extra": 0, "differing": 0, **figures}})
+    (home / "feed" / "drills" / "kill-host.json").write_text(text)
+
+
+def test_a_drill_that_fails_once_is_tried_again(world: World, tmp_path: Path) -> None:
+    def fail_once() -> BaseException:
+        world.failing.clear()
+        report(tmp_path, pages_failed=1)
+        return EndedError("1 of 1 runs did not pass", 1)
+
+    world.failing["drill run"] = fail_once
+    smoke.smoke(tmp_path, lambda _: None)
+    assert world.done.count("drill run") == 2
+
+
+@pytest.mark.parametrize("lost", ["missing", "extra", "differing"])
+def test_a_drill_that_lost_something_is_not_tried_again(world: World, tmp_path: Path, lost: str) -> None:
+    def fail() -> BaseException:
+        report(tmp_path, **{lost: 1})
+        return EndedError("1 of 1 runs did not pass", 1)
+
+    world.failing["drill run"] = fail
+    with pytest.raises(StackError):
+        smoke.smoke(tmp_path, lambda _: None)
+    assert world.done.count("drill run") == 1
 
 
 @pytest.mark.parametrize("what", ["up", "init --stack", "drill run"])
