@@ -96,7 +96,7 @@ cluster-down: ## take them away, with their data
 
 # A home on the clusters, as they are reached from this machine; the reports are in drills/ of it.
 DRILLS ?= $(CLUSTER)/feed
-drills: $(VENV)/servers ## break everything that there is a drill for on the running clusters, one thing after the other (hours; DRILL=options)
+drills: $(VENV)/servers ## break everything that there is a drill for on the running clusters, one thing after the other (half an hour; DRILL=options)
 	@test -e $(DRILLS)/feed.toml || $(BIN)/feedctl --home $(DRILLS) init --stack docker --stack-home $(CLUSTER)
 	@$(BIN)/feedctl --home $(DRILLS) drill run all $(DRILL)
 
