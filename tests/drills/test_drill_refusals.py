@@ -29,9 +29,9 @@ GATEWAY = Host("a-gateway-1", "a", "gateway", is_running=True, ports=frozenset({
 BESIDE = dataclasses.replace(GATEWAY, name="b-gateway-1", cluster="b")
 
 
-def home(url: str) -> Config:
+def home(path: Path, url: str) -> Config:
     text = configuration.DEFAULT.replace("rocksdb:data/a", url).replace("rocksdb:data/b", url)
-    return configuration.parse(Path(), text, {})
+    return configuration.parse(path, text, {})
 
 
 def marked(*hosts: Host) -> FakeHosts:
@@ -56,18 +56,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         ((GATEWAY, BESIDE), "rocksdb:data", "not one of the marked"),
     ],
 )
-def test_what_is_not_marked_is_left_alone(hosts: tuple[Host, ...], url: str, said: str) -> None:
+def test_what_is_not_marked_is_left_alone(tmp_path: Path, hosts: tuple[Host, ...], url: str, said: str) -> None:
     system = marked(*hosts)
     with pytest.raises(NotDrillableError, match=said):
-        running.run(home(url), system, Plan(DRILLS["kill-host"], "a", None, 0, 1, "host"), lambda _: None)
+        running.run(home(tmp_path, url), system, Plan(DRILLS["kill-host"], "a", None, 0, 1, "host"), lambda _: None)
     assert system.events == []
 
 
-def test_a_cluster_that_this_home_does_not_have_is_refused() -> None:
+def test_a_cluster_that_this_home_does_not_have_is_refused(tmp_path: Path) -> None:
+    plan = Plan(DRILLS["kill-host"], "z", None, 0, 1, "host")
     with pytest.raises(NotDrillableError, match="no cluster 'z'"):
-        running.run(
-            home(URL), marked(GATEWAY, BESIDE), Plan(DRILLS["kill-host"], "z", None, 0, 1, "host"), lambda _: None
-        )
+        running.run(home(tmp_path, URL), marked(GATEWAY, BESIDE), plan, lambda _: None)
 
 
 def all_regions(cluster: str) -> list[Region]:

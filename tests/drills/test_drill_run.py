@@ -57,12 +57,13 @@ class System(FakeHosts):
     so often a host cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, home: Path) -> None:
         hosts = [replace(each, ports=frozenset({1, 2}) if each.role == "gateway" else each.ports) for each in marked()]
         super().__init__({each.name: each for each in hosts})
         edges = [b"", b"\x40", b"\x80", b"\xc0", b""]
         servers = [TARGET, "a-host-2", "a-host-3", "a-host-2"]
         self.regions = [Region(*ends, server) for ends, server in zip(pairwise(edges), servers, strict=True)]
+        self.home = home
         self.loses = False
         self.starts_fail = 0
         self.preferred: str | None = None
@@ -113,8 +114,8 @@ class System(FakeHosts):
 
 
 @pytest.fixture
-def system(monkeypatch: pytest.MonkeyPatch) -> System:
-    made = System()
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
+    made = System(tmp_path)
 
     @contextmanager
     def opened(value: Any) -> Iterator[Any]:
@@ -146,7 +147,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
 def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", URL)
     plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s, budgets=DRILLS[name].budgets)
-    return running.run(configuration.parse(Path(), text, {}), system, plan, lambda _: None).report
+    return running.run(configuration.parse(system.home, text, {}), system, plan, lambda _: None).report
 
 
 def test_a_host_is_broken_and_healed_and_nothing_is_lost(system: System) -> None:
