@@ -252,13 +252,17 @@ def _note(lock: WriteLock, order: list[str], who: str) -> None:
         order.append(who)
 
 
+def until_a_poll_waits(queue: EmbeddedQueue) -> None:
+    while not queue._shared._changed._waiters:
+        pass
+
+
 def test_a_queue_that_is_alone_hears_of_others_when_a_poll_ends(path: Path, queue: EmbeddedQueue) -> None:
     with contextlib.closing(EmbeddedQueue.open(path, Clock(), alone=True)) as alone:
         consumer = alone.consumer(ACTIONS, "a")
         with ThreadPoolExecutor(1) as pool:
             polled = pool.submit(consumer.poll, 10, 0.5)
-            while not alone._shared._changed._waiters:
-                pass
+            until_a_poll_waits(alone)
             queue.publish(ACTIONS, [b"x"])
             assert values(polled.result(30)) == [b"x"]
 
@@ -270,8 +274,7 @@ def test_a_publish_wakes_a_waiting_poll_of_its_process_at_once(
     consumer = queue.consumer(ACTIONS, "a")
     with ThreadPoolExecutor(1) as pool:
         polled = pool.submit(consumer.poll, 10, 60.0)
-        while not queue._shared._changed._waiters:
-            pass
+        until_a_poll_waits(queue)
         queue.publish(ACTIONS, [b"x"])
         assert values(polled.result(30)) == [b"x"]
 

@@ -37,28 +37,28 @@ class Fault(Protocol):
         ...
 
 
+class _HostAway:
+    """A host that is away is brought back by starting it."""
+
+    def heal(self, hosts: Hosts, targets: Sequence[Host]) -> None:
+        for each in targets:
+            hosts.start(each.name)
+
+
 @dataclass(frozen=True)
-class KillHost:
+class KillHost(_HostAway):
     """SIGKILL to everything on a host, which then stays away."""
 
     def inject(self, hosts: Hosts, targets: Sequence[Host]) -> float:
         return min([hosts.kill(each.name) for each in targets])
 
-    def heal(self, hosts: Hosts, targets: Sequence[Host]) -> None:
-        for each in targets:
-            hosts.start(each.name)
-
 
 @dataclass(frozen=True)
-class StopHost:
+class StopHost(_HostAway):
     """Everything on a host is asked to end, and does."""
 
     def inject(self, hosts: Hosts, targets: Sequence[Host]) -> float:
         return min([hosts.stop(each.name) for each in targets])
-
-    def heal(self, hosts: Hosts, targets: Sequence[Host]) -> None:
-        for each in targets:
-            hosts.start(each.name)
 
 
 @dataclass(frozen=True)
