@@ -99,7 +99,7 @@ class Stage(Generic[Body]):
     name: of the group, and in logs. decode: raises MalformedError.
     handle: does messages together; every effect is durable when it returns, and if it raises, any of them may be done.
         It runs in a thread of its own, one call at a time, and no step ends before it has.
-    tick: told of a tick and its partition once everything that stood before it there is done.
+    ticks: told of ticks and the partition of each, oldest first, once everything that stood before them there is done.
     lost: what it means, and what to do, where messages are gone before this group has read them.
     batch: how many messages are polled at once.
     in_flight, in_flight_bytes: how much may be waiting for another attempt before nothing more is polled.
@@ -121,7 +121,7 @@ class Stage(Generic[Body]):
         dead: DeadLetters,
         *,
         handle: Callable[[Sequence[Body]], None],
-        tick: Callable[[Tick, int], None],
+        ticks: Callable[[Sequence[tuple[int, Tick]]], None],
         policy: RetryPolicy,
         rng: random.Random,
         clock: Callable[[], float],
@@ -140,7 +140,7 @@ class Stage(Generic[Body]):
         self._consumer = consumer
         self._decode = decode
         self._handle = handle
-        self._tick = tick
+        self._ticks = ticks
         self._dead = dead
         self._policy = policy
         self._rng = rng
@@ -430,26 +430,25 @@ class Stage(Generic[Body]):
         )
 
     def _settle(self) -> bool:
-        """Commits the lots that are done, oldest first, and fires their ticks; True where there were any."""
+        """Fires the ticks of all lots that are done, and commits these lots; True where there were any."""
+        done = list(itertools.takewhile(lambda lot: not lot.waiting, self._lots))
+        ticks = [each for lot in done for each in lot.ticks]
+        if ticks and not self._ticked(ticks):
+            # A tick that is committed does not come again.
+            done = list(itertools.takewhile(lambda lot: not lot.ticks, done))
         positions: dict[int, int] = {}
-        while self._lots and not self._lots[0].waiting:
-            lot = self._lots[0]
-            while lot.ticks:
-                if not self._ticked(*lot.ticks[0]):
-                    self._commit(positions)
-                    return bool(positions)
-                lot.ticks.pop(0)
+        for lot in done:
             positions |= lot.positions
             self._lots.popleft()
         self._commit(positions)
         return bool(positions)
 
-    def _ticked(self, partition: int, tick: Tick) -> bool:
-        """Whether a tick was taken; one that was not is left alone for a while."""
+    def _ticked(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
+        """Whether the ticks were taken; where they were not, they are left alone for a while."""
         if self._tick_rest.goes_on():
             return False
         try:
-            self._tick(tick, partition)
+            self._ticks(ticks)
         except _NOT_NOW as error:
             wait_s = self._tick_rest.failed()
             self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))

@@ -225,7 +225,7 @@ def expander(ports: Ports, config: Config) -> Loop:
     handler = Expander(ports.follows, ports.queue, config.limits)
     return _stage(ports, config, EXPANDER, ACTIONS, decode_action)(
         handle=handler.expand,
-        tick=lambda tick, _: handler.tick(tick),
+        ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
         batch=MAX_BATCH,
         lost="actions were lost before they were expanded: rebuild every cluster",
     )
@@ -241,7 +241,7 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
     partitions = ports.queue.partitions(DELIVERIES)
     return _stage(ports, config, writer_group(cluster), DELIVERIES, decode_delivery)(
         handle=handler.write,
-        tick=partial(handler.tick, partitions=partitions),
+        ticks=partial(handler.tick, partitions=partitions),
         lost=lost_message(cluster),
         park=_parking(ports, config.limits, cluster).park,
     )
@@ -251,7 +251,7 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
     parking = _parking(ports, config.limits, cluster)
     return _stage(ports, config, retry_group(cluster), RETRIES, decode_parked)(
         handle=parking.land,
-        tick=_no_tick,
+        ticks=_no_ticks,
         lost=lost_message(cluster),
         # What is for another cluster waits for nothing.
         due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
@@ -277,8 +277,8 @@ def _stage(
     )
 
 
-def _no_tick(tick: Tick, partition: int) -> None:
-    raise AssertionError(f"{RETRIES}/{partition} carries no ticks: {tick}")
+def _no_ticks(ticks: Sequence[tuple[int, Tick]]) -> None:
+    raise AssertionError(f"{RETRIES} carries no ticks: {ticks}")
 
 
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:

@@ -5,7 +5,7 @@ from feedstore.feeds.export import feeds_ascending
 from feedstore.feeds.layout import FEEDS, columns, entries_of, feed_table, pins_and_times, row_key, user_of
 from feedstore.feeds.limits import MAX_CHUNK, Limits
 from feedstore.feeds.pages import MAX_PAGE, Page, Start, page_of, start_of
-from feedstore.feeds.progress import PROGRESS, Progress, Watermark, progress_table
+from feedstore.feeds.progress import PROGRESS, Progress, Through, Watermark, progress_table
 from feedstore.feeds.reader import FeedReader, Replica
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Progress",
     "Replica",
     "Start",
+    "Through",
     "Watermark",
     "columns",
     "decode_cursor",

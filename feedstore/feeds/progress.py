@@ -10,7 +10,8 @@ Three kinds of rows, named by their first byte:
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, WideColumnStore
 
@@ -27,6 +28,15 @@ _PARKED = 2**63
 """What is parked has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
 _MAX_HOLDS_DROPPED = 10_000
 _READ_AT_ONCE = 1_000
+
+
+class Through(NamedTuple):
+    """What a settled time came through: one partition of feed.deliveries, and one of feed.actions before it."""
+
+    partition: int
+    partitions: int
+    source: int
+    sources: int
 
 
 def progress_table(purge_window_ms: int) -> Table:
@@ -91,15 +101,16 @@ class Progress:
         ticks = self._store.cells(_TICKS)
         return watermark(ticks, self._put_off())
 
-    def advance(self, settled_ms: int, *, partition: int, partitions: int, source: int, sources: int) -> None:
-        """Notes that a settled time has come through one partition, and drops the holds that all ticks have passed."""
-        column = _TICK.pack(partition, partitions, source, sources)
-        self._store.apply([Put([(_TICKS, settled_ms)], [column])])
-        settled = settled_through(self._store.cells(_TICKS))
-        if settled is None:
+    def advance(self, settled: Mapping[Through, int]) -> None:
+        """Notes the settled times that have come through some partitions, and drops the holds that all ticks have
+        passed.
+        """
+        self._store.apply([Put([(_TICKS, ms)], [_TICK.pack(*through)]) for through, ms in settled.items()])
+        slowest = settled_through(self._store.cells(_TICKS))
+        if slowest is None:
             return
         put_off = self._put_off()
-        standing = _standing(settled, put_off)
+        standing = _standing(slowest, put_off)
         passed = [Cell(column, times[0]) for column in put_off if (times := _times(column)) not in standing]
         self._drop(_PUT_OFF, passed[:_MAX_HOLDS_DROPPED])
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from feedstore.feeds import Progress, Watermark, progress_table
+from feedstore.feeds import Progress, Through, Watermark, progress_table
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 
@@ -20,7 +20,7 @@ def progress(store: MemoryStore) -> Progress:
 
 
 def advance(progress: Progress, ms: int, partition: int = 0, partitions: int = 1, source: int = 0, sources: int = 1):
-    progress.advance(ms, partition=partition, partitions=partitions, source=source, sources=sources)
+    progress.advance({Through(partition, partitions, source, sources): ms})
 
 
 def test_rule_10_nothing_is_claimed_before_the_first_tick(progress: Progress):

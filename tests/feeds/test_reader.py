@@ -9,6 +9,7 @@ from feedstore.feeds import (
     Page,
     Progress,
     Replica,
+    Through,
     feed_table,
     mutations,
     progress_table,
@@ -128,7 +129,7 @@ def test_where_no_replica_answers_the_error_names_each(a: Replica, b: Replica, r
 
 def test_rule_10_a_page_says_how_far_its_replica_may_be_behind(a: Replica, reader: FeedReader):
     assert reader.page(USER, 2).behind_ms is None
-    Progress(a.progress).advance(4_200, partition=0, partitions=1, source=0, sources=1)
+    Progress(a.progress).advance({Through(0, 1, 0, 1): 4_200})
     later = FeedReader([a], cap=10, clock=lambda: 5_000)
     assert later.page(USER, 2).behind_ms == 800
 

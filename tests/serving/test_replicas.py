@@ -9,7 +9,7 @@ import pytest
 from fakes import CAP, LONG_S, NOW_MS, USER, FakeStore, Pair, newest, until
 
 from feedstore.domain import Entry
-from feedstore.feeds import Page, Progress, Replica, progress_table, row_key
+from feedstore.feeds import Page, Progress, Replica, Through, progress_table, row_key
 from feedstore.serving.attempts import Attempt, InPlace, OnThreads
 from feedstore.serving.breaker import FAILURES, OPEN_S_MAX
 from feedstore.serving.choice import LAGGING_MS
@@ -318,7 +318,7 @@ def test_a_cluster_that_came_back_with_nothing_waits_until_it_has_caught_up(pair
 
 def test_watermarks_are_looked_at_beside_the_pages():
     stores = {name: MemoryStore(progress_table(1_000)) for name in ("a", "b")}
-    Progress(stores["a"]).advance(4_200, partition=0, partitions=1, source=0, sources=1)
+    Progress(stores["a"]).advance({Through(0, 1, 0, 1): 4_200})
     stores["b"].close()
     heard: list[tuple[str, int | None]] = []
     watching = Watermarks(
@@ -328,7 +328,7 @@ def test_watermarks_are_looked_at_beside_the_pages():
     )
     watching.wait(LONG_S)
     assert heard[0] == ("a", 4_200)
-    Progress(stores["a"]).advance(4_900, partition=0, partitions=1, source=0, sources=1)
+    Progress(stores["a"]).advance({Through(0, 1, 0, 1): 4_900})
     until(lambda: heard[-1] == ("a", 4_900), "the new watermark is heard of")
     assert {name for name, _ in heard} == {"a"}
     watching.close()

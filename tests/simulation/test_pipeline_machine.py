@@ -160,9 +160,9 @@ class PipelineMachine(RuleBasedStateMachine):
         for partition, body in bodies:
             if isinstance(body, Tick):
                 if group == "expander":
-                    self.expander.tick(body)
+                    self.expander.tick([body])
                 else:
-                    self.writers[group].tick(body, partition, 2)
+                    self.writers[group].tick([(partition, body)], 2)
         self.consumers[group].commit({message.partition: message.offset + 1 for message in messages})
         return bool(messages)
 

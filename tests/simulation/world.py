@@ -439,9 +439,9 @@ class World:
     def _tick_through(self, cluster: str, each: Taken) -> None:
         tick: Tick = each.body
         if not cluster:
-            self.expander.tick(tick)
+            self.expander.tick([tick])
         else:
-            self.writers[cluster].tick(tick, each.partition, self.bag.partitions("feed.deliveries"))
+            self.writers[cluster].tick([(each.partition, tick)], self.bag.partitions("feed.deliveries"))
             self._check_behind_watermark(cluster)
 
     def _crash(self) -> None:

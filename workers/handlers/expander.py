@@ -58,11 +58,18 @@ class Expander:
         _in_turn(self._purging.unfollow, unfollowed, read_ms)
         _in_turn(self._backfill.refill, [action for action in fresh if isinstance(action, RefillAsked)], read_ms)
 
-    def tick(self, tick: Tick) -> None:
-        """Passes a tick on to every partition of the deliveries, once everything before it has been expanded."""
-        value = encode_delivery(tick)
+    def tick(self, ticks: Sequence[Tick]) -> None:
+        """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
+        of one source only the newest, which says all that the others do.
+        """
+        newest: dict[tuple[int, int], Tick] = {}
+        for tick in ticks:
+            source = (tick.source, tick.sources)
+            if source not in newest or tick.settled_ms > newest[source].settled_ms:
+                newest[source] = tick
+        values = [encode_delivery(tick) for tick in newest.values()]
         for partition in range(self._queue.partitions(DELIVERIES)):
-            self._queue.publish(DELIVERIES, [value], partition)
+            self._queue.publish(DELIVERIES, values, partition)
 
     def _redate(self, action: RecordedAction) -> None:
         """An action that waited too long comes again with a new time, through the outbox: a crash here repeats at

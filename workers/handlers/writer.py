@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from feedstore.domain import RecordedAction, Unfollowed
-from feedstore.feeds import Limits, Progress, entries_of, mutations, row_key
+from feedstore.feeds import Limits, Progress, Through, entries_of, mutations, row_key
 from feedstore.follows.port import MAX_PAGE, FollowStore
 from feedstore.widecolumn import MAX_LIMIT, Mutation, WideColumnStore
 from workers.handlers.purge import uncovered
@@ -57,11 +57,15 @@ class Writer:
         if holds:
             self._progress.hold(holds)
 
-    def tick(self, tick: Tick, partition: int, partitions: int) -> None:
-        """Notes a tick that came through one partition of the deliveries, once everything before it has landed."""
-        self._progress.advance(
-            tick.settled_ms, partition=partition, partitions=partitions, source=tick.source, sources=tick.sources
-        )
+    def tick(self, ticks: Sequence[tuple[int, Tick]], partitions: int) -> None:
+        """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
+        landed.
+        """
+        newest: dict[Through, int] = {}
+        for partition, tick in ticks:
+            through = Through(partition, partitions, tick.source, tick.sources)
+            newest[through] = max(tick.settled_ms, newest.get(through, 0))
+        self._progress.advance(newest)
 
     def _finish_purges(self, purges: Sequence[Delivery]) -> list[tuple[int, int]]:
         """The row read and the request for a refill, for each purge of which all parts have landed; returns holds."""

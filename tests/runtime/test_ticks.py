@@ -1,0 +1,67 @@
+"""Ticks cost a system that has nothing to do as little as they can: many are noted, and passed on, as one."""
+
+import random
+from collections.abc import Sequence
+
+from feedstore.feeds import Limits, Progress, feed_table, progress_table
+from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.widecolumn import Mutation
+from feedstore.widecolumn.memory import MemoryStore
+from tests.simulation.bag import Bag
+from tests.simulation.memory_shard import MemoryShard
+from workers.handlers import Expander, Writer
+from workers.messages import Tick, decode_delivery
+from workers.queue.memory import MemoryQueue
+from workers.queue.port import ACTIONS, DELIVERIES, TOPICS
+
+LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
+
+
+class Counting(MemoryStore):
+    """Counts the calls that a server would have to answer."""
+
+    calls = 0
+
+    def apply(self, mutations: Sequence[Mutation]) -> None:
+        self.calls += bool(mutations)
+        super().apply(mutations)
+
+
+def writer(store: MemoryStore) -> Writer:
+    follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
+    feeds = MemoryStore(feed_table(10, 5, LIMITS.purge_window_ms))
+    return Writer("a", feeds, Progress(store), follows, Bag(random.Random(0), 1, 1, ["a"]), LIMITS)
+
+
+def test_ticks_of_all_partitions_are_one_write() -> None:
+    store = Counting(progress_table(LIMITS.purge_window_ms))
+    ticks = [(partition, Tick(5_000 + source, source, 3)) for partition in range(4) for source in range(3)]
+    writer(store).tick(ticks, 4)
+    assert store.calls == 1
+    assert Progress(store).watermark() == 5_000
+
+
+def test_of_ticks_of_one_partition_the_newest_counts_whatever_their_order() -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    writer(store).tick([(0, Tick(7_000, 0, 1)), (0, Tick(9_000, 0, 1)), (0, Tick(8_000, 0, 1))], 1)
+    assert Progress(store).watermark() == 9_000
+
+
+def test_a_partition_that_is_not_among_them_still_holds_the_watermark_back() -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    handler = writer(store)
+    handler.tick([(0, Tick(7_000, 0, 1)), (1, Tick(6_000, 0, 1))], 2)
+    handler.tick([(0, Tick(9_000, 0, 1))], 2)
+    assert Progress(store).watermark() == 6_000
+
+
+def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition() -> None:
+    queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: 1_000)
+    expander = Expander(ShardedFollowStore([MemoryShard(lambda: 1_000)]), queue, LIMITS)
+    expander.tick([Tick(100, 0, 2), Tick(300, 0, 2), Tick(200, 1, 2), Tick(150, 0, 2)])
+    consumer = queue.consumer(DELIVERIES, "writer-a")
+    got = [(message.partition, decode_delivery(message.value)) for message in consumer.poll(100, 0)]
+    assert sorted(got, key=str) == sorted(
+        [(partition, tick) for partition in (0, 1) for tick in (Tick(300, 0, 2), Tick(200, 1, 2))], key=str
+    )
+    assert queue.lag(ACTIONS, "expander") == 0
