@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,30 @@ def test_a_process_and_a_host_that_die_come_back_by_themselves() -> None:
     os.kill(int(docker("inspect", "--format", "{{.State.Pid}}", host)), 9)
     until("the host to be started", lambda: docker("inspect", "--format", "{{.State.StartedAt}}", host) != began)
     until("the host to be back", lambda: run_check(host) == "")
+
+
+def test_a_cluster_whose_hosts_went_one_after_another_comes_back_without_help(
+    web: httpx.Client, feedctl: Callable[..., str]
+) -> None:
+    """The last blocks of the logs are then on the last host alone: a NameNode that starts must not want two of each."""
+    hosts = [container_name(names.host("b", number)) for number in names.HOSTS]
+    control = container_name(names.control("b"))
+    pins = (str(pin) for pin in range(8_000_000, 9_000_000))
+
+    def breaks(host: str, since: str) -> bool:
+        # A log is written to, or nobody notices that one of its replicas is gone.
+        assert web.post("/v1/pins", json={"pin": next(pins), "owner": "2", "board": "9"}).is_success
+        return "sync failed" in docker("logs", "--since", since, host)
+
+    for gone, left in pairwise(hosts):
+        began = f"{time.time():.3f}"
+        docker("kill", gone)
+        until(f"a log on {left} to break", lambda left=left, began=began: breaks(left, began))
+    docker("kill", hosts[-1], control)
+    docker("start", control, *hosts)
+    for name in (control, *hosts):
+        until(f"{name} to be back", lambda name=name: run_check(name) == "")
+    assert "no difference" in feedctl("verify")
 
 
 def test_no_container_shows_a_secret_or_runs_as_root(clusters: Clusters) -> None:

@@ -70,6 +70,18 @@ def test_no_log_is_ever_given_up_for_speed(file: str) -> None:
     assert "hbase.lease.recovery.timeout" not in {each.name for each in sites.read(file)}
 
 
+def test_a_namenode_that_starts_wants_one_replica_though_a_log_has_two() -> None:
+    namenode = sites.layers("hdfs-site.namenode.xml", own={})
+    assert int(namenode["dfs.namenode.replication.min"]) == 2
+    assert int(namenode["dfs.namenode.safemode.replication.min"]) == 1
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_log_is_split_into_store_files(file: str) -> None:
+    """They can bring back what was deleted since (docs/decisions/0020)."""
+    assert "hbase.wal.split.to.hfile" not in {each.name for each in sites.read(file)}
+
+
 def test_later_layers_stand_over_earlier_ones() -> None:
     merged = sites.layers("hdfs-site.namenode.xml", "hdfs-site.datanode.xml", own={"dfs.blocksize": "1"})
     assert merged["dfs.heartbeat.interval"] == "300ms"

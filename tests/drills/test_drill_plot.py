@@ -29,13 +29,19 @@ def test_numbers_of_steps_never_stand_on_each_other() -> None:
 
 
 @pytest.mark.parametrize("samples", [[], SAMPLES])
-@pytest.mark.parametrize("backlog", [[], [(0.0, 3), (1.0, 0)]])
+@pytest.mark.parametrize(
+    ("backlog", "processors"), [([], []), ([(0.0, 3), (1.0, 0)], []), ([(0.0, 3)], [(0.0, 0.7), (0.25, 1.0)])]
+)
 def test_whatever_a_run_lacks_it_can_be_drawn(
-    tmp_path: Path, samples: list[Sample], backlog: list[tuple[float, int]]
+    tmp_path: Path,
+    samples: list[Sample],
+    backlog: list[tuple[float, int]],
+    processors: list[tuple[float, float]],
 ) -> None:
     many = [Step(f"step {number}, named as long as a process that ends", number * 0.01) for number in range(40)]
     for steps in ([], [*many, Step("not seen", None)]):
         drawn = tmp_path / f"{len(steps)}.png"
         moments = Moments(-2, 0, 1, 20, 30)
-        plot.draw(Report(SETTING, FIGURES, [], [], steps=steps, moments=moments, backlog=backlog), samples, drawn)
+        report = Report(SETTING, FIGURES, [], [], steps=steps, moments=moments, backlog=backlog, processors=processors)
+        plot.draw(report, samples, drawn)
         assert drawn.read_bytes().startswith(b"\x89PNG")

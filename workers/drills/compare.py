@@ -19,7 +19,15 @@ _FLOORS = {"ms": 100.0, "messages": 50.0}
 _EXACT = {"entries"}
 """Units of what must not grow at all."""
 
-_NOT_JUDGED = {"pages", "pages_from_other", "hedged_pages", "actions", "quiet_at_end_s"}
+_NOT_JUDGED = {
+    "pages",
+    "pages_from_other",
+    "hedged_pages",
+    "actions",
+    "quiet_at_end_s",
+    "processors_before",
+    "processors_recovering",
+}
 """More of these is neither better nor worse."""
 
 _NEVER = {

@@ -82,6 +82,11 @@ def _told(report: Report, over: Sequence[Verdict]) -> list[str]:
         said.append(
             f"The affected regions were read again {read} and written {written} after the {report.setting.back_from}."
         )
+        if figures.processors_recovering is not None:
+            said.append(
+                f"Until then {shown(figures.processors_recovering, 'processors_recovering')} of this machine's "
+                f"processors were in use, and {shown(figures.processors_before, 'processors_before')} before the fault."
+            )
     return said
 
 
@@ -121,10 +126,10 @@ def _bare(value: float) -> str:
 
 
 def shown(value: float | None, figure: str) -> str:
-    """A figure for people, with its unit where that is a time."""
+    """A figure for people, with its unit where it does not count something."""
     if value is None:
         return "-"
     unit = MEANINGS[figure].unit
     if unit == "s":
         return f"{value:.2f} s"
-    return f"{value:.0f} ms" if unit == "ms" else f"{value:,.0f}"
+    return f"{value:,.0f} {unit}" if unit in {"ms", "%"} else f"{value:,.0f}"

@@ -41,14 +41,25 @@ def draw(report: Report, samples: Sequence[Sample], path: Path) -> None:
     levels = _levels(
         [at_s for at_s, _ in shown], _NUMBER_IN * (until_s - from_s) / (_WIDTH_IN * (0.95 - _LEGEND_SHARE))
     )
-    heights_in = [_LEVEL_IN * (max(levels, default=0) + 2), 3.0, 2.4, 2.4, *([1.2] if report.backlog else [])]
+    below = [
+        (title, measured)
+        for title, measured in (
+            ("messages that wait for the drilled cluster's writer", report.backlog),
+            (
+                "this machine's processors that are in use, %",
+                [(at_s, share * 100) for at_s, share in report.processors],
+            ),
+        )
+        if measured
+    ]
+    heights_in = [_LEVEL_IN * (max(levels, default=0) + 2), 3.0, 2.4, 2.4, *([1.2] * len(below))]
     figure = plt.figure(figsize=(_WIDTH_IN, sum(heights_in) + 2), layout="constrained")
     grid = figure.add_gridspec(
         len(heights_in), 2, height_ratios=heights_in, width_ratios=[1 - _LEGEND_SHARE, _LEGEND_SHARE]
     )
     rows = [figure.add_subplot(grid[0, 0])]
     rows += [figure.add_subplot(grid[row, 0], sharex=rows[0]) for row in range(1, len(heights_in))]
-    lane, pages, touched, others, *backlog = rows
+    lane, pages, touched, others, *small = rows
     _calls(
         pages,
         "pages",
@@ -66,10 +77,10 @@ def draw(report: Report, samples: Sequence[Sample], path: Path) -> None:
             ("writes", _GREEN, _of(samples, "write", chosen)),
         ]
         _calls(axes, title, calls)
-    for axes in backlog:
-        axes.step(*zip(*report.backlog, strict=True), where="post", color=_GREY, linewidth=1.2)
+    for axes, (title, measured) in zip(small, below, strict=True):
+        axes.step(*zip(*measured, strict=True), where="post", color=_GREY, linewidth=1.2)
         axes.set_ylim(bottom=0)
-        axes.set_title("messages that wait for the drilled cluster's writer", loc="left", fontsize=9)
+        axes.set_title(title, loc="left", fontsize=9)
     _mark(rows, [at_s for at_s, _ in shown], moments.healed)
     _number(lane, [at_s for at_s, _ in shown], levels, moments.healed)
     lane.set_xlim(from_s, until_s)

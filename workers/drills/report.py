@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from workers.drills.load import READERS
+from workers.drills.processors import Busy, mean_share
 from workers.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
 from workers.drills.steps import Step, spans
 
@@ -84,10 +85,12 @@ class Figures(msgspec.Struct, frozen=True):
     missing: int | None
     extra: int | None
     differing: int | None
+    processors_before: float | None = None
+    processors_recovering: float | None = None
 
 
 class Meaning(NamedTuple):
-    """unit: s, ms, or what is counted. what: for people."""
+    """unit: s, ms, %, or what is counted. what: for people."""
 
     unit: str
     what: str
@@ -133,6 +136,12 @@ MEANINGS = {
     "missing": Meaning("entries", "acknowledged, and not in a cluster"),
     "extra": Meaning("entries", "in a cluster, and never asked for"),
     "differing": Meaning("entries", "in one cluster only"),
+    "processors_before": Meaning(
+        "%", "of this machine's processors that the system and the load used before the fault"
+    ),
+    "processors_recovering": Meaning(
+        "%", "of them that were used from the fault, or the healing, until the affected regions were read again"
+    ),
 }
 
 
@@ -150,6 +159,7 @@ class Report(msgspec.Struct, frozen=True):
 
     timeline: what the drill did and saw. failure: why the target could not be brought back; empty where it was.
     affected_regions: by number, in the order of their rows. backlog: what waited for the drilled cluster's writer.
+    processors: the share of them that was used, 0 to 1.
     """
 
     setting: Setting
@@ -161,6 +171,7 @@ class Report(msgspec.Struct, frozen=True):
     moments: Moments = Moments(0, 0, 0, 0, 0)
     affected_regions: list[int] = []
     backlog: list[tuple[float, int]] = []
+    processors: list[tuple[float, float]] = []
     version: int = VERSION
 
     @property
@@ -203,8 +214,9 @@ def assemble(
     steps: Sequence[Step] = (),
     affected: Sequence[int] = (),
     backlog: Iterable[tuple[float, int]] = (),
+    processors: Iterable[Busy] = (),
 ) -> Run:
-    """moments, samples, backlog: of `time.monotonic`. limits: the drill's budgets."""
+    """moments, samples, backlog, processors: of `time.monotonic`. limits: the drill's budgets."""
     fault = moments.fault
     report = Report(
         setting,
@@ -216,6 +228,7 @@ def assemble(
         Moments(**{name: at - fault for name, at in msgspec.structs.asdict(moments).items()}),
         list(affected),
         [(at - fault, messages) for at, messages in backlog],
+        [(each.at_s - fault, round(each.share, 3)) for each in processors],
     )
     return Run(report, [each._replace(began_s=each.began_s - fault) for each in samples])
 
@@ -234,11 +247,13 @@ def figures(
     expired_servers: int | None = None,
     steps: Iterable[Step] = (),
     backlog: Sequence[tuple[float, int]] = (),
+    processors: Sequence[Busy] = (),
 ) -> Figures:
     """From the last moment before the fault in which all was well to the end of the load.
 
     cluster: that which is drilled, and which readers prefer. loss, hedged_pages, expired_servers: None where nobody
-    could count them. backlog: what waited for the drilled cluster's writer, by moments of `time.monotonic`.
+    could count them. processors: how busy they were. backlog: what waited for the drilled cluster's writer, by moments
+    of `time.monotonic`.
     """
     back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
     pages = [each for each in samples if each.kind == "page"]
@@ -255,6 +270,9 @@ def figures(
         return worst_gap_s(samples, kind, callers, from_s, until_s, moments.ended)
 
     took = spans(steps)
+    read_back_s = all_served_s(samples, "read", affected, *back)
+    busy = mean_share(processors, back[0], back[0] + read_back_s) if read_back_s else None
+    busy_before = mean_share(processors, moments.warm, moments.fault)
     most, drain_s = _drained(backlog, moments.fault)
     return Figures(
         pages=len(pages),
@@ -268,7 +286,7 @@ def figures(
         actions=len(actions),
         actions_failed=sum(not each.is_done for each in actions),
         action_gap_s=gap("action", [0]),
-        affected_read_back_s=all_served_s(samples, "read", affected, *back),
+        affected_read_back_s=read_back_s,
         affected_write_back_s=all_served_s(samples, "write", affected, *back),
         affected_read_gap_s=gap("read", affected),
         affected_write_gap_s=gap("write", affected),
@@ -288,6 +306,8 @@ def figures(
         missing=None if loss is None else loss.missing,
         extra=None if loss is None else loss.extra,
         differing=None if loss is None else loss.differing,
+        processors_before=None if busy_before is None else busy_before * 100,
+        processors_recovering=None if busy is None else busy * 100,
     )
 
 

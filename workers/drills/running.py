@@ -16,6 +16,7 @@ from feedstore.serving.config import Config
 from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers import wiring
+from workers.drills import processors
 from workers.drills import report as reporting
 from workers.drills import steps as recovering
 from workers.drills import targets as aiming
@@ -25,6 +26,7 @@ from workers.drills.course import Course, Plan, Timeline, one_before
 from workers.drills.health import UNEVEN, Health, active_master, unevenness
 from workers.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from workers.drills.load import Load, follow_all
+from workers.drills.processors import Busy
 from workers.drills.regions import Region, regions, server_of_meta
 from workers.drills.report import Moments, Run, Setting
 from workers.drills.samples import Loss, loss
@@ -74,6 +76,7 @@ class _Seen:
     hedged_pages: int
     lines: list[LogLine] | None
     fault_wall_s: float
+    busy: list[Busy]
 
 
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Run:
@@ -112,6 +115,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         expired_servers=None if seen.lines is None else len(recovering.expired(seen.lines, seen.fault_wall_s)),
         steps=steps,
         backlog=seen.load.backlog,
+        processors=seen.busy,
     )
     setting = Setting(
         drill=plan.drill.name,
@@ -137,6 +141,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         steps=steps,
         affected=scene.affected,
         backlog=seen.load.backlog,
+        processors=seen.busy,
     )
 
 
@@ -207,7 +212,8 @@ def _drilled(
         bulk = BulkLoad(url, serving_wiring.tables(config), first + _BULK_BEHIND, now_ms)
         course = Course(hosts, plan, scene.targets, load, timeline, health, under_way, _evened(plan, scene, url))
         hedges = service.tally().hedges
-        with load.measuring_backlog():
+        busy: list[Busy] = []
+        with load.measuring_backlog(), processors.measuring(busy):
             with _removed(bulk, timeline):
                 with load.running(rng):
                     match plan.drill.course:
@@ -225,7 +231,7 @@ def _drilled(
     fault_wall_s = time.time() - (time.monotonic() - moments.fault)
     asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
     lines = _lines(hosts, asked, fault_wall_s, timeline)
-    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s)
+    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s, busy)
 
 
 def _url(config: Config, plan: Plan) -> str:
