@@ -45,6 +45,9 @@ def test_a_dead_datanode_is_stale_before_a_log_writer_gives_up_and_that_before_a
     gateway = sites.layers("hbase-site.xml", "hbase-site.gateway.xml", own={})
     assert stale < socket < int(hdfs["dfs.datanode.socket.write.timeout"])
     assert socket < int(gateway["hbase.rpc.write.timeout"]) < int(gateway["hbase.client.operation.timeout"])
+    # A master that notes a region at the host which held hbase:meta must ask again, and not because a log stalls.
+    server = sites.layers("hdfs-site.xml", "hbase-site.xml", "hbase-site.server.xml", own={})
+    assert socket < int(server["hbase.rpc.write.timeout"]) <= 3_000
     # Whoever waits for hbase:meta has time left for the region itself.
     assert int(gateway["hbase.client.meta.operation.timeout"]) < int(gateway["hbase.client.operation.timeout"])
     assert int(gateway["hbase.client.meta.read.rpc.timeout"]) < int(gateway["hbase.client.meta.operation.timeout"])
