@@ -12,6 +12,7 @@ from feedstore.domain import Pin, board
 from feedstore.feeds import row_key
 from feedstore.serving.service import FeedService
 from feedstore.widecolumn import Put, WideColumnStore
+from workers.drills.repeating import repeating
 from workers.drills.samples import Kind, Sample
 
 PAGES_EVERY_S = 0.05
@@ -20,7 +21,6 @@ REGIONS_EVERY_S = 0.2
 BACKLOG_EVERY_S = 1.0
 READERS = 2
 _READ_S = 1.0
-_LEAVE_S = 1.0
 
 
 @dataclass
@@ -87,22 +87,14 @@ class Load:
     @contextmanager
     def measuring_backlog(self) -> Iterator[None]:
         """Asks for the lag until the end of the block. What cannot be asked leaves no sample."""
-        stop = threading.Event()
 
         def ask() -> None:
-            while not stop.wait(BACKLOG_EVERY_S):
-                # Whatever it is: the queue may be what is broken.
-                with contextlib.suppress(Exception):
-                    self.backlog.append((time.monotonic(), self.lag()))
+            # Whatever it is: the queue may be what is broken.
+            with contextlib.suppress(Exception):
+                self.backlog.append((time.monotonic(), self.lag()))
 
-        # It may hang where the queue does, and nobody waits for it.
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        try:
+        with repeating(BACKLOG_EVERY_S, ask):
             yield
-        finally:
-            stop.set()
-            thread.join(_LEAVE_S)
 
     def _put_again(self, user: int) -> Put:
         row = row_key(user)

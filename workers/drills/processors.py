@@ -1,13 +1,13 @@
 """How busy this machine's processors are: a recovery on busy ones takes longer, and a report should show it."""
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from workers.drills.repeating import repeating
+
 EVERY_S = 0.25
-_LEAVE_S = 1.0
 
 
 class Times(NamedTuple):
@@ -50,21 +50,15 @@ def times() -> Times:
 @contextmanager
 def measuring(measured: list[Busy]) -> Iterator[None]:
     """Adds to the list until the end of the block."""
-    stop = threading.Event()
+    before = times()
 
     def measure() -> None:
-        before = times()
-        while not stop.wait(EVERY_S):
-            after = times()
-            used = share(before, after)
-            if used is not None:
-                measured.append(Busy(time.monotonic(), used))
-                before = after
+        nonlocal before
+        after = times()
+        used = share(before, after)
+        if used is not None:
+            measured.append(Busy(time.monotonic(), used))
+            before = after
 
-    thread = threading.Thread(target=measure)
-    thread.start()
-    try:
+    with repeating(EVERY_S, measure):
         yield
-    finally:
-        stop.set()
-        thread.join(_LEAVE_S)

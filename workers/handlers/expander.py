@@ -62,11 +62,7 @@ class Expander:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
         of one source only the newest, which says all that the others do.
         """
-        newest: dict[tuple[int, int], Tick] = {}
-        for tick in ticks:
-            source = (tick.source, tick.sources)
-            if source not in newest or tick.settled_ms > newest[source].settled_ms:
-                newest[source] = tick
+        newest = {(tick.source, tick.sources): tick for tick in sorted(ticks, key=lambda tick: tick.settled_ms)}
         values = [encode_delivery(tick) for tick in newest.values()]
         for partition in range(self._queue.partitions(DELIVERIES)):
             self._queue.publish(DELIVERIES, values, partition)

@@ -61,11 +61,13 @@ class Writer:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
         landed.
         """
-        newest: dict[Through, int] = {}
-        for partition, tick in ticks:
-            through = Through(partition, partitions, tick.source, tick.sources)
-            newest[through] = max(tick.settled_ms, newest.get(through, 0))
-        self._progress.advance(newest)
+        oldest_first = sorted(ticks, key=lambda each: each[1].settled_ms)
+        self._progress.advance(
+            {
+                Through(partition, partitions, tick.source, tick.sources): tick.settled_ms
+                for partition, tick in oldest_first
+            }
+        )
 
     def _finish_purges(self, purges: Sequence[Delivery]) -> list[tuple[int, int]]:
         """The row read and the request for a refill, for each purge of which all parts have landed; returns holds."""
