@@ -17,8 +17,9 @@ SETTLED_S = 35.0
 then on, what is written has three replicas again, after a DataNode was away.
 """
 
-UNEVEN = 2
-"""By so many regions one host may have more than another: the balancer has done its work since the last one came back.
+UNEVEN = 3
+"""By so many regions one host may have more than another, as the balancer lets it be (minCostNeedBalance in
+deploy/hbase): it has done its work since the last one came back.
 """
 
 MASTER_PORT = 16000
