@@ -23,7 +23,7 @@ IMAGE = "feedstore/cluster:local"
 CONTEXT = PROJECT / "build" / "docker" / "context"
 WHEELS = PROJECT / "build" / "docker" / "wheels"
 
-_EXTRAS = ("mysql", "kafka", "hbase", "http")
+_EXTRAS = ("mysql", "kafka", "hbase", "http", "hosts")
 _PYTHON = "3.11"
 """Debian bookworm's. The wheels are for it, whatever Python runs this."""
 _PLATFORMS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_28_x86_64", "linux_x86_64")

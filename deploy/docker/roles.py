@@ -162,9 +162,11 @@ def _master(cluster: str, *, is_standby: bool = False) -> Process:
 def _regionserver(cluster: str) -> Process:
     conf = _hbase_conf("regionserver", cluster, "server")
     main = ("org.apache.hadoop.hbase.regionserver.HRegionServer", "start")
+    node = conf.folder / "znode"
+    zookeeper = f"{names.control(cluster)}:{names.ZOOKEEPER_PORT}"
     return Process(
         "regionserver",
-        _hadoop(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main),
+        ("env", f"HBASE_ZNODE_FILE={node}", *_hadoop(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main)),
         lambda: _listens(socket.gethostname(), names.REGIONSERVER_PORT),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
@@ -172,6 +174,7 @@ def _regionserver(cluster: str) -> Process:
             (socket.gethostname(), names.DATANODE_PORT),
         ],
         configure=conf.write,
+        after=("python3", "-m", "deploy.docker.presence", str(node), zookeeper),
     )
 
 

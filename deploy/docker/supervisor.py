@@ -31,6 +31,7 @@ class Process:
     configure: writes its configuration; run before every start.
     prepare: makes what it needs of data; run after that, before every start, so that one that was cut off is made good.
     check: asks the running server for what its clients will ask it for; raises NotReadyError.
+    after: run each time when it has ended; nobody waits for it, and it must end by itself.
     is_alone: whether nobody takes its place when it ends: it is started again at once.
     """
 
@@ -41,6 +42,7 @@ class Process:
     needs_some: tuple[int, Sequence[tuple[str, int]]] = (0, ())
     configure: Callable[[], None] = lambda: None
     prepare: Callable[[], None] = lambda: None
+    after: Sequence[str] = ()
     is_alone: bool = False
 
 
@@ -119,8 +121,10 @@ class Supervisor:
             pid, status = ended
             child = next((each for each in self._children if each.pid == pid), None)
             if child is None:
-                continue  # left behind by a process of ours that ended earlier
+                continue  # left behind by a process of ours that ended earlier, or run after one
             now = self.clock()
+            if child.process.after:
+                _spawn(child.process.after)
             child.pid = None
             child.short_lives = child.short_lives + 1 if now - child.began_s < _STABLE_S else 0
             delay = self.restarts.delay(child.short_lives, is_alone=child.process.is_alone)

@@ -21,7 +21,8 @@ import sys
 from deploy.docker.supervisor import Process, Restarts, Supervisor
 places = [("127.0.0.1", int(port)) for port in sys.argv[2:]]
 needed = {"needs": places} if len(places) < 2 else {"needs_some": (2, places)}
-server = Process("server", [sys.executable, "-c", sys.argv[1]], lambda: None, **needed)
+after = [sys.executable, "-c", "import sys; print('run after it', file=sys.stderr)"]
+server = Process("server", [sys.executable, "-c", sys.argv[1]], lambda: None, after=after, **needed)
 other = Process("other", ["sleep", "1000"], lambda: None)
 Supervisor([server, other], Restarts(0.05)).run()
 """
@@ -85,6 +86,19 @@ def test_what_dies_is_started_again_and_the_rest_is_left_alone(start: Callable[.
     assert is_alive(running.pid("server"))
     assert running.pid("other") == other
     assert is_alive(other)
+
+
+def test_what_is_to_be_done_after_an_end_is_done_each_time_and_for_that_server_only(
+    start: Callable[..., Running],
+) -> None:
+    running = start(LASTS)
+    for times in (1, 2):
+        os.kill(running.pid("server"), signal.SIGKILL)
+        running.until("run after it", times)
+        running.until("server: started", times + 1)
+    os.kill(running.pid("other"), signal.SIGKILL)
+    running.until("other: started", 2)
+    assert len(running.lines("run after it")) == 2
 
 
 def test_it_waits_for_what_a_server_needs(start: Callable[..., Running]) -> None:

@@ -29,6 +29,7 @@ from workers.drills.catalogue import DRILLS
 from workers.drills.course import Plan
 from workers.drills.hosts import HostError, LogLine, NotDrillableError
 from workers.drills.load import Load
+from workers.drills.page import markdown
 from workers.drills.regions import Region
 from workers.drills.report import Report
 
@@ -167,6 +168,16 @@ def test_a_host_is_broken_and_healed_and_nothing_is_lost(system: System) -> None
     assert figures.unaffected_read_gap_s is not None
     counted = {"pages_failed", "missing", "extra", "differing"}
     assert [each.passed for each in report.verdicts if each.figure in counted] == [True] * 4
+
+
+@pytest.mark.parametrize(("master", "runs_it"), [(TARGET, True), ("a-control", False)])
+def test_a_report_says_that_the_host_ran_the_active_master_too(
+    system: System, monkeypatch: pytest.MonkeyPatch, master: str, runs_it: bool
+) -> None:
+    monkeypatch.setattr(running, "active_master", lambda *_: master)
+    report = drilled(system)
+    assert report.setting.runs_master == runs_it
+    assert ("active master" in markdown(report, "picture.png")) == runs_it
 
 
 def test_one_lost_entry_fails_the_drill(system: System) -> None:

@@ -92,9 +92,10 @@ def _told(report: Report, over: Sequence[Verdict]) -> list[str]:
 
 def _done(setting: Setting) -> str:
     held = ", and hbase:meta" if setting.holds_meta else ""
+    master = " It ran the active master too, which makes two faults of one." if setting.runs_master else ""
     return (
         f"{setting.target or 'No host'} of cluster {setting.cluster}, for {setting.hold_s:g} s: {setting.affected} of "
-        f"{setting.regions} regions of the feeds{held} are affected. {setting.started_at}, seed {setting.seed}."
+        f"{setting.regions} regions of the feeds{held} are affected.{master} {setting.started_at}, seed {setting.seed}."
     )
 
 

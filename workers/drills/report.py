@@ -23,7 +23,8 @@ _EVERY = "every"
 class Setting(msgspec.Struct, frozen=True):
     """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
     cluster; affected: those of them that could not be expected to serve. back_from: what `back` is counted from, the
-    fault or, where nothing can serve before it, the healing. what: in a sentence.
+    fault or, where nothing can serve before it, the healing. what: in a sentence. runs_master: a host of regions ran
+    the active master too, which makes two faults of one.
     """
 
     drill: str
@@ -37,6 +38,7 @@ class Setting(msgspec.Struct, frozen=True):
     affected: int
     back_from: Literal["fault", "healing"] = "fault"
     what: str = ""
+    runs_master: bool = False
 
 
 class Moments(msgspec.Struct, frozen=True):

@@ -44,13 +44,16 @@ _USERS_FROM = 1 << 40
 
 @dataclass(frozen=True)
 class _Scene:
-    """regions: those of the feeds, as they were before the fault; affected: numbers of some. meta: hbase:meta's."""
+    """regions: those of the feeds, as they were before the fault; affected: numbers of some. meta: hbase:meta's.
+    runs_master: what holds regions and is broken runs the active master too.
+    """
 
     marked: list[Host]
     regions: list[Region]
     meta: str
     targets: list[Host]
     affected: list[int]
+    runs_master: bool
 
     @property
     def unaffected(self) -> list[int]:
@@ -99,6 +102,8 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         scene = _prepared(config, hosts, plan, health, timeline, rng, under_way)
         target = ", ".join(scene.names) if plan.drill.fault is not None else ""
         say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
+        if scene.runs_master:
+            say(f"{target} runs the active master too: that makes two faults of one, and its regions wait for both")
         seen = _drilled(config, hosts, plan, scene, health, timeline, rng, under_way)
     back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
     steps = recovering.recovery(seen.lines or (), seen.fault_wall_s, target)
@@ -129,6 +134,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         affected=len(scene.affected),
         back_from=back_from,
         what=plan.drill.what,
+        runs_master=scene.runs_master,
     )
     return reporting.assemble(
         setting,
@@ -161,11 +167,13 @@ def _prepared(
     marked = health.wait([each.name for each in config.clusters])
     _refuse_unmarked(config, marked)
 
+    def master() -> str | None:
+        return active_master(hosts, marked, plan.cluster)
+
     def chosen(named: str | None, but: Sequence[str] = ()) -> list[Host]:
         return aiming.choose(
-            plan.drill, plan.cluster, named, marked, regions(url), server_of_meta(url),
-            lambda: active_master(hosts, marked, plan.cluster), rng, but,
-        )  # fmt: skip
+            plan.drill, plan.cluster, named, marked, regions(url), server_of_meta(url), master, rng, but
+        )
 
     before: list[str] = []
     if plan.drill.course == "after another":
@@ -175,7 +183,8 @@ def _prepared(
     targets = chosen(plan.target, before)
     found = regions(url)
     affected = _affected(plan.drill, [each.name for each in targets], found)
-    return _Scene(marked, found, server_of_meta(url), targets, affected)
+    runs_master = plan.drill.aim == "region host" and master() in [each.name for each in targets]
+    return _Scene(marked, found, server_of_meta(url), targets, affected, runs_master)
 
 
 def _drilled(
