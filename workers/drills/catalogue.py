@@ -52,12 +52,11 @@ class Drill:
 
 
 _HOST_SERVERS = ("datanode", "regionserver")
+_KILLED = KillServers(("regionserver",))
+_STARTED_AGAIN_S = 10.0
+"""Its supervisor starts it again by itself (deploy/docker): that regions move back to it is the return's cost."""
 _HOST_FAULTS: tuple[tuple[str, str, Fault], ...] = (
-    (
-        "kill-regionserver",
-        "SIGKILL to the region server of a host; its DataNode goes on",
-        KillServers(("regionserver",)),
-    ),
+    ("kill-regionserver", "SIGKILL to the region server of a host; its DataNode goes on", _KILLED),
     ("kill-host", "SIGKILL to DataNode, region server and everything else of a host", KillHost()),
     (
         "suspend-host",
@@ -74,8 +73,11 @@ def _host_drills() -> list[Drill]:
         for suffix, on_meta in (("", False), ("-with-meta", True)):
             what_here = f"{what}; it holds hbase:meta" if on_meta else what
             made.append(
-                Drill(name + suffix, what_here, "region host", "host", fault, on_meta=on_meta, affected="its regions")
-            )
+                Drill(
+                    name + suffix, what_here, "region host", "host", fault,
+                    on_meta=on_meta, affected="its regions", hold_s=_STARTED_AGAIN_S if fault == _KILLED else 20.0,
+                )
+            )  # fmt: skip
     return made
 
 
