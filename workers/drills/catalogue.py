@@ -28,6 +28,8 @@ Course = Literal["once", "in turn", "after another", "bulk load"]
 another: once, a minute after another host has died, come back and got well. bulk load: nothing is broken.
 """
 
+_HOLD_S = 20.0
+
 
 @dataclass(frozen=True)
 class Drill:
@@ -43,7 +45,7 @@ class Drill:
     on_meta: bool | None = None
     affected: Affected = "none"
     course: Course = "once"
-    hold_s: float = 20.0
+    hold_s: float = _HOLD_S
 
     @property
     def is_back_from_healing(self) -> bool:
@@ -52,30 +54,35 @@ class Drill:
 
 
 _HOST_SERVERS = ("datanode", "regionserver")
-_KILLED = KillServers(("regionserver",))
 _STARTED_AGAIN_S = 10.0
-"""Its supervisor starts it again by itself (deploy/docker): that regions move back to it is the return's cost."""
-_HOST_FAULTS: tuple[tuple[str, str, Fault], ...] = (
-    ("kill-regionserver", "SIGKILL to the region server of a host; its DataNode goes on", _KILLED),
-    ("kill-host", "SIGKILL to DataNode, region server and everything else of a host", KillHost()),
+"""A server's supervisor starts it again by itself (deploy/docker): regions that move back are the return's cost."""
+_HOST_FAULTS: tuple[tuple[str, str, Fault, float], ...] = (
+    (
+        "kill-regionserver",
+        "SIGKILL to the region server of a host; its DataNode goes on",
+        KillServers(("regionserver",)),
+        _STARTED_AGAIN_S,
+    ),
+    ("kill-host", "SIGKILL to DataNode, region server and everything else of a host", KillHost(), _HOLD_S),
     (
         "suspend-host",
         "SIGSTOP to DataNode and region server of a host, which keep their connections",
         Suspend(_HOST_SERVERS),
+        _HOLD_S,
     ),
-    ("blackhole-host", "a host loses its network: whatever it sends or should get is dropped", Blackhole()),
+    ("blackhole-host", "a host loses its network: whatever it sends or should get is dropped", Blackhole(), _HOLD_S),
 )
 
 
 def _host_drills() -> list[Drill]:
     made = []
-    for name, what, fault in _HOST_FAULTS:
+    for name, what, fault, hold_s in _HOST_FAULTS:
         for suffix, on_meta in (("", False), ("-with-meta", True)):
             what_here = f"{what}; it holds hbase:meta" if on_meta else what
             made.append(
                 Drill(
                     name + suffix, what_here, "region host", "host", fault,
-                    on_meta=on_meta, affected="its regions", hold_s=_STARTED_AGAIN_S if fault == _KILLED else 20.0,
+                    on_meta=on_meta, affected="its regions", hold_s=hold_s,
                 )
             )  # fmt: skip
     return made
