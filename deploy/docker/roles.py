@@ -48,18 +48,7 @@ _STARTS_FAST = (java.STARTS_FAST, "-XX:+UseSerialGC")
 that wants to do it well: with both of Java's a region server took 1.7 times the processor time until it served.
 """
 _SMALL_STACKS = "-Xss512k"
-_REGIONSERVER_HEAP_MIB = 640
-_REGIONSERVER_FLAGS = (
-    java.STARTS_FAST,
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=50",
-    "-XX:+ParallelRefProcEnabled",
-    # As few as short: where all processors are in use, as in a recovery, one that is wanted to take 50 ms takes up to
-    # 250, and with the 12 MiB of new objects that G1 waits for there by itself there is one every second.
-    f"-Xms{_REGIONSERVER_HEAP_MIB}m",
-    "-XX:+UnlockExperimentalVMOptions",
-    "-XX:G1NewSizePercent=20",
-)
+_REGIONSERVER_FLAGS = (java.STARTS_FAST, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=50", "-XX:+ParallelRefProcEnabled")
 """Pages wait for collections: short ones, as the paper's section VI-A2 asks of CMS and a small new generation."""
 _SHARED_CLASSES = (
     f"-XX:SharedArchiveFile={CLASS_ARCHIVE}",
@@ -175,10 +164,9 @@ def _regionserver(cluster: str) -> Process:
     main = ("org.apache.hadoop.hbase.regionserver.HRegionServer", "start")
     node = conf.folder / "znode"
     zookeeper = f"{names.control(cluster)}:{names.ZOOKEEPER_PORT}"
-    argv = _hadoop(conf, heap_mib=_REGIONSERVER_HEAP_MIB, flags=_REGIONSERVER_FLAGS, main=main)
     return Process(
         "regionserver",
-        ("env", f"HBASE_ZNODE_FILE={node}", *argv),
+        ("env", f"HBASE_ZNODE_FILE={node}", *_hadoop(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main)),
         lambda: _listens(socket.gethostname(), names.REGIONSERVER_PORT),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
