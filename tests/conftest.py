@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from deploy.docker.clusters import Clusters
 from deploy.local import Stack
 
 RUNNING = "FEED_TEST_STACK"
 """Names the home of a stack to use; it is left running, so that tests can be repeated without waiting for its start."""
+RUNNING_CLUSTERS = "FEED_TEST_CLUSTER"
+"""The same for the clusters in Docker."""
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +31,21 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(tmp_path_factory.mktemp("stack"), print)
     yield stack
     stack.down()
+
+
+@pytest.fixture(scope="session")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """The clusters in Docker, all of them ready. A test that breaks something brings it back."""
+    running = os.environ.get(RUNNING_CLUSTERS)
+    if running:
+        yield Clusters(Path(running), print)
+        return
+    made = Clusters(tmp_path_factory.mktemp("cluster"), print)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
 
 
 def pytest_sessionstart() -> None:

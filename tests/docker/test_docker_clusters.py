@@ -2,11 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import happybase
@@ -18,23 +17,7 @@ from deploy.docker.clusters import Clusters, container_name, run_check
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
-RUNNING = "FEED_TEST_CLUSTER"
-"""Names the home of clusters that run; they are left running. Without it they are started, and taken away again."""
 PATIENCE_S = 90.0
-
-
-@pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
-    running = os.environ.get(RUNNING)
-    if running:
-        yield Clusters(Path(running), print)
-        return
-    made = Clusters(tmp_path_factory.mktemp("cluster"), print)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture(scope="module")
@@ -76,24 +59,27 @@ def until(what: str, found: Callable[[], Any]) -> Any:
 
 
 def test_an_action_at_the_web_stands_in_both_clusters(web: httpx.Client, feedctl: Callable[..., str]) -> None:
-    pins = [str(7_000_000 + number) for number in range(60)]
-    for follower in range(1, 41):
-        assert web.post("/v1/follows", json={"follower": str(follower), "board": "9"}).is_success
+    # Nobody's before: the clusters may have run for long.
+    first = time.time_ns() // 1_000_000
+    board, followers = str(first), range(first, first + 40)
+    pins = [str(first + number) for number in range(60)]
+    for follower in followers:
+        assert web.post("/v1/follows", json={"follower": str(follower), "board": board}).is_success
     for pin in pins:
-        assert web.post("/v1/pins", json={"pin": pin, "owner": "2", "board": "9"}).is_success
+        assert web.post("/v1/pins", json={"pin": pin, "owner": "2", "board": board}).is_success
 
     def entries(user: int) -> list[str]:
         page = web.get(f"/v1/users/{user}/feed", params={"limit": 100}).json()
         return [each["pin"] for each in page["entries"]]
 
-    for user in (1, 17, 40):
+    for user in (followers[0], followers[16], followers[-1]):
         until(f"the feed of {user}", lambda user=user: sorted(entries(user)) == sorted(pins))
     # Each cluster is asked by itself here.
     for pin in (pins[0], pins[-1]):
         until(
             f"pin {pin} in both clusters",
             lambda pin=pin: (
-                web.get(f"/v1/users/1/feed/{pin}/why").json()["clusters"] == dict.fromkeys(names.CLUSTERS, True)
+                web.get(f"/v1/users/{first}/feed/{pin}/why").json()["clusters"] == dict.fromkeys(names.CLUSTERS, True)
             ),
         )
     assert "no difference" in feedctl("verify")
@@ -143,20 +129,34 @@ def test_a_cluster_whose_hosts_went_one_after_another_comes_back_without_help(
     """The last blocks of the logs are then on the last host alone: a NameNode that starts must not want two of each."""
     hosts = [container_name(names.host("b", number)) for number in names.HOSTS]
     control = container_name(names.control("b"))
-    pins = (str(pin) for pin in range(8_000_000, 9_000_000))
+    first = time.time_ns() // 1_000_000
+    pins = (str(pin) for pin in range(first, first + 1_000_000))
+    for follower in range(first, first + 40):
+        assert web.post("/v1/follows", json={"follower": str(follower), "board": str(first)}).is_success
 
-    def breaks(host: str, since: str) -> bool:
+    def says(host: str, pattern: str, since: str) -> bool:
         # A log is written to, or nobody notices that one of its replicas is gone.
-        assert web.post("/v1/pins", json={"pin": next(pins), "owner": "2", "board": "9"}).is_success
-        return "sync failed" in docker("logs", "--since", since, host)
+        assert web.post("/v1/pins", json={"pin": next(pins), "owner": "2", "board": str(first)}).is_success
+        return re.search(pattern, docker("logs", "--since", since, host)) is not None
 
-    for gone, left in pairwise(hosts):
+    began = f"{time.time():.3f}"
+    for host in hosts:
+        # A host that has just come back is in no log that was begun before.
+        until(f"a new log of {host}", lambda host=host: says(host, "Rolled WAL", began))
+    try:
         began = f"{time.time():.3f}"
-        docker("kill", gone)
-        until(f"a log on {left} to break", lambda left=left, began=began: breaks(left, began))
-    docker("kill", hosts[-1], control)
-    docker("start", control, *hosts)
-    for name in (control, *hosts):
+        docker("kill", hosts[0])
+        until("a log to break", lambda: says(hosts[1], "sync failed", began))
+        began = f"{time.time():.3f}"
+        docker("kill", hosts[1])
+        alone = r"newtargets=\[[^,\]]+\]\) successful"
+        until("a block of a log to be on the last host alone", lambda: says(control, alone, began))
+        docker("kill", hosts[-1], control)
+    finally:
+        docker("start", control, *hosts)
+    # A gateway is ready when its cluster answers it.
+    doors = [container_name(names.gateway("b", number)) for number in names.GATEWAYS]
+    for name in (control, *hosts, *doors):
         until(f"{name} to be back", lambda name=name: run_check(name) == "")
     assert "no difference" in feedctl("verify")
 

@@ -103,7 +103,8 @@ class FakeHosts:
         return time.monotonic()
 
     def throttle(self, name: str, bytes_s: int) -> float:
-        self._alive(name)
+        if self._alive(name).role == "gateway":
+            raise HostError(f"{name} has no disk of its own")
         self.limits[name] = bytes_s
         self._done(f"throttle {name} {bytes_s}")
         return time.monotonic()

@@ -1,6 +1,5 @@
 """The made-up hosts of the tests do what the containers do: one suite for both."""
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -13,19 +12,17 @@ from tests.drills.fake_hosts import CORE, FakeHosts
 from workers.drills.faults import Blackhole, SlowDisk, SlowNetwork
 from workers.drills.hosts import DockerHosts, HostError, Hosts, NotDrillableError
 
-RUNNING = "FEED_TEST_CLUSTER"
 PATIENCE_S = 90.0
 
 
 @pytest.fixture(
-    params=["made up", pytest.param("containers", marks=[pytest.mark.docker, pytest.mark.timeout(300)])], scope="module"
+    params=["made up", pytest.param("containers", marks=[pytest.mark.docker, pytest.mark.timeout(900)])], scope="module"
 )
 def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
     if request.param == "made up":
         yield FakeHosts()
         return
-    if RUNNING not in os.environ:
-        pytest.skip(f"{RUNNING} names no clusters that run")
+    request.getfixturevalue("clusters")
     yield DockerHosts.connect()
     deadline = time.monotonic() + PATIENCE_S
     while lack := run_check(container_name("b-gateway-2")):
@@ -69,11 +66,19 @@ def test_servers_have_ages_and_the_active_master_is_asked_by_every_region_server
         assert host.cluster != "b" or not host.holds_regions or peers & set(host.addresses.values())
 
 
-@pytest.mark.parametrize("fault", [Blackhole(), Blackhole(CORE), SlowNetwork(1_000), SlowDisk(1 << 20)])
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (Blackhole(), "b-gateway-2"),
+        (Blackhole(CORE), "b-gateway-2"),
+        (SlowNetwork(1_000), "b-gateway-2"),
+        (SlowDisk(1 << 20), "b-host-2"),
+    ],
+)
 def test_networks_and_disks_are_broken_and_mended_twice(
-    hosts: Hosts, fault: Blackhole | SlowNetwork | SlowDisk
+    hosts: Hosts, fault: Blackhole | SlowNetwork | SlowDisk, name: str
 ) -> None:
-    target = next(host for host in hosts.all() if host.name == "b-gateway-2")
+    target = next(host for host in hosts.all() if host.name == name)
     try:
         for _ in range(2):
             before = time.monotonic()
@@ -81,6 +86,11 @@ def test_networks_and_disks_are_broken_and_mended_twice(
     finally:
         for _ in range(2):
             fault.heal(hosts, [target])
+
+
+def test_a_host_without_a_disk_of_its_own_cannot_be_throttled(hosts: Hosts) -> None:
+    with pytest.raises(HostError):
+        hosts.throttle("b-gateway-2", 1 << 20)
 
 
 def test_a_host_that_does_not_run_can_only_be_started_as_often_as_one_likes(hosts: Hosts) -> None:

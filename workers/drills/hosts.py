@@ -111,7 +111,9 @@ class Hosts(Protocol):
         ...
 
     def throttle(self, name: str, bytes_s: int) -> float:
-        """Limits what a host that runs may read from its disk, and write to it, each; 0: not at all."""
+        """Limits what a host that runs may read from its disk, and write to it, each; 0: not at all. Gateways have
+        no disk of their own.
+        """
         ...
 
     def lacks(self, name: str) -> str:
