@@ -123,7 +123,7 @@ def test_a_process_and_a_host_that_die_come_back_by_themselves() -> None:
     until("the host to be back", lambda: run_check(host) == "")
 
 
-def test_a_cluster_whose_hosts_went_one_after_another_comes_back_without_help(
+def test_a_cluster_whose_last_host_went_later_comes_back_without_help(
     web: httpx.Client, feedctl: Callable[..., str]
 ) -> None:
     """The last blocks of the logs are then on the last host alone: a NameNode that starts must not want two of each."""
@@ -145,10 +145,7 @@ def test_a_cluster_whose_hosts_went_one_after_another_comes_back_without_help(
         until(f"a new log of {host}", lambda host=host: says(host, "Rolled WAL", began))
     try:
         began = f"{time.time():.3f}"
-        docker("kill", hosts[0])
-        until("a log to break", lambda: says(hosts[1], "sync failed", began))
-        began = f"{time.time():.3f}"
-        docker("kill", hosts[1])
+        docker("kill", *hosts[:-1])
         alone = r"newtargets=\[[^,\]]+\]\) successful"
         until("a block of a log to be on the last host alone", lambda: says(control, alone, began))
         docker("kill", hosts[-1], control)
