@@ -1,5 +1,6 @@
 """The clusters themselves: an action goes in at the web's port, and stands in both clusters; what dies comes back."""
 
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from deploy.docker.clusters import Clusters, container_name, run_check
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 PATIENCE_S = 90.0
+FOLLOWERS = 40
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +60,26 @@ def until(what: str, found: Callable[[], Any]) -> Any:
     return value
 
 
+def followed_board(web: httpx.Client) -> int:
+    """A board with FOLLOWERS followers, who are the users from its own number on; nobody's before, as the clusters may
+    have run for long.
+    """
+    board = time.time_ns() // 1_000_000
+    for follower in range(board, board + FOLLOWERS):
+        assert web.post("/v1/follows", json={"follower": str(follower), "board": str(board)}).is_success
+    return board
+
+
+def save(web: httpx.Client, pin: int, board: int) -> None:
+    assert web.post("/v1/pins", json={"pin": str(pin), "owner": "2", "board": str(board)}).is_success
+
+
 def test_an_action_at_the_web_stands_in_both_clusters(web: httpx.Client, feedctl: Callable[..., str]) -> None:
-    # Nobody's before: the clusters may have run for long.
-    first = time.time_ns() // 1_000_000
-    board, followers = str(first), range(first, first + 40)
+    first = followed_board(web)
+    followers = range(first, first + FOLLOWERS)
     pins = [str(first + number) for number in range(60)]
-    for follower in followers:
-        assert web.post("/v1/follows", json={"follower": str(follower), "board": board}).is_success
     for pin in pins:
-        assert web.post("/v1/pins", json={"pin": pin, "owner": "2", "board": board}).is_success
+        save(web, int(pin), first)
 
     def entries(user: int) -> list[str]:
         page = web.get(f"/v1/users/{user}/feed", params={"limit": 100}).json()
@@ -129,14 +142,12 @@ def test_a_cluster_whose_last_host_went_later_comes_back_without_help(
     """The last blocks of the logs are then on the last host alone: a NameNode that starts must not want two of each."""
     hosts = [container_name(names.host("b", number)) for number in names.HOSTS]
     control = container_name(names.control("b"))
-    first = time.time_ns() // 1_000_000
-    pins = (str(pin) for pin in range(first, first + 1_000_000))
-    for follower in range(first, first + 40):
-        assert web.post("/v1/follows", json={"follower": str(follower), "board": str(first)}).is_success
+    board = followed_board(web)
+    pins = itertools.count(board)
 
     def says(host: str, pattern: str, since: str) -> bool:
         # A log is written to, or nobody notices that one of its replicas is gone.
-        assert web.post("/v1/pins", json={"pin": next(pins), "owner": "2", "board": str(first)}).is_success
+        save(web, next(pins), board)
         return re.search(pattern, docker("logs", "--since", since, host)) is not None
 
     began = f"{time.time():.3f}"
