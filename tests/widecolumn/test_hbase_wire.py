@@ -1,5 +1,6 @@
 """The adapter against small gateways in this process: real sockets and the real codec, no HBase."""
 
+import select
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from feedstore.widecolumn.hbase.thrift2 import structs
 
 TABLE = Table("feed", 2, 3, trim=None, purge_window_ms=0)
 ROW, A = b"r1", b"aaa"
+DEADLINE_S = 60
 
 
 class Handler:
@@ -46,10 +48,12 @@ class Gateway:
         self.port = self._listening.getsockname()[1]
         self._processor = TProcessor(service, handler)
         self._connections: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def stop(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # or a connection that it just took would stay open
         self._listening.close()
         for each in self._connections:
             with suppress(OSError):  # the other side may have closed it
@@ -219,7 +223,7 @@ def test_a_socket_gives_up_on_a_peer_that_vanishes():
         assert options(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
     assert connected.is_silent()
     gateway.stop()
-    time.sleep(0.05)
+    select.select([connected._socket], [], [], DEADLINE_S)
     assert not connected.is_silent()
     connected.close()
     assert not connected.is_open()
