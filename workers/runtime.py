@@ -83,7 +83,7 @@ class Worker:
         for thread in threads:
             thread.start()
         try:
-            while not self._stop.wait(_ASK_S):
+            while not self._stop.wait(None if until is None else _ASK_S):
                 if until is not None and until():
                     break
         finally:
