@@ -86,9 +86,21 @@ def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
 def test_the_two_heartbeats_reach_the_two_servers() -> None:
     configured(("control", "a"), ("host", "a"))
     assert site("namenode", "hdfs")["dfs.heartbeat.interval"] == "1"
-    assert site("datanode", "hdfs")["dfs.heartbeat.interval"] == "300ms"
+    assert site("datanode", "hdfs")["dfs.heartbeat.interval"] == "250ms"
     assert site("namenode", "hdfs")["dfs.block.replicator.classname"] == "feedstore.placement.FreshNodesPlacement"
     assert "dfs.block.replicator.classname" not in site("regionserver", "hdfs")
+
+
+def test_no_two_region_servers_roll_their_logs_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = int(sites.layers("hbase-site.server.xml", own={})["hbase.regionserver.logroll.period"])
+    hosts = [(cluster, names.host(cluster, number)) for cluster in names.CLUSTERS for number in names.HOSTS]
+    periods = []
+    for cluster, host in hosts:
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        configured(("host", cluster))
+        periods.append(int(site("regionserver", "hbase")["hbase.regionserver.logroll.period"]))
+    assert len({period // 100 for period in periods}) == len(hosts)
+    assert longest * 3 / 4 <= min(periods) < max(periods) <= longest
 
 
 def test_servers_may_have_the_settings_of_hadoop_and_hbase(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_no_log_is_split_into_store_files(file: str) -> None:
 
 def test_later_layers_stand_over_earlier_ones() -> None:
     merged = sites.layers("hdfs-site.namenode.xml", "hdfs-site.datanode.xml", own={"dfs.blocksize": "1"})
-    assert merged["dfs.heartbeat.interval"] == "300ms"
+    assert merged["dfs.heartbeat.interval"] == "250ms"
     assert merged["dfs.namenode.replication.min"] == "2"
     assert merged["dfs.blocksize"] == "1"
 
