@@ -1,5 +1,6 @@
 """A whole drill on a made-up system: what is broken, seen, healed and counted."""
 
+import gc
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ from workers.drills.hosts import HostError, LogLine, NotDrillableError
 from workers.drills.load import Load
 from workers.drills.page import markdown
 from workers.drills.regions import Region
-from workers.drills.report import Report
+from workers.drills.report import Report, budgets
 
 URL = "hbase://127.0.0.1:1/?thrift1=127.0.0.1:2"
 TARGET = "a-host-1"
@@ -418,6 +419,26 @@ def test_the_lag_is_asked_for_and_a_queue_that_fails_costs_only_that(
     monkeypatch.setattr(running, "Load", load)
     drilled(system)
     assert [messages for _, messages in seen[0].backlog][:2] == [7, 3]
+
+
+def test_what_a_prober_rests_is_a_small_part_of_what_a_gap_may_be() -> None:
+    limits = budgets("host")
+    assert limits["unaffected_read_gap_s"] / 5 >= loading.READS_EVERY_S
+    assert limits["unaffected_write_gap_s"] / 5 >= loading.WRITES_EVERY_S
+
+
+def test_python_collects_no_garbage_while_a_region_is_read(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    collects: list[bool] = []
+    read = Load._read
+
+    def watched(load: Load, region: int, row: bytes) -> None:
+        collects.append(gc.isenabled())
+        read(load, region, row)
+
+    monkeypatch.setattr(Load, "_read", watched)
+    drilled(system)
+    assert collects == [False] * len(system.regions)
+    assert gc.isenabled()
 
 
 def test_each_region_is_called_through_the_clusters_own_gateways() -> None:

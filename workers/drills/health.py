@@ -18,8 +18,8 @@ then on, what is written has three replicas again, after a DataNode was away.
 """
 
 UNEVEN = 3
-"""By so many regions one host may have more than another, as the balancer lets it be (minCostNeedBalance in
-deploy/hbase): it has done its work since the last one came back.
+"""By so many regions one host may have more than another: the balancer has done its work since the last one came back.
+It always does then, whatever it lets be otherwise (minCostNeedBalance in deploy/hbase).
 """
 
 MASTER_PORT = 16000

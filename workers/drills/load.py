@@ -1,6 +1,7 @@
 """The steady load of a drill: pages and actions through the whole system, and calls on each region of one cluster."""
 
 import contextlib
+import gc
 import random
 import threading
 import time
@@ -16,8 +17,14 @@ from workers.drills.repeating import repeating
 from workers.drills.samples import Kind, Sample
 
 PAGES_EVERY_S = 0.05
-ACTIONS_EVERY_S = 0.25
-REGIONS_EVERY_S = 0.2
+ACTIONS_EVERY_S = 0.5
+"""Each is an entry in a feed of every region of both clusters, and each entry a write of its own to a log."""
+
+READS_EVERY_S = 0.1
+WRITES_EVERY_S = 0.25
+"""How long who calls one region rests between two calls. It is part of every gap that is seen, and must be a small one
+of what a gap of other regions may be (budgets.toml). A write costs a cluster most: its log waits for three DataNodes.
+"""
 BACKLOG_EVERY_S = 1.0
 READERS = 2
 _READ_S = 1.0
@@ -27,13 +34,15 @@ _READ_S = 1.0
 class Load:
     """users: one in each region, who all follow the board on which the pins are saved; in the order of the regions.
 
-    store: the feeds of the drilled cluster. first_pin: ids from there on are nobody else's. lag: asks how many messages
-    the drilled cluster has not landed; it may raise, and hang. backlog: what it said, each with its moment of
-    `time.monotonic`.
+    reads, writes: the feeds of the drilled cluster, each with connections of its own, as web servers and workers have
+    them: a gateway that keeps a write waiting counts as away for whoever made it, and loses its connections. first_pin:
+    ids from there on are nobody else's. lag: asks how many messages the drilled cluster has not landed; it may raise,
+    and hang. backlog: what it said, each with its moment of `time.monotonic`.
     """
 
     service: FeedService
-    store: WideColumnStore
+    reads: WideColumnStore
+    writes: WideColumnStore
     users: Sequence[int]
     owner: int
     board: int
@@ -75,14 +84,15 @@ class Load:
         for region, put in enumerate(puts):
             threads.append(threading.Thread(target=self._read, args=(region, row_key(self.users[region]))))
             threads.append(threading.Thread(target=self._write, args=(region, put)))
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
+        with _uncollected():
             for thread in threads:
-                thread.join()
+                thread.start()
+            try:
+                yield
+            finally:
+                self._stop.set()
+                for thread in threads:
+                    thread.join()
 
     @contextmanager
     def measuring_backlog(self) -> Iterator[None]:
@@ -98,7 +108,7 @@ class Load:
 
     def _put_again(self, user: int) -> Put:
         row = row_key(user)
-        cell = self.store.cells(row)[0]
+        cell = self.reads.cells(row)[0]
         return Put([(row, cell.timestamp)], [cell.column])
 
     def _next_pin(self) -> Pin:
@@ -124,18 +134,18 @@ class Load:
 
     def _read(self, region: int, row: bytes) -> None:
         def read() -> str:
-            self.store.read(row, None, 25, time.monotonic() + _READ_S)
+            self.reads.read(row, None, 25, time.monotonic() + _READ_S)
             return ""
 
-        while not self._stop.wait(REGIONS_EVERY_S):
+        while not self._stop.wait(READS_EVERY_S):
             self._timed("read", region, read)
 
     def _write(self, region: int, put: Put) -> None:
         def write() -> str:
-            self.store.apply([put])
+            self.writes.apply([put])
             return ""
 
-        while not self._stop.wait(REGIONS_EVERY_S):
+        while not self._stop.wait(WRITES_EVERY_S):
             self._timed("write", region, write)
 
     def _timed(self, kind: Kind, caller: int, call: Callable[[], str]) -> None:
@@ -145,6 +155,20 @@ class Load:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a call that failed, and the load goes on
             detail, is_done = f"{type(error).__name__}: {error}"[:200], False
         self.samples.append(Sample(kind, caller, began, time.monotonic() - began, is_done, detail))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's cycle collector: it holds every caller for a tenth of a second on busy processors, which would
+    count as the system's. What a load leaves until its end is some megabytes of samples.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def follow_all(service: FeedService, users: Sequence[int], followed: int) -> None:

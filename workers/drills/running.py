@@ -35,8 +35,11 @@ from workers.drills.under_way import Mark, mark
 LANDED_S = 180.0
 
 _ASK_S = 0.2
-_WRITE_MS = 1_500
-_CONNECTIONS = 64
+_WRITE_MS = 3_000
+"""Half of it is each gateway's: longer than a log stands still that loses a DataNode. Where a write is given up sooner,
+what is seen is the patience of the caller, and not how long the cluster took.
+"""
+_CONNECTIONS = 32
 _BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
@@ -204,13 +207,14 @@ def _drilled(
     with (
         _opened(config) as stores,
         serving_wiring.open_service(near) as service,
-        _probing(config, url) as probed,
+        _probing(config, url) as reads,
+        _probing(config, url) as writes,
         _lag(config, plan.cluster) as lag,
     ):
         now_ms = serving_wiring.wall_ms()
         first = _USERS_FROM + now_ms * 1_000
         users = _one_in_each(scene.regions, first)
-        load = Load(service, probed, users, first, first, first, serving_wiring.wall_ms, lag)
+        load = Load(service, reads, writes, users, first, first, first, serving_wiring.wall_ms, lag)
         follow_all(service, users, load.board)
         load.save_one()
         if _until_landed(stores, load) is None:
@@ -363,7 +367,9 @@ def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
 
 @contextmanager
 def _probing(config: Config, url: str) -> Iterator[WideColumnStore]:
-    """The feeds of the drilled cluster, with a connection for every region and little patience."""
+    """The feeds of the drilled cluster, with a connection for every region and little patience. The connections are its
+    own.
+    """
     patient = f"{url}&write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
     with closing(HBaseCluster.open(patient, serving_wiring.tables(config), check=False)) as cluster:
         yield cluster.table(FEEDS)
