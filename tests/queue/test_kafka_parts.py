@@ -1,7 +1,9 @@
 """The parts of the Kafka adapter that need no broker: urls, errors, positions, what was fetched ahead."""
 
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from workers.queue.kafka import parse
 from workers.queue.kafka.ahead import Ahead
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
+from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, WaitingClient
 from workers.queue.kafka.topics import definitions
 from workers.queue.port import (
     ACTIONS,
@@ -30,6 +33,7 @@ def test_a_url_names_servers_and_nothing_else_is_needed() -> None:
     assert address.options() == {
         "bootstrap_servers": ["one:9092", "[::1]:9093"],
         "client_id": "feedstore",
+        "kafka_client": WaitingClient,
         "security_protocol": "PLAINTEXT",
         "reconnect_backoff_max_ms": 1_000,
     }
@@ -93,6 +97,27 @@ def test_a_url_that_cannot_be_used_says_what_was_expected(url: str, what: str) -
 def test_a_missing_password_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         parse(f"kafka://one:9092?password_file={tmp_path}/nowhere", {})
+
+
+# Brokers that do not answer.
+
+
+def test_a_broker_that_does_not_answer_is_not_asked_without_a_pause() -> None:
+    """It takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        with closing(WaitingClient(bootstrap_servers=[server], reconnect_backoff_ms=1_000)) as client:
+            (broker,) = client.cluster.bootstrap_brokers()
+            assert client.connection_delay(broker.node_id) == 0
+            client.maybe_connect(broker.node_id)
+            assert client.connection_delay(broker.node_id) == LOOK_AGAIN_MS
+            client.poll(timeout_ms=0)
+            with silent.accept()[0]:
+                client.poll(timeout_ms=0)
+            assert client.connection_delay(broker.node_id) == LOOK_AGAIN_MS, "connected, and not greeted"
+            for _ in range(10):  # as many failures: it is left alone for half a minute
+                client._manager.update_backoff(broker.node_id)
+            assert 10_000 < client.connection_delay(broker.node_id) <= 36_000
 
 
 # Errors.

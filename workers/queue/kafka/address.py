@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from workers.queue.kafka.reconnecting import WaitingClient
+
 PASSWORD = "FEED_KAFKA_PASSWORD"  # noqa: S105 - the name of a variable
 KEY_PASSWORD = "FEED_KAFKA_KEY_PASSWORD"  # noqa: S105 - the name of a variable
 
@@ -82,6 +84,7 @@ class Address:
         options: dict[str, object] = {
             "bootstrap_servers": list(self.servers),
             "client_id": "feedstore",
+            "kafka_client": WaitingClient,
             "security_protocol": self.security,
             # A broker that is back is used within a second, not within half a minute.
             "reconnect_backoff_max_ms": 1_000,
