@@ -260,12 +260,12 @@ class FeedService:
         ]
 
     def answers(self, deadline_s: float | None = None) -> None:
-        """Asks a cluster and the follow store for next to nothing, and returns once both have answered.
+        """Asks a cluster for next to nothing, and returns once one has answered. Not the follow store: all servers
+        share it, and pages do without.
 
-        Raises UnavailableError, FollowStoreUnavailableError.
+        Raises UnavailableError.
         """
         self._replicas.read(row_key(MAX_ID), None, 1, deadline_s)
-        self._follows.board_owners([MAX_ID])
 
     def tally(self) -> Tally:
         """Reads, hedges, failovers and probes since this was opened."""

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from feedstore.follows import sqlite
+from feedstore.follows.port import FollowStore
 from feedstore.serving import config as configuration
 from feedstore.serving.http import wiring as http_wiring
 from feedstore.serving.http.problems import MEDIA_TYPE
@@ -117,6 +118,7 @@ class InProcess:
     queues: FakeQueues
     server: HttpServer
     service: FeedService
+    follows: FollowStore
 
     def connect(self) -> socket.socket:
         """A bare connection."""
@@ -141,7 +143,7 @@ def in_process(home: Path, text: str = "", environ: dict[str, str] | None = None
         listener = socket.create_server(("127.0.0.1", 0))
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
         server.start()
-        yield InProcess(pair, queues, server, service)
+        yield InProcess(pair, queues, server, service, follows)
 
 
 def read_to_end(connection: socket.socket) -> bytes:

@@ -124,6 +124,15 @@ def test_paths_and_methods_that_are_not_there(client: Client):
     assert client.http.post("/healthz").status_code == 405
 
 
+def test_without_the_follow_store_it_is_ready_for_pages_and_refuses_actions(inside: InProcess):
+    with client_of(inside.server.address) as client:
+        inside.follows.close()
+        document = client.post("/v1/follows", {"follower": "1", "user": "2"}, 503)
+        assert kind(document) == "follow-store-unavailable"
+        assert client.get("/v1/users/1/feed")["entries"] == []
+        assert client.get("/readyz") == {"status": "ok"}
+
+
 def test_what_is_unavailable_may_be_asked_again_and_names_no_server(inside: InProcess):
     with client_of(inside.server.address) as client:
         inside.pair.a.fails = inside.pair.b.fails = True

@@ -29,7 +29,7 @@ from feedstore.serving.queues import QueuesUnavailableError
 _log = structlog.get_logger()
 
 READY_AGAIN_S: Final = 1.0
-"""How long an answer to /readyz holds: anybody may ask, and each answer asks a cluster and the follow store."""
+"""How long an answer to /readyz holds: anybody may ask, and each answer asks a cluster."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
 _JSON: Final = (b"content-type", b"application/json")

@@ -17,7 +17,7 @@ _REF: Final = "#/components/schemas/{name}"
 
 _PLAIN: Final = (
     ("healthz", "/healthz", "Whether the process lives"),
-    ("readyz", "/readyz", "Whether it can serve: a cluster and the follow store answer, and it is not about to end"),
+    ("readyz", "/readyz", "Whether it can serve pages: a cluster answers, and it is not about to end"),
 )
 
 
