@@ -83,9 +83,11 @@ class Worker:
         for thread in threads:
             thread.start()
         try:
-            while not self._stop.wait(None if until is None else _ASK_S):
-                if until is not None and until():
-                    break
+            if until is None:
+                self._stop.wait()
+            else:
+                while not self._stop.wait(_ASK_S) and not until():
+                    pass
         finally:
             self._stop.set()
             for thread in threads:

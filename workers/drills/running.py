@@ -367,11 +367,9 @@ def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
 
 @contextmanager
 def _probing(config: Config, url: str) -> Iterator[WideColumnStore]:
-    """The feeds of the drilled cluster, with a connection for every region and little patience. The connections are its
-    own.
-    """
-    patient = f"{url}&write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
-    with closing(HBaseCluster.open(patient, serving_wiring.tables(config), check=False)) as cluster:
+    """The feeds of the drilled cluster, with connections of its own: enough for every region."""
+    probing = f"{url}&write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
+    with closing(HBaseCluster.open(probing, serving_wiring.tables(config), check=False)) as cluster:
         yield cluster.table(FEEDS)
 
 
