@@ -15,15 +15,12 @@ class RetryPolicy:
 
     first_s, longest_s: the bounds of the k-th wait are 0 and min(longest_s, first_s x 2^(k-1)).
     attempts: how often a message may fail for a reason that is not its surroundings' before it is given up.
-    split_after: how often messages fail together because something is unavailable before they are tried in halves,
-        so that those whose rows can be written no longer wait for those whose rows cannot.
     dead_in_a_row: how many dead letters in a row stop the worker, instead of draining the queue into them.
     """
 
     first_s: float = 0.1
     longest_s: float = 30.0
     attempts: int = 8
-    split_after: int = 3
     dead_in_a_row: int = 100
 
     def wait_s(self, attempt: int, rng: random.Random) -> float:

@@ -1,10 +1,14 @@
 """A stage: polls one topic for one consumer group, hands messages to a handler, commits what is done.
 
-Rule 11: a position is committed only when every message before it is done: handled, or in the dead letters.
-Rule 12: what cannot be done now waits beside the stream, not in front of it, and is parked elsewhere where there is no
-room for more of it; what can never be done is buried with its reason.
+Rule 11: a position is committed only when every message before it is done: handled, parked, or in the dead letters.
+Rule 12: a message that cannot be done now does not block others. It waits in an outage, or for its next attempt, and is
+parked in another topic if the outage lasts. A message that can never be done is buried with its reason.
 
-A handler waits for servers most of its time. Meanwhile the stage polls and decodes the next messages, one lot ahead.
+What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_later` or `_outages`.
+Work is taken out of its place only after the call that may raise has returned.
+
+A handler waits for servers most of its time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
+and tells the queue that it is alive.
 """
 
 import heapq
@@ -13,20 +17,21 @@ import random
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 import structlog
 
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
+from workers.lots import Item, Lots
 from workers.messages import MalformedError, Tick
+from workers.outages import Group, Isolation, Outages, Probe, Slots
 from workers.queue.port import (
     Consumer,
     DeadLetters,
-    Message,
     MessageRefusedError,
     PositionLostError,
     QueueUnavailableError,
@@ -38,12 +43,18 @@ _log = structlog.get_logger()
 
 Body = TypeVar("Body")
 
-_PROBES = 2
-"""How many messages of a group that fails are tried alone, to tell a row that is unavailable from a cluster."""
-
-_HURRIED = 16
-"""How many groups are tried at once, out of their turn, by a stage that would stand still: between two of its rounds
-its consumer is heard of by nobody."""
+STEP_S: Final = 1.0
+"""A step begins no new attempt after so long: it ends within this and the time of one attempt."""
+ALIVE_S: Final = 1.0
+"""How often the queue hears of this member while its handler works."""
+PARK_AFTER_S: Final = 30.0
+"""A message is parked when the outage that it waits for has lasted so long. An attempt that fails takes 30 s at most,
+and two find out what is away, so that it is parked within a minute of the first failure."""
+PARK_EVERY_S: Final = 1.0
+"""How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
+RETRY_REST: Final = 7.0
+"""After a retry that failed, retries rest for so many times as long as it took, while other messages get done: retries
+that fail take an eighth of the time at most."""
 
 _NOT_NOW = (UnavailableError, FollowStoreUnavailableError, QueueUnavailableError)
 _NEVER = (RefusedError, MessageRefusedError)
@@ -56,41 +67,20 @@ class TooManyDeadLettersError(Exception):
     """
 
 
-@dataclass
-class _Lot(Generic[Body]):
-    """What one poll returned: committed as a whole, once none of it is waiting and all lots before it are done. size:
-    bytes of its messages.
-    """
-
-    positions: dict[int, int]
-    ticks: list[tuple[int, Tick]] = field(default_factory=list)
-    waiting: int = 0
-    size: int = 0
-
-
-@dataclass
-class _Group(Generic[Body]):
-    """Messages that are tried together. failures: how often they were, in vain. faults: how often that was their own
-    fault, and not that of what is unavailable. stuck: when they were tried last, none that was tried alone could be
-    done: what is unavailable is what they need.
-    """
-
-    items: list[tuple[_Lot[Body], Message, Body]]
-    failures: int = 0
-    faults: int = 0
-    stuck: bool = False
-
-
-@dataclass
+@dataclass(eq=False)
 class _Corpse(Generic[Body]):
-    """A message that can never be done, on its way to the dead letters."""
+    """A message that can never be done, on its way to the dead letters. after_good: whether messages that could be
+    decoded lie between it and the one before it that could not.
+    """
 
-    lot: _Lot[Body]
-    message: Message
+    item: Item[Body] | Item[None]
     reason: str
     detail: str
-    body: Body | None = None
     failures: int = 0
+    after_good: bool = False
+
+
+_Work = Group[Body] | Isolation[Body] | Probe[Body] | _Corpse[Body]
 
 
 class Stage(Generic[Body]):
@@ -99,12 +89,14 @@ class Stage(Generic[Body]):
     name: of the group, and in logs. decode: raises MalformedError.
     handle: does messages together; every effect is durable when it returns, and if it raises, any of them may be done.
         It runs in a thread of its own, one call at a time, and no step ends before it has.
-    ticks: told of ticks and the partition of each, oldest first, once everything that stood before them there is done.
-    lost: what it means, and what to do, where messages are gone before this group has read them.
+    ticks: told of ticks and the partition of each, once everything before them there is done; of those of one source
+        only the newest.
+    lost: what it means, and what to do, if messages are gone before this group has read them.
+    slots: which parts of a store a message needs. None: nobody knows, and messages that fail are told apart one by one.
     batch: how many messages are polled at once.
-    in_flight, in_flight_bytes: how much may be waiting for another attempt before nothing more is polled.
-    park: given messages and how many seconds they should wait, puts them where somebody else tries them again, and
-        says of each whether it did: that is done then. It may raise as `handle` does. None: nothing is parked.
+    in_flight, in_flight_bytes: how much may wait before nothing more is polled.
+    park: given messages and how many seconds they should wait, puts them where they are tried again, and says of each
+        whether it did: that message is done then. It may raise as `handle` does. None: nothing is parked.
     due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
     given_up: told of a message that is in the dead letters, before it counts as done; raises as `handle` does.
     clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
@@ -127,6 +119,7 @@ class Stage(Generic[Body]):
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         lost: str = "this group lost messages",
+        slots: Slots[Body] | None = None,
         batch: int = 2_000,
         in_flight: int = 10_000,
         in_flight_bytes: int = 32_000_000,
@@ -135,6 +128,8 @@ class Stage(Generic[Body]):
         due_ms: Callable[[Body], int] | None = None,
         given_up: Callable[[Body], None] | None = None,
     ) -> None:
+        if park is not None and slots is None:
+            raise ValueError(f"{name}: a stage that parks must know which slots a message needs")
         self.name = name
         self._topic = topic
         self._consumer = consumer
@@ -147,6 +142,7 @@ class Stage(Generic[Body]):
         self._clock = clock
         self._wall_ms = wall_ms
         self._lost = lost
+        self._slots = slots
         self._batch = batch
         self._in_flight = in_flight
         self._in_flight_bytes = in_flight_bytes
@@ -157,294 +153,131 @@ class Stage(Generic[Body]):
         self._rest = Rest(policy, rng, clock)
         self._park_rest = Rest(policy, rng, clock)
         self._tick_rest = Rest(policy, rng, clock)
-        self._lots: deque[_Lot[Body]] = deque()
-        self._next: list[_Group[Body] | _Corpse[Body]] = []  # polled while the handler did the lot before
+        self._lots = Lots()
+        self._ready: deque[_Work[Body]] = deque()
+        self._left = 0  # how much of it is still to be tried in this step
+        self._later: list[tuple[float, int, Group[Body] | _Corpse[Body]]] = []
+        self._outages: Outages[Body] = Outages(slots, self._split, rng)
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._later: list[tuple[float, int, _Group[Body] | _Corpse[Body]]] = []
         self._order = itertools.count()
-        self._dead_in_a_row = 0  # the longest row of the current round, until something is done
+        self._parked_s = clock()
+        self._retries_rest_until_s = clock()
+        self._something_worked = False  # since the last retry that failed
+        self._retry_width = 1  # how many groups are retried together: it doubles as long as they succeed
+        self._dead_in_a_row = 0
         self._log = _log.bind(stage=name)
 
     def step(self) -> bool:
-        """One round: what is due again, then what is new; False where there was nothing to do.
+        """One round: takes in what is new, tries what is ready and what is due again, parks, commits. False if there
+        was nothing to do.
 
-        Waits up to `patience_s` for new messages.
+        Waits up to `patience_s` for new messages. It ends within `STEP_S` and the time of one attempt.
 
         Raises:
             TooManyDeadLettersError: stop the worker.
             PositionLostError: stop this stage; its cluster must be rebuilt.
         """
-        if self._rest.goes_on():
-            return False
-        try:
-            self._make_room()
-            work = [*self._due(), *self._next]
-            self._next = []
-            if work or not self._has_room():
-                # However long everything waits, the group keeps its partitions here: given away, they would come back
-                # with all that waits, once more.
-                self._consumer.keep_alive()
-            else:
-                work = self._poll(self._patience())
-            for item in work:
-                if isinstance(item, _Corpse):
-                    self._bury(item)
-                else:
-                    self._attempt(item)
-            settled = self._settle()
-        except PositionLostError as error:
-            raise PositionLostError(f"{self._lost} ({error})") from error
-        except QueueUnavailableError as error:
-            # Neither polled nor committed: nothing is lost, and a later round tries again.
-            wait_s = self._rest.failed()
-            self._log.warning("queue.unavailable", wait_s=round(wait_s, 3), error=str(error))
-            return False
-        self._rest.ended()
-        if self._dead_in_a_row >= self._policy.dead_in_a_row:
+        began_s = self._clock()
+        polled = self._ask_queue(self._take_in)
+        self._take_due()
+        worked = self._work(began_s)
+        self._park_some()
+        settled = None if polled is None else self._ask_queue(self._settle)
+        if settled is not None:
+            self._rest.ended()
+        if self._too_many_dead():
             raise TooManyDeadLettersError(
                 f"{self.name}: {self._dead_in_a_row} messages in a row could not be done; stopped so that the queue is "
                 "not drained into the dead letters (see: feedctl dead list). Nothing was lost"
             )
-        return bool(work) or settled
+        return worked or bool(settled)
 
     def idle(self) -> bool:
         """Whether nothing that was polled is still to be done or to be committed."""
         return not self._lots
 
     def close(self) -> None:
-        """Leaves the group; what is not committed comes again to whoever reads next."""
+        """Leaves the group; what is not committed comes again to the next member."""
         self._handling.shutdown()
         self._consumer.close()
 
-    def _has_room(self, times: int = 1) -> bool:
-        """Whether so many times as much as waits would still leave room."""
-        unfinished = [lot for lot in self._lots if lot.waiting]
-        return (
-            sum(lot.waiting for lot in unfinished) * times < self._in_flight
-            and sum(lot.size for lot in unfinished) * times < self._in_flight_bytes
-        )
+    # The queue
+    # ----------------------------------------------------------------------------------------------------------------
 
-    def _make_room(self) -> None:
-        """Where this stage would stand still, parks the oldest of what is stuck until half of the room is free. Where
-        that is not enough, everything else that waits is tried at once and in parts, so that what can be done is done,
-        and the rest is stuck.
-
-        What cannot be parked goes on waiting.
-        """
-        if self._park is None or self._has_room() or self._park_rest.goes_on():
-            return
-        groups = [work for _, _, work in self._later if isinstance(work, _Group)]
-        ages = {id(lot): age for age, lot in enumerate(self._lots)}
-        stuck = sorted(
-            (item for group in groups if group.stuck for item in group.items), key=lambda item: ages[id(item[0])]
-        )
-        wait_s = self._policy.wait_s(max((group.failures for group in groups), default=1), self._rng)
-        parked: set[int] = set()
-        reason = ""
+    def _ask_queue(self, call: Callable[[], bool]) -> bool | None:
+        """Calls the queue, unless it is left alone for a while because it failed. None if it did not answer."""
+        if self._rest.goes_on():
+            return None
         try:
-            # Of nothing it says as well whether it could park anything now.
-            for start in range(0, max(1, len(stuck)), self._batch):
-                some = stuck[start : start + self._batch]
-                for item in itertools.compress(some, self._park([body for _, _, body in some], wait_s)):
-                    parked.add(id(item))
-                    item[0].waiting -= 1
-                if self._has_room(2):
-                    break
-        except Exception as error:  # noqa: BLE001 - whatever it is, they wait on as they did
-            reason = f"{type(error).__name__}: {error}"
-        for group in groups:
-            group.items = [item for item in group.items if id(item) not in parked]
-        self._later = [each for each in self._later if isinstance(each[2], _Corpse) or each[2].items]
-        heapq.heapify(self._later)
-        if parked:
-            self._log.info("messages.parked", messages=len(parked))
-        if self._has_room() or (not reason and self._hurry()):
-            self._park_rest.ended()
-        elif groups:
-            rest_s = self._park_rest.failed()
-            self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
+            return call()
+        except PositionLostError as error:
+            raise PositionLostError(f"{self._lost} ({error})") from error
+        except QueueUnavailableError as error:
+            # Neither polled nor committed: nothing is lost, and a later round tries again.
+            wait_s = self._rest.failed()
+            self._log.warning("queue.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            return None
 
-    def _hurry(self) -> bool:
-        """A few groups that are not known to be stuck are due now, and their next failure tells; False where there are
-        none. The smallest first: these are nearly found out.
-        """
-        unknown = [work for _, _, work in self._later if isinstance(work, _Group) and not work.stuck]
-        unknown = sorted(unknown, key=lambda group: len(group.items))[:_HURRIED]
-        for group in unknown:
-            group.failures = max(group.failures, self._policy.split_after - 1)
-        hurried = {id(group) for group in unknown}
-        now = self._clock()
-        self._later = [(now if id(work) in hurried else at, order, work) for at, order, work in self._later]
-        heapq.heapify(self._later)
-        return bool(unknown)
+    def _take_in(self) -> bool:
+        """Polls if there is room and nothing is ready; otherwise says that this member lives."""
+        if self._ready or self._outages.whole is not None or not self._has_room():
+            # However long everything waits, the group keeps its partitions here: given away, they would come back with
+            # all that waits, once more.
+            self._consumer.keep_alive()
+        else:
+            self._poll(self._patience())
+        return True
 
-    def _patience(self) -> float:
-        if not self._later:
-            return self._patience_s
-        return min(self._patience_s, max(0.0, self._later[0][0] - self._clock()))
-
-    def _due(self) -> list[_Group[Body] | _Corpse[Body]]:
-        now = self._clock()
-        due = []
-        while self._later and self._later[0][0] <= now:
-            due.append(heapq.heappop(self._later)[2])
-        return due
-
-    def _poll(self, timeout_s: float) -> list[_Group[Body] | _Corpse[Body]]:
+    def _poll(self, timeout_s: float) -> None:
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
-            return []
-        lot: _Lot[Body] = _Lot(
-            {message.partition: message.offset + 1 for message in messages},
-            size=sum(len(message.value) for message in messages),
-        )
-        self._lots.append(lot)
-        group: _Group[Body] = _Group([])
-        corpses: list[_Group[Body] | _Corpse[Body]] = []
+            return
+        lot = self._lots.begin({message.partition: message.offset + 1 for message in messages})
+        items: list[Item[Body]] = []
+        corpses: list[_Corpse[Body]] = []
+        good = 0
         for message in messages:
             try:
                 body = self._decode(message.value)
             except MalformedError as error:
-                corpses.append(_Corpse(lot, message, error.reason, str(error)))
+                item = self._lots.item(lot, message, None)
+                corpses.append(_Corpse(item, error.reason, str(error), after_good=len(items) > good))
+                good = len(items)
                 continue
             if isinstance(body, Tick):
-                lot.ticks.append((message.partition, body))
+                self._lots.tick(lot, message.partition, body)
             else:
-                group.items.append((lot, message, body))
-        lot.waiting = len(group.items) + len(corpses)
-        self._leave_until_due(group)
-        return [*corpses, group] if group.items else corpses
+                items.append(self._lots.item(lot, message, body))
+        items = self._leave_until_due(items)
+        if items:
+            self._ready.append(Group(items))
+        self._ready += corpses
 
-    def _leave_until_due(self, group: _Group[Body]) -> None:
-        """What is not due yet leaves the group, and waits beside the stream."""
+    def _leave_until_due(self, items: list[Item[Body]]) -> list[Item[Body]]:
+        """Puts what is not due yet aside; returns the rest."""
         if self._due_ms is None:
-            return
+            return items
         now_ms = self._wall_ms()
-        waits: dict[float, _Group[Body]] = {}
-        for item in group.items:
-            wait_s = min(self._policy.longest_s, (self._due_ms(item[2]) - now_ms) / 1_000)
-            waits.setdefault(max(0.0, wait_s), _Group([])).items.append(item)
-        group.items = waits.pop(0.0, _Group([])).items
+        waits: dict[float, list[Item[Body]]] = {}
+        for item in items:
+            wait_s = min(self._policy.longest_s, (self._due_ms(item.body) - now_ms) / 1_000)
+            waits.setdefault(max(0.0, wait_s), []).append(item)
+        ready = waits.pop(0.0, [])
         for wait_s, later in waits.items():
-            heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), later))
-
-    def _attempt(self, group: _Group[Body]) -> None:
-        handling = self._handling.submit(self._handle, [body for _, _, body in group.items])
-        try:
-            self._look_ahead()
-        finally:
-            wait([handling])
-        try:
-            handling.result()
-        except _NOT_NOW as error:
-            group.failures += 1
-            alone = len(group.items) == 1
-            if alone or group.failures >= self._policy.split_after:
-                group.stuck = alone or not self._some_can_be_done(group)
-            if group.stuck or group.failures < self._policy.split_after:
-                self._try_later(group, error)
-                return
-            for half in self._halves(group):
-                self._try_later(half, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the messages beside it (rule 12)
-            if len(group.items) > 1:
-                # One of them is the cause: halving finds it in a few rounds, and the others are done on the way.
-                for half in self._halves(group):
-                    self._attempt(half)
-            else:
-                self._failed(group, error)
-        else:
-            self._dead_in_a_row = 0
-            for lot, _, _ in group.items:
-                lot.waiting -= 1
-
-    def _look_ahead(self) -> None:
-        """Takes the next messages, where there is room for twice as many: what would fill it is better parked or done
-        first.
-        """
-        if self._next or not self._has_room(2):
-            return
-        # What the queue has to say against it, it says again in the next round: then what is under way here is done.
-        with suppress(QueueUnavailableError, PositionLostError):
-            self._next = self._poll(0)
-
-    def _some_can_be_done(self, group: _Group[Body]) -> bool:
-        """Tries a few messages alone. If one of them can be done, only some rows are unavailable, and smaller groups
-        set free the others; where nothing can be done they would only make the work slower when it can be again.
-        """
-        self._rng.shuffle(group.items)
-        for _ in range(min(_PROBES, len(group.items))):
-            lot, _, body = group.items[0]
-            try:
-                self._handle([body])
-            except Exception:  # noqa: BLE001 - it stays in the group, where it is tried again
-                group.items.append(group.items.pop(0))
-                continue
-            self._dead_in_a_row = 0
-            lot.waiting -= 1
-            del group.items[0]
-            return True
-        return False
-
-    def _failed(self, group: _Group[Body], error: Exception) -> None:
-        group.failures += 1
-        group.faults += 1
-        [(lot, message, body)] = group.items
-        if isinstance(error, _NEVER):
-            self._bury(_Corpse(lot, message, "refused", str(error), body))
-        elif group.faults >= self._policy.attempts:
-            self._bury(_Corpse(lot, message, "failed", "".join(traceback.format_exception(error)), body))
-        else:
-            self._try_later(group, error)
-
-    def _halves(self, group: _Group[Body]) -> list[_Group[Body]]:
-        middle = len(group.items) // 2
-        halves = (group.items[:middle], group.items[middle:])
-        return [_Group(items, group.failures) for items in halves if items]
-
-    def _try_later(self, work: _Group[Body] | _Corpse[Body], error: Exception) -> None:
-        wait_s = self._policy.wait_s(max(1, work.failures), self._rng)
-        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), work))
-        # Ever more rarely: what is away for a day fills no log.
-        log = self._log.warning if work.failures.bit_count() == 1 else self._log.debug
-        log("messages.retry", failures=work.failures, wait_s=round(wait_s, 3), error=f"{type(error).__name__}: {error}")
-
-    def _bury(self, corpse: _Corpse[Body]) -> None:
-        message = corpse.message
-        try:
-            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
-            if self._given_up is not None and corpse.body is not None:
-                self._given_up(corpse.body)
-        except _NOT_NOW as error:
-            corpse.failures += 1
-            self._try_later(corpse, error)
-            return
-        corpse.lot.waiting -= 1
-        self._dead_in_a_row += 1
-        self._log.error(
-            "message.dead",
-            reason=corpse.reason,
-            partition=message.partition,
-            offset=message.offset,
-            detail=corpse.detail,
-        )
+            self._put_later(Group(later), wait_s)
+        return ready
 
     def _settle(self) -> bool:
-        """Fires the ticks of all lots that are done, and commits these lots; True where there were any."""
-        done = list(itertools.takewhile(lambda lot: not lot.waiting, self._lots))
-        ticks = [each for lot in done for each in lot.ticks]
-        if ticks and not self._ticked(ticks):
-            # A tick that is committed does not come again.
-            done = list(itertools.takewhile(lambda lot: not lot.ticks, done))
-        positions: dict[int, int] = {}
-        for lot in done:
-            positions |= lot.positions
-            self._lots.popleft()
-        self._commit(positions)
+        """Fires ticks and commits positions, as far as everything before them is done; True if there were any."""
+        positions = self._lots.settle(self._tick)
+        if positions:
+            # They stay among the lots until the queue has them.
+            self._consumer.commit(positions)
+        self._lots.committed()
         return bool(positions)
 
-    def _ticked(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
-        """Whether the ticks were taken; where they were not, they are left alone for a while."""
+    def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
+        """Whether the ticks were taken; if not, they are left alone for a while."""
         if self._tick_rest.goes_on():
             return False
         try:
@@ -456,6 +289,317 @@ class Stage(Generic[Body]):
         self._tick_rest.ended()
         return True
 
-    def _commit(self, positions: dict[int, int]) -> None:
-        if positions:
-            self._consumer.commit(positions)
+    # What is tried when
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _has_room(self, times: int = 1) -> bool:
+        """Whether so many times as much as waits would still leave room."""
+        return self._lots.items * times < self._in_flight and self._lots.size * times < self._in_flight_bytes
+
+    def _patience(self) -> float:
+        now_s = self._clock()
+        times = [self._later[0][0]] if self._later else []
+        if (due_s := self._outages.due_s()) is not None:
+            times.append(max(due_s, self._retries_rest_until_s))
+        return max(0.0, min([self._patience_s, *(time_s - now_s for time_s in times)]))
+
+    def _take_due(self) -> None:
+        """Puts what is due behind what is ready: messages that were not tried yet, and one retry at most."""
+        now_s = self._clock()
+        retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
+        may_retry = not retrying and now_s >= self._retries_rest_until_s
+        retried: list[Group[Body]] = []
+        kept: list[tuple[float, int, Group[Body] | _Corpse[Body]]] = []
+        while self._later and self._later[0][0] <= now_s:
+            entry = heapq.heappop(self._later)
+            work = entry[2]
+            if isinstance(work, _Corpse) or not _is_retry(work):
+                self._ready.append(work)
+            elif may_retry and len(retried) < self._retry_width:
+                retried.append(work)
+            else:
+                kept.append(entry)
+        for entry in kept:
+            heapq.heappush(self._later, entry)
+        if retried:
+            self._ready.append(_together(retried))
+        elif may_retry and (due := self._outages.take_due(now_s, self._batch)) is not None:
+            self._ready.append(due)
+
+    def _work(self, began_s: float) -> bool:
+        """Tries what is ready, and what comes of it; begins nothing more after STEP_S. False if there was nothing."""
+        self._left = len(self._ready)
+        tried = False
+        while self._left > 0 and not self._too_many_dead() and not (tried and self._clock() - began_s >= STEP_S):
+            tried = True
+            # It stays where it is until the call that may raise has returned.
+            work = self._ready[0]
+            if isinstance(work, _Corpse):
+                self._bury(work)
+            elif isinstance(work, Isolation):
+                self._isolate(work)
+            elif isinstance(work, Probe):
+                self._probe(work)
+            else:
+                self._attempt(work)
+        return tried
+
+    def _take(self) -> None:
+        """The first of what is ready is done with: what became of it is noted by the caller, which raises no more."""
+        self._ready.popleft()
+        self._left -= 1
+
+    def _first(self, works: Sequence[_Work[Body]]) -> None:
+        """Puts work before everything else that is ready: it is tried in this step."""
+        self._ready.extendleft(reversed(works))
+        self._left += len(works)
+
+    def _put_later(self, work: Group[Body] | _Corpse[Body], wait_s: float) -> None:
+        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), work))
+
+    # Attempts
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _attempt(self, group: Group[Body]) -> None:
+        group.items = self._outages.admit(group.items)
+        if not group.items:
+            self._take()
+            return
+        began_s = self._clock()
+        error = self._call(group.items)
+        self._take()
+        if error is None:
+            self._done(group.items)
+            if group.failures:
+                self._retry_width *= 2
+        elif isinstance(error, _NOT_NOW):
+            self._log_retry(group.failures + 1, error)
+            if group.failures:
+                self._retry_failed(began_s)
+            since_s = began_s if group.since_s is None else group.since_s
+            slices = self._outages.slices(group.items)
+            isolation = Isolation(slices, since_s, group.failures)
+            if len(slices) == 1:  # there is nothing to tell it from
+                isolation.untried, isolation.failed = [], slices
+                self._isolated(isolation)
+            else:
+                self._first([isolation])
+        else:
+            self._fault(group, error)
+
+    def _isolate(self, isolation: Isolation[Body]) -> None:
+        """Tries one slice."""
+        group = isolation.untried[-1]
+        began_s = self._clock()
+        error = self._call(group.items)
+        isolation.untried.pop()
+        if isinstance(error, _NOT_NOW):
+            isolation.failed.append(group)
+            if isolation.failures:
+                self._retry_failed(began_s)
+        else:
+            isolation.succeeded = True
+            if self._slots is not None:
+                isolation.healthy.update(*(self._slots.needed(item.body) for item in group.items))
+            if self._outages.whole is not None:
+                # The store was away as a whole, and answers again: the rest is tried together.
+                self._make_ready([item for each in isolation.untried for item in each.items])
+                isolation.untried = []
+        if isolation.over():
+            self._take()
+            self._isolated(isolation)
+        if error is None:
+            self._done(group.items)
+        elif not isinstance(error, _NOT_NOW):
+            self._store_answers()
+            self._fault(group, error)
+
+    def _isolated(self, isolation: Isolation[Body]) -> None:
+        for group in self._outages.ended(isolation, self._clock(), self._wait_s):
+            self._put_later(group, self._wait_s(group.failures))
+
+    def _probe(self, probe: Probe[Body]) -> None:
+        began_s = self._clock()
+        error = self._call(probe.items)
+        self._take()
+        if isinstance(error, _NOT_NOW):
+            self._log_retry(probe.outage.failures + 1, error)
+            self._retry_failed(began_s)
+            self._outages.failed(probe, self._clock(), self._wait_s)
+            return
+        self._make_ready(self._outages.worked(probe, self._clock()))
+        if error is None:
+            self._done(probe.items)
+        else:
+            self._fault(Group(probe.items), error)
+
+    def _call(self, items: Sequence[Item[Body]]) -> Exception | None:
+        """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled, and the queue
+        hears of this member, however long it takes.
+        """
+        handling = self._handling.submit(self._handle, [item.body for item in items])
+        try:
+            # What the queue has to say against it, it says again in the next round: then this work is done.
+            with suppress(QueueUnavailableError, PositionLostError):
+                self._look_ahead()
+            while not _ended(handling, ALIVE_S):
+                with suppress(QueueUnavailableError, PositionLostError):
+                    self._consumer.keep_alive()
+        finally:
+            wait([handling])
+        error = handling.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return error
+
+    def _look_ahead(self) -> None:
+        """Takes the next messages, if there is room for twice as many: what would fill it is better parked or done
+        first.
+        """
+        if len(self._ready) == 1 and self._has_room(2) and not self._rest.goes_on():
+            self._poll(0)
+
+    def _done(self, items: Sequence[Item[Body]]) -> None:
+        for item in items:
+            self._lots.done(item)
+            item.lot.progressed = True
+        self._dead_in_a_row = 0
+        self._store_answers()
+
+    def _store_answers(self) -> None:
+        self._something_worked = True
+        self._make_ready(self._outages.answered())
+
+    def _make_ready(self, items: Sequence[Item[Body]]) -> None:
+        for start in range(0, len(items), self._batch):
+            self._ready.append(Group(list(items[start : start + self._batch])))
+
+    def _retry_failed(self, began_s: float) -> None:
+        """Lets retries rest, if messages get done that should not wait behind them."""
+        now_s = self._clock()
+        if self._something_worked:
+            self._retries_rest_until_s = now_s + RETRY_REST * (now_s - began_s)
+        self._something_worked = False
+        self._retry_width = 1
+
+    def _fault(self, group: Group[Body], error: Exception) -> None:
+        """What a handler raises for reasons of its own is the fault of one of the messages."""
+        items = group.items
+        if len(items) > 1:
+            # Halving finds it in a few rounds, and the others are done on the way.
+            middle = len(items) // 2
+            self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
+            return
+        group.faults += 1
+        if isinstance(error, _NEVER):
+            self._first([_Corpse(items[0], "refused", str(error))])
+        elif group.faults >= self._policy.attempts:
+            self._first([_Corpse(items[0], "failed", "".join(traceback.format_exception(error)))])
+        else:
+            self._log_retry(group.faults, error)
+            self._put_later(group, self._wait_s(group.failures + group.faults))
+
+    def _bury(self, corpse: _Corpse[Body]) -> None:
+        item = corpse.item
+        message = item.message
+        try:
+            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
+            if self._given_up is not None and item.body is not None:
+                self._given_up(item.body)
+        except _NOT_NOW as error:
+            self._take()
+            corpse.failures += 1
+            self._log_retry(corpse.failures, error)
+            self._put_later(corpse, self._wait_s(corpse.failures))
+            return
+        self._take()
+        self._lots.done(item)
+        self._log.error(
+            "message.dead",
+            reason=corpse.reason,
+            partition=message.partition,
+            offset=message.offset,
+            detail=corpse.detail,
+        )
+        # Messages that could be read lie between this one and the one before: if they are done, they end the row.
+        self._dead_in_a_row = 1 if corpse.after_good and item.lot.progressed else self._dead_in_a_row + 1
+
+    def _too_many_dead(self) -> bool:
+        return self._dead_in_a_row >= self._policy.dead_in_a_row
+
+    # What waits
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _park_some(self) -> None:
+        """Parks what waits for an outage that lasts; and, if what waits takes more than half of the room, what waits
+        for any outage, oldest first, until half of the room is free. What cannot be parked waits as before.
+        """
+        if self._park is None or self._park_rest.goes_on():
+            return
+        now_s = self._clock()
+        pressed = not self._has_room(2)
+        lasting = [
+            outage
+            for outage in self._outages
+            if outage.slots is not None and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
+        ]
+        count = sum(len(outage.items) for outage in lasting)
+        if not count or (not pressed and count < self._batch and now_s - self._parked_s < PARK_EVERY_S):
+            return
+        self._parked_s = now_s
+        waiting = sorted((item for outage in lasting for item in outage.items), key=_number)
+        wait_s = self._wait_s(max(outage.failures for outage in lasting))
+        parked: list[Item[Body]] = []
+        reason = ""
+        try:
+            for start in range(0, len(waiting), self._batch):
+                some = waiting[start : start + self._batch]
+                taken = list(itertools.compress(some, self._park([item.body for item in some], wait_s)))
+                self._outages.drop(taken)
+                for item in taken:
+                    self._lots.done(item)
+                parked += taken
+                if pressed and self._has_room(2):
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is, they wait as before
+            reason = f"{type(error).__name__}: {error}"
+        if parked:
+            self._log.info("messages.parked", messages=len(parked))
+            self._park_rest.ended()
+        if not parked or reason:
+            rest_s = self._park_rest.failed()
+            self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
+
+    def _split(self, item: Item[Body], slots: frozenset[int]) -> Item[Body] | None:
+        divided = None if self._slots is None else self._slots.divided(item.body, slots)
+        if divided is None:
+            return None
+        part, item.body = divided
+        return self._lots.part(item, part)
+
+    def _wait_s(self, failures: int) -> float:
+        return self._policy.wait_s(max(1, failures), self._rng)
+
+    def _log_retry(self, failures: int, error: Exception) -> None:
+        # Ever more rarely: what is away for a day fills no log.
+        log = self._log.warning if failures.bit_count() == 1 else self._log.debug
+        log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
+
+
+def _ended(handling: "Future[None]", timeout_s: float) -> bool:
+    return bool(wait([handling], timeout_s).done)
+
+
+def _is_retry(work: _Work[Body]) -> bool:
+    """Whether it failed because something was unavailable, and may take long to fail again."""
+    return isinstance(work, Group) and work.failures > 0
+
+
+def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
+    since_s = min((group.since_s for group in groups if group.since_s is not None), default=None)
+    items = [item for group in groups for item in group.items]
+    return Group(items, max(group.failures for group in groups), since_s=since_s)
+
+
+def _number(item: Item[Body]) -> int:
+    return item.number

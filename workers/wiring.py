@@ -18,6 +18,7 @@ from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from workers.handlers import Expander, Parking, Writer
 from workers.handlers.expander import MAX_BATCH
+from workers.handlers.slots import DeliverySlots, ParkedSlots
 from workers.housekeeping import Housekeeper, Sweeper
 from workers.messages import Tick, decode_action, decode_delivery, decode_parked
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
@@ -243,6 +244,7 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
         handle=handler.write,
         ticks=partial(handler.tick, partitions=partitions),
         lost=lost_message(cluster),
+        slots=DeliverySlots(cluster),
         park=_parking(ports, config.limits, cluster).park,
     )
 
@@ -253,6 +255,7 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
         handle=parking.land,
         ticks=_no_ticks,
         lost=lost_message(cluster),
+        slots=ParkedSlots(cluster),
         # What is for another cluster waits for nothing.
         due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
         given_up=parking.give_up,

@@ -2,7 +2,7 @@
 
 from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor, sealed, unsealed
 from feedstore.feeds.export import feeds_ascending
-from feedstore.feeds.layout import FEEDS, columns, entries_of, feed_table, pins_and_times, row_key, user_of
+from feedstore.feeds.layout import FEEDS, bucket, columns, entries_of, feed_table, pins_and_times, row_key, user_of
 from feedstore.feeds.limits import MAX_CHUNK, Limits
 from feedstore.feeds.pages import MAX_PAGE, Page, Start, page_of, start_of
 from feedstore.feeds.progress import PROGRESS, Progress, Through, Watermark, progress_table
@@ -23,6 +23,7 @@ __all__ = [
     "Start",
     "Through",
     "Watermark",
+    "bucket",
     "columns",
     "decode_cursor",
     "encode_cursor",

@@ -1,0 +1,78 @@
+"""What a delivery needs of a cluster, so that a stage can tell what waits for a region from what does not.
+
+The slots of a cluster are the 256 first bytes of its row keys: a region holds a range of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from feedstore.domain import Unfollowed
+from feedstore.feeds import bucket
+from workers.messages import Block, Delivery, Hold, Parked
+
+BUCKETS: Final = 256
+NOTES: Final = BUCKETS
+"""The table of progress: holds, and which parts of a purge have landed."""
+FOLLOW_STORE: Final = BUCKETS + 1
+"""A purge asks it for a refill."""
+
+
+class DeliverySlots:
+    """What the messages of feed.deliveries need. cluster: the one that is written."""
+
+    count = BUCKETS
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
+    def needed(self, body: Delivery | Hold) -> frozenset[int]:
+        if isinstance(body, Hold):
+            return frozenset((NOTES,))
+        if body.cluster not in (None, self._cluster):
+            return frozenset()
+        found = {bucket(user) for block in (*body.puts, *body.markers) for user, _ in block.rows}
+        if body.purge is not None:
+            found |= {NOTES, FOLLOW_STORE}
+            if isinstance(body.action, Unfollowed):
+                found.add(bucket(body.action.follower))  # the row that a purge reads, with markers or without
+        return frozenset(found)
+
+    def divided(self, body: Delivery | Hold, slots: frozenset[int]) -> tuple[Delivery | Hold, Delivery | Hold] | None:
+        """Divides cells by their rows. A purge is one row's, and its refill must come after all of its markers."""
+        if isinstance(body, Hold) or body.purge is not None:
+            return None
+        return _with(body, slots, inside=True), _with(body, slots, inside=False)
+
+
+class ParkedSlots:
+    """What the messages of feed.retries need. They are not divided: the note of a message is lifted once all of it has
+    landed.
+    """
+
+    count = BUCKETS
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._deliveries = DeliverySlots(cluster)
+
+    def needed(self, body: Parked) -> frozenset[int]:
+        return self._deliveries.needed(body.delivery) if body.cluster == self._cluster else frozenset()
+
+    def divided(self, body: Parked, slots: frozenset[int]) -> None:  # noqa: ARG002 - the port's
+        return None
+
+
+def _with(delivery: Delivery, slots: frozenset[int], *, inside: bool) -> Delivery:
+    return Delivery(
+        delivery.action,
+        delivery.read_ms,
+        puts=list(_blocks(delivery.puts, slots, inside=inside)),
+        markers=list(_blocks(delivery.markers, slots, inside=inside)),
+        cluster=delivery.cluster,
+    )
+
+
+def _blocks(blocks: Sequence[Block], slots: frozenset[int], *, inside: bool) -> Iterator[Block]:
+    for block in blocks:
+        if rows := [row for row in block.rows if (bucket(row[0]) in slots) is inside]:
+            yield Block(rows, block.pins)

@@ -1,0 +1,164 @@
+"""What a stage has polled and not committed yet, in the order in which it was polled.
+
+A position is committed only when every message before it is done (rule 11). A tick is fired only when every message
+before it is done (rule 10).
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from workers.messages import Tick
+from workers.queue.port import Message
+
+Body = TypeVar("Body")
+
+MAX_LOTS = 100
+"""How many lots are kept apart. Each may hold a tick of every pair of partitions."""
+
+
+@dataclass(eq=False, slots=True)
+class Lot:
+    """One poll, or several that were merged: committed as a whole, once none of its items waits.
+
+    waiting: how many of its items are not done.
+    ticks: the newest one of each source, by (partition, source, sources).
+    progressed: whether one of its items was handled.
+    """
+
+    positions: dict[int, int]
+    ticks: dict[tuple[int, int, int], Tick] = field(default_factory=dict)
+    waiting: int = 0
+    progressed: bool = False
+    merged_into: "Lot | None" = None
+
+
+@dataclass(eq=False, slots=True)
+class Item(Generic[Body]):
+    """A message that is not done, or a part of one. number: its place in the order of polling."""
+
+    number: int
+    lot: Lot
+    message: Message
+    body: Body
+
+
+class Lots:
+    """All lots of a stage. It counts the items that wait, and their bytes."""
+
+    def __init__(self) -> None:
+        self._lots: deque[Lot] = deque()
+        self._numbers = itertools.count()
+        self.items = 0
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._lots)
+
+    def __iter__(self) -> "itertools.chain[Lot]":
+        return itertools.chain(self._lots)
+
+    def begin(self, positions: Mapping[int, int]) -> Lot:
+        """A new lot at the end. positions: for each partition, the offset after its last message."""
+        lot = Lot(dict(positions))
+        self._lots.append(lot)
+        return lot
+
+    def tick(self, lot: Lot, partition: int, tick: Tick) -> None:
+        """Notes a tick of a lot. An older one of the same source says nothing that this one does not."""
+        _note(lot.ticks, (partition, tick.source, tick.sources), tick)
+
+    def item(self, lot: Lot, message: Message, body: Body) -> Item[Body]:
+        """A new item of a lot."""
+        self._count(lot, message, 1)
+        return Item(next(self._numbers), lot, message, body)
+
+    def part(self, item: Item[Body], body: Body) -> Item[Body]:
+        """A second item for a part of the same message. The message is done once both are."""
+        item.lot = _merged(item.lot)
+        self._count(item.lot, item.message, 1)
+        return Item(item.number, item.lot, item.message, body)
+
+    def done(self, item: Item[Any]) -> None:
+        """An item is done: its effect is durable, or somebody else answers for it."""
+        item.lot = _merged(item.lot)
+        self._count(item.lot, item.message, -1)
+
+    def settle(self, ticks: Callable[[Sequence[tuple[int, Tick]]], bool]) -> dict[int, int]:
+        """Fires the ticks of the first lots, as far as these are done, and returns the positions to commit.
+
+        ticks: fires ticks, each with its partition; False if they must be fired later. Lots from the first one whose
+            ticks were not fired are not committed: a tick that is committed does not come again.
+        The lots stay until `committed` is called: a commit may fail.
+        """
+        self._merge()
+        done = self._done()
+        waiting = [(partition, tick) for lot in done for (partition, _, _), tick in lot.ticks.items()]
+        if waiting:
+            if ticks(waiting):
+                for lot in done:
+                    lot.ticks.clear()
+            else:
+                done = list(itertools.takewhile(lambda lot: not lot.ticks, done))
+        positions: dict[int, int] = {}
+        for lot in done:
+            positions |= lot.positions
+        return positions
+
+    def committed(self) -> None:
+        """The positions that `settle` returned are committed."""
+        while self._lots and not self._lots[0].waiting and not self._lots[0].ticks:
+            self._lots.popleft()
+
+    def _done(self) -> list[Lot]:
+        return list(itertools.takewhile(lambda lot: not lot.waiting, self._lots))
+
+    def _merge(self) -> None:
+        """Merges what need not be kept apart, so that memory is bounded while one message waits for days.
+
+        A lot that is done is merged into the one before it, if that cannot be committed now; but the first one with
+        ticks is kept apart, because messages before a tick that cannot be noted may be committed. Neighbours are merged
+        if there are more than MAX_LOTS: that costs no more than a later commit.
+        """
+        kept: deque[Lot] = deque()
+        for lot in self._lots:
+            before = kept[-1] if kept else None
+            if before is not None and not lot.waiting and (before.ticks or (before.waiting and not lot.ticks)):
+                _merge_into(before, lot)
+            else:
+                kept.append(lot)
+        if len(kept) > MAX_LOTS:
+            lots = list(kept)
+            for before, lot in zip(lots[::2], lots[1::2], strict=False):  # an odd one is left as it is
+                _merge_into(before, lot)
+            kept = deque(lots[::2])
+        self._lots = kept
+
+    def _count(self, lot: Lot, message: Message, items: int) -> None:
+        lot.waiting += items
+        self.items += items
+        self.size += items * len(message.value)
+
+
+def _merged(lot: Lot) -> Lot:
+    while lot.merged_into is not None:
+        lot = lot.merged_into
+    return lot
+
+
+def _merge_into(before: Lot, lot: Lot) -> None:
+    before.positions |= lot.positions
+    before.waiting += lot.waiting
+    before.progressed |= lot.progressed
+    for key, tick in lot.ticks.items():
+        _note(before.ticks, key, tick)
+    # Items may keep the merged lot for as long as they wait: it must not keep its ticks.
+    lot.positions, lot.ticks, lot.merged_into = {}, {}, before
+
+
+def _note(ticks: dict[tuple[int, int, int], Tick], key: tuple[int, int, int], tick: Tick) -> None:
+    known = ticks.get(key)
+    if known is None or tick.settled_ms >= known.settled_ms:
+        ticks[key] = tick
