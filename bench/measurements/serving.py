@@ -168,7 +168,7 @@ def _threads(name: str) -> Reads:
 @contextmanager
 def opened(pair: Mapping[str, Replica], reads: Callable[[str], Reads]) -> Iterator[Replicas]:
     sources = [Source(replica, reads(name)) for name, replica in pair.items()]
-    with closing(Replicas(sources, wall_ms, WITHIN_S)) as replicas:
+    with closing(Replicas(sources, wall_ms, WITHIN_S, time.monotonic)) as replicas:
         yield replicas
 
 

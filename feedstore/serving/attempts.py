@@ -1,7 +1,6 @@
 """Reads of one cluster, made where they cannot hold up anybody."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
@@ -13,7 +12,7 @@ Told = Callable[["Attempt"], None]
 class Attempt:
     """One read of one cluster, and what became of it.
 
-    told: called once it has ended, on the thread that made it. is_probe: nobody waits for it.
+    told: called once it has ended, on the thread that made it. clock: monotonic, in s. is_probe: nobody waits for it.
     """
 
     __slots__ = ("_clock", "_read", "_told", "began_s", "columns", "error", "is_counted", "is_probe", "name", "took_s")
@@ -23,9 +22,9 @@ class Attempt:
         name: str,
         read: Read,
         told: Told,
+        clock: Callable[[], float],
         *,
         is_probe: bool = False,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read = read
         self._told = told

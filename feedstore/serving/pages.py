@@ -29,7 +29,7 @@ class FeedPages:
         Pages neither repeat nor skip an entry that was there when the walk began, while the feed grows at its top; also
         where another cluster serves the next one.
 
-        deadline_s: of `time.monotonic`.
+        deadline_s: a time of the replicas' clock.
 
         Raises:
             InvalidValueError: `user` is no id, or `limit` is out of range.

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from queue import Empty, Full, Queue
@@ -18,10 +17,10 @@ class Refills:
     """Thread-safe. A wish may get lost: the next walk that ends early has it again.
 
     again_ms: a feed is refilled for this reason at most once in so long; the follow store sees to that, and what was
-    asked from here lately is not asked again at all.
+    asked from here lately is not asked again at all. clock: monotonic, in s.
     """
 
-    def __init__(self, follows: FollowStore, again_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, follows: FollowStore, again_ms: int, clock: Callable[[], float]) -> None:
         self._follows = follows
         self._again_ms = again_ms
         self._clock = clock
@@ -54,10 +53,10 @@ class Refills:
             self._closed = True
             thread = self._thread
         if thread is not None:
-            deadline_s = time.monotonic() + CLOSE_S
+            deadline_s = self._clock() + CLOSE_S
             with contextlib.suppress(Full):
                 self._waiting.put(None, timeout=CLOSE_S)
-                thread.join(max(0.0, deadline_s - time.monotonic()))
+                thread.join(max(0.0, deadline_s - self._clock()))
 
     def _run(self) -> None:
         while (first := self._waiting.get()) is not None:

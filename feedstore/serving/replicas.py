@@ -4,7 +4,6 @@ The preferred cluster is asked; another one at once where that raises, or after 
 *hedge*). Who is asked and when is decided in `choice`; here it is done.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +48,8 @@ class Replicas:
     """Thread-safe.
 
     sources: in the order of preference. clock_ms: that of the watermarks. within_s: how long a read may take that
-    brings no deadline of its own. clock: that of the deadlines.
+    brings no deadline of its own. clock: that of the deadlines, in s; `time.monotonic` if a cluster is across a
+    network, because its sockets wait by that.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Replicas:
         sources: Sequence[Source],
         clock_ms: Callable[[], int],
         within_s: float,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         if not sources:
             raise ValueError("sources: expected at least one")
@@ -72,7 +72,7 @@ class Replicas:
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> Answer:
         """As `WideColumnStore.read`, of the feeds.
 
-        deadline_s: of `time.monotonic`. A cluster in files of this machine does not look at it.
+        deadline_s: a time of the clock. A cluster in files of this machine does not look at it.
 
         Raises:
             DeadlineExceededError: an UnavailableError.
@@ -144,7 +144,7 @@ class Replicas:
         def attempt(name: str, told: Told, *, is_probe: bool = False) -> Attempt | None:
             source = self._sources[name]
             read = partial(source.replica.feeds.read, row, after, limit, until_s)
-            made = Attempt(name, read, told, is_probe=is_probe, clock=self._clock)
+            made = Attempt(name, read, told, self._clock, is_probe=is_probe)
             return made if source.reads.start(made) else None
 
         turns, hedge_after_s, probe = self._ledger.begin()

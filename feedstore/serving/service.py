@@ -10,7 +10,6 @@ What may be raised, sorted by what the caller should do:
 - `FollowStoreUnavailableError`: not now. An action may have been recorded or not: ask again with the same key.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
@@ -89,11 +88,11 @@ class FeedService:
     """Thread-safe.
 
     cap: how many entries of a feed a reader can reach. refill_again_ms: a feed that ends early is refilled at most
-    once in so long. within_s: how long a page may take where the caller does not say. close: releases what this was
-    made from.
+    once in so long. within_s: how long a page may take where the caller does not say. clock: in s, the same one as the
+    replicas'. close: releases what this was made from.
 
-    Deadlines are times of `time.monotonic`. They bound the reads of the clusters; the follow store has bounds of its
-    own, in its url.
+    Deadlines are times of the clock, which is `time.monotonic` except in tests. They bound the reads of the clusters;
+    the follow store has bounds of its own, in its url.
     """
 
     def __init__(
@@ -104,15 +103,17 @@ class FeedService:
         cap: int,
         refill_again_ms: int,
         within_s: float,
+        clock: Callable[[], float],
         close: Callable[[], None],
     ) -> None:
         self._replicas = replicas
         self._pages = FeedPages(replicas, cap)
         self._follows = follows
         self._relations = Relations(follows)
-        self._refills = Refills(follows, refill_again_ms)
+        self._refills = Refills(follows, refill_again_ms, clock)
         self._cap = cap
         self._within_s = within_s
+        self._clock = clock
         self._close = close
 
     # Pages
@@ -287,7 +288,7 @@ class FeedService:
         self.close()
 
     def _until(self, deadline_s: float | None) -> float:
-        return time.monotonic() + self._within_s if deadline_s is None else deadline_s
+        return self._clock() + self._within_s if deadline_s is None else deadline_s
 
     def _one(self, action: Action, key: str | None, kind: type[R]) -> R:
         [answer] = self._follows.record([Request(action, key)])

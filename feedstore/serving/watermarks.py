@@ -1,7 +1,6 @@
 """Looks at how far each cluster is, once a second and beside the pages (rule 10)."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 
 from feedstore.feeds import Progress, Replica
@@ -17,10 +16,15 @@ class Watermarks:
     """A thread for each cluster: one that hangs keeps nobody from hearing of the others.
 
     Of a cluster that cannot be asked, the last thing that was heard goes on to hold: it only grows older.
+
+    clock: monotonic, in s.
     """
 
-    def __init__(self, replicas: Iterable[Replica], heard: Heard, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, replicas: Iterable[Replica], heard: Heard, clock: Callable[[], float], every_s: float = EVERY_S
+    ) -> None:
         self._heard = heard
+        self._clock = clock
         self._every_s = every_s
         self._closed = threading.Event()
         self._looked: list[threading.Event] = []
@@ -35,9 +39,9 @@ class Watermarks:
 
     def wait(self, within_s: float) -> None:
         """Returns once every cluster has been looked at, or the time is up."""
-        deadline_s = time.monotonic() + within_s
+        deadline_s = self._clock() + within_s
         for looked in self._looked:
-            looked.wait(max(0.0, deadline_s - time.monotonic()))
+            looked.wait(max(0.0, deadline_s - self._clock()))
 
     def close(self) -> None:
         """No new look begins."""

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from feedstore.domain import InvalidValueError
 from feedstore.feeds import FEEDS, Replica, feed_table, progress_table
@@ -29,6 +29,10 @@ FIRST_LOOK_S = 1.0
 def wall_ms() -> int:
     """The clock of this machine, ms since 1970."""
     return time.time_ns() // 1_000_000
+
+
+monotonic_s: Final = time.monotonic
+"""The clock of deadlines and of how long something takes, s. Whatever needs one is given this one when it is made."""
 
 
 def open_service(config: Config, clock: Callable[[], int] = wall_ms) -> FeedService:
@@ -66,6 +70,7 @@ def _service(config: Config, follows: FollowStore, replicas: Replicas, close: Ca
         cap=config.limits.cap,
         refill_again_ms=config.refill_again_ms,
         within_s=config.deadline_ms / 1_000,
+        clock=monotonic_s,
         close=close,
     )
 
@@ -89,10 +94,13 @@ def _preferred(config: Config, replicas: Iterable[Replica], clock: Callable[[], 
     with ExitStack() as stack:
         ordered = sorted(replicas, key=lambda each: each.name != config.prefer)
         found = Replicas(
-            [Source(each, _reads(config, each.name)) for each in ordered], clock, config.deadline_ms / 1_000
+            [Source(each, _reads(config, each.name)) for each in ordered],
+            clock,
+            config.deadline_ms / 1_000,
+            monotonic_s,
         )
         stack.callback(found.close)
-        watermarks = Watermarks(ordered, found.heard)
+        watermarks = Watermarks(ordered, found.heard, monotonic_s)
         stack.callback(watermarks.close)
         watermarks.wait(FIRST_LOOK_S)
         yield found

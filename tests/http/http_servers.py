@@ -5,7 +5,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,19 +127,29 @@ class InProcess:
 
 
 @contextmanager
-def in_process(home: Path, text: str = "", environ: dict[str, str] | None = None) -> Iterator[InProcess]:
-    """text: more of feed.toml."""
+def in_process(
+    home: Path, text: str = "", environ: dict[str, str] | None = None, clock: Callable[[], float] | None = None
+) -> Iterator[InProcess]:
+    """text: more of feed.toml. clock: of all that is served; None: that of the pair, which a test moves."""
     home.mkdir(exist_ok=True)
     config = configuration.parse(home, configuration.DEFAULT.replace("[http]\n", f"[http]\n{text}"), environ or {})
     with ExitStack() as stack:
-        pair = Pair()
+        pair = Pair(clock=clock)
         stack.callback(pair.close)
         follows = stack.enter_context(closing(sqlite.open_store([":memory:"], lambda: NOW_MS)))
         service = stack.enter_context(
-            FeedService(pair.replicas, follows, cap=CAP, refill_again_ms=3_600_000, within_s=60.0, close=lambda: None)
+            FeedService(
+                pair.replicas,
+                follows,
+                cap=CAP,
+                refill_again_ms=3_600_000,
+                within_s=60.0,
+                clock=pair.clock,
+                close=lambda: None,
+            )
         )
         queues = FakeQueues()
-        app = http_wiring.open_app(config, {}, service, queues, owns_clusters=False)
+        app = http_wiring.open_app(config, {}, service, queues, owns_clusters=False, clock=pair.clock)
         listener = socket.create_server(("127.0.0.1", 0))
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
         server.start()

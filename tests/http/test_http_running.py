@@ -21,7 +21,7 @@ from workers.wiring import Ports
 
 @pytest.fixture
 def one_thread() -> Iterator[InThreads]:
-    with closing(InThreads(threads=1, waiting_max=1)) as threads:
+    with closing(InThreads(threads=1, waiting_max=1, clock=time.monotonic)) as threads:
         yield threads
 
 

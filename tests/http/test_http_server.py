@@ -265,12 +265,11 @@ def test_more_calls_than_may_wait_are_refused_and_the_server_still_answers(tmp_p
 
 def test_a_request_has_a_deadline(tmp_path: Path):
     with (
-        in_process(tmp_path / "home", environ={"FEED_SERVING_DEADLINE": "300ms"}) as inside,
+        in_process(tmp_path / "home", environ={"FEED_SERVING_DEADLINE": "300ms"}, clock=time.monotonic) as inside,
         client_of(inside.server.address) as client,
     ):
         inside.pair.a.gate.clear()
         inside.pair.b.gate.clear()
-        inside.pair.replicas._clock = time.monotonic
         assert str(client.get(f"/v1/users/{USER}/feed", 504)["type"]).endswith(":deadline-exceeded")
 
 

@@ -15,6 +15,8 @@ WINDOW_MS = 1_000_000
 USER = 7
 CAP = 40
 NOW_MS = 5_000
+NOW_S = 1e9
+"""More than any machine has been up: a deadline of a clock that was not handed in has long passed."""
 LONG_S = 60.0
 """Longer than any test takes on a busy machine."""
 
@@ -41,12 +43,13 @@ class FakeStore(MemoryStore):
 
 class Pair:
     """Two clusters across a network, a before b. Time stands still, so that nobody is ever slow, unless there is a
-    clock.
+    clock. clock: for whatever reads them, too.
     """
 
     def __init__(self, at_most: int = 8, clock: Callable[[], float] | None = None) -> None:
         self.a, self.b = FakeStore(), FakeStore()
-        self.now_s = 1_000.0
+        self.now_s = NOW_S
+        self.clock = clock or (lambda: self.now_s)
         self.replicas = Replicas(
             [
                 Source(Replica(name, store, MemoryStore(progress_table(WINDOW_MS))), OnThreads(name, at_most))
@@ -54,7 +57,7 @@ class Pair:
             ],
             lambda: NOW_MS,
             LONG_S,
-            clock or (lambda: self.now_s),
+            self.clock,
         )
 
     def fill(self, pins: range, *, only: str = "ab") -> None:

@@ -191,7 +191,7 @@ def test_one_failure_is_noted_and_turns_nobody_away():
 
 def late(name: str, took_s: float, error: Exception | None = None) -> Attempt:
     """An attempt that ended."""
-    attempt = Attempt(name, list, lambda _: None, clock=lambda: 0.0)
+    attempt = Attempt(name, list, lambda _: None, lambda: 0.0)
     attempt.took_s, attempt.error = took_s, error
     return attempt
 

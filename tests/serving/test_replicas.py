@@ -180,7 +180,7 @@ def test_reads_that_hang_do_not_pile_up():
     pair.fill(range(1, 9))
     stuck = threading.Event()
     for name in ("a", "a", "b", "b"):
-        attempt = Attempt(name, lambda: [b""] if stuck.wait(LONG_S) else [], lambda _: None)
+        attempt = Attempt(name, lambda: [b""] if stuck.wait(LONG_S) else [], lambda _: None, pair.clock)
         assert pair.replicas._sources[name].reads.start(attempt)
     for _ in range(20):
         with pytest.raises(UnavailableError, match="a: too many reads are under way; b: too many"):
@@ -291,7 +291,7 @@ def test_rule_10_what_is_heard_of_while_a_row_is_read_does_not_count_for_it(acro
     store = CatchesUp()
     reads = OnThreads("a", 8) if across_a_network else InPlace()
     replicas = Replicas(
-        [Source(Replica("a", store, MemoryStore(progress_table(1_000))), reads)], lambda: NOW_MS, LONG_S
+        [Source(Replica("a", store, MemoryStore(progress_table(1_000))), reads)], lambda: NOW_MS, LONG_S, time.monotonic
     )
     heard.append(replicas)
     replicas.heard("a", NOW_MS - 4_000)
@@ -324,6 +324,7 @@ def test_watermarks_are_looked_at_beside_the_pages():
     watching = Watermarks(
         [Replica(name, FakeStore(), store) for name, store in stores.items()],
         lambda name, watermark_ms: heard.append((name, watermark_ms)),
+        time.monotonic,
         every_s=0.001,
     )
     watching.wait(LONG_S)
@@ -346,7 +347,10 @@ def test_a_cluster_whose_watermark_cannot_be_read_holds_up_nobody():
     Progress(stores["b"]).hold([(1, 2)])
     heard = threading.Event()
     watching = Watermarks(
-        [Replica(name, FakeStore(), store) for name, store in stores.items()], lambda *_: heard.set(), every_s=0.001
+        [Replica(name, FakeStore(), store) for name, store in stores.items()],
+        lambda *_: heard.set(),
+        time.monotonic,
+        every_s=0.001,
     )
     watching.wait(0.01)
     assert heard.wait(LONG_S)
@@ -370,6 +374,7 @@ class InMemory:
             ],
             lambda: NOW_MS,
             LONG_S,
+            time.monotonic,
         )
 
 
@@ -414,11 +419,11 @@ def test_failures_that_are_not_in_a_row_open_nothing():
 def test_nothing_is_begun_once_it_is_closed():
     reads = OnThreads("a", 2)
     done = threading.Event()
-    assert reads.start(Attempt("a", list, lambda _: done.set()))
+    assert reads.start(Attempt("a", list, lambda _: done.set(), time.monotonic))
     assert done.wait(LONG_S)
     reads.close()
     reads.close()
-    assert not reads.start(Attempt("a", list, lambda _: None))
+    assert not reads.start(Attempt("a", list, lambda _: None, time.monotonic))
     until(lambda: not [each for each in threading.enumerate() if each.name == "read-a"], "its threads end")
 
 

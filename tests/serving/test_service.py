@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,7 +40,15 @@ def pair() -> Iterator[Pair]:
 
 
 def service_on(pair: Pair, follows: FollowStore) -> FeedService:
-    return FeedService(pair.replicas, follows, cap=CAP, refill_again_ms=HOUR_MS, within_s=60.0, close=lambda: None)
+    return FeedService(
+        pair.replicas,
+        follows,
+        cap=CAP,
+        refill_again_ms=HOUR_MS,
+        within_s=60.0,
+        clock=pair.clock,
+        close=lambda: None,
+    )
 
 
 @pytest.fixture
@@ -210,7 +219,7 @@ class _Away:
 
 def test_a_refill_that_could_not_be_recorded_is_asked_for_by_the_next_walk():
     follows = _Away()
-    refills = Refills(follows, HOUR_MS)  # type: ignore[arg-type]
+    refills = Refills(follows, HOUR_MS, time.monotonic)  # type: ignore[arg-type]
     refills.ask(USER)
     until(lambda: not refills._asked_s, "it is forgotten")
     follows.away = False

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import re
 import secrets
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,19 +73,29 @@ class Bounds:
 class App:
     """An ASGI application on a service.
 
-    pages: runs what reads clusters only. calls: runs everything else. access: decides who may do what.
+    pages: runs what reads clusters only. calls: runs everything else. access: decides who may do what. clock: the
+    service's own, in s.
     """
 
-    def __init__(self, api: Api, access: Access, pages: Runner, calls: Runner, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        api: Api,
+        access: Access,
+        pages: Runner,
+        calls: Runner,
+        bounds: Bounds,
+        clock: Callable[[], float],
+    ) -> None:
         self._api = api
         self._access = access
         self._pages = pages
         self._calls = calls
         self._bounds = bounds
+        self._clock = clock
         self._metrics = Metrics()
         self._log = _log.bind()
         self._draining = False
-        self._ready = _Ready(lambda: self._run(api.service.answers))
+        self._ready = _Ready(lambda: self._run(api.service.answers), clock)
         self._places = tuple(self._all_places())
         self._ids = (f"{number:06x}" for number in itertools.count())
         self._id_prefix = secrets.token_hex(6)
@@ -101,7 +110,7 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Names the request, answers it, and notes it."""
-        began_s = time.monotonic()
+        began_s = self._clock()
         headers = dict(scope["headers"])
         request_id = incoming.request_id(headers.get(b"x-request-id", b"")) or self._id_prefix + next(self._ids)
         method, endpoint, status = scope["method"], "none", 0
@@ -121,7 +130,7 @@ class App:
             await send({"type": "http.response.start", "status": status, "headers": named})
             await send({"type": "http.response.body", "body": answer.content})
         finally:
-            took_s = time.monotonic() - began_s
+            took_s = self._clock() - began_s
             if method not in _METHODS:
                 method = "other"
             self._metrics.ended(endpoint, method, status, took_s)
@@ -212,27 +221,28 @@ class App:
         return _answer(description.document())
 
     async def _run(self, call: Callable[[], T]) -> T:
-        return await self._calls.run(call, time.monotonic() + self._bounds.deadline_s)
+        return await self._calls.run(call, self._clock() + self._bounds.deadline_s)
 
 
 class _Ready:
     """Raises what `ask` raises, which is asked at most once in `READY_AGAIN_S`, whoever wants to know."""
 
-    def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
         self._ask = ask
+        self._clock = clock
         self._lock = asyncio.Lock()
         self._asked_s = float("-inf")
         self._error: Exception | None = None
 
     async def __call__(self) -> None:
         async with self._lock:
-            if time.monotonic() - self._asked_s >= READY_AGAIN_S:
+            if self._clock() - self._asked_s >= READY_AGAIN_S:
                 self._error = None
                 try:
                     await self._ask()
                 except _NOT_READY as error:
                     self._error = error
-                self._asked_s = time.monotonic()
+                self._asked_s = self._clock()
         if self._error is not None:
             raise self._error
 

@@ -43,7 +43,7 @@ NO_KEY_TRIES: Final = 2
 
 class Asked(msgspec.Struct, Generic[Q, B], frozen=True):
     """A request whose form is right. ids: by their names in the path. key: for idempotency. deadline_s: of
-    `time.monotonic`.
+    the server's clock.
     """
 
     ids: Mapping[str, int]

@@ -22,7 +22,7 @@ _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 
 class Incoming(msgspec.Struct, frozen=True):
     """A request as it came. headers: by name, the last of each. path: what its path says, by name. began_s: when, of
-    `time.monotonic`.
+    the server's clock.
     """
 
     scope: Scope

@@ -1,7 +1,6 @@
 """How the calls of a service are made, which block: in the event loop's own thread, or in others."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -14,7 +13,7 @@ T = TypeVar("T")
 
 class Runner(Protocol):
     async def run(self, call: Callable[[], T], deadline_s: float) -> T:
-        """What `call` returns or raises. deadline_s: of `time.monotonic`; a call that has not begun by then never
+        """What `call` returns or raises. deadline_s: of the server's clock; a call that has not begun by then never
         does.
         """
         ...
@@ -35,12 +34,14 @@ class InLoop:
 class InThreads:
     """In threads, and a bounded number of calls that wait for one: for whatever asks a server.
 
-    Used by one event loop. Raises ProblemError where too many calls wait, or one has waited for too long.
+    Used by one event loop. clock: the server's. Raises ProblemError if too many calls wait, or if one has waited
+    too long.
     """
 
-    def __init__(self, threads: int, waiting_max: int) -> None:
+    def __init__(self, threads: int, waiting_max: int, clock: Callable[[], float]) -> None:
         self._threads = ThreadPoolExecutor(threads, "request")
         self._at_most = threads + waiting_max
+        self._clock = clock
         self._under_way = 0
 
     async def run(self, call: Callable[[], T], deadline_s: float) -> T:
@@ -48,7 +49,7 @@ class InThreads:
             raise ProblemError(problems.OVERLOADED, "ask again")
 
         def begun() -> T:
-            if time.monotonic() >= deadline_s:
+            if self._clock() >= deadline_s:
                 raise ProblemError(problems.OVERLOADED, "it waited for too long: ask again")
             return call()
 

@@ -1,5 +1,6 @@
 """An HBase cluster behind its Thrift gateways."""
 
+import time
 from collections.abc import Sequence
 from typing import Self
 
@@ -23,12 +24,14 @@ class HBaseCluster:
             lambda to, left_s: thrift2.connect(to, min(left_s, connect_s)),
             thrift2.translate,
             size,
+            time.monotonic,  # as the sockets wait
         )
         self._thrift1 = Gateways(
             addresses.thrift1,
             lambda to, left_s: thrift1.connect(to, min(left_s, connect_s)),
             thrift1.translate,
             size,
+            time.monotonic,
         )
         self.administration = Tables(self._thrift2, addresses.namespace)
         self._abreast = Abreast(size)

@@ -6,7 +6,6 @@ final, because every gateway would ask the same HBase.
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -49,7 +48,7 @@ class Gateways(Generic[C]):
         connect: Callable[[Address, float], C],
         translate: Callable[[Exception], Exception],
         connections: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._pool = Pool(addresses, connect, connections, clock)
         self._translate = translate

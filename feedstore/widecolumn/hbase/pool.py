@@ -1,7 +1,6 @@
 """Connections to the gateways of one cluster: bounded, shared by all threads, none of them handed out dead."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ class Pool(Generic[C]):
         addresses: Sequence[Address],
         connect: Callable[[Address, float], C],
         size: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._connect = connect
         self._clock = clock
