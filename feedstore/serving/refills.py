@@ -1,23 +1,56 @@
-"""Asks for refills of feeds that ended early (rule 9), beside the pages that found it out."""
+"""Asks for refills of feeds that ended early (rule 9), on a thread of its own: no page waits for the follow store.
+
+A read must not be a way to write without bound. So a refill is asked for only if the user follows something, each user
+at most once in `again_ms`, and each process asks for a bounded number a second. A wish beyond that is dropped: the next
+walk that ends early has it again.
+"""
 
 import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from queue import Empty, Full, Queue
+from typing import Final
 
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 
-WAITING_MAX = 1_000
-REMEMBERED_MAX = 10_000
-CLOSE_S = 5.0
+LOOKED_UP_PER_S_MAX: Final = 100
+"""How many users a process looks up in the follow store a second, to see if they follow something: one row each."""
+ASKED_PER_S_MAX: Final = 10
+"""How many refills a process asks for a second. Each is an outbox row, and up to `cap` cells in every cluster."""
+BURST_S: Final = 5.0
+"""After a quiet time, the process may do at once what the rates allow in so long."""
+WAITING_MAX: Final = 1_000
+"""How many users wait for the thread."""
+REMEMBERED_MAX: Final = 10_000
+"""How many users are remembered as done with, those who follow nothing included."""
+CLOSE_S: Final = 5.0
+"""How long closing waits for the thread."""
+
+
+class Rate:
+    """Allows so many a second, after a quiet time those of `BURST_S` at once. Not thread-safe."""
+
+    def __init__(self, per_s: float, now_s: float) -> None:
+        self._per_s = per_s
+        self._left = per_s * BURST_S
+        self._at_s = now_s
+
+    def take(self, now_s: float) -> bool:
+        """Whether one more is allowed now; it counts."""
+        self._left = min(self._per_s * BURST_S, self._left + self._per_s * (now_s - self._at_s))
+        self._at_s = now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class Refills:
-    """Thread-safe. A wish may get lost: the next walk that ends early has it again.
+    """Thread-safe.
 
-    again_ms: a feed is refilled for this reason at most once in so long; the follow store sees to that, and what was
-    asked from here lately is not asked again at all. clock: monotonic, in s.
+    again_ms: a feed is refilled for this reason at most once in so long. The follow store sees to that for all
+    processes, and this one does not ask again for a user that it remembers. clock: monotonic, in s.
     """
 
     def __init__(self, follows: FollowStore, again_ms: int, clock: Callable[[], float]) -> None:
@@ -25,7 +58,9 @@ class Refills:
         self._again_ms = again_ms
         self._clock = clock
         self._lock = threading.Lock()
-        self._asked_s: OrderedDict[int, float] = OrderedDict()
+        self._lookups = Rate(LOOKED_UP_PER_S_MAX, clock())
+        self._asked = Rate(ASKED_PER_S_MAX, clock())
+        self._done_s: OrderedDict[int, float] = OrderedDict()
         self._waiting: Queue[int | None] = Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -34,21 +69,23 @@ class Refills:
         """Returns at once."""
         now_s = self._clock()
         with self._lock:
-            asked_s = self._asked_s.get(user)
-            if self._closed or (asked_s is not None and now_s - asked_s < self._again_ms / 1_000):
+            done_s = self._done_s.get(user)
+            if self._closed or (done_s is not None and now_s - done_s < self._again_ms / 1_000):
+                return
+            if not self._lookups.take(now_s):
                 return
             with contextlib.suppress(Full):
                 self._waiting.put_nowait(user)
-                self._asked_s[user] = now_s
-                self._asked_s.move_to_end(user)
-                if len(self._asked_s) > REMEMBERED_MAX:
-                    self._asked_s.popitem(last=False)
+                self._done_s[user] = now_s
+                self._done_s.move_to_end(user)
+                if len(self._done_s) > REMEMBERED_MAX:
+                    self._done_s.popitem(last=False)
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="refills", daemon=True)
                     self._thread.start()
 
     def close(self) -> None:
-        """What waits is still asked, as far as that takes `CLOSE_S`."""
+        """Handles what waits, as far as that takes `CLOSE_S`."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -72,10 +109,24 @@ class Refills:
                 else:
                     users.append(user)
             try:
-                self._follows.ask_refill(users, None, self._again_ms)
+                self._ask_for(users)
             except FollowStoreUnavailableError:
-                with self._lock:
-                    for user in users:
-                        self._asked_s.pop(user, None)
+                self._forget(users)
             if not more:
                 return
+
+    def _ask_for(self, users: list[int]) -> None:
+        asked: list[int] = []
+        later: list[int] = []
+        for user in users:
+            if self._follows.following_after(user, None, 1):
+                (asked if self._asked.take(self._clock()) else later).append(user)
+        if asked:
+            self._follows.ask_refill(asked, None, self._again_ms)
+        self._forget(later)
+
+    def _forget(self, users: list[int]) -> None:
+        """The next walk of these users asks again."""
+        with self._lock:
+            for user in users:
+                self._done_s.pop(user, None)

@@ -125,8 +125,9 @@ class FeedService:
         Pages neither repeat nor skip an entry that was there when the walk began, while the feed grows at its top, and
         whichever cluster serves them. A pin that was deleted a moment ago may still stand there.
 
-        Where the feed ends below its cap, a refill of it is asked for, on the side (rule 9): deleted pins do not refill
-        the feeds they stood in, and only a walk to its end can tell. A refill of a feed that is just short is cheap.
+        If the feed ends below its cap, a refill of it is asked for on another thread (rule 9): deleted pins do not
+        refill the feeds they were in, and only a walk to its end can tell. Only if the user follows something, and a
+        bounded number a second (`refills`).
 
         Raises:
             InvalidValueError: `user` is no id, or `limit` is out of range.

@@ -1,17 +1,22 @@
 """Who may do what."""
 
+import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 from http_servers import InProcess, check_problem, client_of, in_process
 
+from feedstore.domain import Follow, RefillAsked, board
+from feedstore.follows.port import Request
 from feedstore.serving.config import DEFAULT, ConfigError, parse
 from feedstore.serving.http.endpoints import ENDPOINTS
 from feedstore.serving.http.server import listen
 from feedstore.serving.http.tokens import SCOPES, Scope, is_loopback, issue, load
+from feedstore.serving.refills import ASKED_PER_S_MAX, BURST_S
 
 FOLLOW = {"follower": "1", "user": "2"}
 
@@ -93,6 +98,37 @@ def test_who_watches_it_needs_no_token(guarded: InProcess):
 
 def test_a_token_is_refused_before_the_request_is_read(guarded: InProcess):
     assert asked(guarded, "GET", "/v1/users/x/feed?limit=x", None).status_code == 401
+
+
+def test_a_reader_cannot_fill_the_outbox(guarded: InProcess, tokens: dict[Scope, str]):
+    """A read of a short feed asks for its refill, which is a write: only for those who follow something, and not
+    often.
+    """
+    known = range(1, 201)
+    guarded.follows.record([Request(Follow(each, board(5))) for each in known])
+    followed = guarded.follows.backlog()
+    with closing(guarded.connect()) as connection:
+        unknown = range(1_000, 11_000)
+        for first in unknown[::100]:
+            _read_feeds(connection, range(first, first + 100), tokens["read"])
+            guarded.pair.now_s += BURST_S  # so that no rate is what refuses them
+        _read_feeds(connection, [*known, *known], tokens["read"])
+    guarded.service.close()
+    rows = [row.action for row in guarded.follows.unrelayed(100_000)][followed:]
+    assert {type(each) for each in rows} == {RefillAsked}
+    assert {each.user for each in rows if isinstance(each, RefillAsked)} <= set(known)
+    assert len(rows) == ASKED_PER_S_MAX * BURST_S
+
+
+def _read_feeds(connection: socket.socket, users: Sequence[int], token: str) -> None:
+    """Asks for all of them at once, and reads the answers."""
+    head = f"HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
+    connection.sendall("".join(f"GET /v1/users/{each}/feed {head}" for each in users).encode())
+    answers = b""
+    while answers.count(b"HTTP/1.1 200 OK") < len(users) or not answers.endswith(b"}"):
+        part = connection.recv(65_536)
+        assert part, answers[-500:]
+        answers += part
 
 
 # Without tokens

@@ -3,19 +3,26 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from fakes import CAP, NOW_MS, USER, Pair, until
 
-from feedstore.domain import Follow, Followee, InvalidValueError, Pin, RefillAsked, SavePin, board, user
+from feedstore.domain import Follow, Followee, InvalidValueError, Pin, RefillAsked, SavePin, Unfollow, board, user
 from feedstore.feeds import MalformedCursorError
 from feedstore.follows import sqlite
 from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
 from feedstore.serving import config as configuration
 from feedstore.serving.config import ConfigError
-from feedstore.serving.refills import Refills
+from feedstore.serving.refills import (
+    ASKED_PER_S_MAX,
+    BURST_S,
+    LOOKED_UP_PER_S_MAX,
+    REMEMBERED_MAX,
+    WAITING_MAX,
+    Refills,
+)
 from feedstore.serving.relations import MAX_RELATIONS
 from feedstore.serving.service import MORE_READS_MAX, FeedService
 from feedstore.serving.wiring import open_service
@@ -183,16 +190,78 @@ def test_bad_requests_are_refused(service: FeedService):
         service.page(USER, 5, "nonsense")
 
 
+def refilled(follows: FollowStore) -> list[int]:
+    """Whose refills were asked for."""
+    return [row.action.user for row in follows.unrelayed(100_000) if isinstance(row.action, RefillAsked)]
+
+
+def follow_something(follows: FollowStore, users: Iterable[int]) -> None:
+    follows.record([Request(Follow(each, board(BOARD))) for each in users])
+
+
 def test_rule_9_a_walk_that_ends_below_the_cap_asks_for_a_refill_once(follows: FollowStore, pair: Pair):
     pair.fill(range(1, 9))
+    follow_something(follows, [USER, 8])
     with service_on(pair, follows) as service:
         first = service.page(USER, 5)
         for _ in range(3):
             assert service.page(USER, 5, first.cursor).cursor is None
         service.page(8, 5)
-    asked = [row.action for row in follows.unrelayed(10)]
-    assert {action.user for action in asked if isinstance(action, RefillAsked)} == {USER, 8}
-    assert len(asked) == 2
+    assert sorted(refilled(follows)) == [USER, 8]
+
+
+def test_a_walk_of_who_follows_nothing_asks_for_nothing(follows: FollowStore, pair: Pair):
+    follow_something(follows, [USER])
+    follows.record([Request(Unfollow(USER, board(BOARD)))])
+    with service_on(pair, follows) as service:
+        service.page(USER)
+        service.page(8)
+    assert refilled(follows) == []
+
+
+def test_refills_are_bounded_a_second_and_those_beyond_are_asked_for_by_later_walks(follows: FollowStore, pair: Pair):
+    users = range(1, 201)
+    follow_something(follows, users)
+    with service_on(pair, follows) as service:
+        for each in [*users, *users]:
+            service.page(each)
+    assert len(refilled(follows)) == int(ASKED_PER_S_MAX * BURST_S), "time stands still"
+    with service_on(pair, follows) as service:
+
+        def walk_all() -> bool:
+            pair.now_s += BURST_S
+            for each in users:
+                service.page(each)
+            return len(refilled(follows)) >= len(users)
+
+        until(walk_all, "all are refilled")
+    assert sorted(refilled(follows)) == list(users), "each of them once"
+
+
+def test_lookups_of_those_who_follow_nothing_are_bounded_a_second(follows: FollowStore, pair: Pair):
+    looked_up: list[int] = []
+
+    class Counting(_Away):
+        def following_after(self, follower: int, after: object, limit: int) -> list[int]:
+            looked_up.append(follower)
+            return []
+
+    with service_on(pair, Counting()) as service:  # type: ignore[arg-type]
+        for each in range(1, 2_001):
+            service.page(each)
+    assert looked_up == list(range(1, int(LOOKED_UP_PER_S_MAX * BURST_S) + 1)), "time stands still"
+
+
+def test_what_refills_remember_is_bounded(follows: FollowStore):
+    now_s = 0.0
+    refills = Refills(follows, HOUR_MS, lambda: now_s)
+    for each in range(1, REMEMBERED_MAX + 501):
+        refills.ask(each)
+        now_s += 0.1
+        if not each % WAITING_MAX:
+            until(refills._waiting.empty, "there is room")
+    assert len(refills._done_s) == REMEMBERED_MAX
+    refills.close()
 
 
 def test_a_walk_that_ends_at_the_cap_asks_for_nothing(follows: FollowStore, pair: Pair):
@@ -210,6 +279,9 @@ class _Away:
         self.asked = 0
         self.away = True
 
+    def following_after(self, follower: int, after: object, limit: int) -> list[int]:
+        return [1]
+
     def ask_refill(self, users: list[int], cluster: str | None, within_ms: int) -> int:
         self.asked += 1
         if self.away:
@@ -221,7 +293,7 @@ def test_a_refill_that_could_not_be_recorded_is_asked_for_by_the_next_walk():
     follows = _Away()
     refills = Refills(follows, HOUR_MS, time.monotonic)  # type: ignore[arg-type]
     refills.ask(USER)
-    until(lambda: not refills._asked_s, "it is forgotten")
+    until(lambda: not refills._done_s, "it is forgotten")
     follows.away = False
     refills.ask(USER)
     refills.ask(USER)
