@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,13 @@ from tests.cli.command import Cli
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_environment(monkeypatch)
+
+
+def _without_environment(patch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("FEED_"):
-            monkeypatch.delenv(name)
+            patch.delenv(name)
 
 
 @pytest.fixture
@@ -23,16 +28,38 @@ def empty(tmp_path: Path) -> Cli:
 
 
 @pytest.fixture
-def cli(empty: Cli) -> Cli:
+def cli(made: Path, empty: Cli) -> Cli:
     """A home whose watermarks move quickly."""
-    empty("init")
-    empty.set("tick", '"50ms"')
+    shutil.copytree(made, empty.home)
     return empty
 
 
 @pytest.fixture
-def filled(cli: Cli) -> Cli:
+def filled(worked: Path, empty: Cli) -> Cli:
     """User 1 follows user 2 and board 31 of user 3; everything has landed."""
+    shutil.copytree(worked, empty.home)
+    return empty
+
+
+# Homes take processes and seconds to fill, so each is made once and copied.
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of `cli`. Only copied."""
+    made = Cli(tmp_path_factory.mktemp("made") / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        _without_environment(patch)
+        made("init")
+        made.set("tick", '"50ms"')
+    return made.home
+
+
+@pytest.fixture(scope="session")
+def worked(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of `filled`. Only copied."""
+    worked = Cli(tmp_path_factory.mktemp("worked") / "home")
+    shutil.copytree(made, worked.home)
     actions = [
         {"type": "follow", "ts": 1, "follower": 1, "user": 2},
         {"type": "follow", "ts": 2, "follower": 1, "board": 31},
@@ -40,6 +67,8 @@ def filled(cli: Cli) -> Cli:
         {"type": "save_pin", "ts": 1_010, "pin": 6, "owner": 3, "board": 31},
         {"type": "save_pin", "ts": 1_020, "pin": 7, "owner": 3, "board": 30},
     ]
-    cli("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in actions))
-    cli.work()
-    return cli
+    with pytest.MonkeyPatch.context() as patch:
+        _without_environment(patch)
+        worked("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in actions))
+        worked.work()
+    return worked.home
