@@ -17,6 +17,7 @@ from workers.drills.hosts import DockerHosts, Host, NotDrillableError
 from workers.drills.report import Figures, Moments, Report, Run, Setting
 
 FIGURES: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
+DRAW = plot.draw
 
 
 class Unmarked:
@@ -40,7 +41,14 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
     monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(plot, "draw", lambda _report, _samples, path: path.write_bytes(b""))
     return plans
+
+
+@pytest.fixture
+def drawn(planned: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn, which takes a second each."""
+    monkeypatch.setattr(plot, "draw", DRAW)
 
 
 def test_the_drills_are_listed(empty: Cli) -> None:
@@ -62,6 +70,7 @@ def test_without_an_engine_it_says_how_to_get_one(empty: Cli, monkeypatch: pytes
         DockerHosts.connect()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_run_leaves_a_file_for_programs_and_a_page_for_people(empty: Cli, planned: list[Plan]) -> None:
     empty("init")
     result = empty("drill", "run", "kill-host", "--seed", 7, "--hold", 3)
@@ -193,6 +202,7 @@ def test_runs_are_listed_the_newest_last(empty: Cli, planned: list[Plan]) -> Non
     ]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_picture_is_drawn_anew_from_what_was_kept(empty: Cli, planned: list[Plan]) -> None:
     empty("init")
     empty("drill", "run", "kill-host")
