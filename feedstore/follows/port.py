@@ -217,8 +217,10 @@ class FollowStore(Protocol):
         """
         ...
 
-    def changed_edges(self, follower: int, since_ms: int) -> list[Edge]:
-        """The edges of a follower, active or not, whose latest action committed at or after a time."""
+    def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
+        """Of the edges of these (follower, followee) pairs those, active or not, whose latest action committed at or
+        after a time.
+        """
         ...
 
     def newest_pins(
@@ -238,10 +240,11 @@ class FollowStore(Protocol):
         ...
 
     def pins_saved_since(
-        self, followee: Followee, since_ms: int, after: tuple[int, int] | None, limit: int
-    ) -> list[PinState]:
-        """A page of a followee's pins with saved_ms >= `since_ms`, in the order (saved_ms, pin), after a given place.
-        Not those marked deleted. Fewer than `limit` (1..MAX_PAGE) means the end.
+        self, followees: Sequence[Followee], since_ms: int, after: tuple[Followee, int, int] | None, limit: int
+    ) -> list[tuple[Followee, PinState]]:
+        """A page of the pins of several followees with saved_ms >= `since_ms`, in the order (followee, saved_ms, pin),
+        after a given place. Not those marked deleted. Fewer than `limit` (1..MAX_PAGE) means the end. `followees` are
+        at most MAX_PAGE, all different.
         """
         ...
 
@@ -259,6 +262,13 @@ class FollowStore(Protocol):
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
         """The owner of each board that has a record."""
+        ...
+
+    def boards_of(self, owners: Sequence[int], after: tuple[int, int] | None, limit: int) -> list[tuple[int, int]]:
+        """A page of the boards of several owners as (owner, board), ascending, after a given place; it asks every
+        shard. A board is among them from before the first pin on it commits. Fewer than `limit` (1..MAX_PAGE) means
+        the end. `owners` are at most MAX_PAGE.
+        """
         ...
 
     # Verify, operate

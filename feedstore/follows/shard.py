@@ -36,6 +36,12 @@ PinRow = tuple[int, int, int, int, int, int | None]
 PinIndexRow = tuple[int, int, int, int, int, int, int, int | None]
 """(kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)."""
 
+SavedRow = tuple[int, int, int, int, int, int, int]
+"""(kind, followee, saved_ms, pin, owner, board, created_ms)."""
+
+BoardRow = tuple[int, int]
+"""(owner, board)."""
+
 KeyRow = tuple[bytes, bytes | None]
 """(fingerprint of the action, its encoded answer): without an answer, the key is only claimed."""
 
@@ -46,6 +52,15 @@ class NewestFrom(NamedTuple):
     kind: int
     followee: int
     created_ms: int
+    pin: int
+
+
+class SavedFrom(NamedTuple):
+    """A place in a followee's pins, in the order (saved_ms, pin): after this pin."""
+
+    kind: int
+    followee: int
+    saved_ms: int
     pin: int
 
 
@@ -155,8 +170,6 @@ class Shard(Protocol):
         """The first `limit` active edges of a follower past a place, ascending by edge key."""
         ...
 
-    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]: ...
-
     def newest_pins(
         self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
     ) -> list[list[PinRow]]:
@@ -165,8 +178,10 @@ class Shard(Protocol):
         """
         ...
 
-    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
-        """Those not marked deleted, ascending by (saved_ms, pin)."""
+    def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
+        """The first `limit` rows in the order of `places`, ascending by (saved_ms, pin) within each, that were saved
+        at or after a time. Not those marked deleted.
+        """
         ...
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
@@ -178,6 +193,10 @@ class Shard(Protocol):
         ...
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]: ...
+
+    def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
+        """The first `limit` boards of these owners past a place, ascending. `owners` ascend."""
+        ...
 
     def users(self, after_user: int, limit: int) -> list[int]:
         """Users with at least one edge, ascending."""

@@ -44,12 +44,16 @@ from feedstore.follows.recording import Answer, Claims, Item
 from feedstore.follows.shard import (
     KIND_CODES,
     KINDS,
+    BoardRow,
     EdgeKey,
     EdgeRow,
     FollowerRow,
     NewestFrom,
     PinIndexRow,
     PinRow,
+    Place,
+    SavedFrom,
+    SavedRow,
     Shard,
     Wanted,
 )
@@ -64,7 +68,7 @@ _64_BITS: Final = 2**64 - 1
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
-_Row = TypeVar("_Row", FollowerRow, int)
+_Row = TypeVar("_Row", FollowerRow, SavedRow, BoardRow, int)
 
 
 def mix(value: int) -> int:
@@ -244,9 +248,7 @@ class ShardedFollowStore:
         self, followees: Sequence[Followee], after: tuple[Followee, int] | None, limit: int, *, tombstones: bool
     ) -> list[Follower]:
         _check_page(limit)
-        named = {(KIND_CODES[followee.kind], followee.id): followee for followee in followees}
-        if len(followees) > MAX_PAGE or len(named) < len(followees):
-            raise InvalidValueError("followees", len(followees), f"at most {MAX_PAGE} followees, all different")
+        named = _places(followees)
         first = ((-1, 0), 0) if after is None else ((KIND_CODES[after[0].kind], after[0].id), after[1])
         places: dict[int, list[EdgeKey]] = defaultdict(list)
         for place in sorted(named):
@@ -259,10 +261,9 @@ class ShardedFollowStore:
         ]
 
     def edges(self, keys: Sequence[tuple[int, Followee]]) -> dict[tuple[int, Followee], Edge]:
-        asked = {(follower, KIND_CODES[followee.kind], followee.id): followee for follower, followee in keys}
-        found = self._on_each(self._by_shard(asked, itemgetter(0)), lambda shard, mine: shard.edges(mine))
+        asked = _edge_keys(keys)
         edges: dict[tuple[int, Followee], Edge] = {}
-        for follower, kind, followee_id, ts, active, _ in itertools.chain.from_iterable(found.values()):
+        for follower, kind, followee_id, ts, active, _ in self._edge_rows(asked):
             followee = asked[follower, kind, followee_id]
             edges[follower, followee] = Edge(follower, followee, ts, bool(active))
         return edges
@@ -276,8 +277,12 @@ class ShardedFollowStore:
         place = (-1, 0) if after is None else (KIND_CODES[after.kind], after.id)
         return [_edge(row) for row in self._shards[self._shard_of(follower)].active_edges_after(follower, place, limit)]
 
-    def changed_edges(self, follower: int, since_ms: int) -> list[Edge]:
-        return [_edge(row) for row in self._shards[self._shard_of(follower)].changed_edges(follower, since_ms)]
+    def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
+        return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
+
+    def _edge_rows(self, keys: Iterable[EdgeKey]) -> Iterator[EdgeRow]:
+        found = self._on_each(self._by_shard(keys, itemgetter(0)), lambda shard, mine: shard.edges(mine))
+        return itertools.chain.from_iterable(found.values())
 
     def newest_pins(
         self, followees: Sequence[Followee], limit: int, saved_before_ms: int | None = None
@@ -327,12 +332,21 @@ class ShardedFollowStore:
         }
 
     def pins_saved_since(
-        self, followee: Followee, since_ms: int, after: tuple[int, int] | None, limit: int
-    ) -> list[PinState]:
+        self, followees: Sequence[Followee], since_ms: int, after: tuple[Followee, int, int] | None, limit: int
+    ) -> list[tuple[Followee, PinState]]:
         _check_page(limit)
-        place = (KIND_CODES[followee.kind], followee.id)
-        rows = self._shards[self._shard_of(followee.id)].pins_saved_since(place, since_ms, after, limit)
-        return [_pin_state(row) for row in rows]
+        named = _places(followees)
+        first = ((-1, 0), (0, 0)) if after is None else ((KIND_CODES[after[0].kind], after[0].id), after[1:])
+        places: dict[int, list[SavedFrom]] = defaultdict(list)
+        for place in sorted(named):
+            if place >= first[0]:
+                past = first[1] if place == first[0] else (0, 0)
+                places[self._shard_of(place[1])].append(SavedFrom(*place, *past))
+        pages = self._on_each(places, lambda shard, mine: shard.pins_saved_since(mine, since_ms, limit))
+        return [
+            (named[kind, followee], PinState(Pin(pin, owner, board, created_ms), saved_ms, None))
+            for kind, followee, saved_ms, pin, owner, board, created_ms in _merged(pages.values(), limit)
+        ]
 
     def pins(self, pin_ids: Sequence[int]) -> dict[int, PinState]:
         found = self._on_each(
@@ -350,6 +364,14 @@ class ShardedFollowStore:
             self._by_shard(dict.fromkeys(boards), lambda board: board), lambda shard, mine: shard.board_owners(mine)
         )
         return {board: owner for owners in found.values() for board, owner in owners.items()}
+
+    def boards_of(self, owners: Sequence[int], after: tuple[int, int] | None, limit: int) -> list[tuple[int, int]]:
+        _check_page(limit)
+        if len(owners) > MAX_PAGE:
+            raise InvalidValueError("owners", len(owners), f"at most {MAX_PAGE} owners")
+        place = after or (0, 0)
+        left = [owner for owner in sorted(set(owners)) if owner >= place[0]]
+        return list(_merged(self._on_all(lambda shard: shard.boards_of(left, place, limit)), limit)) if left else []
 
     # Verify, operate
     # -----------------------------------------------------------------------------------------------------------
@@ -528,6 +550,17 @@ def _edge(row: EdgeRow) -> Edge:
 def _pin_state(row: PinRow) -> PinState:
     pin, owner, board, created_ms, saved_ms, deleted_ms = row
     return PinState(Pin(pin, owner, board, created_ms), saved_ms, deleted_ms)
+
+
+def _edge_keys(keys: Iterable[tuple[int, Followee]]) -> dict[EdgeKey, Followee]:
+    return {(follower, KIND_CODES[followee.kind], followee.id): followee for follower, followee in keys}
+
+
+def _places(followees: Sequence[Followee]) -> dict[Place, Followee]:
+    named = {(KIND_CODES[followee.kind], followee.id): followee for followee in followees}
+    if len(followees) > MAX_PAGE or len(named) < len(followees):
+        raise InvalidValueError("followees", len(followees), f"at most {MAX_PAGE} followees, all different")
+    return named
 
 
 def _from_newest(followee: Followee) -> NewestFrom:

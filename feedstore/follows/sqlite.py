@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from feedstore.follows.port import Counts, FollowStore, FollowStoreUnavailableError
 from feedstore.follows.shard import (
+    BoardRow,
     Changes,
     Decide,
     EdgeKey,
@@ -28,6 +29,8 @@ from feedstore.follows.shard import (
     PinRow,
     Place,
     Result,
+    SavedFrom,
+    SavedRow,
     Standing,
     Wanted,
 )
@@ -275,8 +278,12 @@ _NEWEST: Final = (
     " AND saved_ms < ? AND deleted_ms IS NULL ORDER BY created_ms DESC, pin LIMIT ?"
 )
 _SAVED_SINCE: Final = (
-    f"{_INDEXED} INDEXED BY pin_index_saved WHERE kind = ? AND followee = ? AND saved_ms >= ?"
-    " AND (saved_ms > ? OR pin > ?) AND deleted_ms IS NULL ORDER BY saved_ms, pin LIMIT ?"
+    "SELECT kind, followee, saved_ms, pin, owner, board, created_ms FROM pin_index INDEXED BY pin_index_saved"
+    " WHERE kind = ? AND followee = ? AND saved_ms >= ? AND (saved_ms > ? OR pin > ?) AND deleted_ms IS NULL"
+    " ORDER BY saved_ms, pin LIMIT ?"
+)
+_BOARDS_OF: Final = (
+    "SELECT owner, board FROM boards INDEXED BY boards_owner WHERE owner = ? AND board > ? ORDER BY board LIMIT ?"
 )
 _EDGE: Final = "SELECT follower, kind, followee, ts, active, committed_ms FROM edges"
 _ACTIVE_EDGES: Final = f"{_EDGE} WHERE follower = ? AND active = 1 ORDER BY kind, followee"
@@ -284,7 +291,6 @@ _ACTIVE_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 1 ORDER BY kind, followee LIMIT ?"
 )
 _ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
-_CHANGED_EDGES: Final = f"{_EDGE} WHERE follower = ? AND committed_ms >= ? ORDER BY kind, followee"
 _EDGES_OF_USERS: Final = f"{_EDGE} WHERE follower BETWEEN ? AND ? AND active = 1 ORDER BY follower, kind, followee"
 
 _EXPIRE_FOLLOWERS: Final = (
@@ -404,9 +410,6 @@ class SQLiteShard:
     def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all(_ACTIVE_EDGES_AFTER, (follower, *after, limit))
 
-    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
-        return self._all(_CHANGED_EDGES, (follower, since_ms))
-
     def newest_pins(
         self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
     ) -> list[list[PinRow]]:
@@ -419,10 +422,15 @@ class SQLiteShard:
                 for kind, followee, created, pin in places
             ]
 
-    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
-        after_saved_ms, after_pin = after or (0, 0)
-        since_ms = max(since_ms, after_saved_ms)
-        return self._all(_SAVED_SINCE, (*place, since_ms, after_saved_ms, after_pin, limit))
+    def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
+        rows: list[SavedRow] = []
+        with self._database.reading() as connection:
+            for kind, followee, saved_ms, pin in places:
+                bound = (kind, followee, max(since_ms, saved_ms), saved_ms, pin, limit - len(rows))
+                rows += connection.execute(_SAVED_SINCE, bound).fetchall()
+                if len(rows) == limit:
+                    break
+        return rows
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
         with self._database.reading() as connection:
@@ -435,6 +443,16 @@ class SQLiteShard:
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
         with self._database.reading() as connection:
             return _pairs(connection, _BOARDS, boards)
+
+    def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
+        rows: list[BoardRow] = []
+        with self._database.reading() as connection:
+            for owner in owners:
+                bound = (owner, after[1] if owner == after[0] else 0, limit - len(rows))
+                rows += connection.execute(_BOARDS_OF, bound).fetchall()
+                if len(rows) == limit:
+                    break
+        return rows
 
     def users(self, after_user: int, limit: int) -> list[int]:
         # Whoever has an edge has a clock.

@@ -286,17 +286,18 @@ class Agreement(RuleBasedStateMachine):
             assert of_all == sorted(of_all, key=feed_order)
             assert store.newest_pins_merged(list(of), limit) == of_all[:limit]
 
-    @rule(since=st.integers(NOW, NOW + 60), limit=st.integers(1, 3), followee=st.sampled_from(FOLLOWEES))
-    def page_through_saved(self, since: int, limit: int, followee: Followee) -> None:
+    @rule(since=st.integers(NOW, NOW + 60), limit=st.integers(1, 3), of=st.sets(st.sampled_from(FOLLOWEES)))
+    def page_through_saved(self, since: int, limit: int, of: set[Followee]) -> None:
         expected = sorted(
-            (state for state in self.model.live(followee) if state.saved_ms >= since),
-            key=lambda state: (state.saved_ms, state.pin.pin),
+            ((followee, state) for followee in of for state in self.model.live(followee) if state.saved_ms >= since),
+            key=lambda each: (each[0], each[1].saved_ms, each[1].pin.pin),
         )
         for store in self.stores:
             walked, after = [], None
-            while page := store.pins_saved_since(followee, since, after, limit):
+            while page := store.pins_saved_since(list(of), since, after, limit):
                 walked += page
-                after = (page[-1].saved_ms, page[-1].pin.pin)
+                followee, state = page[-1]
+                after = (followee, state.saved_ms, state.pin.pin)
             assert walked == expected
 
     @rule(follower=st.sampled_from(USERS), since=st.integers(NOW, NOW + 60))
@@ -305,7 +306,8 @@ class Agreement(RuleBasedStateMachine):
         for store in self.stores:
             assert set(store.following(follower)) == {edge for edge, _ in mine if edge.active}
             assert set(store.following(follower, since)) == {edge for edge, ms in mine if edge.active or ms >= since}
-            assert set(store.changed_edges(follower, since)) == {edge for edge, ms in mine if ms >= since}
+            keys = [(follower, followee) for followee in followees_of(follower)]
+            assert set(store.changed_edges(keys, since)) == {edge for edge, ms in mine if ms >= since}
 
     @invariant()
     def the_truth_is_the_same(self) -> None:
@@ -314,6 +316,9 @@ class Agreement(RuleBasedStateMachine):
             assert store.edges(keys) == {at: edge for at, (edge, _) in self.model.edges.items()}
             assert store.pins(PINS) == self.model.pins
             assert store.board_owners(BOARDS) == self.model.boards
+            assert store.boards_of(USERS, None, 1_000) == sorted(
+                (owner, each) for each, owner in self.model.boards.items() if owner in USERS
+            )
             users = {follower for follower, _ in self.model.edges}
             page = store.following_page(0, 1_000)
             assert [line.user for line in page] == sorted(users)

@@ -584,7 +584,9 @@ def test_pages_have_a_limit(store: FollowStore, limit: int):
     with pytest.raises(InvalidValueError, match="limit"):
         store.followers([user(1)], None, limit, tombstones=False)
     with pytest.raises(InvalidValueError, match="limit"):
-        store.pins_saved_since(user(1), 1, None, limit)
+        store.pins_saved_since([user(1)], 1, None, limit)
+    with pytest.raises(InvalidValueError, match="limit"):
+        store.boards_of([1], None, limit)
     with pytest.raises(InvalidValueError, match="limit"):
         store.following_page(0, limit)
 
@@ -592,6 +594,8 @@ def test_pages_have_a_limit(store: FollowStore, limit: int):
 def test_followees_of_a_page_differ(store: FollowStore):
     with pytest.raises(InvalidValueError, match="followees"):
         store.followers([user(1), user(1)], None, 5, tombstones=False)
+    with pytest.raises(InvalidValueError, match="followees"):
+        store.pins_saved_since([user(1), user(1)], 1, None, 5)
 
 
 # The pin indexes
@@ -630,7 +634,7 @@ def test_rule_7_a_deletion_marks_the_index_before_and_after_the_save(store: Foll
     for followee in (user(7), board(70)):
         assert ids(store.newest_pins([followee], 9)[followee]) == [3]
         assert ids(store.newest_pins_merged([followee], 9)) == [3]
-        assert ids(store.pins_saved_since(followee, 1, None, 9)) == [3]
+        assert [state.pin.pin for _, state in store.pins_saved_since([followee], 1, None, 9)] == [3]
 
 
 def test_the_latest_saved_time_stands_in_the_index_whatever_the_order(store: FollowStore):
@@ -638,22 +642,47 @@ def test_the_latest_saved_time_stands_in_the_index_whatever_the_order(store: Fol
     index(store, pin(1), saved_ms=10)
     assert store.newest_pins([board(70)], 9) == {board(70): [PinState(pin(1), 20, None)]}
     index(store, pin(1), saved_ms=30)
-    assert store.pins_saved_since(board(70), 30, None, 9) == [PinState(pin(1), 30, None)]
-    assert store.pins_saved_since(board(70), 31, None, 9) == []
+    assert store.pins_saved_since([board(70)], 30, None, 9) == [(board(70), PinState(pin(1), 30, None))]
+    assert store.pins_saved_since([board(70)], 31, None, 9) == []
 
 
 def test_pages_of_pins_by_the_time_they_were_saved(store: FollowStore):
     saved = {1: 30, 2: 20, 3: 20, 4: 10, 5: 20, 6: 40}
     for each, saved_ms in saved.items():
         index(store, pin(each, created_ms=1_000 - each), saved_ms=saved_ms)
-    for limit in (1, 2, 9):
+    index(store, pin(9, owner=8, on=80), pin(8, owner=8, on=81), saved_ms=20)
+    of_seven = [(user(7), each) for each in (2, 3, 5, 1, 6)]
+    of_eight = [(user(8), each) for each in (8, 9)]
+    for followees, expected in (
+        ([user(7)], of_seven),
+        ([user(8), board(80), user(99), user(7)], [(board(80), 9), *of_seven, *of_eight]),
+    ):
+        for limit in (1, 2, 9):
+            walked, after = [], None
+            while page := store.pins_saved_since(followees, 20, after, limit):
+                assert len(page) <= limit
+                walked += [(followee, state.pin.pin) for followee, state in page]
+                followee, state = page[-1]
+                after = (followee, state.saved_ms, state.pin.pin)
+                if len(page) < limit:
+                    break
+            assert walked == expected
+    assert store.pins_saved_since([], 20, None, 9) == []
+
+
+def test_pages_of_the_boards_of_owners(store: FollowStore):
+    owned = [(owner, 100 * owner + each) for owner in (3, 5, 8) for each in range(40)]
+    record(store, *(SavePin(pin(each, owner=owner, on=each)) for owner, each in owned))
+    for limit in (1, 7, 500):
         walked, after = [], None
-        while page := store.pins_saved_since(user(7), 20, after, limit):
-            walked += ids(page)
-            after = (page[-1].saved_ms, page[-1].pin.pin)
-            if len(page) < limit:
-                break
-        assert walked == [2, 3, 5, 1, 6]
+        while page := store.boards_of([8, 3, 4, 5], after, limit):
+            assert len(page) <= limit
+            walked += page
+            after = page[-1]
+        assert walked == owned
+    assert store.boards_of([5], (3, 999), 2) == [(5, 500), (5, 501)]
+    assert store.boards_of([5], (5, 538), 2) == [(5, 539)]
+    assert store.boards_of([3], (5, 1), 2) == store.boards_of([4], None, 2) == store.boards_of([], None, 2) == []
 
 
 def test_newest_pins_merged_are_distinct_and_in_feed_order_over_shards(store: FollowStore):
@@ -702,9 +731,11 @@ def test_what_a_user_follows_and_what_changed(store: FollowStore, clock: FakeClo
     assert active == {(user(2), True), (user(5), True)}
     assert {edge.followee for edge in store.following(1, changed_since_ms=NOW + 100)} == {user(2), user(5), board(3)}
     assert {edge.followee for edge in store.following(1, changed_since_ms=NOW)} == {user(2), user(5), board(3), user(4)}
-    changed = {(edge.followee, edge.active) for edge in store.changed_edges(1, NOW + 100)}
-    assert changed == {(board(3), False), (user(5), True)}
-    assert store.changed_edges(1, NOW + 101) == []
+    keys = [(1, followee) for followee in (user(2), board(3), user(4), user(5), user(6))]
+    changed = {(edge.follower, edge.followee, edge.active) for edge in store.changed_edges(keys, NOW + 100)}
+    assert changed == {(1, board(3), False), (1, user(5), True)}
+    assert {edge.followee for edge in store.changed_edges([(9, user(5)), (9, user(2))], NOW)} == {user(5)}
+    assert store.changed_edges(keys, NOW + 101) == store.changed_edges([], NOW) == []
     assert store.following(77) == []
 
 

@@ -22,7 +22,7 @@ from feedstore.follows.mysql import shard as mysql_shard
 from feedstore.follows.mysql import statements
 from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
-from feedstore.follows.shard import Changes, NewestFrom, Standing, Wanted
+from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("mariadb")]
 
@@ -532,6 +532,7 @@ def test_shards_in_another_order_or_number_are_refused(new: list[mysql.Server]):
 KEYS = range(1, 2_000)
 EDGE_KEYS = [(each, 1, each + 1) for each in KEYS]
 NEWEST = [NewestFrom(1, each, 2**62, 0) for each in KEYS]
+SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
 
 
 @pytest.mark.parametrize(
@@ -550,10 +551,10 @@ NEWEST = [NewestFrom(1, each, 2**62, 0) for each in KEYS]
         *((text, "PRIMARY") for text in statements.drop_deleted_pins([(1, *key, 1) for key in EDGE_KEYS], 5)),
         (statements.followers([(5, 0, 8), (0, 1, 9), (0, 1, 10)], 5, tombstones=False), "PRIMARY"),
         (statements.newest_pins(NEWEST, 5, 9, 1), "PRIMARY"),
-        (statements.pins_saved_since((1, 2), 1, (3, 4), 5), "pin_index_saved"),
+        (statements.pins_saved_since([SavedFrom(1, 2, 3, 4), *SAVED], 1, 5), "pin_index_saved"),
+        (statements.boards_of([2, *range(3, 50)], (2, 7), 5), "boards_owner"),
         (statements.active_edges(1, 2), "PRIMARY"),
         (statements.active_edges_after(1, (0, 2), 3), "PRIMARY"),
-        (statements.changed_edges(1, 2), "PRIMARY"),
         (statements.edges_of_users(1, 2), "PRIMARY"),
         (statements.users(1, 2), "PRIMARY"),
         (statements.unrelayed(5), "PRIMARY"),

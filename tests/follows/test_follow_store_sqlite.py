@@ -167,7 +167,7 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
         sqlite._ACTIVE_EDGES,
         sqlite._ACTIVE_EDGES_AFTER,
         sqlite._ACTIVE_OR_CHANGED,
-        sqlite._CHANGED_EDGES,
+        sqlite._BOARDS_OF,
         sqlite._EDGES_OF_USERS,
         *sqlite._EXPIRE,
         *(sqlite._values(text, 3, 4) for text in (sqlite._EDGES,)),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from feedstore.follows.port import Counts
 from feedstore.follows.shard import (
+    BoardRow,
     Changes,
     Decide,
     EdgeKey,
@@ -16,6 +17,8 @@ from feedstore.follows.shard import (
     PinRow,
     Place,
     Result,
+    SavedFrom,
+    SavedRow,
     Standing,
     Wanted,
 )
@@ -131,9 +134,6 @@ class MemoryShard:
     def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
         return [row for row in self._edges_of(follower) if row[4] and row[1:3] > after][:limit]
 
-    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
-        return [row for row in self._edges_of(follower) if row[5] >= since_ms]
-
     def _live(self, place: Place) -> list[PinRow]:
         rows = self._pin_index.get(place, {}).values()
         return [
@@ -157,9 +157,15 @@ class MemoryShard:
             for place in places
         ]
 
-    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
-        rows = [row for row in self._live(place) if row[4] >= since_ms and (after is None or (row[4], row[0]) > after)]
-        return sorted(rows, key=lambda row: (row[4], row[0]))[:limit]
+    def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
+        rows: list[SavedRow] = []
+        for kind, followee, saved_ms, pin in places:
+            rows += sorted(
+                (kind, followee, saved, each, owner, board, created)
+                for each, owner, board, created, saved, _ in self._live((kind, followee))
+                if saved >= since_ms and (saved, each) > (saved_ms, pin)
+            )
+        return rows[:limit]
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
         return [self._pins[pin] for pin in sorted(pins) if pin in self._pins]  # as the real one answers
@@ -170,6 +176,10 @@ class MemoryShard:
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
         return {board: self._boards[board] for board in boards if board in self._boards}
+
+    def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
+        rows = sorted((owner, board) for board, owner in self._boards.items() if owner in owners)
+        return [row for row in rows if row > after][:limit]
 
     def users(self, after_user: int, limit: int) -> list[int]:
         return sorted(user for user in self._clocks if user > after_user)[:limit]

@@ -188,33 +188,37 @@ def _no_tombstones(world: World) -> None:
 
 
 def _always_complete() -> Patches:
-    real = Purging._listed
+    real = Purging._lists
 
-    def listed(purging: Purging, action: Unfollowed, read_ms: int) -> tuple[dict[int, Pin], bool]:
-        return real(purging, action, read_ms)[0], True
+    def lists(purging: Purging, actions: Sequence[Unfollowed], read_ms: int) -> dict[Unfollowed, Any]:
+        found = real(purging, actions, read_ms)
+        return {action: listed._replace(complete=True) for action, listed in found.items()}
 
-    return [(Purging, "_listed", listed)]
+    return [(Purging, "_lists", lists)]
 
 
-def _nothing_recent(_purging: Purging, _followee: object, _since_ms: int) -> Iterator[Pin]:
+def _nothing_recent(_purging: Purging, _followees: object, _since_ms: int) -> Iterator[Any]:
     return iter(())
 
 
 def _nothing_older() -> Patches:
-    real = Purging._listed
+    real = Purging._lists
 
-    def listed(purging: Purging, action: Unfollowed, read_ms: int) -> tuple[dict[int, Pin], bool]:
-        port = purging._follows
-        blind = _Lying(port, newest_pins=lambda followees, limit, saved_before_ms: {each: [] for each in followees})
-        lists = Purging(blind, purging._publish, purging._limits)  # type: ignore[arg-type]
-        return real(lists, action, read_ms)[0], False
+    def lists(purging: Purging, actions: Sequence[Unfollowed], read_ms: int) -> dict[Unfollowed, Any]:
+        found = real(purging, actions, read_ms)
+        cutoff_ms = max(1, read_ms - purging._limits.window_ms)
+        recent = {pin.pin for _, pin in purging._saved_since(list({each.followee for each in actions}), cutoff_ms)}
+        return {
+            action: listed._replace(pins={each: pin for each, pin in listed.pins.items() if each in recent})
+            for action, listed in found.items()
+        }
 
-    return [(Purging, "_listed", listed)]
+    return [(Purging, "_lists", lists)]
 
 
 def _covered_ignored(world: World) -> None:
     handler = world.expander._purging
-    handler._follows = _Lying(handler._follows, following=lambda _follower: [])  # type: ignore[assignment]
+    handler._follows = _Lying(handler._follows, edges=lambda _keys: {})  # type: ignore[assignment]
 
 
 def _no_refill(world: World) -> None:
@@ -229,13 +233,13 @@ def _no_refill(world: World) -> None:
 
 
 def _refill_with_the_markers() -> Patches:
-    real = Purging._purge
+    real = Purging.unfollow
 
-    def early(purging: Purging, action: Unfollowed, read_ms: int) -> Iterator[Delivery]:
-        purging._follows.ask_refill([action.follower], None, 0)
-        yield from real(purging, action, read_ms)
+    def early(purging: Purging, actions: Sequence[Unfollowed], read_ms: int) -> None:
+        purging._follows.ask_refill([action.follower for action in actions], None, 0)
+        real(purging, actions, read_ms)
 
-    return [(Purging, "_purge", early)]
+    return [(Purging, "unfollow", early)]
 
 
 # Ages, trims
@@ -469,7 +473,7 @@ MUTANTS: dict[str, Taken] = {
             "no_row_read",
             6,
             "no row read: the writer leaves it out",
-            lambda: [(Writer, "_read_row", lambda _writer, _action: None)],
+            lambda: [(Writer, "_read_row", lambda _writer, _follower, _unfollowed: None)],
             profile=_PAST,
         ),
         Taken(
@@ -485,7 +489,7 @@ MUTANTS: dict[str, Taken] = {
             "no_overlap_lists",
             6,
             "an unfollow does not list what overlapping edges may bring",
-            lambda: [(Purging, "_overlapping", lambda _purging, _action, _since_ms: [])],
+            lambda: [(Purging, "_overlapping", lambda _purging, _actions, _since_ms: {})],
             profile=_OVERLAP,
         ),
         Taken("covered_ignored", 5, "an unfollow removes what another edge covers", tampered=_covered_ignored),

@@ -234,6 +234,8 @@ class World:
             self._skew()
         self._pages = {
             (purge, "MAX_PAGE"): 1 + int(rng.random() * 3),
+            (purge, "UNFOLLOWS_AT_ONCE"): 1 + int(rng.random() * 3),
+            (purge, "FOLLOWEES_AT_ONCE"): 1 + int(rng.random() * 2),
             (writer, "MAX_PAGE"): 1 + int(rng.random() * 3),
             (writer, "MAX_LIMIT"): 1 + int(rng.random() * 3),
             (backfill, "FOLLOWEES_AT_ONCE"): 1 + int(rng.random() * 2),

@@ -72,6 +72,10 @@ class Expander:
         worst.
         """
         redated = self._follows.redate(action)
+        if isinstance(redated, Followed | Unfollowed):
+            # Its first handler may have died after the index was written. A tombstone that keeps its old time there
+            # may expire before the purge is out, and a deletion would pass over this follower (rule 7).
+            self._follows.index(edges=[redated.edge()])
         # Until what took its place has landed: now, or in an earlier try that died before it could say so.
         until_ms = self._standing_ms(action) if redated is None else redated.committed_ms
         hold = Hold(since_ms=action.committed_ms, until_ms=max(until_ms, self._follows.now()))

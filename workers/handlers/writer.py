@@ -1,12 +1,13 @@
 """Deliveries into the cells of one cluster."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from feedstore.domain import RecordedAction, Unfollowed
+from feedstore.domain import Followee, RecordedAction, Unfollowed
 from feedstore.feeds import Limits, Progress, Through, entries_of, mutations, row_key
-from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
 from feedstore.widecolumn import MAX_LIMIT, Mutation, WideColumnStore
-from workers.handlers.purge import uncovered
+from workers.handlers.covering import covering_now, uncovered
 from workers.messages import Delivery, Hold, Task, Tick, encode_action
 from workers.queue.port import ACTIONS, Queue
 
@@ -74,9 +75,9 @@ class Writer:
         finished = [delivery for delivery in purges if self._all_parts_landed(delivery)]
         if not finished:
             return []
-        for delivery in finished:
-            if delivery.purge is not None and not delivery.purge.complete:
-                self._read_row(delivery.action)
+        self._read_rows(
+            delivery.action for delivery in finished if delivery.purge is not None and not delivery.purge.complete
+        )
         # Asked for only now that the markers have landed: a refill that came first could be trimmed away from under
         # entries that the markers then remove (rule 9).
         users = {delivery.action.follower for delivery in finished if isinstance(delivery.action, Unfollowed)}
@@ -89,22 +90,34 @@ class Writer:
             return False
         return purge.parts == 1 or self._progress.part_landed(action.follower, action.ts, purge.part, purge.parts)
 
-    def _read_row(self, action: RecordedAction) -> None:
-        """Removes from the follower's row what else the followee covers and nothing active does (rule 6): entries
-        that were delivered so long ago that the expander's list no longer reaches them.
+    def _read_rows(self, actions: Iterable[RecordedAction]) -> None:
+        """Removes from each follower's row what else their unfollowed followees cover and nothing active does (rule
+        6): entries that were delivered so long ago that the expander's lists no longer reach them. A row is read once,
+        however many of these unfollows are its user's.
         """
-        if not isinstance(action, Unfollowed):
-            return
-        row, after = row_key(action.follower), None
+        by_follower: defaultdict[int, dict[Followee, int]] = defaultdict(dict)
+        for action in actions:
+            if isinstance(action, Unfollowed):
+                unfollowed = by_follower[action.follower]
+                unfollowed[action.followee] = max(action.ts, unfollowed.get(action.followee, 0))
+        for follower, unfollowed in by_follower.items():
+            self._read_row(follower, unfollowed)
+
+    def _read_row(self, follower: int, unfollowed: Mapping[Followee, int]) -> None:
+        row, after = row_key(follower), None
         while True:
             columns = self._feeds.read(row, after, MAX_LIMIT)
             for start in range(0, len(columns), MAX_PAGE):
                 found = [entry.pin for entry in entries_of(columns[start : start + MAX_PAGE])]
                 pins = [state.pin for state in self._follows.pins(found).values()]
-                stray = uncovered(pins, action.followee, self._follows.following(action.follower))
-                if stray:
-                    entries = [(pin.pin, pin.created_ms) for pin in stray]
-                    self._feeds.apply([mutations.remove([(action.follower, action.ts)], entries)])
+                mine = [pin for pin in pins if covering_ts(pin, unfollowed) is not None]
+                covering = covering_now(self._follows, [(follower, mine)])[follower]
+                self._feeds.apply(
+                    [
+                        mutations.remove([(follower, ts)], [(pin.pin, pin.created_ms) for pin in stray])
+                        for ts, stray in uncovered(mine, unfollowed, covering).items()
+                    ]
+                )
             if len(columns) < MAX_LIMIT:
                 return
             after = columns[-1]

@@ -22,6 +22,7 @@ from feedstore.follows.mysql import statements as sql
 from feedstore.follows.mysql.connections import MAX_PACKET, Bounds, Connection, Pool, Reply, meaning
 from feedstore.follows.port import Counts
 from feedstore.follows.shard import (
+    BoardRow,
     Changes,
     Decide,
     EdgeKey,
@@ -32,6 +33,8 @@ from feedstore.follows.shard import (
     PinRow,
     Place,
     Result,
+    SavedFrom,
+    SavedRow,
     Standing,
     Wanted,
 )
@@ -162,9 +165,6 @@ class MySQLShard:
     def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all([sql.active_edges_after(follower, after, limit)])
 
-    def changed_edges(self, follower: int, since_ms: int) -> list[EdgeRow]:
-        return self._all([sql.changed_edges(follower, since_ms)])
-
     def newest_pins(
         self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
     ) -> list[list[PinRow]]:
@@ -181,8 +181,13 @@ class MySQLShard:
                 found[start + place].append((pin, owner, board, -order_ms, saved_ms, None))
         return found
 
-    def pins_saved_since(self, place: Place, since_ms: int, after: tuple[int, int] | None, limit: int) -> list[PinRow]:
-        return self._all([sql.pins_saved_since(place, since_ms, after or (0, 0), limit)])
+    def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
+        rows: list[SavedRow] = []
+        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
+            rows += self._all([sql.pins_saved_since(chunk, since_ms, limit - len(rows))])
+            if len(rows) == limit:
+                break
+        return rows
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
         return self._all(sql.pins(pins, sql.UNLOCKED))
@@ -192,6 +197,14 @@ class MySQLShard:
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
         return dict(self._all(sql.boards(boards, sql.UNLOCKED)))
+
+    def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
+        rows: list[BoardRow] = []
+        for chunk in sql.chunks(owners, sql.VALUES_A_LIST):
+            rows += self._all([sql.boards_of(chunk, after, limit - len(rows))])
+            if len(rows) == limit:
+                break
+        return rows
 
     def users(self, after_user: int, limit: int) -> list[int]:
         return [user for (user,) in self._rows(sql.users(after_user, limit))]

@@ -7,7 +7,18 @@ rows come in chunks, sorted by primary key: transactions that write the same row
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from feedstore.follows.shard import EdgeKey, EdgeRow, FollowerRow, KeyRow, NewestFrom, PinIndexRow, PinRow, Place
+from feedstore.follows.shard import (
+    BoardRow,
+    EdgeKey,
+    EdgeRow,
+    FollowerRow,
+    KeyRow,
+    NewestFrom,
+    PinIndexRow,
+    PinRow,
+    Place,
+    SavedFrom,
+)
 
 VALUES_A_LIST: Final = 900
 """MariaDB makes a sub-query of a list of a thousand values and more, and counts each column."""
@@ -345,12 +356,31 @@ def newest_pins(places: Sequence[NewestFrom], limit: int, saved_before_ms: int, 
     return " UNION ALL ".join(parts)
 
 
-def pins_saved_since(place: Place, since_ms: int, after: tuple[int, int], limit: int) -> str:
-    after_saved_ms, after_pin = after
+def pins_saved_since(places: Sequence[SavedFrom], since_ms: int, limit: int) -> str:
+    """One range over the index by saving time, in whose order the rows come; it ends where the page is full."""
+    ranges: list[str] = []
+    whole: dict[int, list[int]] = {}
+    for kind, followee, saved_ms, pin in places:
+        if saved_ms > 0:
+            place = (kind, followee, max(since_ms, saved_ms), saved_ms, pin)
+            ranges.append("(kind = %d AND followee = %d AND saved_ms >= %d AND (saved_ms > %d OR pin > %d))" % place)
+        else:
+            whole.setdefault(kind, []).append(followee)
+    for kind, followees in whole.items():
+        some = ", ".join(map(_integer, followees))
+        ranges.append(f"(kind = {kind:d} AND followee IN ({some}) AND saved_ms >= {since_ms:d})")
     return (
-        "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pin_index FORCE INDEX (pin_index_saved)"
-        " WHERE kind = %d AND followee = %d AND saved_ms >= %d AND (saved_ms > %d OR pin > %d) AND deleted_ms IS NULL"
-        " ORDER BY saved_ms, pin LIMIT %d" % (*place, max(since_ms, after_saved_ms), after_saved_ms, after_pin, limit)
+        "SELECT kind, followee, saved_ms, pin, owner, board, created_ms FROM pin_index FORCE INDEX (pin_index_saved)"
+        f" WHERE ({' OR '.join(ranges)}) AND deleted_ms IS NULL ORDER BY kind, followee, saved_ms, pin LIMIT {limit:d}"
+    )
+
+
+def boards_of(owners: Sequence[int], after: BoardRow, limit: int) -> str:
+    """After a place, which is of the first of the owners or before them."""
+    first = f" AND (owner > {after[0]:d} OR board > {after[1]:d})" if owners[0] == after[0] else ""
+    return (
+        "SELECT owner, board FROM boards FORCE INDEX (boards_owner)"
+        f" WHERE owner IN ({', '.join(map(_integer, owners))}){first} ORDER BY owner, board LIMIT {limit:d}"
     )
 
 
@@ -365,10 +395,6 @@ def active_edges_after(follower: int, after: Place, limit: int) -> str:
         f"{_EDGE} WHERE follower = {follower:d} AND (kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d}))"
         f" AND active = 1 ORDER BY kind, followee LIMIT {limit:d}"
     )
-
-
-def changed_edges(follower: int, since_ms: int) -> str:
-    return f"{_EDGE} WHERE follower = {follower:d} AND committed_ms >= {since_ms:d} ORDER BY kind, followee"
 
 
 def edges_of_users(first: int, last: int) -> str:
