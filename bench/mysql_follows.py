@@ -10,6 +10,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -28,14 +29,21 @@ def main() -> None:
     parser.add_argument("--followers", type=int, default=200_000, help="of the one followee that is paged through")
     parser.add_argument("--repeats", type=int, default=5)
     chosen = parser.parse_args()
-    servers = [_server(chosen.url, f"feed_bench_{os.getpid()}_{shard}") for shard in range(chosen.shards)]
+    with temporary_store(chosen.url, chosen.shards) as store:
+        for name, unit, measure in _measurements(store, chosen.followers):
+            rates = sorted(measure() for _ in range(chosen.repeats))
+            print(f"{name:<58} {statistics.median(rates):>12,.0f} {unit}  ({rates[0]:,.0f} .. {rates[-1]:,.0f})")
+
+
+@contextmanager
+def temporary_store(url: str, shards: int) -> Iterator[FollowStore]:
+    """A store in databases of its own, which are dropped at the end. url: a server, and a user that may make them."""
+    servers = [_server(url, f"feed_bench_{os.getpid()}_{shard}") for shard in range(shards)]
     try:
         mysql.create(servers)
         store = mysql.open_store(servers)
         try:
-            for name, unit, measure in _measurements(store, chosen.followers):
-                rates = sorted(measure() for _ in range(chosen.repeats))
-                print(f"{name:<58} {statistics.median(rates):>12,.0f} {unit}  ({rates[0]:,.0f} .. {rates[-1]:,.0f})")
+            yield store
         finally:
             store.close()
     finally:

@@ -75,6 +75,15 @@ class PinState(NamedTuple):
     deleted_ms: int | None
 
 
+class RefillTimes(NamedTuple):
+    """The times of the refills of one user's feed in one cluster, or in all: when one was last asked for; those asked
+    for before `served_before_ms` are done.
+    """
+
+    asked_ms: int
+    served_before_ms: int
+
+
 class Following(NamedTuple):
     """A user with what they follow now (active edges only)."""
 
@@ -140,6 +149,19 @@ class FollowStore(Protocol):
 
         Users for whom the same was asked less than `not_again_within_ms` ago are left out (0 leaves out nobody). With
         nobody left, the time returned is the store's now.
+        """
+        ...
+
+    def refill_times(self, keys: Sequence[tuple[int, str | None]]) -> dict[tuple[int, str | None], RefillTimes]:
+        """What is known of the refills of these (user, cluster) pairs. Pairs of which nothing is known, or nothing any
+        more, are left out.
+        """
+        ...
+
+    def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
+        """Notes that a refill of (user, cluster) was published, and that it read the store after each refill that was
+        asked for before a time: those need not be done again. Marking twice is fine; pairs of which nothing is known
+        are left out.
         """
         ...
 
@@ -231,8 +253,9 @@ class FollowStore(Protocol):
         """
         ...
 
-    def newest_pins_merged(self, followees: Sequence[Followee], limit: int) -> list[PinState]:
-        """The newest `limit` distinct pins of all these followees together, in feed order; not those marked deleted.
+    def newest_pins_merged(self, followees: Sequence[Followee], limit: int, created_from_ms: int = 0) -> list[PinState]:
+        """The newest `limit` distinct pins of all these followees together, in feed order; not those marked deleted,
+        nor those created before a time.
 
         For thousands of followees its cost is near that of the rows it returns, not followees x limit. It takes a few
         rounds: the first few pins of each followee, then more of those that may still have one among the newest.

@@ -6,7 +6,7 @@ one round trip, or a fixed number of them, however many keys it is given. Every 
 FollowStoreUnavailableError.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from feedstore.domain import FolloweeKind
@@ -44,6 +44,10 @@ BoardRow = tuple[int, int]
 
 KeyRow = tuple[bytes, bytes | None]
 """(fingerprint of the action, its encoded answer): without an answer, the key is only claimed."""
+
+
+RefillRow = tuple[int, str, int, int]
+"""(user, cluster, asked_ms, served_before_ms)."""
 
 
 class NewestFrom(NamedTuple):
@@ -134,6 +138,14 @@ class Shard(Protocol):
 
     def settled_ms(self) -> int:
         """The largest T such that all outbox rows stamped before T are marked, and no commit before T can appear."""
+        ...
+
+    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+        """In any order."""
+        ...
+
+    def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
+        """Of two times of a row that stands the larger wins."""
         ...
 
     def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:

@@ -38,6 +38,7 @@ from feedstore.follows.port import (
     FollowStoreUnavailableError,
     OutboxRow,
     PinState,
+    RefillTimes,
     Request,
 )
 from feedstore.follows.recording import Answer, Claims, Item
@@ -191,6 +192,21 @@ class ShardedFollowStore:
         asked = self._on_each(self._by_shard(dict.fromkeys(users), lambda user: user), ask)
         return max((time for time in asked.values() if time is not None), default=None) or self.now()
 
+    def refill_times(self, keys: Sequence[tuple[int, str | None]]) -> dict[tuple[int, str | None], RefillTimes]:
+        asked = [(user, cluster or "") for user, cluster in dict.fromkeys(keys)]
+        found = self._on_each(self._by_shard(asked, itemgetter(0)), lambda shard, mine: shard.refill_times(mine))
+        return {
+            (user, cluster or None): RefillTimes(asked_ms, served_before_ms)
+            for user, cluster, asked_ms, served_before_ms in itertools.chain.from_iterable(found.values())
+        }
+
+    def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
+        marks = {(user, cluster or ""): before_ms for (user, cluster), before_ms in served.items()}
+        self._on_each(
+            self._by_shard(marks, itemgetter(0)),
+            lambda shard, mine: shard.mark_refills_served({key: marks[key] for key in mine}),
+        )
+
     # The outbox
     # -----------------------------------------------------------------------------------------------------------
 
@@ -292,20 +308,19 @@ class ShardedFollowStore:
         rows = self._newest(named, limit, saved_before_ms=saved_before_ms)
         return {named[place]: [_pin_state(row) for row in rows[place]] for place in named}
 
-    def newest_pins_merged(self, followees: Sequence[Followee], limit: int) -> list[PinState]:
+    def newest_pins_merged(self, followees: Sequence[Followee], limit: int, created_from_ms: int = 0) -> list[PinState]:
         _check_limit(limit)
         places = list({_from_newest(followee) for followee in followees})
         # A few of each at first, then more of those that may still have one among the newest.
         chunk = min(limit, max(_FIRST_CHUNK, 2 * limit // max(1, len(places))))
         newest: list[tuple[int, int, PinRow]] = []
-        created_from_ms = 0
         while places:
             found = self._newest(places, chunk, created_from_ms=created_from_ms)
             pins = {row[0]: (-row[3], row[0], row) for rows in found.values() for row in rows}
             pins.update((pin, entry) for entry in newest if (pin := entry[1]) not in pins)
             newest = sorted(pins.values(), key=_FEED_ORDER)[:limit]
             last = newest[-1][:2] if len(newest) == limit else (0, 0)
-            created_from_ms = -last[0]
+            created_from_ms = max(created_from_ms, -last[0])
             places = [
                 place._replace(created_ms=rows[-1][3], pin=rows[-1][0])
                 for place, rows in found.items()

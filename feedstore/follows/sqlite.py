@@ -8,7 +8,7 @@ A shard is chosen by a hash of an id: the number and the order of a store's file
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from operator import itemgetter
@@ -28,6 +28,7 @@ from feedstore.follows.shard import (
     PinIndexRow,
     PinRow,
     Place,
+    RefillRow,
     Result,
     SavedFrom,
     SavedRow,
@@ -168,8 +169,8 @@ _CLOCKS: Final = "SELECT follower, last_ts FROM clocks WHERE follower IN ({})"
 _BOARDS: Final = "SELECT board, owner FROM boards WHERE board IN ({})"
 _KEYS: Final = "SELECT key, fingerprint, answer FROM keys WHERE key IN ({})"
 _REFILLS: Final = (
-    "WITH wanted (user, cluster) AS (VALUES {}) SELECT r.user, r.cluster, r.asked_ms FROM wanted AS w"
-    " CROSS JOIN refills AS r ON r.user = w.user AND r.cluster = w.cluster"
+    "WITH wanted (user, cluster) AS (VALUES {}) SELECT r.user, r.cluster, r.asked_ms, r.served_before_ms"
+    " FROM wanted AS w CROSS JOIN refills AS r ON r.user = w.user AND r.cluster = w.cluster"
 )
 
 
@@ -183,10 +184,7 @@ def _standing(connection: sqlite3.Connection, wanted: Wanted) -> Standing:
         boards=_pairs(connection, _BOARDS, wanted.boards),
         pins={row[0]: row for row in _pins(connection, wanted.pins)},
         keys=keys,
-        refills={
-            (user, cluster): asked_ms
-            for user, cluster, asked_ms in _select_many(connection, _REFILLS, 2, wanted.refills)
-        },
+        refills={(user, cluster): asked_ms for user, cluster, asked_ms, _ in _refills(connection, wanted.refills)},
     )
 
 
@@ -196,6 +194,10 @@ def _pairs(connection: sqlite3.Connection, template: str, keys: Sequence[int]) -
 
 def _edges(connection: sqlite3.Connection, keys: Sequence[EdgeKey]) -> Iterator[EdgeRow]:
     return _select_many(connection, _EDGES, 3, keys)  # type: ignore[return-value]  # the columns of an EdgeRow
+
+
+def _refills(connection: sqlite3.Connection, keys: Sequence[tuple[int, str]]) -> Iterator[RefillRow]:
+    return _select_many(connection, _REFILLS, 2, keys)  # type: ignore[return-value]  # the columns of a RefillRow
 
 
 def _pins(connection: sqlite3.Connection, pins: Sequence[int]) -> Iterator[PinRow]:
@@ -227,6 +229,7 @@ _PUT_REFILL: Final = (
     "INSERT INTO refills (user, cluster, asked_ms) VALUES (?, ?, ?)"
     " ON CONFLICT (user, cluster) DO UPDATE SET asked_ms = excluded.asked_ms"
 )
+_MARK_SERVED: Final = "UPDATE refills SET served_before_ms = max(served_before_ms, ?) WHERE user = ? AND cluster = ?"
 _PUT_OUTBOX: Final = "INSERT INTO outbox (id, committed_ms, body) VALUES (?, ?, ?)"
 _PUT_UNRELAYED: Final = "INSERT INTO outbox_unrelayed (id) SELECT id FROM outbox WHERE id >= ?"
 _PUT_FOLLOWER: Final = (
@@ -364,6 +367,14 @@ class SQLiteShard:
         latest_ms, next_outbox_id = connection.execute("SELECT latest_ms, next_outbox_id FROM shard_state").fetchone()
         self._latest_ms = now_ms = max(self._clock(), latest_ms, self._latest_ms)
         return now_ms, next_outbox_id
+
+    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+        with self._database.reading() as connection:
+            return list(_refills(connection, keys))
+
+    def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
+        with self._database.writing() as connection:
+            connection.executemany(_MARK_SERVED, [(before_ms, *key) for key, before_ms in served.items()])
 
     def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
         with self._database.reading() as connection:

@@ -388,6 +388,25 @@ def test_a_refill_without_a_limit_is_asked_for_every_time(store: FollowStore):
     assert len(outbox(store)) == 2
 
 
+def test_what_is_known_of_refills(store: FollowStore, clock: FakeClock):
+    store.ask_refill([1, 2, 3], "a", 0)
+    store.ask_refill([1], None, 0)
+    clock.advance(5)
+    store.ask_refill([2], "a", 0)
+    keys = [(1, "a"), (1, None), (2, "a"), (2, "b"), (9, "a")]
+    known = {(1, "a"): (NOW, 0), (1, None): (NOW, 0), (2, "a"): (NOW + 5, 0)}
+    assert store.refill_times([*keys, (1, "a")]) == known
+    store.mark_refills_served({(1, None): NOW, (2, "a"): NOW + 5, (9, "a"): NOW})
+    store.mark_refills_served({(2, "a"): NOW + 3})
+    served = known | {(1, None): (NOW, NOW), (2, "a"): (NOW + 5, NOW + 5)}
+    assert store.refill_times(keys) == served
+    clock.advance(1)
+    store.ask_refill([2], "a", 0)
+    assert store.refill_times(keys) == served | {(2, "a"): (NOW + 6, NOW + 5)}
+    store.mark_refills_served({})
+    assert store.refill_times([]) == {}
+
+
 # The outbox
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -704,6 +723,9 @@ def test_newest_pins_merged_are_distinct_and_in_feed_order_over_shards(store: Fo
     of_some = [each for each in live if each.owner == 3 or each.board in (104, 150)]
     for limit in (5, 180, 5_000):
         assert [state.pin for state in store.newest_pins_merged(some, limit)] == of_some[:limit]
+        assert [state.pin for state in store.newest_pins_merged(some, limit, created_from_ms=1_200)] == [
+            each for each in of_some if each.created_ms >= 1_200
+        ][:limit]
     assert store.newest_pins_merged([], 5) == []
 
 

@@ -2,7 +2,7 @@
 in `feedstore.follows.recording` and `sharded`, which run as they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from feedstore.follows.port import Counts
 from feedstore.follows.shard import (
@@ -16,6 +16,7 @@ from feedstore.follows.shard import (
     PinIndexRow,
     PinRow,
     Place,
+    RefillRow,
     Result,
     SavedFrom,
     SavedRow,
@@ -36,6 +37,7 @@ class MemoryShard:
         self._pins: dict[int, PinRow] = {}
         self._keys: dict[str, tuple[bytes, bytes | None, int]] = {}
         self._refills: dict[tuple[int, str], int] = {}
+        self._served: dict[tuple[int, str], int] = {}
         self._outbox: dict[int, tuple[int, bytes]] = {}
         self._unrelayed: dict[int, None] = {}
         self._next_id = 1
@@ -82,6 +84,14 @@ class MemoryShard:
         self._latest_ms = now_ms = self.now_ms()
         oldest = next(iter(self._unrelayed), None)
         return now_ms if oldest is None else min(now_ms, self._outbox[oldest][0])
+
+    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+        return [(*key, self._refills[key], self._served.get(key, 0)) for key in keys if key in self._refills]
+
+    def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
+        for key, before_ms in served.items():
+            if key in self._refills:
+                self._served[key] = max(before_ms, self._served.get(key, 0))
 
     def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
         return [(row, self._outbox[row][1]) for row in list(self._unrelayed)[:limit]]
@@ -209,6 +219,7 @@ class MemoryShard:
             gone += 1
         for asked in [asked for asked, ms in self._refills.items() if ms < before_ms][: limit - gone]:
             del self._refills[asked]
+            self._served.pop(asked, None)
             gone += 1
         return gone
 

@@ -7,9 +7,23 @@ from typing import Any
 
 from greenlet import getcurrent
 
-from feedstore.domain import Edge, Follow, Followed, Pin, PinSaved, RecordedAction, Unfollow, Unfollowed, board, user
+from feedstore.domain import (
+    Edge,
+    Follow,
+    Followed,
+    Followee,
+    Pin,
+    PinSaved,
+    RecordedAction,
+    RefillAsked,
+    Unfollow,
+    Unfollowed,
+    board,
+    user,
+)
 from feedstore.feeds import entries_of
 from feedstore.follows import recording
+from feedstore.follows.port import RefillTimes
 from feedstore.follows.shard import Changes, FollowerRow, Standing
 from feedstore.widecolumn import Cell, Mutation, Put, memory, resolution
 from tests.simulation.bag import Group
@@ -30,7 +44,9 @@ def _nothing(_world: World) -> None:
 
 @dataclass(frozen=True)
 class Taken:
-    """A guard that is gone. rule: of DESIGN.md, section 4, which asks for it."""
+    """A guard that is gone. rule: of DESIGN.md, section 4, which asks for it. directed: hardly any seed finds it; a
+    schedule made for it does, in `test_refills`.
+    """
 
     name: str
     rule: int
@@ -38,6 +54,7 @@ class Taken:
     patched: Callable[[], Patches] = list
     tampered: Callable[[World], None] = _nothing
     profile: Profile = GENERAL
+    directed: bool = False
 
     def patches(self) -> Patches:
         return self.patched()
@@ -124,10 +141,48 @@ def _overwrite(shard: MemoryShard, rows: Sequence[FollowerRow]) -> None:
 
 
 def _no_look_at_the_edge(world: World) -> None:
-    backfill = world.expander._backfill
-    backfill._follows = _Lying(  # type: ignore[assignment]
-        backfill._follows, edges=lambda keys: {key: world.follows.edges(keys) and _Whatever() for key in keys}
-    )
+    real = world.expander._backfill
+    port = _Lying(world.follows, edges=lambda keys: {key: world.follows.edges(keys) and _Whatever() for key in keys})
+    blind = Backfill(port, real._publish, world.limits)  # type: ignore[arg-type]
+    world.expander._backfill = SimpleNamespace(follow=blind.follow, refill=real.refill)  # type: ignore[assignment]
+
+
+def _no_second_look_in_refills(world: World) -> None:
+    """The edges are what they were when the followees were read."""
+    real, first_look = world.expander._backfill, {}
+
+    def following_after(follower: int, after: Followee | None, limit: int) -> list[Edge]:
+        page = world.follows.following_after(follower, after, limit)
+        seen = first_look.setdefault(getcurrent(), {})
+        seen.update({(edge.follower, edge.followee): edge for edge in page})
+        return list(page)
+
+    def edges(keys: Sequence[tuple[int, Followee]]) -> dict[tuple[int, Followee], Edge]:
+        seen = first_look.pop(getcurrent(), {})
+        return {key: seen[key] for key in keys if key in seen}
+
+    port = _Lying(world.follows, following_after=following_after, edges=edges)
+    blind = Backfill(port, real._publish, world.limits)  # type: ignore[arg-type]
+    world.expander._backfill = SimpleNamespace(follow=real.follow, refill=blind.refill)  # type: ignore[assignment]
+
+
+def _served_by_what_began_before(world: World) -> None:
+    """A refill serves what was asked for until its end, not until its first read."""
+    real = world.expander._backfill
+
+    def refill(actions: Sequence[RefillAsked], read_ms: int) -> None:
+        real.refill(actions, read_ms)
+        times = world.follows_store.refill_times([(each.user, each.cluster) for each in actions])
+        world.follows_store.mark_refills_served({key: known.asked_ms + 1 for key, known in times.items()})
+
+    world.expander._backfill = SimpleNamespace(follow=real.follow, refill=refill)  # type: ignore[assignment]
+
+
+def _served_for_ever() -> Patches:
+    def is_served(_backfill: Backfill, action: RefillAsked, times: RefillTimes, _read_ms: int) -> bool:
+        return action.committed_ms < times.served_before_ms
+
+    return [(Backfill, "_is_served", is_served)]
 
 
 def _no_look_at_deletions(handler: str) -> Callable[[World], None]:
@@ -426,7 +481,6 @@ _PARKED = replace(
 _REFILLS = replace(
     _STUCK, owners=(11,), walk=4, delete=4, save=5, unfollow=0.5, leap=0, past=0, prelude=4, slow=0.5, crash=0
 )
-
 MUTANTS: dict[str, Taken] = {
     each.name: each
     for each in (
@@ -440,6 +494,27 @@ MUTANTS: dict[str, Taken] = {
             lambda: [(MemoryShard, "_index_followers", _overwrite)],
         ),
         Taken("no_look_at_the_edge", 4, "a follow does not look at its edge again", tampered=_no_look_at_the_edge),
+        Taken(
+            "no_second_look_in_refills",
+            4,
+            "a refill does not look at its edges again after it read the pins",
+            tampered=_no_second_look_in_refills,
+            directed=True,
+        ),
+        Taken(
+            "served_by_what_began_before",
+            9,
+            "a refill serves requests that were recorded after its first read",
+            tampered=_served_by_what_began_before,
+            directed=True,
+        ),
+        Taken(
+            "served_for_ever",
+            8,
+            "a refill of which the deliveries came too late passes for done",
+            _served_for_ever,
+            directed=True,
+        ),
         Taken(
             "no_look_at_deletions_in_backfills",
             7,

@@ -9,7 +9,11 @@ BOUND = 20_000
 
 
 @pytest.mark.timeout(900)  # the rarest take thousands of seeds
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda each: f"rule_{each.rule}_{each.name}")
+@pytest.mark.parametrize(
+    "mutant",
+    [each for each in MUTANTS.values() if not each.directed],
+    ids=lambda each: f"rule_{each.rule}_{each.name}",
+)
 def test_simulation_finds_the_guard_that_was_removed(mutant: Taken):
     for seed in range(BOUND):
         outcome = simulate(seed, mutant, mutant.profile)

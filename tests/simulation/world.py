@@ -239,6 +239,7 @@ class World:
             (writer, "MAX_PAGE"): 1 + int(rng.random() * 3),
             (writer, "MAX_LIMIT"): 1 + int(rng.random() * 3),
             (backfill, "FOLLOWEES_AT_ONCE"): 1 + int(rng.random() * 2),
+            (backfill, "MAX_PAGE"): 1 + int(rng.random() * 3),
         }
 
     # What it is made of

@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from feedstore.domain import Edge, Followed, Pin, RecordedAction, RefillAsked
+from feedstore.domain import Edge, Followed, Followee, Pin, RecordedAction, RefillAsked
 from feedstore.feeds import Limits
-from feedstore.follows.port import FollowStore, covering_ts
+from feedstore.follows.port import MAX_PAGE, FollowStore, RefillTimes, covering_ts
+from workers.handlers.covering import covering_now
 from workers.handlers.fanout import Publish
 from workers.messages import Block, Delivery
 
@@ -69,34 +71,81 @@ class Backfill:
         )
 
     def refill(self, actions: Sequence[RefillAsked], read_ms: int) -> None:
-        """Puts the newest pins of all that a user follows now into their feed, at their edges' timestamps (rule
-        9).
-        """
-        by_user: defaultdict[int, list[RefillAsked]] = defaultdict(list)
-        for action in actions:
-            by_user[action.user].append(action)
-        fills: list[_Fill] = []
-        delivering: list[Edge] = []
-        for user, asked in by_user.items():
-            active = self._follows.following(user)
-            covering = {edge.followee: edge.ts for edge in active}
-            states = self._follows.newest_pins_merged(list(covering), self._limits.cap)
-            pins = [(state.pin, ts) for state in states if (ts := covering_ts(state.pin, covering)) is not None]
-            times = {ts for _, ts in pins}
-            delivering += [edge for edge in active if edge.ts in times]
-            by_cluster = {action.cluster: action for action in asked}
-            fills += [_Fill(action, user, pins, cluster) for cluster, action in by_cluster.items()]
-            if sum(len(fill.pins) for fill in fills) > CELLS_AT_ONCE:
-                self._refill(fills, delivering, read_ms)
-                fills, delivering = [], []
-        if fills:
-            self._refill(fills, delivering, read_ms)
+        """Puts the newest pins of all that a user follows now into their feed, at their edges' timestamps (rule 9).
 
-    def _refill(self, fills: Sequence[_Fill], delivering: Sequence[Edge], read_ms: int) -> None:
+        A refill serves every request that was recorded before its first read, not only those in hand: what they wait
+        for had landed by then, and its deliveries come after it. Of a user who unfollows thousands, each batch of
+        markers asks; all that is asked while one request waits for its turn is done with it.
+        """
+        waiting: defaultdict[int, list[RefillAsked]] = defaultdict(list)
+        served: dict[tuple[int, str | None], int] = {}
+        latest = {(action.user, action.cluster): action for action in sorted(actions, key=attrgetter("committed_ms"))}
+        times = self._follows.refill_times(list(latest))
+        for key, action in latest.items():
+            known = times.get(key)
+            if known is None or not self._is_served(action, known, read_ms):
+                waiting[action.user].append(action)
+                if known is not None and known.asked_ms > action.committed_ms:
+                    served[key] = known.asked_ms
+        fills: list[tuple[list[RefillAsked], list[Pin]]] = []
+        cells = 0
+        for user, asked in waiting.items():
+            pins = self._newest(user)
+            fills.append((asked, pins))
+            cells += len(pins) * len(asked)
+            if cells > CELLS_AT_ONCE:
+                self._refill(fills, read_ms)
+                fills, cells = [], 0
+        if fills:
+            self._refill(fills, read_ms)
+        if served:
+            # Only now that all is published: a handler that dies before this does them again.
+            self._follows.mark_refills_served(served)
+
+    def _is_served(self, action: RefillAsked, times: RefillTimes, read_ms: int) -> bool:
+        # Deliveries that arrive past their age bring their request back: it must not pass for served.
+        recent = read_ms - times.served_before_ms <= self._limits.delivery_age_ms // 2
+        return recent and action.committed_ms < times.served_before_ms
+
+    def _newest(self, user: int) -> list[Pin]:
+        """The newest `cap` pins of all that a user follows. A page of followees at a time: memory is bounded by `cap`
+        and the page, whatever their number.
+        """
+        cap = self._limits.cap
+        newest: list[Pin] = []
+        after: Followee | None = None
+        while True:
+            page = self._follows.following_after(user, after, MAX_PAGE)
+            # What is older than the last of a full list is not among the newest.
+            created_from_ms = newest[-1].created_ms if len(newest) == cap else 0
+            if page:
+                states = self._follows.newest_pins_merged([edge.followee for edge in page], cap, created_from_ms)
+                newest = sorted({*newest, *(state.pin for state in states)}, key=_feed_order)[:cap]
+            if len(page) < MAX_PAGE:
+                return newest
+            after = page[-1].followee
+
+    def _refill(self, fills: Sequence[tuple[Sequence[RefillAsked], Sequence[Pin]]], read_ms: int) -> None:
+        # Looked at after the pins were read: an unfollow and a new pin may have come between the two reads, and the
+        # purge does not know that pin.
+        covering = covering_now(self._follows, [(asked[0].user, pins) for asked, pins in fills])
+        edges: dict[tuple[int, Followee], Edge] = {}
+        standing: list[_Fill] = []
+        for asked, pins in fills:
+            user = asked[0].user
+            covered: list[tuple[Pin, int]] = []
+            for pin in pins:
+                ts = covering_ts(pin, covering[user])
+                if ts is not None:
+                    covered.append((pin, ts))
+                    for followee in pin.followees():
+                        if covering[user].get(followee) == ts:
+                            edges[user, followee] = Edge(user, followee, ts, active=True)
+            standing += [_Fill(action, user, covered, action.cluster) for action in asked]
         # The follows that deliver these pins may still wait for their own turn: without them in the index, a deletion
         # would not find these users (rule 7).
-        self._follows.index(edges=delivering)
-        self._fill(fills, read_ms)
+        self._follows.index(edges=list(edges.values()))
+        self._fill(standing, read_ms)
 
     def _fill(self, fills: Sequence[_Fill], read_ms: int) -> None:
         # Looked at after the edges are in the index and before anything is out: a pin that is deleted from now on finds
@@ -116,3 +165,7 @@ class Backfill:
         for ts, entries in by_ts.items():
             for start in range(0, len(entries), self._limits.chunk):
                 yield Block([(user, ts)], entries[start : start + self._limits.chunk])
+
+
+def _feed_order(pin: Pin) -> tuple[int, int]:
+    return -pin.created_ms, pin.pin

@@ -13,7 +13,7 @@ the duplicate and begins again, and then it finds and locks the row.
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pymysql
@@ -32,6 +32,7 @@ from feedstore.follows.shard import (
     PinIndexRow,
     PinRow,
     Place,
+    RefillRow,
     Result,
     SavedFrom,
     SavedRow,
@@ -128,6 +129,14 @@ class MySQLShard:
 
     # The outbox
     # -----------------------------------------------------------------------------------------------------------
+
+    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+        return [
+            (user, cluster.decode(), *times) for user, cluster, *times in self._all(sql.refills(keys, sql.UNLOCKED))
+        ]
+
+    def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
+        self._write(sql.mark_refills_served(served))
 
     def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
         return self._all([sql.unrelayed(limit)])
@@ -331,7 +340,7 @@ class _Reads:
             boards=dict(boards),
             pins={row[0]: row for row in pins},
             keys={key.decode(): (fingerprint, answer) for key, fingerprint, answer, _ in keys},
-            refills={(user, cluster.decode()): asked_ms for user, cluster, asked_ms in refills},
+            refills={(user, cluster.decode()): asked_ms for user, cluster, asked_ms, _ in refills},
         )
         times = (
             *(row[2] for row in clocks),

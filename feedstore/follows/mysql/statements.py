@@ -4,7 +4,7 @@ What is put in is integers, which are checked by `%d`, and bytes as hexadecimal 
 rows come in chunks, sorted by primary key: transactions that write the same rows take their locks in the same order.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from feedstore.follows.shard import (
@@ -140,8 +140,8 @@ def request_keys(keys: Iterable[str], lock: str) -> Iterator[str]:
 
 
 def refills(keys: Iterable[tuple[int, str]], lock: str) -> Iterator[str]:
-    """(user_id, cluster_name, asked_ms)."""
-    text = "SELECT user_id, cluster_name, asked_ms FROM refills FORCE INDEX (PRIMARY)"
+    """(user_id, cluster_name, asked_ms, served_before_ms)."""
+    text = "SELECT user_id, cluster_name, asked_ms, served_before_ms FROM refills FORCE INDEX (PRIMARY)"
     return _select(f"{text} WHERE (user_id, cluster_name) IN", keys, _refill, lock)
 
 
@@ -222,6 +222,14 @@ def _update(*columns: str) -> str:
 
 def _first(row: tuple[Any, ...]) -> Any:
     return row[0]
+
+
+def mark_refills_served(served: Mapping[tuple[int, str], int]) -> Iterator[str]:
+    for (user, cluster), before_ms in sorted(served.items()):
+        yield (
+            f"UPDATE refills SET served_before_ms = GREATEST(served_before_ms, {before_ms:d})"
+            f" WHERE user_id = {user:d} AND cluster_name = {_key(cluster)}"
+        )
 
 
 # The outbox
