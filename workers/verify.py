@@ -3,16 +3,20 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from feedstore.domain import Followee
+from feedstore.domain import Edge, Followee
 from feedstore.feeds import columns, entries_of, feeds_ascending, row_key
-from feedstore.follows.port import Following, FollowStore
+from feedstore.follows.port import MAX_PAGE, FollowStore
 from feedstore.widecolumn import WideColumnStore
 
 USERS_AT_ONCE = 200
-"""How many users' follows are read together."""
+"""After how many users progress is told, and what was read of the follow store is read again."""
+
+FOLLOWEES_AT_ONCE = 64
+"""How many followees' newest pins are read together, up to `cap` of each."""
 
 MAX_SUSPECTS = 100_000
 """How many users that differ at first sight are looked at again; with more, a cluster needs a rebuild, not a list."""
@@ -58,7 +62,6 @@ class Verifier:
         self._follows = follows
         self._clusters = clusters
         self._cap = cap
-        self._expected = _Expected(follows, cap)
 
     def look(self, progress: Callable[[int, int], None]) -> Look:
         """Streams every feed of every cluster beside what it must be. progress: told how many
@@ -72,7 +75,7 @@ class Verifier:
         streams = [_Stream(feeds_ascending(store, self._cap)) for store in self._clusters.values()]
         users = entries = 0
         suspects = _Suspects()
-        for user, wanted in self._expected.all():
+        for user, wanted in _Expected(self._follows, self._cap).all():
             for stream in streams:
                 # Feeds of users that the follow store does not know: they follow nobody, and must be empty.
                 suspects.add(*stream.skip_to(user))
@@ -90,11 +93,16 @@ class Verifier:
         return Look(users, entries, suspects.found, suspects.first)
 
     def differences(self, users: Sequence[int]) -> Iterator[Difference]:
-        """Reads the feeds of some users again and names every difference."""
+        """Reads the feeds of some users again, and what they must hold, and names every difference.
+
+        What is committed or lands between the two reads of a feed makes a difference too: where work is in flight, ask
+        twice, with all watermarks passed in between, and believe what differs both times.
+        """
         for start in range(0, len(users), USERS_AT_ONCE):
-            some = users[start : start + USERS_AT_ONCE]
-            following = {user: Following(user, self._follows.following(user)) for user in some}
-            for user, wanted in self._expected.of(list(following.values())):
+            # Read anew: what an earlier look has seen was right at its time.
+            expected = _Expected(self._follows, self._cap)
+            for user in users[start : start + USERS_AT_ONCE]:
+                wanted = expected.of(user)
                 for name, store in self._clusters.items():
                     yield from _compare(user, name, wanted, store.read(row_key(user), None, self._cap))
 
@@ -154,7 +162,12 @@ class _Stream:
 
 
 class _Expected:
-    """What feeds must hold: the newest `cap` pins of what is followed now, as columns."""
+    """What feeds must hold: the newest `cap` pins of what is followed now, as columns.
+
+    Edges come a page at a time, and each page is merged into the newest columns of its user: memory is bounded by
+    `cap`, the page and the cache, however much one user follows. The cache holds each followee's newest pins as they
+    were at some moment since this was made.
+    """
 
     def __init__(self, follows: FollowStore, cap: int) -> None:
         self._follows = follows
@@ -163,41 +176,62 @@ class _Expected:
         self._cached = 0
 
     def all(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Every user that ever followed anything, ascending, with their feed."""
-        after = 0
-        while page := self._follows.following_page(after, USERS_AT_ONCE):
-            yield from self.of(page)
-            after = page[-1].user
+        """Every user that follows anything, ascending, with their feed."""
+        return self._merged(self._every_edge())
 
-    def of(self, following: Sequence[Following]) -> Iterator[tuple[int, list[bytes]]]:
-        self._load(following)
-        for user, edges in following:
-            lists = [self._cache[edge.followee] for edge in edges]
-            if len(lists) == 1:
-                yield user, lists[0]
-            else:
-                yield user, sorted(set(chain.from_iterable(lists)))[: self._cap]
-        self._trim()
+    def of(self, user: int) -> list[bytes]:
+        return next((columns for _, columns in self._merged(self._edges_of(user))), [])
 
-    def _load(self, following: Sequence[Following]) -> None:
+    def _every_edge(self) -> Iterator[list[Edge]]:
+        after: tuple[int, Followee] | None = None
+        while page := self._follows.all_edges_after(after, MAX_PAGE):
+            yield page
+            after = (page[-1].follower, page[-1].followee)
+
+    def _edges_of(self, user: int) -> Iterator[list[Edge]]:
+        after: Followee | None = None
+        while page := self._follows.following_after(user, after, MAX_PAGE):
+            yield page
+            after = page[-1].followee
+
+    def _merged(self, pages: Iterator[list[Edge]]) -> Iterator[tuple[int, list[bytes]]]:
+        """The feeds of the followers of these edges, which come in the order of their followers."""
+        user, newest = 0, list[bytes]()
+        for page in pages:
+            for start in range(0, len(page), FOLLOWEES_AT_ONCE):
+                edges = page[start : start + FOLLOWEES_AT_ONCE]
+                self._load(edges)
+                for follower, group in groupby(edges, key=attrgetter("follower")):
+                    if follower != user:
+                        if user:
+                            yield user, newest
+                        user, newest = follower, []
+                    newest = self._with(newest, [self._cache[edge.followee] for edge in group])
+                self._trim()
+        if user:
+            yield user, newest
+
+    def _with(self, newest: list[bytes], lists: Sequence[list[bytes]]) -> list[bytes]:
+        if not newest and len(lists) == 1:
+            return lists[0]
+        return sorted(set(chain(newest, *lists)))[: self._cap]
+
+    def _load(self, edges: Sequence[Edge]) -> None:
         unknown: dict[Followee, None] = {}
-        for _, edges in following:
-            for edge in edges:
-                if edge.followee in self._cache:
-                    self._cache.move_to_end(edge.followee)
-                else:
-                    unknown[edge.followee] = None
-        wanted = list(unknown)
-        for start in range(0, len(wanted), USERS_AT_ONCE):
-            some = wanted[start : start + USERS_AT_ONCE]
-            newest = self._follows.newest_pins(some, self._cap)
-            for followee in some:
-                states = newest.get(followee, [])
-                found = columns([(state.pin.pin, state.pin.created_ms) for state in states])
-                self._cache[followee] = found
-                self._cached += len(found)
+        for edge in edges:
+            if edge.followee in self._cache:
+                self._cache.move_to_end(edge.followee)
+            else:
+                unknown[edge.followee] = None
+        if not unknown:
+            return
+        newest = self._follows.newest_pins(list(unknown), self._cap)
+        for followee in unknown:
+            found = columns([(state.pin.pin, state.pin.created_ms) for state in newest.get(followee, [])])
+            self._cache[followee] = found
+            self._cached += 1 + len(found)
 
     def _trim(self) -> None:
         while self._cached > _CACHED_COLUMNS:
             _, dropped = self._cache.popitem(last=False)
-            self._cached -= len(dropped)
+            self._cached -= 1 + len(dropped)

@@ -303,6 +303,12 @@ class FollowStore(Protocol):
         """
         ...
 
+    def all_edges_after(self, after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
+        """A page of the active edges of all users in the order (follower, followee), after a given place. Fewer than
+        `limit` (1..MAX_PAGE) means the end. Memory is bounded by the page, however much one user follows.
+        """
+        ...
+
     def expire(self, purge_window_ms: int, limit: int) -> int:
         """Drops what nothing can need any more: index tombstones (of edges, by their timestamp, and of pins), relayed
         outbox rows, idempotency keys and the times of refills that are more than the window old; at most `limit` rows

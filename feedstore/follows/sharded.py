@@ -69,7 +69,7 @@ _64_BITS: Final = 2**64 - 1
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
-_Row = TypeVar("_Row", FollowerRow, SavedRow, BoardRow, int)
+_Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
 
 
 def mix(value: int) -> int:
@@ -403,6 +403,12 @@ class ShardedFollowStore:
             if row[0] in edges:
                 edges[row[0]].append(_edge(row))
         return [Following(user, of_user) for user, of_user in edges.items()]
+
+    def all_edges_after(self, after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
+        _check_page(limit)
+        place = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
+        pages = self._on_all(lambda shard: shard.all_active_edges_after(place, limit))
+        return [_edge(row) for row in _merged(pages, limit)]
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0

@@ -295,6 +295,9 @@ _ACTIVE_EDGES_AFTER: Final = (
 )
 _ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
 _EDGES_OF_USERS: Final = f"{_EDGE} WHERE follower BETWEEN ? AND ? AND active = 1 ORDER BY follower, kind, followee"
+_ALL_EDGES_AFTER: Final = (
+    f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) AND active = 1 ORDER BY follower, kind, followee LIMIT ?"
+)
 
 _EXPIRE_FOLLOWERS: Final = (
     "DELETE FROM followers WHERE (kind, followee, follower) IN"
@@ -474,6 +477,9 @@ class SQLiteShard:
 
     def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
         return self._all(_EDGES_OF_USERS, (first_user, last_user))
+
+    def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
+        return self._all(_ALL_EDGES_AFTER, (*after, limit))
 
     def _all(self, statement: str, bound: tuple[int, ...]) -> list[Any]:
         with self._database.reading() as connection:

@@ -776,6 +776,22 @@ def test_a_walk_over_all_users(store: FollowStore):
     assert by_user == {each: store.following(each) for each in range(1, 40)}
 
 
+def test_a_walk_over_all_edges(store: FollowStore):
+    record(store, *(Follow(follower, user(100 + each)) for follower in range(1, 8) for each in range(follower)))
+    record(store, Follow(3, board(900)), Unfollow(4, user(101)), Follow(8, user(1)), Unfollow(8, user(1)))
+    expected = [edge for follower in range(1, 9) for edge in store.following(follower)]
+    for limit in (1, 5, 500):
+        walked, after = [], None
+        while page := store.all_edges_after(after, limit):
+            assert len(page) <= limit
+            walked += page
+            after = (page[-1].follower, page[-1].followee)
+        assert walked == expected
+    assert store.all_edges_after((3, board(899)), 1)[0].followee == board(900)
+    with pytest.raises(InvalidValueError, match="limit"):
+        store.all_edges_after(None, 0)
+
+
 # Expiry, counts
 # --------------------------------------------------------------------------------------------------------------------
 

@@ -556,6 +556,7 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         (statements.active_edges(1, 2), "PRIMARY"),
         (statements.active_edges_after(1, (0, 2), 3), "PRIMARY"),
         (statements.edges_of_users(1, 2), "PRIMARY"),
+        (statements.all_active_edges_after((1, 0, 2), 3), "PRIMARY"),
         (statements.users(1, 2), "PRIMARY"),
         (statements.unrelayed(5), "PRIMARY"),
         (statements.oldest_relayed(5), "PRIMARY"),

@@ -169,6 +169,7 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
         sqlite._ACTIVE_OR_CHANGED,
         sqlite._BOARDS_OF,
         sqlite._EDGES_OF_USERS,
+        sqlite._ALL_EDGES_AFTER,
         *sqlite._EXPIRE,
         *(sqlite._values(text, 3, 4) for text in (sqlite._EDGES,)),
         *(sqlite._values(text, 1, 4) for text in (sqlite._PINS, sqlite._CLOCKS, sqlite._BOARDS, sqlite._KEYS)),

@@ -198,6 +198,9 @@ class MemoryShard:
         rows = [row for key, row in sorted(self._edges.items()) if row[4]]
         return [row for row in rows if first_user <= row[0] <= last_user]
 
+    def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
+        return [row for key, row in sorted(self._edges.items()) if row[4] and key > after][:limit]
+
     def expire(self, purge_window_ms: int, limit: int) -> int:
         self._latest_ms = now_ms = self.now_ms()
         before_ms = now_ms - purge_window_ms

@@ -221,6 +221,9 @@ class MySQLShard:
     def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
         return self._all([sql.edges_of_users(first_user, last_user)])
 
+    def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
+        return self._all([sql.all_active_edges_after(after, limit)])
+
     # Upkeep
     # -----------------------------------------------------------------------------------------------------------
 

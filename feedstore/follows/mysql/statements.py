@@ -409,6 +409,15 @@ def edges_of_users(first: int, last: int) -> str:
     return f"{_EDGE} WHERE follower BETWEEN {first:d} AND {last:d} AND active = 1 ORDER BY follower, kind, followee"
 
 
+def all_active_edges_after(after: EdgeKey, limit: int) -> str:
+    follower, kind, followee = after
+    past = f"kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d})"
+    return (
+        f"{_EDGE} WHERE (follower > {follower:d} OR (follower = {follower:d} AND ({past}))) AND active = 1"
+        f" ORDER BY follower, kind, followee LIMIT {limit:d}"
+    )
+
+
 def users(after: int, limit: int) -> str:
     # Whoever has an edge has a clock.
     return f"SELECT follower FROM clocks WHERE follower > {after:d} ORDER BY follower LIMIT {limit:d}"
