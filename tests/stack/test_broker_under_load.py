@@ -1,0 +1,47 @@
+"""The broker killed while every stage has more in hand than it handles: nothing that was polled ahead is forgotten."""
+
+import pytest
+
+from deploy.local import Stack
+from tests.stack import homes, traces
+from tests.stack.own_home import own_home
+from workers import wiring
+from workers.queue.port import ACTIONS, DELIVERIES
+from workers.wiring import Ports
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+SAVED = 30_000
+FOLLOWERS = 2
+
+
+def lines() -> list[bytes]:
+    follows = [b'{"type":"follow","ts":%d,"follower":%d,"user":9}' % (1_000 + n, 1 + n) for n in range(FOLLOWERS)]
+    saves = [b'{"type":"save_pin","ts":%d,"pin":%d,"owner":9,"board":90}' % (2_000 + n, 1 + n) for n in range(SAVED)]
+    return [*follows, *saves]
+
+
+def left(ports: Ports, group: str) -> int:
+    return ports.queue.lag(ACTIONS if group == wiring.EXPANDER else DELIVERIES, group)
+
+
+@pytest.mark.parametrize("busy", [wiring.EXPANDER, wiring.writer_group("a")])
+def test_rule_11_a_broker_killed_under_load_costs_nothing(
+    stack: Stack, tmp_path_factory: pytest.TempPathFactory, busy: str
+) -> None:
+    with own_home(stack, tmp_path_factory.mktemp("load") / "home") as cli, homes.ports_of(cli) as ports:
+        parts = homes.parts_of(cli)
+        every = list(parts.values())
+        late = parts[{wiring.EXPANDER: "expander"}.get(busy, busy)]
+        homes.replay(cli, lines())
+        early = [part for part in every if part is not late]
+        with homes.telling(stack, every), homes.running(early):
+            homes.eventually(lambda: left(ports, busy) >= SAVED, f"everything waits for {busy}")
+            with homes.running([late]):
+                homes.eventually(lambda: left(ports, busy) < SAVED - 1_000, f"{busy} is at work")
+                stack.kill("kafka")
+                homes.eventually(lambda: list(late._events("queue.unavailable")), f"{busy} misses the broker")
+                stack.up()
+                homes.landed(ports)
+                assert [part.name for part in every if not part.running()] == []
+                homes.check(cli, traces.model(lines(), homes.config_of(cli).limits.cap))
