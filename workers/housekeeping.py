@@ -102,7 +102,7 @@ class Sweeper:
         """
         replica = self._replica
         now_ms = self._follows.now()
-        Progress(replica.progress).forget_parts(now_ms - self._limits.purge_window_ms)
+        Progress(replica.progress).forget(now_ms - self._limits.purge_window_ms)
         replica.progress.sweep(now_ms)
         swept = replica.feeds.sweep(now_ms)
         if swept is None:

@@ -29,10 +29,17 @@ class MalformedError(ValueError):
         self.reason = reason
 
 
-class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task"):
-    """An action to expand."""
+class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
+    """An action to expand.
+
+    cluster: the only cluster that the deliveries are for, because some came too late there (rule 8); None for all.
+    after_ms: a store time; the deliveries count as read then or later. Whoever sends the task back notes this time, and
+        what was read before it is not sent back again: a clock that was set back must not let new deliveries look old.
+    """
 
     action: RecordedAction
+    cluster: str | None = None
+    after_ms: Ms | None = None
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -71,7 +78,7 @@ class Purge(msgspec.Struct, frozen=True):
 class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", omit_defaults=True):
     """Cells for the writers.
 
-    action: what they come from; it is expanded anew where the delivery arrives too late (rule 8).
+    action: what they come from; it is sent back to the expander if the delivery arrives too late (rule 8).
     read_ms: the store's time from before the handler's first read; the delivery's age counts from it.
     cluster: the only cluster that shall apply it; None for all.
     """
@@ -88,15 +95,18 @@ class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", om
         return sum(block.cells() for block in self.puts) + sum(block.cells() for block in self.markers)
 
 
-class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold"):
+class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defaults=True):
     """Something that committed at `since_ms` was put off; it has landed once everything before `until_ms` has (rule
     10).
 
     Until a tick later than `until_ms` has come through, no watermark may pass `since_ms`.
+
+    cluster: the only cluster whose watermark it keeps back; None for all.
     """
 
     since_ms: Ms
     until_ms: Ms
+    cluster: str | None = None
 
 
 class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):

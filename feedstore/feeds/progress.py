@@ -1,12 +1,15 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
-Three kinds of rows, named by their first byte:
+Five kinds of rows, named by their first byte:
 - ticks: one cell for each partition of feed.deliveries and each partition of feed.actions that ticks come through;
   its timestamp is the settled time that has come through.
 - put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. What is
   parked (since, id) does so until it is lifted. Both stand in one row, parked ones behind the holds, ordered by
   `since`: one becomes the other now and then, and a look at the row sees one of them at least.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
+- sent back: which actions were sent back to the expander because deliveries of them came too late, and a time: what was
+  read before it needs no sending back any more.
+- made: when the cluster was made anew, if it was.
 """
 
 import struct
@@ -22,12 +25,18 @@ _ROW = struct.Struct(">cQ").pack
 _TICK = struct.Struct(">IIII")
 _HOLD = struct.Struct(">QQ")
 _PART = struct.Struct(">QII")
+_SENT_BACK = struct.Struct(">QQ")
 _TICKS = _ROW(b"t", 0)
 _PUT_OFF = _ROW(b"h", 0)
+_MADE = _ROW(b"m", 0)
+_FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
+"""The rows of notes that are of use for a while only. Their columns begin with the time to which they belong."""
 _PARKED = 2**63
 """What is parked has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
 _MAX_HOLDS_DROPPED = 10_000
 _READ_AT_ONCE = 1_000
+_SENT_BACK_AT_ONCE = 16
+"""More notes than one action has, but for those of others with the same half of an identity."""
 
 
 class Through(NamedTuple):
@@ -94,6 +103,7 @@ class Progress:
 
     def __init__(self, store: WideColumnStore) -> None:
         self._store = store
+        self._made_ms: int | None = None
 
     def watermark(self) -> int | None:
         """The cluster's watermark; None where nothing is known of it yet. Raises UnavailableError."""
@@ -148,11 +158,44 @@ class Progress:
         landed = self._store.read(row, _PART.pack(ts, parts, 0), parts)
         return landed == [_PART.pack(ts, parts, number) for number in range(1, parts + 1)]
 
-    def forget_parts(self, before_ms: int) -> None:
-        """Drops the notes on parts of purges that are older than a time, when none of them can arrive any more."""
-        for row, cells in self._store.scan(_ROW(b"p", 0), _ROW(b"q", 0)):
-            old = [Cell(cell, ts) for cell in cells if (ts := _PART.unpack(cell)[0]) < before_ms]
-            self._drop(row, old)
+    def sent_back_after(self, identity: bytes, read_ms: int) -> bool:
+        """Whether it is noted that an action was sent back to the expander, at a time later than `read_ms`. identity:
+        16 bytes that name the action.
+        """
+        row, rest = _sent_back(identity)
+        noted = self._store.read(row, _SENT_BACK.pack(read_ms, 2**64 - 1), _SENT_BACK_AT_ONCE)
+        return any(_SENT_BACK.unpack(column)[1] == rest for column in noted)
+
+    def note_sent_back(self, identities: Iterable[bytes], before_ms: int) -> None:
+        """Notes that actions were sent back to the expander: what was read of them before a time is of no use any more.
+
+        Durable after the tasks, and after the holds that wait for them: whoever finds a note does neither.
+        """
+        rows = [_sent_back(identity) for identity in identities]
+        self._store.apply([Put([(row, before_ms)], [_SENT_BACK.pack(before_ms, rest)]) for row, rest in rows])
+
+    def forget(self, before_ms: int) -> None:
+        """Drops the notes on parts of purges, and on what was sent back, that are older than a time: when no part, and
+        nothing that is late, can arrive any more.
+        """
+        for start, stop in _FORGOTTEN:
+            for row, columns in self._store.scan(start, stop):
+                times = [(column, int.from_bytes(column[:8])) for column in columns]
+                self._drop(row, [Cell(column, ms) for column, ms in times if ms < before_ms])
+
+    def made(self, at_ms: int) -> None:
+        """Notes that the cluster was made anew: what was read before a time may lack markers that are gone with the old
+        one, and is late (rule 8).
+        """
+        self._store.apply([Put([(_MADE, at_ms)], [_HOLD.pack(at_ms, 0)])])
+
+    def made_ms(self) -> int:
+        """When the cluster was made anew; 0 if it is as it was first made. Looked up once: nobody writes a cluster
+        while it is made anew.
+        """
+        if self._made_ms is None:
+            self._made_ms = max((cell.timestamp for cell in self._store.cells(_MADE)), default=0)
+        return self._made_ms
 
     def _put_off(self) -> list[bytes]:
         """The columns of all holds, and at least the first of what is parked; of up to _READ_AT_ONCE holds in one look
@@ -167,6 +210,12 @@ class Progress:
 
     def _drop(self, row: bytes, cells: Sequence[Cell]) -> None:
         self._store.apply([DeleteColumns([(row, cell.timestamp)], [cell.column]) for cell in cells])
+
+
+def _sent_back(identity: bytes) -> tuple[bytes, int]:
+    """The row of an action's notes, and the half of its identity that is in their columns."""
+    first, rest = _SENT_BACK.unpack(identity)
+    return _ROW(b"s", first), rest
 
 
 def _parked(since: int, number: int) -> bytes:

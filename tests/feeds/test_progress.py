@@ -173,8 +173,30 @@ def test_parts_of_another_follower_or_of_another_cut_do_not_count(progress: Prog
 def test_parts_are_forgotten_once_they_are_old(progress: Progress, store: MemoryStore):
     progress.part_landed(5, 100, 1, 2)
     progress.part_landed(5, 200, 1, 2)
-    progress.forget_parts(before_ms=200)
+    progress.forget(before_ms=200)
     assert [len(columns) for _, columns in store.scan()] == [1]
+
+
+def test_what_was_sent_back_counts_for_what_was_read_before(progress: Progress):
+    one, same_row, other = b"1234567890123456", b"12345678abcdefgh", b"abcdefgh12345678"
+    assert not progress.sent_back_after(one, 1)
+    progress.note_sent_back([one], 500)
+    progress.note_sent_back([one, other], 300)
+    assert progress.sent_back_after(one, 499)
+    assert not progress.sent_back_after(one, 500)
+    assert progress.sent_back_after(other, 299)
+    assert not progress.sent_back_after(other, 300)
+    assert not progress.sent_back_after(same_row, 1)
+
+
+def test_what_was_sent_back_is_forgotten_once_it_is_old(progress: Progress, store: MemoryStore):
+    progress.note_sent_back([b"1" * 16], 199)
+    progress.note_sent_back([b"2" * 16], 200)
+    progress.hold([(1, 2)])
+    progress.forget(before_ms=200)
+    assert not progress.sent_back_after(b"1" * 16, 1)
+    assert progress.sent_back_after(b"2" * 16, 1)
+    assert len(list(store.scan())) == 2
 
 
 def test_rule_10_readers_ask_once_a_second_and_never_for_each_page(store: MemoryStore):

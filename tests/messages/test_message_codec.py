@@ -71,7 +71,7 @@ PURGES = st.builds(
     lambda part, more, complete: Purge(part, part + more, complete), st.integers(1, 1_000), SMALL, st.booleans()
 )
 TICKS = st.builds(lambda ms, source, more: Tick(ms, source, source + 1 + more), NUMBERS, SMALL, SMALL)
-HOLDS = st.builds(lambda ms, more: Hold(ms, min(ms + more, MAX_ID)), NUMBERS, SMALL)
+HOLDS = st.builds(lambda ms, more, cluster: Hold(ms, min(ms + more, MAX_ID), cluster), NUMBERS, SMALL, CLUSTERS)
 DELIVERIES = st.builds(
     Delivery,
     action=ACTIONS,
@@ -88,7 +88,9 @@ PARKED = st.builds(
     due_ms=NUMBERS,
     delivery=DELIVERIES,
 )
-ACTION_MESSAGES: st.SearchStrategy[ActionMessage] = st.builds(Task, action=ACTIONS) | TICKS
+ACTION_MESSAGES: st.SearchStrategy[ActionMessage] = (
+    st.builds(Task, action=ACTIONS, cluster=CLUSTERS, after_ms=st.none() | NUMBERS) | TICKS
+)
 DELIVERY_MESSAGES: st.SearchStrategy[DeliveryMessage] = DELIVERIES | HOLDS | TICKS
 
 PIN = Pin(11, 12, 13, 14)
@@ -108,9 +110,11 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "save": (encode_action(Task(PinSaved(PIN, 15))), decode_action),
     "delete": (encode_action(Task(PinDeleted(PIN, 15))), decode_action),
     "refill": (encode_action(Task(RefillAsked(1, "a", 2))), decode_action),
+    "sent back": (encode_action(Task(PinSaved(PIN, 15), "b", 16)), decode_action),
     "action tick": (encode_action(Tick(1, 0, 1)), decode_action),
     "delivery": (encode_delivery(FULL), decode_delivery),
     "hold": (encode_delivery(Hold(1, 2)), decode_delivery),
+    "hold of one cluster": (encode_delivery(Hold(1, 2, "b")), decode_delivery),
     "delivery tick": (encode_delivery(Tick(1, 0, 1)), decode_delivery),
     "parked": (encode_parked(Parked("a", 18, 19, FULL)), decode_parked),
 }
@@ -222,7 +226,10 @@ WRONG: dict[type, list[Any]] = {
 }
 INSIDE = (("body",), ("body", "delivery"))
 """Where the fields of a delivery stand."""
-OPTIONAL = {("body", "action", "cluster"), *((*place, name) for place in INSIDE for name in ("purge", "cluster"))}
+OPTIONAL = {
+    ("body", "action", "cluster"),
+    *((*place, name) for place in INSIDE for name in ("purge", "cluster", "after_ms")),
+}
 """Fields in which null says something, but for the cluster that a message is parked for."""
 UNBOUNDED = {("body", "source"), ("body", "sources"), *((*place, "purge", "parts") for place in INSIDE)}
 """Numbers that are not stored: they are large enough as they are."""
@@ -263,7 +270,7 @@ def test_a_number_out_of_its_range_is_malformed(sample: tuple[bytes, Callable[[b
 def test_a_missing_field_is_malformed(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
     value, decode = sample
     document = json.loads(value)
-    with_default = {(*place, name) for place in INSIDE for name in ("puts", "markers", "purge", "cluster")}
+    with_default = {(*place, name) for place in INSIDE for name in ("puts", "markers", "purge", "cluster", "after_ms")}
     # What can be nothing else need not say what it is.
     with_default |= {("body", "delivery", "type")} | ({("body", "type")} if decode is decode_parked else set())
     for path in places(document):

@@ -1,6 +1,7 @@
 """The guards of the design, each taken out: by other values in the handlers' modules, or by a port that lies."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,7 @@ from workers.handlers import Parking, Writer, fanout, parking
 from workers.handlers.backfill import Backfill
 from workers.handlers.purge import Purging
 from workers.messages import Delivery, Hold, Parked, Tick
+from workers.queue.port import Topic
 
 Patches = Sequence[tuple[object, str, Any]]
 
@@ -322,8 +324,7 @@ def _actions_never_late(world: World) -> None:
 
 
 def _no_hold_for_the_redated(world: World) -> None:
-    expander = world.expander
-    expander._redate = world.follows.redate  # type: ignore[method-assign]
+    world.expander._redate = lambda task: world.follows.redate(task.action)  # type: ignore[method-assign]
 
 
 def _finished_without_hold() -> Patches:
@@ -335,13 +336,47 @@ def _finished_without_hold() -> Patches:
     return [(Writer, "_finish_purges", finish)]
 
 
-def _anew_without_hold() -> Patches:
-    real = Writer._expand_anew
+def _sent_back_by(change: Callable[[Writer], Writer]) -> Callable[[], Patches]:
+    """Late deliveries are dealt with by another writer of the same cluster."""
 
-    def anew(each: Writer, late: Sequence[Delivery]) -> list[tuple[int, int]]:
-        return real(each, late)[:0]
+    def patches() -> Patches:
+        real = Writer._send_back
 
-    return [(Writer, "_expand_anew", anew)]
+        def send_back(each: Writer, late: Sequence[Delivery], late_before_ms: int) -> None:
+            real(change(copy(each)), late, late_before_ms)
+
+        return [(Writer, "_send_back", send_back)]
+
+    return patches
+
+
+def _sent_back_without_hold(writer: Writer) -> Writer:
+    writer._progress = _Lying(writer._progress, hold=list)  # type: ignore[assignment]
+    return writer
+
+
+def _noted_before_it_is_sent_back(writer: Writer) -> Writer:
+    """The note and the hold are written first: a crash after them loses the task."""
+    queue, progress = writer._queue, writer._progress
+    sent = list[tuple[Topic, Sequence[bytes]]]()
+
+    def note(identities: Iterable[bytes], before_ms: int) -> None:
+        progress.note_sent_back(identities, before_ms)
+        for topic, values in sent:
+            queue.publish(topic, values)
+
+    writer._queue = _Lying(queue, publish=lambda topic, values: sent.append((topic, values)))  # type: ignore[assignment]
+    writer._progress = _Lying(progress, note_sent_back=note)  # type: ignore[assignment]
+    return writer
+
+
+def _sent_back_once_for_ever(writer: Writer) -> Writer:
+    """What was sent back once is not sent back again, even if what came of it is late, too."""
+    progress = writer._progress
+    writer._progress = _Lying(  # type: ignore[assignment]
+        progress, sent_back_after=lambda identity, _read_ms: progress.sent_back_after(identity, 0)
+    )
+    return writer
 
 
 def _ticks_overtake(world: World) -> None:
@@ -456,6 +491,26 @@ _FRESH = replace(GENERAL, delete=0, leap=0, unfollow=0.3, again=0, crash=0, walk
 _SAME_MS = replace(_STUCK, paces=(0.02,), leap=0, past=0, boards=(21,), owners=(11,), delete=0)
 _TICKING = replace(GENERAL, ticking=1, tick=0.5, delete=0, walk=0)
 _LATE_TICKS = replace(_LATE, followees=(), ticking=1, tick=1, delete=0, prelude=6, follow_all=1, unfollow=1, steps=300)
+_LATE_AGAIN = replace(
+    _LATE,
+    shards=(1,),
+    boards=(21,),
+    follow_all=1,
+    prelude=3,
+    past=0,
+    leap=1.5,
+    farthest=1,
+    save=8,
+    follow=1,
+    unfollow=0.5,
+    delete=0,
+    actions=4,
+    steps=250,
+    sticky=(0,),
+    again=0,
+    crash=0,
+)
+_LATE_AND_KILLED = replace(_LATE_AGAIN, leap=1, crash=3, slow=0.45)
 _PARKED = replace(
     PARKING,
     followers=1,
@@ -638,11 +693,25 @@ MUTANTS: dict[str, Taken] = {
             profile=replace(_TRIMMED, ticking=1, tick=0.5),
         ),
         Taken(
-            "no_hold_for_what_comes_anew",
+            "no_hold_for_what_is_sent_back",
             10,
             "the watermark does not wait for deliveries that came too late",
-            _anew_without_hold,
+            _sent_back_by(_sent_back_without_hold),
             profile=_LATE_TICKS,
+        ),
+        Taken(
+            "noted_before_it_is_sent_back",
+            8,
+            "what is late is noted as sent back before it is",
+            _sent_back_by(_noted_before_it_is_sent_back),
+            profile=_LATE_AND_KILLED,
+        ),
+        Taken(
+            "sent_back_once_for_ever",
+            8,
+            "what is late again is not sent back again",
+            _sent_back_by(_sent_back_once_for_ever),
+            profile=_LATE_AGAIN,
         ),
         Taken(
             "no_hold_for_the_redated",

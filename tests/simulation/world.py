@@ -85,6 +85,7 @@ class Profile:
     crash: float = 0.25
     sweep: float = 0.5
     leap: float = 0.15
+    farthest: int = 3
     tick: float = 0.25
     walk: float = 0.2
     sticky: tuple[float, ...] = (0, 0.1, 0.4)
@@ -475,7 +476,7 @@ class World:
         # Who stands still for so long is dead.
         for kind in ("writer", "sweep", "expander", "relay", "tick", "frontend"):
             self._kill(kind)
-        leaps = 1 + int(self.rng.random() * 3)
+        leaps = 1 + int(self.rng.random() * self.profile.farthest)
         if self.rng.random() < 0.2:
             self.drain()
         # A cluster that lags for longer than the purge window has lost deliveries and is rebuilt: not here.

@@ -38,7 +38,7 @@ class Backfill:
         self._publish = publish
         self._limits = limits
 
-    def follow(self, actions: Sequence[Followed], read_ms: int) -> None:
+    def follow(self, actions: Sequence[Followed], read_ms: int, cluster: str | None) -> None:
         """Puts the newest pins of each followee into the follower's feed. The edges are in the index."""
         by_followee: defaultdict[object, list[Followed]] = defaultdict(list)
         for action in actions:
@@ -52,25 +52,25 @@ class Backfill:
                     pins = [state.pin for state in states]
                     waiting += [(action, pins) for action in by_followee[followee]]
             if sum(len(pins) for _, pins in waiting) > CELLS_AT_ONCE:
-                self._fill_standing(waiting, read_ms)
+                self._fill_standing(waiting, read_ms, cluster)
                 waiting = []
         if waiting:
-            self._fill_standing(waiting, read_ms)
+            self._fill_standing(waiting, read_ms, cluster)
 
-    def _fill_standing(self, waiting: Sequence[tuple[Followed, list[Pin]]], read_ms: int) -> None:
+    def _fill_standing(self, waiting: Sequence[tuple[Followed, list[Pin]]], read_ms: int, cluster: str | None) -> None:
         """Fills the feeds of those follows that are still the latest action on their edge."""
         # Looked at again after the pins were read: what an unfollow has purged since must not come back.
         standing = self._follows.edges([(action.follower, action.followee) for action, _ in waiting])
         self._fill(
             [
-                _Fill(action, action.follower, [(pin, action.ts) for pin in pins], None)
+                _Fill(action, action.follower, [(pin, action.ts) for pin in pins], cluster)
                 for action, pins in waiting
                 if standing.get((action.follower, action.followee)) == action.edge()
             ],
             read_ms,
         )
 
-    def refill(self, actions: Sequence[RefillAsked], read_ms: int) -> None:
+    def refill(self, actions: Sequence[RefillAsked], read_ms: int, cluster: str | None) -> None:
         """Puts the newest pins of all that a user follows now into their feed, at their edges' timestamps (rule 9).
 
         A refill serves every request that was recorded before its first read, not only those in hand: what they wait
@@ -79,8 +79,10 @@ class Backfill:
         """
         waiting: defaultdict[int, list[RefillAsked]] = defaultdict(list)
         served: dict[tuple[int, str | None], int] = {}
-        latest = {(action.user, action.cluster): action for action in sorted(actions, key=attrgetter("committed_ms"))}
-        times = self._follows.refill_times(list(latest))
+        by_time = sorted(actions, key=attrgetter("committed_ms"))
+        latest = {(action.user, cluster or action.cluster): action for action in by_time}
+        # What was sent back for a cluster lacks deliveries there, and serves nobody elsewhere.
+        times = {} if cluster is not None else self._follows.refill_times(list(latest))
         for key, action in latest.items():
             known = times.get(key)
             if known is None or not self._is_served(action, known, read_ms):
@@ -94,10 +96,10 @@ class Backfill:
             fills.append((asked, pins))
             cells += len(pins) * len(asked)
             if cells > CELLS_AT_ONCE:
-                self._refill(fills, read_ms)
+                self._refill(fills, read_ms, cluster)
                 fills, cells = [], 0
         if fills:
-            self._refill(fills, read_ms)
+            self._refill(fills, read_ms, cluster)
         if served:
             # Only now that all is published: a handler that dies before this does them again.
             self._follows.mark_refills_served(served)
@@ -125,7 +127,9 @@ class Backfill:
                 return newest
             after = page[-1].followee
 
-    def _refill(self, fills: Sequence[tuple[Sequence[RefillAsked], Sequence[Pin]]], read_ms: int) -> None:
+    def _refill(
+        self, fills: Sequence[tuple[Sequence[RefillAsked], Sequence[Pin]]], read_ms: int, cluster: str | None
+    ) -> None:
         # Looked at after the pins were read: an unfollow and a new pin may have come between the two reads, and the
         # purge does not know that pin.
         covering = covering_now(self._follows, [(asked[0].user, pins) for asked, pins in fills])
@@ -141,7 +145,7 @@ class Backfill:
                     for followee in pin.followees():
                         if covering[user].get(followee) == ts:
                             edges[user, followee] = Edge(user, followee, ts, active=True)
-            standing += [_Fill(action, user, covered, action.cluster) for action in asked]
+            standing += [_Fill(action, user, covered, cluster or action.cluster) for action in asked]
         # The follows that deliver these pins may still wait for their own turn: without them in the index, a deletion
         # would not find these users (rule 7).
         self._follows.index(edges=list(edges.values()))

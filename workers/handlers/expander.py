@@ -1,5 +1,6 @@
 """Actions into deliveries."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -38,25 +39,36 @@ class Expander:
         """Publishes every delivery that these tasks lead to. If it raises, expand them all again."""
         # The store's time from before the first read: what deliveries age by (rule 8).
         read_ms = self._follows.now()
-        fresh: list[RecordedAction] = []
+        fresh: defaultdict[str | None, list[Task]] = defaultdict(list)
         for task in tasks:
             if read_ms - task.action.committed_ms > self._limits.action_age_ms:
-                self._redate(task.action)
+                self._redate(task)
             else:
-                fresh.append(task.action)
-        saved = [action for action in fresh if isinstance(action, PinSaved)]
-        deleted = [action for action in fresh if isinstance(action, PinDeleted)]
-        followed = [action for action in fresh if isinstance(action, Followed)]
-        unfollowed = [action for action in fresh if isinstance(action, Unfollowed)]
+                fresh[task.cluster].append(task)
         # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
         # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
-        edges = [action.edge() for actions in (followed, unfollowed) for action in actions]
-        self._follows.index(edges=edges, pins=saved, deletions=deleted)
-        _in_turn(self._fanout.save, saved, read_ms)
-        _in_turn(self._fanout.delete, deleted, read_ms)
-        _in_turn(self._backfill.follow, followed, read_ms)
-        _in_turn(self._purging.unfollow, unfollowed, read_ms)
-        _in_turn(self._backfill.refill, [action for action in fresh if isinstance(action, RefillAsked)], read_ms)
+        actions = [task.action for some in fresh.values() for task in some]
+        self._follows.index(
+            edges=[action.edge() for action in actions if isinstance(action, Followed | Unfollowed)],
+            pins=[action for action in actions if isinstance(action, PinSaved)],
+            deletions=[action for action in actions if isinstance(action, PinDeleted)],
+        )
+        for cluster, some in fresh.items():
+            after_ms = max(task.after_ms or 0 for task in some)
+            self._expand([task.action for task in some], max(read_ms, after_ms), cluster)
+
+    def _expand(self, actions: Sequence[RecordedAction], read_ms: int, cluster: str | None) -> None:
+        """Publishes the deliveries of actions that are in the indexes. cluster: as of the deliveries."""
+        saved = [action for action in actions if isinstance(action, PinSaved)]
+        deleted = [action for action in actions if isinstance(action, PinDeleted)]
+        followed = [action for action in actions if isinstance(action, Followed)]
+        unfollowed = [action for action in actions if isinstance(action, Unfollowed)]
+        refills = [action for action in actions if isinstance(action, RefillAsked)]
+        _in_turn(self._fanout.save, saved, read_ms, cluster)
+        _in_turn(self._fanout.delete, deleted, read_ms, cluster)
+        _in_turn(self._backfill.follow, followed, read_ms, cluster)
+        _in_turn(self._purging.unfollow, unfollowed, read_ms, cluster)
+        _in_turn(self._backfill.refill, refills, read_ms, cluster)
 
     def tick(self, ticks: Sequence[Tick]) -> None:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
@@ -67,10 +79,11 @@ class Expander:
         for partition in range(self._queue.partitions(DELIVERIES)):
             self._queue.publish(DELIVERIES, values, partition)
 
-    def _redate(self, action: RecordedAction) -> None:
-        """An action that waited too long comes again with a new time, through the outbox: a crash here repeats at
-        worst.
+    def _redate(self, task: Task) -> None:
+        """An action that waited too long comes again with a new time, through the outbox, and for every cluster: what
+        the follow store says of it has changed. A crash here repeats at worst.
         """
+        action = task.action
         redated = self._follows.redate(action)
         if isinstance(redated, Followed | Unfollowed):
             # Its first handler may have died after the index was written. A tombstone that keeps its old time there
@@ -78,7 +91,7 @@ class Expander:
             self._follows.index(edges=[redated.edge()])
         # Until what took its place has landed: now, or in an earlier try that died before it could say so.
         until_ms = self._standing_ms(action) if redated is None else redated.committed_ms
-        hold = Hold(since_ms=action.committed_ms, until_ms=max(until_ms, self._follows.now()))
+        hold = Hold(action.committed_ms, max(until_ms, self._follows.now()), task.cluster)
         self._queue.publish(DELIVERIES, [encode_delivery(hold)])
 
     def _standing_ms(self, action: RecordedAction) -> int:
@@ -106,6 +119,11 @@ class Expander:
         self._queue.publish(DELIVERIES, values)
 
 
-def _in_turn(handle: Callable[[Sequence[_Action], int], None], actions: Sequence[_Action], read_ms: int) -> None:
+def _in_turn(
+    handle: Callable[[Sequence[_Action], int, str | None], None],
+    actions: Sequence[_Action],
+    read_ms: int,
+    cluster: str | None,
+) -> None:
     for start in range(0, len(actions), AT_ONCE):
-        handle(actions[start : start + AT_ONCE], read_ms)
+        handle(actions[start : start + AT_ONCE], read_ms, cluster)

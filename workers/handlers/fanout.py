@@ -22,7 +22,7 @@ class Fanout:
         self._publish = publish
         self._limits = limits
 
-    def save(self, actions: Sequence[PinSaved], read_ms: int) -> None:
+    def save(self, actions: Sequence[PinSaved], read_ms: int, cluster: str | None) -> None:
         """Puts each pin into the feeds of the followers of its owner and of its board. The pins are in the index."""
         by_pin = {action.pin.pin: action for action in actions}
         for followers in self._pages([action.pin for action in actions], tombstones=False):
@@ -31,18 +31,18 @@ class Fanout:
             deleted = self._follows.deletions([pin.pin for pin, _ in followers])
             # Where both edges stand, both put the pin, and the later timestamp is the visible one (rule 5).
             self._publish(
-                Delivery(by_pin[pin.pin], read_ms, puts=[Block(rows, [(pin.pin, pin.created_ms)])])
+                Delivery(by_pin[pin.pin], read_ms, puts=[Block(rows, [(pin.pin, pin.created_ms)])], cluster=cluster)
                 for pin, rows in followers
                 if pin.pin not in deleted
             )
 
-    def delete(self, actions: Sequence[PinDeleted], read_ms: int) -> None:
+    def delete(self, actions: Sequence[PinDeleted], read_ms: int, cluster: str | None) -> None:
         """Removes each pin from every feed that holds it or may yet receive it. The deletions are in the index."""
         by_pin = {action.pin.pin: action for action in actions}
         # Tombstones included: a backfill under an edge that ended since may still be in flight.
         for followers in self._pages([action.pin for action in actions], tombstones=True):
             self._publish(
-                Delivery(deletion, read_ms, markers=[_no_earlier(deletion.committed_ms, rows, pin)])
+                Delivery(deletion, read_ms, markers=[_no_earlier(deletion.committed_ms, rows, pin)], cluster=cluster)
                 for pin, rows in followers
                 for deletion in [by_pin[pin.pin]]
             )

@@ -42,7 +42,7 @@ class Purging:
         self._publish = publish
         self._limits = limits
 
-    def unfollow(self, actions: Sequence[Unfollowed], read_ms: int) -> None:
+    def unfollow(self, actions: Sequence[Unfollowed], read_ms: int, cluster: str | None) -> None:
         """Publishes each unfollow's purge. The tombstones are in the index."""
         for start in range(0, len(actions), UNFOLLOWS_AT_ONCE):
             some = actions[start : start + UNFOLLOWS_AT_ONCE]
@@ -53,11 +53,11 @@ class Purging:
             self._publish(
                 delivery
                 for action in some
-                for delivery in self._purge(action, lists[action], covering[action.follower], read_ms)
+                for delivery in self._purge(action, lists[action], covering[action.follower], read_ms, cluster)
             )
 
     def _purge(
-        self, action: Unfollowed, listed: _List, covering: Mapping[Followee, int], read_ms: int
+        self, action: Unfollowed, listed: _List, covering: Mapping[Followee, int], read_ms: int, cluster: str | None
     ) -> Iterator[Delivery]:
         pins = [(pin.pin, pin.created_ms) for pin in listed.pins.values() if covering_ts(pin, covering) is None]
         if listed.complete and not pins:
@@ -66,7 +66,8 @@ class Purging:
         chunks = [pins[start : start + chunk] for start in range(0, len(pins), chunk)] or [[]]
         for number, entries in enumerate(chunks, 1):
             markers = [Block([(action.follower, action.ts)], entries)] if entries else []
-            yield Delivery(action, read_ms, markers=markers, purge=Purge(number, len(chunks), listed.complete))
+            purge = Purge(number, len(chunks), listed.complete)
+            yield Delivery(action, read_ms, markers=markers, purge=purge, cluster=cluster)
 
     def _lists(self, actions: Sequence[Unfollowed], read_ms: int) -> dict[Unfollowed, _List]:
         """The list of rule 6 for each of these unfollows.

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 
 from feedstore.domain import Followee, RecordedAction, Unfollowed
 from feedstore.feeds import Limits, Progress, Through, entries_of, mutations, row_key
@@ -42,21 +43,18 @@ class Writer:
         """Applies deliveries and what follows from them; all is durable when it returns. If it raises, write them all
         again.
         """
-        now = self._follows.now()
-        fresh: list[Delivery] = []
-        late: list[Delivery] = []
-        holds: list[tuple[int, int]] = []
-        for message in messages:
-            if isinstance(message, Hold):
-                holds.append((message.since_ms, message.until_ms))
-            elif message.cluster in (None, self._cluster):
-                (fresh if now - message.read_ms <= self._limits.delivery_age_ms else late).append(message)
+        # What was read before this is late (rule 8): by its age, or because this cluster was made anew since.
+        late_before_ms = max(self._follows.now() - self._limits.delivery_age_ms, self._progress.made_ms())
+        ours = [message for message in messages if message.cluster in (None, self._cluster)]
+        holds = [(message.since_ms, message.until_ms) for message in ours if isinstance(message, Hold)]
+        deliveries = [message for message in ours if isinstance(message, Delivery)]
+        fresh = [delivery for delivery in deliveries if delivery.read_ms >= late_before_ms]
         for batch in _batches(fresh):
             self._feeds.apply(batch)
         holds += self._finish_purges([delivery for delivery in fresh if delivery.purge is not None])
-        holds += self._expand_anew(late)
         if holds:
             self._progress.hold(holds)
+        self._send_back([delivery for delivery in deliveries if delivery.read_ms < late_before_ms], late_before_ms)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]], partitions: int) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
@@ -78,6 +76,8 @@ class Writer:
         self._read_rows(
             delivery.action for delivery in finished if delivery.purge is not None and not delivery.purge.complete
         )
+        # Each retry asks again: nothing is asked for as long as the holds could not be written.
+        self._progress.refuse_unwritable()
         # Asked for only now that the markers have landed: a refill that came first could be trimmed away from under
         # entries that the markers then remove (rule 9).
         users = {delivery.action.follower for delivery in finished if isinstance(delivery.action, Unfollowed)}
@@ -122,15 +122,33 @@ class Writer:
                 return
             after = columns[-1]
 
-    def _expand_anew(self, late: Sequence[Delivery]) -> list[tuple[int, int]]:
-        """Sends the actions of deliveries that are past their age back to the expander (rule 8); returns holds."""
-        if not late:
-            return []
-        actions = list({delivery.action: None for delivery in late})
-        self._queue.publish(ACTIONS, [encode_action(Task(action)) for action in actions])
+    def _send_back(self, late: Sequence[Delivery], late_before_ms: int) -> None:
+        """Sends the actions of late deliveries back to the expander, for this cluster (rule 8). late_before_ms: all
+        that was read before this is late.
+
+        An action that was sent back after a delivery was read is not sent back for it again: what comes of it was read
+        later, and takes the place of all that came before. If that is late as well, it is sent back once more.
+        """
+        newest: dict[RecordedAction, int] = {}
+        for delivery in late:
+            newest[delivery.action] = max(delivery.read_ms, newest.get(delivery.action, 0))
+        back = [action for action, ms in newest.items() if not self._progress.sent_back_after(_identity(action), ms)]
+        if not back:
+            return
+        # Each retry sends back again: nothing is sent back as long as it could not be noted.
+        self._progress.refuse_unwritable()
+        tasks = [Task(action, self._cluster, late_before_ms) for action in back]
+        self._queue.publish(ACTIONS, [encode_action(task) for task in tasks])
         # A tick later than this time stands behind the tasks that were just published.
         until_ms = self._follows.now()
-        return [(action.committed_ms, until_ms) for action in actions]
+        self._progress.hold((action.committed_ms, until_ms) for action in back)
+        # Noted last: from now on nothing else holds the watermark back for the deliveries that are dropped.
+        self._progress.note_sent_back(map(_identity, back), late_before_ms)
+
+
+def _identity(action: RecordedAction) -> bytes:
+    """Names an action in a cluster's notes."""
+    return blake2b(encode_action(Task(action)), digest_size=16).digest()
 
 
 def _batches(deliveries: Sequence[Delivery]) -> Iterator[list[Mutation]]:
