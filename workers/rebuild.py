@@ -19,6 +19,9 @@ from workers.wiring import Ports
 Told = Callable[[int], None]
 """Told how many users are done."""
 
+CLOCKS_APART_MS: Final = 10_000
+"""More than clocks of the follow store differ, or are set back by."""
+
 _DISCARD_AT_ONCE: Final = 1_000
 _DISCARD_WAIT_S: Final = 1.0
 
@@ -57,8 +60,9 @@ def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Work
     """Replaces a cluster by an empty one, and asks for the refill of every feed. For who holds the home.
 
     What is queued or parked for the cluster is passed over: it was expanded before the refills are asked for, so that
-    they bring it. It must be passed over, because the markers that mask some of it are gone. The new cluster's
-    watermark stays at the beginning of time until the refills have landed.
+    they bring it. The markers that mask some of it are gone. Expanders on other machines may have read before that what
+    they publish later: the new cluster remembers when it was made, and what was read before is late there (rule 8).
+    The new cluster's watermark stays at the beginning of time until the refills have landed.
 
     worker: runs a worker until it ends by itself.
 
@@ -72,17 +76,28 @@ def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Work
     worker(wiring.worker(ports, config, writers=[]))
     for topic, group in groups:
         _pass_over(ports.queue, topic, group)
+    # Whatever is read after this finds all that was passed over in the follow store.
+    made_ms = ports.follows.now() + CLOCKS_APART_MS
     asked_ms = ask_all(ports.follows, cluster, told)
-    hold = (wiring.REBUILDING_MS, asked_ms)
-    serving_wiring.create_cluster(config, cluster, lambda new: Progress(new.progress).hold([hold]))
+    serving_wiring.create_cluster(config, cluster, lambda new: begin(Progress(new.progress), made_ms, asked_ms))
+
+
+def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:
+    """What an empty cluster must know before anybody writes it. made_ms: what was read before is late there. asked_ms:
+    when the last of its refills was asked for.
+    """
+    progress.made(made_ms)
+    progress.hold([(wiring.REBUILDING_MS, asked_ms)])
 
 
 def _pass_over(queue: Queue, topic: Topic, group: str) -> None:
-    """Commits everything that is there, unread."""
+    """Commits everything that is there, unread; what comes meanwhile stays, or goes as well."""
     consumer = queue.consumer(topic, group)
     try:
-        while queue.lag(topic, group):
+        left = queue.lag(topic, group)
+        while left > 0 and queue.lag(topic, group):
             messages = consumer.poll(_DISCARD_AT_ONCE, _DISCARD_WAIT_S)
+            left -= len(messages)
             consumer.commit({message.partition: message.offset + 1 for message in messages})
     finally:
         consumer.close()

@@ -10,6 +10,7 @@ from feedstore.feeds import mutations
 from feedstore.serving import config as configuration
 from tests.cli.command import Cli
 from workers import wiring
+from workers.handlers import Expander
 from workers.messages import Task
 from workers.queue.port import ACTIONS, DELIVERIES
 from workers.relay import Relay
@@ -158,6 +159,39 @@ def test_a_cluster_that_was_deleted_is_made_anew(filled: Cli, emptied: bool) -> 
     assert "no difference" in filled("verify").stderr
     status = filled.json("status")
     assert status["clusters"]["b"]["behind_ms"] < 600_000
+
+
+class Unpublished:
+    """A queue for an expander that has not published yet."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def publish(self, _topic: str, values: list[bytes]) -> None:
+        self.values += values
+
+
+def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_late_there(filled: Cli) -> None:
+    """On servers, expanders go on elsewhere. One has read who follows the author of a pin; then the unfollow, whose
+    purge is passed over; then it publishes.
+    """
+    filled("save-pin", 60, "--owner", 2, "--board", 20, "--created-ms", 2_000)
+    elsewhere = Unpublished()
+    with filled.ports() as ports:
+        tasks = [Task(row.action) for row in ports.follows.unrelayed(10)]
+        Expander(ports.follows, elsewhere, configuration.load(filled.home, {}).limits).expand(tasks)  # type: ignore[arg-type]
+    assert elsewhere.values
+    shutil.rmtree(filled.home / "data" / "b")
+    filled("unfollow", 1, "--user", 2)
+    filled("rebuild", "--all", "--cluster", "b")
+
+    with filled.ports() as ports:
+        ports.queue.publish(DELIVERIES, elsewhere.values)
+    filled.work()
+
+    assert filled.export("b") == filled.export("a") == {1: [[6, 1_010]]}
+    assert "no difference" in filled("verify").stderr
+    assert filled.json("status")["clusters"]["b"]["behind_ms"] < 600_000
 
 
 def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cli) -> None:

@@ -199,6 +199,19 @@ def test_what_was_sent_back_is_forgotten_once_it_is_old(progress: Progress, stor
     assert len(list(store.scan())) == 2
 
 
+def test_a_cluster_that_was_never_made_anew_was_made_before_everything(progress: Progress, store: MemoryStore):
+    assert progress.made_ms() == 0
+    Progress(store).made(700)
+    assert Progress(store).made_ms() == 700
+
+
+def test_when_a_cluster_was_made_is_looked_up_once(progress: Progress, store: MemoryStore):
+    progress.made(700)
+    assert progress.made_ms() == 700
+    store.close()
+    assert progress.made_ms() == 700
+
+
 def test_rule_10_readers_ask_once_a_second_and_never_for_each_page(store: MemoryStore):
     class Counting(Progress):
         asked = 0

@@ -302,6 +302,27 @@ def test_rule_10_the_watermark_waits_for_what_was_expanded_once_for_many(pipelin
     assert pipeline.progress["b"].watermark() == pipeline.now_ms
 
 
+def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_sent_back_once_whatever_the_clock_says(
+    pipeline: Pipeline,
+) -> None:
+    save(pipeline, 1)
+    pipeline.drain("a")
+    made_ms = pipeline.now_ms + 10_000
+    pipeline.progress["b"] = Progress(pipeline.notes["b"])
+    pipeline.progress["b"].made(made_ms)
+    writer = Writer("b", pipeline.feeds["b"], pipeline.progress["b"], pipeline.follows, pipeline.queue, LIMITS)
+    pipeline.writers["b"] = writer
+
+    while pipeline.write("b", 10):
+        pass
+    assert pipeline.holding("b", 1) == 0
+    pipeline.drain("a", "b")
+
+    assert pipeline.now_ms < made_ms
+    assert [task.cluster for task in pipeline.expanded] == [None, "b"]
+    assert pipeline.holding("b", 1) == FOLLOWERS
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_rule_10_a_writer_may_die_at_any_step_of_sending_back(moment: str) -> None:
     for killed_at in itertools.count():

@@ -1,11 +1,11 @@
-"""Searches seeds, or replays one: `python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking]`."""
+"""Searches seeds, or replays one: `python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking | --rebuilding]`."""
 
 import argparse
 import sys
 import time
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.world import GENERAL, PARKING, simulate
+from tests.simulation.world import GENERAL, PARKING, REBUILDING, simulate
 
 
 def main() -> int:
@@ -15,10 +15,12 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1_000, help="how many seeds to search")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="take this guard out")
     parser.add_argument("--parking", action="store_true", help="writers park a good part of the deliveries")
+    parser.add_argument("--rebuilding", action="store_true", help="clusters are made anew now and then")
     parser.add_argument("--all", action="store_true", help="do not stop at the first failure")
     args = parser.parse_args()
     mutant = MUTANTS[args.mutant] if args.mutant else None
-    profile = mutant.profile if mutant else PARKING if args.parking else GENERAL
+    profile = PARKING if args.parking else REBUILDING if args.rebuilding else GENERAL
+    profile = mutant.profile if mutant else profile
     if args.seed is not None:
         outcome = simulate(args.seed, mutant, profile, traced=True)
         print(*outcome.history, sep="\n")

@@ -77,6 +77,13 @@ class Group:
             if left:
                 self.in_hand[partition, offset] = left
 
+    def pass_over(self) -> None:
+        """Whatever is there is done, unread."""
+        for messages in self.undone:
+            messages.clear()
+        self.done.clear()
+        self.stuck.clear()
+
     def finish(self, taken: Sequence[Taken]) -> None:
         for each in taken:
             if self.undone[each.partition].pop(each.offset, None) is not None:

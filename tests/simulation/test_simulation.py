@@ -9,7 +9,7 @@ import os
 import pytest
 
 from feedstore.follows import sqlite
-from tests.simulation.world import GENERAL, PARKING, simulate
+from tests.simulation.world import GENERAL, PARKING, REBUILDING, simulate
 
 RUNS = int(os.environ.get("SIMULATION_RUNS", "4000"))
 _BLOCKS = 8
@@ -27,6 +27,13 @@ def test_rules_1_to_10_what_is_parked_changes_nothing(block: int):
     for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
         outcome = simulate(seed, profile=PARKING)
         assert outcome.failure is None, f"python -m tests.simulation --parking --seed {seed}: {outcome.failure}"
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_rules_1_to_10_a_cluster_that_is_made_anew_beside_live_expanders_gets_all_of_it(block: int):
+    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
+        outcome = simulate(seed, profile=REBUILDING)
+        assert outcome.failure is None, f"python -m tests.simulation --rebuilding --seed {seed}: {outcome.failure}"
 
 
 def test_a_seed_replays():

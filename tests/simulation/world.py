@@ -44,7 +44,7 @@ from tests.simulation.bag import Bag, Group, Taken
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.model import Model
 from tests.simulation.scheduler import Port, QueuePort, Scheduler, StorePort
-from workers import housekeeping
+from workers import housekeeping, rebuild
 from workers.handlers import Expander, Parking, Writer, backfill, purge, writer
 from workers.housekeeping import Sweeper
 from workers.messages import Tick
@@ -86,6 +86,7 @@ class Profile:
     sweep: float = 0.5
     leap: float = 0.15
     farthest: int = 3
+    rebuild: float = 0
     tick: float = 0.25
     walk: float = 0.2
     sticky: tuple[float, ...] = (0, 0.1, 0.4)
@@ -99,6 +100,8 @@ class Profile:
 GENERAL = Profile()
 PARKING = replace(GENERAL, park=1, ticking=0.7, tick=0.4)
 """Writers park every third delivery or so."""
+REBUILDING = replace(GENERAL, rebuild=0.5, slow=0.4)
+"""Clusters are made anew while expanders go on."""
 
 
 class Mutant(Protocol):
@@ -327,6 +330,7 @@ class World:
             (self._parks, lambda: self._park("b")),
             (self._parks, lambda: self._land("a")),
             (self._parks, lambda: self._land("b")),
+            (profile.rebuild, self._rebuild),
         ]
         total = 0.0
         upto = [(total := total + weight, move) for weight, move in moves]
@@ -486,6 +490,22 @@ class World:
         self.now_ms += leaps * LEAP_MS
         self.bag.forget_before(self.now_ms, self.limits.purge_window_ms - LEAP_MS // 10)
         self.say(f"time leaps {leaps}")
+
+    def _rebuild(self) -> None:
+        """A cluster is made anew (`workers.rebuild`), with nobody who writes it."""
+        cluster = CLUSTERS[int(self.rng.random() * 2)]
+        for kind in ("writer", "sweep", "tick"):
+            self._kill(kind)
+        for store in (self.stores[cluster], self.progress[cluster]):
+            store._rows.clear()  # type: ignore[attr-defined]
+        for group in (self.bag.writers[cluster], self.bag.retries[cluster]):
+            group.pass_over()
+        made_ms = self.follows_store.now() + 2 * _SKEW_MS
+        asked_ms = rebuild.ask_all(self.follows_store, cluster, _ignore)
+        progress = Progress(self.progress[cluster])
+        rebuild.begin(progress, made_ms, asked_ms)
+        self.writers[cluster]._progress = self.parking[cluster]._progress = Progress(self.ports[cluster].progress)
+        self.say(f"cluster {cluster} is made anew at {made_ms - _START_MS}, refilled after {asked_ms - _START_MS}")
 
     def _skew(self) -> None:
         shard = int(self.rng.random() * len(self._offsets))
