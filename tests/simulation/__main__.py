@@ -1,4 +1,7 @@
-"""Searches seeds, or replays one: `python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking | --rebuilding]`."""
+"""Searches seeds, or replays one.
+
+`python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking | --rebuilding]`
+"""
 
 import argparse
 import sys
