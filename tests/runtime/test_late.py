@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from feedstore.domain import Follow, Pin, SavePin, Unfollow, user
+from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
 from feedstore.feeds import Limits, Progress, entries_of, feed_table, progress_table, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import Request
@@ -321,6 +321,23 @@ def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_sent_back_once_w
     assert pipeline.now_ms < made_ms
     assert [task.cluster for task in pipeline.expanded] == [None, "b"]
     assert pipeline.holding("b", 1) == FOLLOWERS
+
+
+def test_rule_9_a_refill_that_was_sent_back_does_not_pass_for_served(pipeline: Pipeline) -> None:
+    """It served all that was asked for before it was read; what came of it was read before the cluster was made."""
+    save(pipeline, 1)
+    pipeline.drain("a", "b")
+    for _ in range(2):
+        pipeline.now_ms += 1
+        pipeline.follows.ask_refill([7], None, 0)
+    first, second = (row.action for row in pipeline.follows.unrelayed(10))
+    assert isinstance(first, RefillAsked)
+    pipeline.expander.expand([Task(first)])
+    pipeline.write("b")
+    assert pipeline.follows.refill_times([(7, None)])[7, None].served_before_ms == second.committed_ms
+
+    pipeline.expander.expand([Task(first, "b")])
+    assert [body.cluster for _, body in pipeline.poll("b", 10) if isinstance(body, Delivery)] == ["b"]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
