@@ -329,12 +329,12 @@ def test_rule_9_a_refill_that_was_sent_back_does_not_pass_for_served(pipeline: P
     pipeline.drain("a", "b")
     for _ in range(2):
         pipeline.now_ms += 1
-        pipeline.follows.ask_refill([7], None, 0)
+        pipeline.follows.ask_refill([7], "b", 0)
     first, second = (row.action for row in pipeline.follows.unrelayed(10))
     assert isinstance(first, RefillAsked)
     pipeline.expander.expand([Task(first)])
     pipeline.write("b")
-    assert pipeline.follows.refill_times([(7, None)])[7, None].served_before_ms == second.committed_ms
+    assert pipeline.follows.refill_times([(7, "b")])[7, "b"].served_before_ms == second.committed_ms
 
     pipeline.expander.expand([Task(first, "b")])
     assert [body.cluster for _, body in pipeline.poll("b", 10) if isinstance(body, Delivery)] == ["b"]
