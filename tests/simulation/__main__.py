@@ -1,13 +1,17 @@
 """Searches seeds, or replays one.
 
 `python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking | --rebuilding]`
+
+With --write-seeds it writes down which seed finds each mutant: the known one if it still does.
 """
 
 import argparse
+import json
 import sys
 import time
 
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import MUTANTS, SEEDS
+from tests.simulation.search import find
 from tests.simulation.world import GENERAL, PARKING, REBUILDING, simulate
 
 
@@ -20,7 +24,10 @@ def main() -> int:
     parser.add_argument("--parking", action="store_true", help="writers park a good part of the deliveries")
     parser.add_argument("--rebuilding", action="store_true", help="clusters are made anew now and then")
     parser.add_argument("--all", action="store_true", help="do not stop at the first failure")
+    parser.add_argument("--write-seeds", action="store_true", help=f"search all mutants and write {SEEDS.name}")
     args = parser.parse_args()
+    if args.write_seeds:
+        return _write_seeds()
     mutant = MUTANTS[args.mutant] if args.mutant else None
     profile = PARKING if args.parking else REBUILDING if args.rebuilding else GENERAL
     profile = mutant.profile if mutant else profile
@@ -43,6 +50,18 @@ def main() -> int:
     done = seed - args.first + 1
     print(f"{done} runs, {failures} failures, {holes} holes, {done / took:.0f} runs/s, {moves / done:.0f} moves a run")
     return int(failures > 0)
+
+
+def _write_seeds() -> int:
+    seeds: dict[str, int] = {}
+    searched = [mutant for mutant in MUTANTS.values() if not mutant.directed]
+    for mutant in searched:
+        found = find(mutant, blind=False)
+        if found is not None:
+            seeds[mutant.name] = found.seed
+        print(f"{mutant.name}: {'not found' if found is None else found.seed}", flush=True)
+    SEEDS.write_text(json.dumps(seeds, indent=2) + "\n")
+    return int(len(seeds) < len(searched))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """The guards of the design, each taken out: by other values in the handlers' modules, or by a port that lies."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +41,9 @@ from workers.queue.port import Topic
 
 Patches = Sequence[tuple[object, str, Any]]
 
+SEEDS = Path(__file__).with_name("found_by.json")
+_FOUND_BY: dict[str, int] = json.loads(SEEDS.read_text())
+
 
 def _nothing(_world: World) -> None:
     pass
@@ -48,6 +53,8 @@ def _nothing(_world: World) -> None:
 class Taken:
     """A guard that is gone. rule: of DESIGN.md, section 4, which asks for it. directed: hardly any seed finds it; a
     schedule made for it does, in `test_refills`.
+
+    found_by: a seed that found it, of found_by.json (`python -m tests.simulation --write-seeds`); it may have ceased to.
     """
 
     name: str
@@ -57,6 +64,7 @@ class Taken:
     tampered: Callable[[World], None] = _nothing
     profile: Profile = GENERAL
     directed: bool = False
+    found_by: int | None = None
 
     def patches(self) -> Patches:
         return self.patched()
@@ -537,7 +545,7 @@ _REFILLS = replace(
     _STUCK, owners=(11,), walk=4, delete=4, save=5, unfollow=0.5, leap=0, past=0, prelude=4, slow=0.5, crash=0
 )
 MUTANTS: dict[str, Taken] = {
-    each.name: each
+    each.name: replace(each, found_by=_FOUND_BY.get(each.name, each.found_by))
     for each in (
         Taken(
             "clock_per_edge", 2, "a clock for each edge instead of one per follower", _clock_per_edge, profile=_SAME_MS

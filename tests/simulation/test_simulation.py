@@ -1,17 +1,15 @@
 """The real handlers under a scheduler that interleaves them at every port call: always the feeds of the model.
 
-`SIMULATION_RUNS` says how many seeds. A failing seed is printed; `python -m tests.simulation --seed N` replays it with
-its history.
+`SIMULATION_RUNS` says how many seeds (effort.py). A failing seed is printed; `python -m tests.simulation --seed N`
+replays it with its history.
 """
-
-import os
 
 import pytest
 
 from feedstore.follows import sqlite
+from tests.simulation.effort import RUNS
 from tests.simulation.world import GENERAL, PARKING, REBUILDING, simulate
 
-RUNS = int(os.environ.get("SIMULATION_RUNS", "4000"))
 _BLOCKS = 8
 
 
