@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
+.PHONY: help demo check test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
 	test-stack test-browser docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
@@ -36,8 +36,17 @@ DEMO_SERVE ?= $(shell test -t 0 && echo 1 || echo 0)
 demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline; then serve it (ACTIONS=file for your own; DEMO_SERVE=0)
 	@$(BIN)/feedctl demo $(if $(ACTIONS),--actions $(ACTIONS)) $(if $(filter 1,$(DEMO_SERVE)),--serve)
 
-test: $(VENV)/test ## run the tests
-	@$(BIN)/pytest
+# Tests are spread over so many processes.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+# Packages whose tests start no server and no worker.
+UNITS := domain feeds follows messages queue runtime serving widecolumn
+check: lint ## style, types, and the tests that need no processes: under a minute
+	@$(PYTEST) -m "not stack and not browser and not docker and not processes" $(addprefix tests/,$(UNITS))
+
+test: $(VENV)/test ## run the tests (SIMULATION=full: every seed and order, and mutants searched blind, as .ci/run does)
+	@$(PYTEST)
 
 test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (through apt where it is missing)
 	@tests/browser/install

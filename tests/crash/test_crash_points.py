@@ -24,7 +24,10 @@ from tests.crash.points import PARKING, POINTS
 from tests.crash.victim import Spec
 from workers import wiring
 
-pytestmark = pytest.mark.processes
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.xdist_group("crash_points"),  # `outcomes` runs the drills of all points, wherever it is asked for
+]
 
 ACTIONS = 24
 ONCE = (

@@ -195,10 +195,11 @@ def test_the_host_is_brought_back_when_the_drill_is_interrupted(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "_moved", lambda *_: interrupted)
+    before = threading.enumerate()
     with pytest.raises(KeyboardInterrupt):
         drilled(system)
     assert system.events == [f"kill {TARGET}", f"start {TARGET}"]
-    assert not [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+    assert not [each for each in threading.enumerate() if each not in before and not each.daemon]
 
 
 def test_a_call_that_fails_as_nobody_expected_counts_and_the_load_goes_on(
