@@ -54,7 +54,7 @@ class Taken:
     """A guard that is gone. rule: of DESIGN.md, section 4, which asks for it. directed: hardly any seed finds it; a
     schedule made for it does, in `test_refills`.
 
-    found_by: a seed that found it, of found_by.json (`python -m tests.simulation --write-seeds`); it may have ceased to.
+    found_by: a seed that found it (`python -m tests.simulation --write-seeds`, found_by.json); it may have ceased to.
     """
 
     name: str
