@@ -82,7 +82,8 @@ class Writer:
         # entries that the markers then remove (rule 9).
         users = {delivery.action.follower for delivery in finished if isinstance(delivery.action, Unfollowed)}
         asked_ms = self._follows.ask_refill(sorted(users), self._cluster, 0)
-        return [(delivery.action.committed_ms, asked_ms) for delivery in finished]
+        # One hold for all: they end together, and none lasts longer for the oldest of them.
+        return [(min(delivery.action.committed_ms for delivery in finished), asked_ms)]
 
     def _all_parts_landed(self, delivery: Delivery) -> bool:
         purge, action = delivery.purge, delivery.action
