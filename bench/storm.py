@@ -1,0 +1,107 @@
+"""`python -m bench.storm`: how long the actions of others take while one user unfollows 100,000 in one go.
+
+A home of its own, embedded, with a worker. While `feedctl replay` records the unfollows and the worker does them,
+somebody else saves a pin every second, and a follower of theirs looks until the page shows it.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from bench import ours
+from bench.children import child, run
+from feedstore.domain import Follow, Pin, SavePin, user
+from feedstore.feeds import Progress
+from feedstore.follows.port import FollowStore, Request
+from feedstore.serving.config import Config
+from feedstore.serving.service import FeedService
+from feedstore.serving.wiring import open_follows, open_service, wall_ms
+from workers import wiring
+
+FIRST = 1_000_000
+STORMER, FOLLOWER, OWNER = 1, 2, 3
+TIMEOUT_S = 1_800.0
+MINUTE_S = 60.0
+POLL_S = 0.02
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.storm", description=__doc__)
+    parser.add_argument("--follows", type=int, default=100_000)
+    parser.add_argument("--pins", type=int, default=2, help="of each followee")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        home, log = scratch / "home", scratch / "log"
+        config = ours.make_home(home)
+        followed = range(FIRST, FIRST + chosen.follows)
+        _write(scratch / "before", _before(followed, chosen.pins))
+        _write(
+            scratch / "storm", ({"type": "unfollow", "ts": 1, "follower": STORMER, "user": each} for each in followed)
+        )
+        run(ours.feedctl(home, "replay", str(scratch / "before")), log, TIMEOUT_S)
+        run(ours.feedctl(home, "work", "--until-idle"), log, TIMEOUT_S)
+        with child(ours.feedctl(home, "work"), log), closing(open_follows(config, wall_ms)) as follows:
+            follows.record([Request(Follow(FOLLOWER, user(OWNER)))])
+            service = open_service(config)
+            _shown_s(service, follows, 1)  # the worker is there
+            began_s = time.perf_counter()
+            with child(ours.feedctl(home, "replay", str(scratch / "storm")), log) as replay:
+                took = list(_others(service, follows, began_s))
+                replay.wait(TIMEOUT_S)
+            recorded_ms = follows.now()
+            _wait_for(config, recorded_ms)
+            print(f"the unfollows have landed in all clusters after {time.perf_counter() - began_s:.1f} s")
+            service.close()
+    print(f"others' pins are shown after {statistics.median(took):.2f} s (the longest {max(took):.2f} s)")
+
+
+def _write(path: Path, lines: Iterator[dict[str, object]]) -> None:
+    with path.open("w") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def _before(followed: range, pins: int) -> Iterator[dict[str, object]]:
+    for each in followed:
+        for number in range(pins):
+            pin = each * pins + number
+            yield {"type": "save_pin", "ts": 1_700_000_000_000 + number, "pin": pin, "owner": each, "board": each}
+    for each in followed:
+        yield {"type": "follow", "ts": 1, "follower": STORMER, "user": each}
+
+
+def _others(service: FeedService, follows: FollowStore, began_s: float) -> Iterator[float]:
+    """For a minute, how long each pin took."""
+    pin = 1
+    while time.perf_counter() - began_s < MINUTE_S:
+        pin += 1
+        took_s = _shown_s(service, follows, pin)
+        yield took_s
+        time.sleep(max(0.0, 1.0 - took_s))
+
+
+def _shown_s(service: FeedService, follows: FollowStore, pin: int) -> float:
+    began_s = time.perf_counter()
+    follows.record([Request(SavePin(Pin(pin, OWNER, OWNER, wall_ms())))])
+    while pin not in {entry.pin for entry in service.page(FOLLOWER, 25, None).entries}:
+        if time.perf_counter() - began_s > TIMEOUT_S:
+            raise TimeoutError(f"pin {pin} is not shown after {TIMEOUT_S:.0f} s")
+        time.sleep(POLL_S)
+    return time.perf_counter() - began_s
+
+
+def _wait_for(config: Config, until_ms: int) -> None:
+    """Returns once every watermark is past a time."""
+    with closing(wiring.open_ports(config, "beside", wall_ms)) as ports:
+        for replica in ports.replicas.values():
+            while (Progress(replica.progress).watermark() or 0) <= until_ms:
+                time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    main()
