@@ -1,6 +1,7 @@
 """Homes on real servers, as far as that needs none: where they are made from, and what is refused without them."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,21 @@ def test_parts_of_a_worker_do_not_run_on_files_of_a_home(cli: Cli, words: list[s
     assert f"{cli.home}: its queue or a cluster is a file of this home, which one worker holds: feedctl work" in said
 
 
-@pytest.mark.parametrize("verb", ["apply", "check"])
-def test_files_of_a_home_have_no_tables_and_no_topics_to_look_after(cli: Cli, verb: str) -> None:
-    assert "no cluster of this home is HBase" in cli("schema", verb, code=2).stderr
-    assert "the queue of this home is embedded" in cli("topics", verb, code=2).stderr
+def test_files_of_a_home_have_no_tables_in_hbase_and_no_topics_to_look_after(cli: Cli) -> None:
+    assert "no cluster of this home is HBase" in cli("schema", "check", code=2).stderr
+    for verb in ("apply", "check"):
+        assert "the queue of this home is embedded" in cli("topics", verb, code=2).stderr
+
+
+def test_a_home_of_an_earlier_version_is_brought_up_to_date(filled: Cli) -> None:
+    expected = filled.json("feed", 1)["entries"]
+    earlier = sqlite3.connect(filled.home / "data" / "follows.db")
+    earlier.executescript(
+        "DROP INDEX boards_owner; ALTER TABLE refills DROP COLUMN served_before_ms; PRAGMA user_version = 1"
+    )
+    earlier.close()
+    assert "its tables have version 1, this program needs" in filled("follow", 1, "--user", 9, code=3).stderr
+    for _ in range(2):
+        assert "follow store: its tables are up to date" in filled("schema", "apply").stderr
+    filled("follow", 1, "--user", 9)
+    assert filled.json("feed", 1)["entries"] == expected

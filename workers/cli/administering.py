@@ -7,7 +7,7 @@ import click
 
 from feedstore.serving import wiring as serving_wiring
 from feedstore.serving.clusters import place
-from feedstore.serving.config import ConfigError
+from feedstore.serving.config import Cluster, ConfigError
 from workers import wiring
 from workers.cli.output import note, plural
 from workers.cli.session import RefusedError, Session, pass_session
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def schema() -> None:
-    """The tables of the HBase clusters.
+    """The tables of the follow store and of the HBase clusters.
 
     \b
     Examples:
@@ -30,16 +30,23 @@ def schema() -> None:
 @schema.command("apply")
 @pass_session
 def schema_apply(session: Session) -> None:
-    """Makes the tables that are missing, and attaches the trim with the cap and the slack of feed.toml.
+    """Brings the follow store's tables up to date. In HBase, makes the tables that are missing, and attaches the trim
+    with the cap and the slack of feed.toml.
 
-    On tables that are there it changes the trim where it differs, and sets what is not set at all. What somebody has
-    set otherwise stays as it is: schema check names it. HBase opens the regions of a changed table anew, a few at a
-    time.
+    Processes of the version before keep running on a follow store that is up to date, and can no longer be started.
+
+    On HBase tables that are there it changes the trim where it differs, and sets what is not set at all. What somebody
+    has set otherwise stays as it is: schema check names it. HBase opens the regions of a changed table again, a few at
+    a time.
 
     \b
     Examples:
       feedctl schema apply
     """
+    serving_wiring.create_follows(session.config)
+    note("follow store: its tables are up to date")
+    if not _hbase_clusters(session):
+        return
     tables = serving_wiring.tables(session.config)
     for name, gateways in _in_hbase(session):
         applied = gateways.apply(tables)
@@ -54,7 +61,7 @@ def schema_apply(session: Session) -> None:
 @schema.command("check")
 @pass_session
 def schema_check(session: Session) -> None:
-    """Names every difference between the tables and their definition. The exit status is 1 where there is any.
+    """Names every difference between the tables in HBase and their definition. The exit status is 1 where there is any.
 
     \b
     Examples:
@@ -116,7 +123,7 @@ def topics_check(session: Session) -> None:
 
 
 def _in_hbase(session: Session) -> Iterator[tuple[str, "Gateways"]]:
-    clusters = [each for each in session.config.clusters if each.url.startswith("hbase:")]
+    clusters = _hbase_clusters(session)
     if not clusters:
         raise ConfigError("no cluster of this home is HBase: there are no tables to look after")
     places = [(each.name, place(session.config, each.name)) for each in clusters]
@@ -125,6 +132,10 @@ def _in_hbase(session: Session) -> Iterator[tuple[str, "Gateways"]]:
     for name, where in places:
         assert isinstance(where, Gateways)
         yield name, where
+
+
+def _hbase_clusters(session: Session) -> list[Cluster]:
+    return [each for each in session.config.clusters if each.url.startswith("hbase:")]
 
 
 def _refuse_embedded_queue(session: Session) -> None:
