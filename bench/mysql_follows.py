@@ -38,7 +38,7 @@ def main() -> None:
 @contextmanager
 def temporary_store(url: str, shards: int) -> Iterator[FollowStore]:
     """A store in databases of its own, which are dropped at the end. url: a server, and a user that may make them."""
-    servers = [_server(url, f"feed_bench_{os.getpid()}_{shard}") for shard in range(shards)]
+    servers = [_server(url, f"follows_bench_{os.getpid()}_{shard}") for shard in range(shards)]
     try:
         mysql.create(servers)
         store = mysql.open_store(servers)

@@ -180,8 +180,8 @@ def _served_by_what_began_before(world: World) -> None:
     """A refill serves what was asked for until its end, not until its first read."""
     real = world.expander._backfill
 
-    def refill(actions: Sequence[RefillAsked], read_ms: int) -> None:
-        real.refill(actions, read_ms)
+    def refill(actions: Sequence[RefillAsked], read_ms: int, cluster: str | None) -> None:
+        real.refill(actions, read_ms, cluster)
         times = world.follows_store.refill_times([(each.user, each.cluster) for each in actions])
         world.follows_store.mark_refills_served({key: known.asked_ms + 1 for key, known in times.items()})
 
@@ -300,9 +300,9 @@ def _no_refill(world: World) -> None:
 def _refill_with_the_markers() -> Patches:
     real = Purging.unfollow
 
-    def early(purging: Purging, actions: Sequence[Unfollowed], read_ms: int) -> None:
+    def early(purging: Purging, actions: Sequence[Unfollowed], read_ms: int, cluster: str | None) -> None:
         purging._follows.ask_refill([action.follower for action in actions], None, 0)
-        real(purging, actions, read_ms)
+        real(purging, actions, read_ms, cluster)
 
     return [(Purging, "unfollow", early)]
 

@@ -120,11 +120,11 @@ def served_late(world: World) -> list[int]:
     """How often a served request is refilled again: soon, and when deliveries of its refill may have come too late."""
     first, _ = asked(world, 2)
     backfill, read = world.expander._backfill, counted_refills(world)
-    backfill.refill([first], world.now_ms)
+    backfill.refill([first], world.now_ms, None)
     counts = []
     for age_ms in (0, world.limits.delivery_age_ms):
         before = read()
-        backfill.refill([first], world.now_ms + age_ms)
+        backfill.refill([first], world.now_ms + age_ms, None)
         counts.append(read() - before)
     return counts
 
