@@ -34,6 +34,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
+_CLOSE: Final = (b"connection", b"close")
 _encode: Final = msgspec.json.Encoder().encode
 
 _NOT_READY: Final[tuple[type[Exception], ...]] = (*problems.EXPECTED, ProblemError)
@@ -64,10 +65,9 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """deadline_s: how long a request may take, from its head on. body_s: how long its body may take to arrive."""
+    """deadline_s: how long a request may take, from its head on."""
 
     deadline_s: float
-    body_s: float
 
 
 class App:
@@ -127,6 +127,8 @@ class App:
                 answer = _refusal(error, request_id)
             status = answer.status
             named = [*answer.headers, (b"x-request-id", request_id.encode()), _NOSNIFF]
+            if self._draining:
+                named.append(_CLOSE)
             await send({"type": "http.response.start", "status": status, "headers": named})
             await send({"type": "http.response.body", "body": answer.content})
         finally:
@@ -186,7 +188,7 @@ class App:
             deadline_s = request.began_s + self._bounds.deadline_s
             ids = incoming.ids(request.path)
             query = incoming.query(request.scope["query_string"], endpoint.query)  # type: ignore[arg-type]
-            body = None if decoder is None else await incoming.body(request, decoder, self._bounds.body_s)
+            body = None if decoder is None else await incoming.body(request, decoder)
             asked: Asked[Any, Any] = Asked(ids, query, body, _text(headers.get(b"idempotency-key")), deadline_s)
             runner = self._pages if endpoint.is_page(query) else self._calls
             return _answer(_encode(await runner.run(partial(call, self._api, asked), deadline_s)))

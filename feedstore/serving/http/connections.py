@@ -1,111 +1,341 @@
-"""The connections of clients, with a bound on everything that a client can make us wait for or keep.
+"""The connections of clients, with a bound on everything that a client can make a server wait for or keep.
 
-uvicorn bounds how long a kept connection may be idle. It does not bound how long or how large a request's head may be;
-nor how many connections there are. The time of a body is bounded where it is read.
+uvicorn bounds how long a connection may be idle between requests. The rest is bounded here, by three rules:
+- Of a request, only the body may be long, and whatever reads the body bounds it. Everything else is counted together:
+  its head, the frames of its chunks, and its trailers, which are dropped.
+- A client that owes something has so much time: for a request from its first byte to its last, whether something reads
+  it or not, and for an answer until its kernel has it.
+- A request that is answered before it has arrived ends its connection.
 
-It also sends an answer's head and its body each by itself, and each is a call of the kernel, which costs as much as all
+Which clients have a connection at all is decided by `Places`.
+
+uvicorn sends an answer's head and its body each by itself, and each is a call of the kernel, which costs as much as all
 of a page's JSON: here both leave together.
 """
 
 import asyncio
+import fcntl
+import math
 import secrets
 import socket
+import struct
+import termios
 import weakref
 from http import HTTPStatus
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from feedstore.serving.http import problems
-from feedstore.serving.http.problems import Kind, ProblemError
+from feedstore.serving.http.incoming import REFUSED
+from feedstore.serving.http.places import Places, network
+from feedstore.serving.http.problems import ProblemError
 
 HEAD_BYTES_MAX: Final = 16_384
+"""Of a request without its body. More may arrive at once, but is not kept."""
+HEADERS_MAX: Final = 100
+PIPELINED_MAX: Final = 16
+"""Requests of a connection that wait behind the one that is answered."""
+SPARE_PLACES: Final = 32
+HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
+"""What a connection in a spare place may ask."""
+
+_RECEIVED_MAX: Final = 32_768
+"""What the kernel takes from a client before it is read, in bytes, and so what one read can bring."""
+_SENT_MAX: Final = 262_144
+"""What the kernel keeps of answers that a client has not taken, in bytes."""
+_DROPPED_MAX: Final = 262_144
+"""What is read and dropped, so that a refusal reaches a client that still sends: a connection that is closed before
+everything was read is reset, and takes the refusal with it."""
+_LOOKS: Final = 8
+"""How often clients are looked after within the patience."""
+
+_log = structlog.get_logger()
+
+
+class Clients:
+    """All clients of one server, used by its event loop alone.
+
+    patience_s: how long a client may take to send a request, and to take an answer. at_most: so many connections.
+    """
+
+    def __init__(self, patience_s: float, at_most: int) -> None:
+        self.patience_s = patience_s
+        self.last_words_s = patience_s / 4
+        """How long a client has to take its last answer, after which its connection ends."""
+        self._places: Places[Connection] = Places(at_most, SPARE_PLACES)
+        self._connected: set[Connection] = set()
+        self._looking = False
+
+    def enter(self, connection: "Connection", host: str) -> bool:
+        """Whether the new connection has a spare place."""
+        spare, leaves = self._places.enter(connection, host)
+        if leaves is not None:
+            leaves.give_way()
+        self._connected.add(connection)
+        if not self._looking:
+            self._looking = True
+            connection.loop.call_later(self.patience_s / _LOOKS, self._look, connection.loop)
+        return spare
+
+    def leave(self, connection: "Connection", host: str) -> None:
+        self._places.leave(connection, host)
+        self._connected.discard(connection)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = loop.time()
+        full = self._places.full()
+        for connection in list(self._connected):
+            connection.look(now_s, full=full)
+        self._looking = bool(self._connected)
+        if self._looking:
+            loop.call_later(self.patience_s / _LOOKS, self._look, loop)
 
 
 class Connection(HttpToolsProtocol):
-    """One client's. patience_s: how long a head may take, and how long an answer may wait for the client to take it.
-    at_most: so many connections; one more is told so and closed.
+    """One client's.
+
+    _owes_until_s: by then the rest of a request must be here, of the loop's time; infinite if none is missing.
+    _takes_until_s: by then the last answer must be with the client; infinite if there is none.
     """
 
-    patience_s: float
-    at_most: int
+    clients: Clients
 
-    _timer: asyncio.TimerHandle | None = None
-    _in_head = True
-    _head_bytes = 0
+    _network = ""
+    _spare = False
+    _owes = True
+    _owes_until_s = math.inf
+    _takes_until_s = math.inf
+    _in_body = False
+    _beside_body_bytes = 0
+    _dropped_bytes = 0
+    _keeps = True
+    _ending = False
+    _deaf = False
+    _last: ProblemError | None = None
     _answers: "Whole"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._answers = Whole(transport, self)
         super().connection_made(self._answers)
-        if len(self.connections) > self.at_most:
-            self._refuse(problems.OVERLOADED, "too many connections")
-            return
+        # An answer that the kernel does not take at once counts as not taken.
+        transport.set_write_buffer_limits(high=0)
+        patience_s = self.clients.patience_s
         client = transport.get_extra_info("socket")
         if client is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-            # The kernel closes what a client has not taken by then.
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1_000 * self.patience_s))
-        self._arm()
+            # The kernel closes what a client has not taken by then, after the connection has left here as well.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1_000 * patience_s))
+        self._network = network(self.client[0]) if self.client else ""
+        self._owes_until_s = self.loop.time() + patience_s
+        self._spare = self.clients.enter(self, self._network)
+        if self._spare:
+            self._owes_until_s = self.loop.time() + self.clients.last_words_s
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
+        self.clients.leave(self, self._network)
         super().connection_lost(exc)
 
+    # What comes
+    # -----------------------------------------------------------------------------------------------------------------
+
     def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            self._drop(data)
+            return
         if self.transport.is_closing():
             return
-        if self._in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self.transport.is_closing():
+        self._unset_keepalive_if_required()
+        self._owes = True
+        self._beside_body_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # It is answered in HTTP/1.1, and what follows may be anything.
+            self.cycle.keep_alive = False
+            self._deaf = True
+        except httptools.HttpParserError as error:
+            said = error.__context__
+            self._refuse(said if isinstance(said, ProblemError) else ProblemError(problems.MALFORMED_REQUEST, ""))
             return
-        if not self._in_head:
-            self._disarm()
-        elif self._head_bytes > HEAD_BYTES_MAX:
-            self._refuse(problems.HEAD_TOO_LARGE, f"at most {HEAD_BYTES_MAX} bytes")
-        elif self._timer is None:
-            self._arm()
+        if not self._owes:
+            self._owes_until_s = math.inf
+        elif self._beside_body_bytes > HEAD_BYTES_MAX:
+            self._refuse(_too_large(f"at most {HEAD_BYTES_MAX} bytes beside the body"))
+        elif self._owes_until_s == math.inf:
+            self._owes_until_s = self.loop.time() + self.clients.patience_s
+
+    def _drop(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            # Answers are still to leave. Dropping all that comes meanwhile would be work without a bound.
+            self.transport.pause_reading()
+            return
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > _DROPPED_MAX:
+            self.transport.abort()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head = True
+        self._owes = True
+        self._hosts = 0
+        self._codings: list[bytes] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # a trailer
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"transfer-encoding":
+            self._codings.append(value.strip().lower())
+        elif name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue"
+        self.headers.append((name, value))
+        if len(self.headers) > HEADERS_MAX:
+            raise _too_large(f"at most {HEADERS_MAX} headers")
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._head_bytes = 0
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
+            raise ProblemError(problems.MALFORMED_REQUEST, "send Host, and once")
+        if self._codings and self._codings != [b"chunked"]:
+            raise ProblemError(problems.NOT_IMPLEMENTED, "Transfer-Encoding: chunked alone is")
+        if self._spare and self.url.partition(b"?")[0] not in HEALTH:
+            raise _crowded()
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ProblemError(problems.OVERLOADED, f"at most {PIPELINED_MAX} requests may wait on a connection")
         super().on_headers_complete()
+        self._in_body = True
+        # Until all of it is here, its answer is the last one.
+        self._keeps = self.cycle.keep_alive and not self._spare
+        self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body_bytes -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._owes = self._in_body = False
+        self._owes_until_s = math.inf
+        self._beside_body_bytes = 0
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._keeps and not self._ending
+        super().on_message_complete()
+
+    # What leaves
+    # -----------------------------------------------------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
         self._answers.flush()
         super().on_response_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(problems.MALFORMED_REQUEST, msg)
-
-    def _arm(self) -> None:
-        self._timer = self.loop.call_later(self.patience_s, self._late)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _late(self) -> None:
-        self._timer = None
-        self._refuse(problems.TOO_SLOW, f"no request within {self.patience_s:g} s")
-
-    def _refuse(self, kind: Kind, detail: str) -> None:
-        """Answers where there is no request to answer, and closes."""
         if self.transport.is_closing():
             return
-        self._disarm()
-        error = ProblemError(kind, detail, closes=True)
-        content = error.document(secrets.token_hex(8))
-        headers = {**error.headers, "content-type": problems.MEDIA_TYPE, "content-length": str(len(content))}
-        lines = [f"HTTP/1.1 {kind.status} {HTTPStatus(kind.status).phrase}"]
+        if not self.flow.write_paused:
+            self._takes_until_s = self.loop.time() + self.clients.patience_s
+        if self._last is not None and not self._is_answering():
+            self._say(self._last)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._takes_until_s = self.loop.time() + self.clients.patience_s
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._takes_until_s = self.loop.time() + self.clients.patience_s
+
+    def shutdown(self) -> None:
+        self._ending = True
+        super().shutdown()
+
+    def end(self) -> bool:
+        """Whether the client may still send, so that what is left of that is dropped before the connection is closed;
+        no more answers follow.
+        """
+        if not self.flow.write_paused:
+            self._takes_until_s = self.loop.time() + self.clients.last_words_s
+        was_deaf, self._deaf = self._deaf, True
+        return self._owes or was_deaf
+
+    # What takes too long
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def look(self, now_s: float, *, full: bool) -> None:
+        """Ends the connection if its client takes too long. full: all connections are taken, and those that are not
+        used are better closed.
+        """
+        if now_s >= self._takes_until_s:
+            if self.transport.is_closing() or self.flow.write_paused or self._untaken_bytes():
+                self.transport.abort()
+                return
+            if full and not self._is_answering() and not self._owes:
+                self.transport.close()
+                return
+            self._takes_until_s = now_s + self.clients.patience_s
+        if now_s >= self._owes_until_s:
+            if self._deaf:
+                self.transport.abort()
+            elif self._spare:
+                self._refuse(_crowded())
+            else:
+                self._refuse(ProblemError(problems.TOO_SLOW, f"it must be here within {self.clients.patience_s:g} s"))
+
+    def rank(self) -> int | None:
+        if self.transport.is_closing():
+            return 0
+        if self._is_answering():
+            return None
+        return 1 if self._owes else 2
+
+    def give_way(self) -> None:
+        """Another client has its place."""
+        if self.transport.is_closing():
+            self.transport.abort()
+        elif self._owes:
+            self._say(_crowded(), lingers=False)
+        else:
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # there is none before the first request
+        return cycle is not None and not cycle.response_complete
+
+    def _untaken_bytes(self) -> int:
+        """What the kernel still has for the client."""
+        client = self.transport.get_extra_info("socket")
+        [count] = struct.unpack("i", fcntl.ioctl(client.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+        return int(count)
+
+    def _refuse(self, error: ProblemError) -> None:
+        """Refuses the request that arrives, after everything before it has been answered, and hears no more."""
+        self._deaf = True
+        if not self._is_answering():
+            self._say(error)
+        elif self._in_body:
+            # It has an application, which answers it; whatever happens, the connection ends then.
+            self.cycle.scope["state"][REFUSED] = error
+            self.cycle.message_event.set()
+            self._owes_until_s = self.loop.time() + self.clients.last_words_s
+        else:
+            self._last = error
+            self._owes_until_s = math.inf
+
+    def _say(self, error: ProblemError, *, lingers: bool = True) -> None:
+        """Answers a request that no application has, and closes."""
+        if self.transport.is_closing():
+            return
+        request_id = secrets.token_hex(8)
+        _log.info("http.refused", request_id=request_id, status=error.kind.status, error=error.for_log())
+        content = error.document(request_id)
+        headers = {
+            **error.headers,
+            "content-type": problems.MEDIA_TYPE,
+            "content-length": str(len(content)),
+            "x-request-id": request_id,
+            "connection": "close",
+        }
+        lines = [f"HTTP/1.1 {error.kind.status} {HTTPStatus(error.kind.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        self.transport.write("\r\n".join([*lines, "", ""]).encode() + content)
-        self.transport.close()
+        self._answers.last("\r\n".join([*lines, "", ""]).encode() + content, lingers=lingers)
 
 
 class Whole(asyncio.Transport):
@@ -124,6 +354,8 @@ class Whole(asyncio.Transport):
         self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
 
     def write(self, data: Any) -> None:
+        if self.is_closing():
+            return  # a request in a row, whose client has gone
         self._parts.append(data)
         cycle = self._connection.cycle
         # There is none before the first request.
@@ -136,9 +368,24 @@ class Whole(asyncio.Transport):
             self._parts.clear()
             self._transport.write(whole)
 
+    def last(self, data: bytes, *, lingers: bool) -> None:
+        """Writes a last answer, and closes."""
+        self.write(data)
+        self._close(lingers=lingers)
+
     def close(self) -> None:
+        self._close(lingers=True)
+
+    def _close(self, *, lingers: bool) -> None:
+        if self.is_closing():
+            return
         self.flush()
-        self._transport.close()
+        if self._connection.end() and lingers:
+            self.is_closing = _yes  # type: ignore[method-assign]
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        else:
+            self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()
@@ -150,6 +397,24 @@ class Whole(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
 
+def _yes() -> bool:
+    return True
+
+
+def _too_large(detail: str) -> ProblemError:
+    return ProblemError(problems.HEAD_TOO_LARGE, detail)
+
+
+def _crowded() -> ProblemError:
+    return ProblemError(problems.OVERLOADED, "too many connections")
+
+
 def bounded(patience_s: float, at_most: int) -> type[Connection]:
     """The class of a server's connections."""
-    return type("Connection", (Connection,), {"patience_s": patience_s, "at_most": at_most})
+    return type("Connection", (Connection,), {"clients": Clients(patience_s, at_most)})
+
+
+def bound(listener: socket.socket) -> None:
+    """Bounds what the kernel keeps for each connection of a listener."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_MAX)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_MAX)

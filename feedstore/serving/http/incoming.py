@@ -1,6 +1,5 @@
 """Reads a request into what an endpoint asks for. Whatever is wrong with it is a ProblemError."""
 
-import asyncio
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -8,7 +7,6 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
 from feedstore.domain import InvalidValueError
@@ -16,6 +14,8 @@ from feedstore.serving.http import problems, wire
 from feedstore.serving.http.problems import ProblemError
 
 BODY_BYTES_MAX: Final = 16_384
+REFUSED: Final = "feedstore.refused"
+"""In the state of a request's scope: the ProblemError for which the rest of its body is not read."""
 _PARAMETERS_MAX: Final = 16
 _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 
@@ -73,10 +73,10 @@ def _unquoted(text: bytes) -> str:
         raise ProblemError(problems.INVALID_VALUE, "the query: expected UTF-8, percent-encoded") from error
 
 
-async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", within_s: float) -> Any:
+async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]") -> Any:
     if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
-        raise ProblemError(problems.NOT_JSON, "send Content-Type: application/json", closes=True)
-    raw = await _bytes(request, within_s)
+        raise ProblemError(problems.NOT_JSON, "send Content-Type: application/json")
+    raw = await _bytes(request)
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -85,25 +85,24 @@ async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", within_s
         raise ProblemError(problems.MALFORMED_JSON, f"the body: {error}") from error
 
 
-async def _bytes(request: Incoming, within_s: float) -> bytes:
+async def _bytes(request: Incoming) -> bytes:
     announced = request.headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced[:20]) > BODY_BYTES_MAX:
         raise _too_large()
-    parts: list[bytes] = []
-    length = 0
-    try:
-        async with asyncio.timeout(within_s):
-            async for part in Request(request.scope, request.receive).stream():
-                length += len(part)
-                if length > BODY_BYTES_MAX:
-                    raise _too_large()
-                parts.append(part)
-    except TimeoutError as error:
-        raise ProblemError(problems.TOO_SLOW, f"the body did not arrive within {within_s:g} s", closes=True) from error
-    except ClientDisconnect as error:
-        raise ProblemError(problems.MALFORMED_REQUEST, "the caller went away", closes=True) from error
-    return b"".join(parts)
+    raw = b""
+    more = True
+    while more:
+        message = await request.receive()
+        if refused := request.scope["state"].get(REFUSED):
+            raise refused
+        if message["type"] == "http.disconnect":
+            raise ProblemError(problems.MALFORMED_REQUEST, "the caller went away")
+        raw += message["body"]
+        more = message["more_body"]
+        if len(raw) > BODY_BYTES_MAX:
+            raise _too_large()
+    return raw
 
 
 def _too_large() -> ProblemError:
-    return ProblemError(problems.TOO_LARGE, f"at most {BODY_BYTES_MAX} bytes", closes=True)
+    return ProblemError(problems.TOO_LARGE, f"at most {BODY_BYTES_MAX} bytes")

@@ -43,6 +43,7 @@ TOO_LARGE: Final = Kind("body-too-large", 413, "The body is too large")
 NOT_JSON: Final = Kind("unsupported-media-type", 415, "The body must be application/json")
 MISDIRECTED: Final = Kind("misdirected", 421, "This host is not served here")
 HEAD_TOO_LARGE: Final = Kind("head-too-large", 431, "The request line and headers are too large")
+NOT_IMPLEMENTED: Final = Kind("not-implemented", 501, "Not implemented")
 INTERNAL: Final = Kind("internal", 500, "A fault in the server")
 OVERLOADED: Final = Kind("overloaded", 503, "Too many requests are under way", retry_after_s=1)
 DRAINING: Final = Kind("draining", 503, "The server is about to end", retry_after_s=1)
@@ -67,6 +68,7 @@ KINDS: Final = (
     MISDIRECTED,
     HEAD_TOO_LARGE,
     INTERNAL,
+    NOT_IMPLEMENTED,
     OVERLOADED,
     DRAINING,
     CLUSTERS_UNAVAILABLE,
@@ -100,7 +102,6 @@ class ProblemError(Exception):
         reason: str = "",
         cause: str = "",
         headers: Mapping[str, str] | None = None,
-        closes: bool = False,
     ) -> None:
         super().__init__(detail)
         self.kind = kind
@@ -110,9 +111,6 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
         if kind.retry_after_s is not None:
             self.headers["retry-after"] = str(kind.retry_after_s)
-        if closes:
-            # What is left of the request would have to be read to its end otherwise.
-            self.headers["connection"] = "close"
 
     def for_log(self) -> str:
         return f"{self.kind.name}: {self.cause}" if self.cause else self.kind.name

@@ -1,20 +1,26 @@
 """Serves an application on a socket, in a thread of its own, and ends in order."""
 
 import math
+import resource
 import socket
 import threading
 from typing import Final
 
 import uvicorn
 
-from feedstore.serving.config import Config, ConfigError
+from feedstore.serving.config import FILE_NAME, Config, ConfigError
 from feedstore.serving.http.app import App
-from feedstore.serving.http.connections import bounded
+from feedstore.serving.http.connections import SPARE_PLACES, bound, bounded
 from feedstore.serving.http.tokens import is_loopback
 
 KEEP_ALIVE_S: Final = 75
 """How long a connection may be idle: longer than proxies keep theirs, so that none is closed as it is used again."""
-_BACKLOG: Final = 512
+_BACKLOG: Final = 4_096
+"""Connections that the kernel keeps for a moment in which the server accepts none. One that finds no room there tries
+again after a second; the kernel's own limit, net.core.somaxconn, may be lower.
+"""
+_OWN_FILES: Final = 256
+"""What a process has open beside the connections of its clients: files of stores, connections to servers."""
 
 
 class HttpServer:
@@ -92,8 +98,10 @@ class HttpServer:
 def listen(config: Config, host: str, port: int) -> socket.socket:
     """A socket for a server. port: 0 takes any that is free.
 
-    Raises ConfigError: it cannot be had; or it would be open to others, and there are no tokens.
+    Raises ConfigError: it cannot be had; or it would be open to others, and there are no tokens; or this process may
+    not open as many files as there may be connections.
     """
+    _raise_files(config)
     if config.http.tokens is None and not is_loopback(host):
         raise ConfigError(
             f"{host} is not this machine's loopback: whoever reaches it could do anything. Name a file of tokens"
@@ -106,6 +114,7 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, proto)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound(listener)
             listener.bind(address)
             listener.listen(_BACKLOG)
         except OSError:
@@ -114,3 +123,17 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ConfigError(f"{host}:{port}: {error.strerror or error}") from error
     return listener
+
+
+def _raise_files(config: Config) -> None:
+    """Lets this process open as many files as its connections need."""
+    needed = config.http.connections + SPARE_PLACES + _OWN_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"{config.home / FILE_NAME}: http.connections: {config.http.connections:,} need {needed:,} file"
+            f" descriptors, and this process may have {hard:,}: raise the limit (ulimit -n) or take fewer"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -38,7 +38,7 @@ def open_app(
     cursors = Cursors(load_key(http.cursor_key, environ))
     calls = InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock)
     pages: Runner = InLoop() if owns_clusters and in_files(config) else calls
-    bounds = Bounds(deadline_s=config.deadline_ms / 1_000, body_s=http.patience_ms / 1_000)
+    bounds = Bounds(deadline_s=config.deadline_ms / 1_000)
     return App(Api(service, queues, cursors, wall_ms), access, pages, calls, bounds, clock)
 
 

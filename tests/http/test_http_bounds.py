@@ -1,0 +1,260 @@
+"""What a client can make a server wait for or keep: everything has a bound, whoever reads it, with or without a token.
+
+The server is a process of its own, so that its memory is its own.
+"""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import psutil
+import pytest
+from http_servers import InProcess, feedctl_serve
+from raw import GET, POST, connect, forever, send
+
+from tests.cli.command import DEADLINE_S, Cli, eventually
+
+MIB = 1024 * 1024
+PATIENCE_S = 2.0
+WITHIN_S = 2 * PATIENCE_S
+FLOOD = 64 * MIB
+"""More than any connection may hold; a server that keeps it has grown by more than `GROWTH`."""
+GROWTH = 24 * MIB
+CONNECTIONS = 8
+
+
+class Served:
+    def __init__(self, address: str, pid: int, log: Path) -> None:
+        self.address = address
+        self.process = psutil.Process(pid)
+        self._log = log
+
+    def rss(self) -> int:
+        return int(self.process.memory_info().rss)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def talks_to(self, address: tuple[str, int]) -> bool:
+        """Whether it holds a connection of a client's address and port."""
+        return any(each.raddr == address for each in self.process.net_connections("tcp"))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`feedctl serve` with a tokens file, whom nobody here has a token of."""
+    cli = Cli(tmp_path_factory.mktemp("bounds") / "home")
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [each for each in os.environ if each.startswith("FEED_")]:
+                patch.delenv(name)
+            patch.setenv("FEED_HTTP_PATIENCE", f"{PATIENCE_S:g}s")
+            patch.setenv("FEED_HTTP_CONNECTIONS", str(CONNECTIONS))
+            patch.setenv("FEED_HTTP_TOKENS", "tokens.toml")
+            cli("init")
+            cli("token", "new", "--name", "web", "--scope", "read")
+            process, address = stack.enter_context(feedctl_serve(cli))
+        yield Served(address, process.pid, cli.home.parent / "serve.log")
+
+
+# Memory
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", [GET, POST], ids=["read by nobody", "refused without a token"])
+@pytest.mark.parametrize(
+    ("begun", "piece"),
+    [
+        (b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"x-trailer: " + b"t" * 8_000 + b"\r\n"),
+        (b"Transfer-Encoding: chunked\r\n\r\n0\r\nx-trailer: ", b"t" * 8_000),
+        (b"Transfer-Encoding: chunked\r\n\r\n1;", b"e" * 8_000),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"1;e=" + b"e" * 4_000 + b"\r\nx\r\n"),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"1f40\r\n" + b"b" * 8_000 + b"\r\n"),
+        (b"Content-Length: 9999999999\r\n\r\n", b"b" * 8_000),
+        (b"", b"x-header: " + b"h" * 8_000 + b"\r\n"),
+        (b"", b"a:\r\n" * 2_000),
+    ],
+    ids=["trailers", "a trailer", "an extension", "extensions", "chunks", "a body", "headers", "many small headers"],
+)
+def test_what_does_not_end_is_not_kept(served: Served, head: bytes, begun: bytes, piece: bytes):
+    before = served.rss()
+    with closing(connect(served.address)) as connection:
+        connection.sendall(head + begun)
+        sent = send(connection, forever(piece * 8), within_s=WITHIN_S)
+    assert sent.closed, f"{sent.taken:,} bytes were taken, and the connection is open"
+    assert sent.taken < FLOOD
+    assert served.rss() - before < GROWTH
+    assert {*sent.statuses} <= {200, 401, 431}
+
+
+def test_requests_in_a_row_are_bounded(served: Served):
+    """A few wait behind the first one; a client that sends more is answered those, and closed."""
+    before = served.rss()
+    with closing(connect(served.address)) as connection:
+        sent = send(connection, forever((GET + b"\r\n") * 1_000), within_s=WITHIN_S)
+    assert sent.closed
+    assert sent.taken < FLOOD
+    assert served.rss() - before < GROWTH
+    assert sent.statuses.count(200) >= 2
+    assert sent.problem() == "overloaded"
+
+
+# Time
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("begun", "piece"),
+    [
+        (GET + b"Content-Length: 1000\r\n\r\n", b"b"),
+        (POST + b"Content-Length: 1000\r\n\r\n", b"b"),
+        (GET + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"t"),
+        (GET + b"\r\n", b"\r\n"),
+        (GET + b"\r\n" + GET, b"h"),
+        (b"", b"\r\n"),
+    ],
+    ids=["a body", "a refused body", "chunks", "a trailer", "lines after an answer", "a second head", "lines"],
+)
+def test_a_request_that_drips_is_closed_whoever_reads_it(served: Served, begun: bytes, piece: bytes):
+    with closing(connect(served.address)) as connection:
+        connection.sendall(begun)
+        sent = send(connection, forever(piece), every_s=0.1, within_s=WITHIN_S)
+    assert sent.closed, f"{sent.taken} bytes were taken, and the connection is open"
+
+
+@pytest.mark.parametrize("asked", [1, 12])
+def test_an_answer_that_is_not_taken_is_given_up(served: Served, asked: int):
+    """Whether it waits in the server, or in the kernel."""
+    with closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        connection.connect(("127.0.0.1", int(served.address.rpartition(":")[2])))
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * asked)
+        own = connection.getsockname()
+        eventually(lambda: served.talks_to(own), "it is there")
+        eventually(lambda: not served.talks_to(own), "it is given up", WITHIN_S)
+
+
+# What is no request of ours
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "problem"),
+    [
+        (b"GET /healthz HTTP/1.1\r\n\r\n", 400, "malformed-request"),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "malformed-request"),
+        (b"GET /healthz HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n", 400, "malformed-request"),
+        (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "not-implemented"),
+        (POST + b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 501, "not-implemented"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n", 401, "unauthenticated"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_and_closed(served: Served, request_: bytes, status: int, problem: str):
+    with closing(connect(served.address)) as connection:
+        sent = send(connection, [request_], within_s=WITHIN_S)
+    assert sent.closed
+    assert sent.statuses == [status]
+    assert sent.problem() == problem
+
+
+def test_a_refusal_reaches_a_client_that_still_sends(served: Served):
+    """It is not lost in a reset, as it would be if the connection were closed before everything was read."""
+    for _ in range(10):
+        with closing(connect(served.address)) as connection:
+            connection.settimeout(DEADLINE_S)
+            connection.sendall(POST + b"Content-Length: 100000\r\n\r\n" + b"b" * 50_000)
+            answer = connection.recv(65_536)
+            connection.sendall(b"b" * 50_000)
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            assert connection.recv(65_536) == b""
+
+
+def test_a_host_may_be_missing_before_http_1_1(served: Served):
+    with closing(connect(served.address)) as connection:
+        sent = send(connection, [b"GET /healthz HTTP/1.0\r\n\r\n"], within_s=WITHIN_S)
+    assert sent.statuses == [200]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x02", b"GET http://[ HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /%ff%00 HTTP\r\n"]
+)
+def test_garbage_behind_requests_is_a_line_in_the_log(served: Served, garbage: bytes):
+    """What came before it is answered, and nothing is a traceback."""
+    before = len(served.log())
+    with closing(connect(served.address)) as connection:
+        sent = send(connection, [(GET + b"\r\n") * 3 + garbage], within_s=WITHIN_S)
+    assert sent.closed
+    assert sent.statuses == [200, 200, 200, 400]
+    assert sent.problem() == "malformed-request"
+    said = served.log()[before:]
+    assert "Traceback" not in said
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert [line["error"] for line in lines if line["event"] == "http.refused"] == ["malformed-request"]
+
+
+def test_a_client_that_leaves_in_a_row_of_requests_is_no_fault(served: Served):
+    before = len(served.log())
+    for _ in range(20):
+        with closing(connect(served.address)) as connection:
+            connection.sendall((GET + b"\r\n") * 8)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with closing(connect(served.address)) as connection:
+        assert send(connection, [GET + b"Connection: close\r\n\r\n"], within_s=WITHIN_S).statuses == [200]
+    assert "Traceback" not in served.log()[before:]
+
+
+# Who may connect
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowded(served: Served) -> Iterator[Served]:
+    """All connections are of one address, and none says anything."""
+    with ExitStack() as stack:
+        kept = [stack.enter_context(closing(connect(served.address))) for _ in range(CONNECTIONS)]
+        eventually(lambda: all(served.talks_to(each.getsockname()) for each in kept), "they are all there")
+        yield served
+
+
+def test_one_address_does_not_keep_another_one_out(crowded: Served):
+    with closing(connect(crowded.address, "127.0.0.2")) as connection:
+        asked = [GET.replace(b"/healthz", b"/openapi.json") + b"\r\n", GET + b"Connection: close\r\n\r\n"]
+        assert send(connection, asked, within_s=WITHIN_S).statuses == [200, 200]
+
+
+@pytest.mark.parametrize(("path", "status"), [(b"/healthz", 200), (b"/readyz", 200), (b"/openapi.json", 503)])
+def test_health_is_answered_whoever_holds_all_connections(crowded: Served, path: bytes, status: int):
+    with closing(connect(crowded.address)) as connection:
+        sent = send(connection, [GET.replace(b"/healthz", path) + b"\r\n"], within_s=WITHIN_S)
+    assert sent.closed
+    assert sent.statuses == [status]
+
+
+# The end
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_answers_say_close_while_it_drains(inside: InProcess):
+    with closing(inside.connect()) as connection:
+        inside.server.drain(DEADLINE_S)
+        sent = send(connection, [GET + b"\r\n"], within_s=DEADLINE_S)
+    assert sent.closed
+    assert b"\r\nconnection: close\r\n" in sent.answer
+
+
+def test_more_connections_than_file_descriptors_are_refused_at_the_start(tmp_path: Path):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    python = f"{sys.executable} -c 'from workers.cli import main; main()'"
+    words = ["sh", "-c", f"ulimit -n 512; exec {python} --home {cli.home} serve --port 0"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 2, ended
+    assert "http.connections" in ended.stderr
+    assert "ulimit -n" in ended.stderr
