@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format bench bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
+.PHONY: help demo check test lint format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
 	test-stack test-browser docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
@@ -67,6 +67,9 @@ schemas: $(VENV)/run ## write schemas/ anew from the code
 
 bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
+
+siege: $(VENV)/test ## attack a server for two minutes, and say what it held and whom it still answered (SIEGE=options)
+	@$(BIN)/python -m bench.siege $(SIEGE)
 
 TRIM := coprocessor/target/feedstore-trim.jar
 coprocessor: $(TRIM) ## build and test the trim that runs inside HBase (needs a JDK 17 and Maven)

@@ -11,6 +11,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from workers import stderr
+from workers.stderr import Stderr
+
 _Event = MutableMapping[str, Any]
 """What a line says. timestamp: a datetime."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
@@ -20,11 +23,14 @@ class Lines:
     """Writes each event as a line to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
 
     A line and its end are one write: processes that share a stderr would put their lines into each other's otherwise.
+    Lines that stderr does not take are dropped, and the next one that it takes is preceded by one that says how many.
     """
 
-    def __init__(self, rendered: Callable[[_Event], str], clear_line: Callable[[], None]) -> None:
+    def __init__(self, rendered: Callable[[_Event], str], clear_line: Callable[[], None], stderr: Stderr) -> None:
         self._rendered = rendered
         self._clear_line = clear_line
+        self._stderr = stderr
+        self._dropped = 0
         self._lock = threading.RLock()  # a handler of a signal may log while its thread does
 
     def info(self, event: _Event) -> None:
@@ -36,8 +42,9 @@ class Lines:
             )
         with self._lock:
             self._clear_line()
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            # Both or neither: the short one would find room again and again, and the others none.
+            before = self._rendered(_dropped(self._dropped)) + "\n" if self._dropped else ""
+            self._dropped = 0 if self._stderr.write(before + line + "\n") else self._dropped + 1
 
     # Loggers call what is named like the level.
     debug = warning = error = critical = info
@@ -51,12 +58,34 @@ def clear_line() -> None:
 
 def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
     """Logs to stderr: for people where that is a terminal, JSON lines elsewhere. clear: called before each write."""
-    lines = Lines(_people() if sys.stderr.isatty() else _json, clear)
+    lines = Lines(_people() if sys.stderr.isatty() else _json, clear, stderr.opened())
     structlog.configure(
         wrapper_class=_loggers(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
+
+
+def adopt(*names: str) -> None:
+    """Has what libraries log under these names, from warnings on, be lines like all others: `library.logged`."""
+    for name in names:
+        logger = logging.getLogger(name)
+        logger.handlers = [_Adopted(logging.WARNING)]
+        logger.propagate = False
+
+
+class _Adopted(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        values = {"library": record.name, "message": record.getMessage()}
+        if record.exc_info is not None:
+            with_text = structlog.processors.format_exc_info(self, "", {"exc_info": record.exc_info})
+            values["exception"] = with_text["exception"]
+        log = structlog.get_logger()
+        (log.error if record.levelno >= logging.ERROR else log.warning)("library.logged", **values)
+
+
+def _dropped(count: int) -> _Event:
+    return {"event": "log.dropped", "count": count, "level": "warning", "timestamp": datetime.now(UTC)}
 
 
 def _loggers(least: int) -> type[structlog.BoundLoggerBase]:

@@ -5,6 +5,7 @@ The server is a process of its own, so that its memory is its own.
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -258,3 +259,28 @@ def test_more_connections_than_file_descriptors_are_refused_at_the_start(tmp_pat
     assert ended.returncode == 2, ended
     assert "http.connections" in ended.stderr
     assert "ulimit -n" in ended.stderr
+
+
+@pytest.mark.processes
+def test_a_log_that_is_not_read_stops_nothing(tmp_path: Path):
+    """Neither requests nor the end; what it could not take is counted in it."""
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    read, written = os.pipe()
+    process = cli.spawn("serve", "--port", 0, stderr=written)
+    os.close(written)
+    with os.fdopen(read, "rb") as log:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().decode().strip()
+            with closing(connect(address)) as connection:
+                connection.settimeout(DEADLINE_S)
+                for _ in range(1_000):
+                    connection.sendall(GET + b"\r\n")
+                    assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            process.kill()
+            process.communicate()
+        assert 100 < log.read().count(b"http.request") < 1_000

@@ -1,7 +1,11 @@
 """Logs: a line of JSON for every event, whatever stands in it, in writes of whole lines."""
 
+import functools
 import io
 import json
+import logging
+import os
+import socket
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -97,3 +101,67 @@ def test_what_cannot_be_shown_harms_nobody(capsys: pytest.CaptureFixture[str]) -
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["event"] for line in lines] == ["event.name", "another.event"]
     assert lines[0]["unwritable"] == "AttributeError"
+
+
+# A reader that is stuck
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def ends(kind: str) -> tuple[int, int]:
+    """What is read, and what is written, as descriptors."""
+    if kind == "pipe":
+        return os.pipe()
+    mine, other = socket.socketpair()
+    return mine.detach(), other.detach()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "pipe of another user"])
+def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    if kind == "pipe of another user":
+        monkeypatch.setattr(os, "open", refuses)
+    read, written = ends(kind.partition(" ")[0])
+    with os.fdopen(read, "rb", buffering=0) as reader, os.fdopen(written, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        logs.configure("info")
+        log, sent = structlog.get_logger(), 5_000
+        for number in range(sent):
+            log.info("event.name", number=number, much="x" * 500)
+
+        os.set_blocking(read, False)
+        drain = functools.partial(reader.read, 1 << 20)
+        kept = b"".join(iter(lambda: drain() or b"", b""))
+        log.info("event.name", number=sent)
+        log.info("event.name", number=sent + 1)
+        kept += b"".join(iter(lambda: drain() or b"", b""))
+        assert os.get_blocking(written), "other processes write to it too"
+    lines = [json.loads(line) for line in kept.splitlines()]
+    *before, dropped, first, second = lines
+    assert [line["number"] for line in before] == list(range(len(before)))
+    assert (dropped["event"], dropped["level"], dropped["count"]) == ("log.dropped", "warning", sent - len(before))
+    assert [first["number"], second["number"]] == [sent, sent + 1]
+
+
+def refuses(*_: object) -> int:
+    raise PermissionError
+
+
+def test_a_reader_that_has_gone_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, written = os.pipe()
+    with os.fdopen(written, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        logs.configure("info")
+        os.close(read)
+        structlog.get_logger().info("event.name")
+
+
+def test_what_libraries_log_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info")
+    logs.adopt("some.library")
+    try:
+        {}["x"]
+    except KeyError:
+        logging.getLogger("some.library.part").exception("it %s", "failed")
+    [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (line["event"], line["level"], line["library"]) == ("library.logged", "error", "some.library.part")
+    assert line["message"] == "it failed"
+    assert "KeyError: 'x'" in line["exception"]

@@ -16,7 +16,7 @@ from feedstore.serving.http import tokens
 from feedstore.serving.http.tokens import SCOPES, Scope
 from feedstore.serving.queues import Queues
 from feedstore.serving.service import FeedService
-from workers import collector, home, wiring
+from workers import collector, home, logs, wiring
 from workers.cli.output import note
 from workers.cli.running import stopping
 from workers.cli.session import Session, pass_session
@@ -76,6 +76,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
         WorkerFailedError: a part of the worker ended by itself.
     """
     collector.relax()
+    logs.adopt("asyncio", "uvicorn")
     with ExitStack() as stack:
         if wiring.is_embedded(config):
             try:

@@ -21,6 +21,7 @@ import socket
 import struct
 import termios
 import weakref
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -32,11 +33,12 @@ from feedstore.serving.http import problems
 from feedstore.serving.http.incoming import REFUSED
 from feedstore.serving.http.places import Places, network
 from feedstore.serving.http.problems import ProblemError
+from feedstore.serving.http.turns import Turns
 
 HEAD_BYTES_MAX: Final = 16_384
 """Of a request without its body. More may arrive at once, but is not kept."""
 HEADERS_MAX: Final = 100
-PIPELINED_MAX: Final = 16
+PIPELINED_MAX: Final = 4
 """Requests of a connection that wait behind the one that is answered."""
 SPARE_PLACES: Final = 32
 HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
@@ -49,8 +51,13 @@ _SENT_MAX: Final = 262_144
 _DROPPED_MAX: Final = 262_144
 """What is read and dropped, so that a refusal reaches a client that still sends: a connection that is closed before
 everything was read is reset, and takes the refusal with it."""
+UNTAKEN_MAX: Final = 16 * 1024 * 1024
+"""What is kept of answers that the kernel has no room for, in bytes, of all clients together."""
 _LOOKS: Final = 8
 """How often clients are looked after within the patience."""
+
+_TURN_UNTIL: Final = "feedstore.turn_until"
+"""In the state of a request's scope: when it has waited for too long, of the loop's time."""
 
 _log = structlog.get_logger()
 
@@ -65,7 +72,12 @@ class Clients:
         self.patience_s = patience_s
         self.last_words_s = patience_s / 4
         """How long a client has to take its last answer, after which its connection ends."""
+        self.turn_s = patience_s / 2
+        """How long a request may wait behind others until it is begun."""
+        self._untaken: dict[Connection, int] = {}
+        self._untaken_bytes = 0
         self._places: Places[Connection] = Places(at_most, SPARE_PLACES)
+        self._turns: Turns | None = None
         self._connected: set[Connection] = set()
         self._looking = False
 
@@ -80,9 +92,30 @@ class Clients:
             connection.loop.call_later(self.patience_s / _LOOKS, self._look, connection.loop)
         return spare
 
+    def turns(self, loop: asyncio.AbstractEventLoop) -> Turns:
+        if self._turns is None:
+            self._turns = Turns(loop.call_soon)
+        return self._turns
+
     def leave(self, connection: "Connection", host: str) -> None:
         self._places.leave(connection, host)
         self._connected.discard(connection)
+        self.took(connection)
+
+    def does_not_take(self, connection: "Connection", size: int) -> None:
+        """A client that takes no more of its answers for now. If that is too much of all clients together, the ones
+        that have taken nothing for longest are given up.
+        """
+        self._untaken[connection] = size
+        self._untaken_bytes += size
+        while self._untaken_bytes > UNTAKEN_MAX:
+            longest = next(iter(self._untaken))
+            self.took(longest)
+            longest.transport.abort()
+
+    def took(self, connection: "Connection") -> None:
+        """A client that takes again, or has gone."""
+        self._untaken_bytes -= self._untaken.pop(connection, 0)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
@@ -116,6 +149,7 @@ class Connection(HttpToolsProtocol):
     _deaf = False
     _last: ProblemError | None = None
     _answers: "Whole"
+    _turns: Turns
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._answers = Whole(transport, self)
@@ -127,6 +161,7 @@ class Connection(HttpToolsProtocol):
         if client is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             # The kernel closes what a client has not taken by then, after the connection has left here as well.
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1_000 * patience_s))
+        self._turns = self.clients.turns(self.loop)
         self._network = network(self.client[0]) if self.client else ""
         self._owes_until_s = self.loop.time() + patience_s
         self._spare = self.clients.enter(self, self._network)
@@ -157,7 +192,10 @@ class Connection(HttpToolsProtocol):
             self._deaf = True
         except httptools.HttpParserError as error:
             said = error.__context__
-            self._refuse(said if isinstance(said, ProblemError) else ProblemError(problems.MALFORMED_REQUEST, ""))
+            if not isinstance(said, ProblemError):
+                said = ProblemError(problems.MALFORMED_REQUEST, "")
+            # It may wait for answers to leave, and its traceback would keep what was read.
+            self._refuse(said.with_traceback(None))
             return
         if not self._owes:
             self._owes_until_s = math.inf
@@ -204,6 +242,7 @@ class Connection(HttpToolsProtocol):
             raise _crowded()
         if len(self.pipeline) >= PIPELINED_MAX:
             raise ProblemError(problems.OVERLOADED, f"at most {PIPELINED_MAX} requests may wait on a connection")
+        self.scope["state"][_TURN_UNTIL] = self.loop.time() + self.clients.turn_s
         super().on_headers_complete()
         self._in_body = True
         # Until all of it is here, its answer is the last one.
@@ -222,6 +261,21 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = self._keeps and not self._ending
         super().on_message_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._turns.take(self._network, partial(self._begin, cycle, app))
+
+    def _begin(self, cycle: RequestResponseCycle, app: Any) -> bool:
+        """Whether there is something to do for a request whose turn it is: its client may have gone, and was promised
+        nothing.
+        """
+        if self.transport.is_closing():
+            return False
+        if self.loop.time() > cycle.scope["state"][_TURN_UNTIL]:
+            self._say(ProblemError(problems.OVERLOADED, "it waited for too long"))
+            return False
+        super()._start_asgi_task(cycle, app)
+        return True
+
     # What leaves
     # -----------------------------------------------------------------------------------------------------------------
 
@@ -237,10 +291,12 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self.clients.does_not_take(self, self._answers.untaken_bytes())
         self._takes_until_s = self.loop.time() + self.clients.patience_s
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.clients.took(self)
         self._takes_until_s = self.loop.time() + self.clients.patience_s
 
     def shutdown(self) -> None:
@@ -282,13 +338,13 @@ class Connection(HttpToolsProtocol):
     def rank(self) -> int | None:
         if self.transport.is_closing():
             return 0
-        if self._is_answering():
-            return None
-        return 1 if self._owes else 2
+        if self._owes or self.flow.write_paused:
+            return 1
+        return None if self._is_answering() else 2
 
     def give_way(self) -> None:
         """Another client has its place."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_answering():
             self.transport.abort()
         elif self._owes:
             self._say(_crowded(), lingers=False)
@@ -386,6 +442,9 @@ class Whole(asyncio.Transport):
             self._transport.resume_reading()
         else:
             self._transport.close()
+
+    def untaken_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
         self._transport.abort()

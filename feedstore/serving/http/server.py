@@ -19,6 +19,10 @@ _BACKLOG: Final = 4_096
 """Connections that the kernel keeps for a moment in which the server accepts none. One that finds no room there tries
 again after a second; the kernel's own limit, net.core.somaxconn, may be lower.
 """
+_ACCEPTED_AT_ONCE: Final = 32
+"""Connections that are accepted in one round of the event loop. The loop takes one from each of its sockets, which were
+one in a round: a crowd would wait for a round each, and everybody behind it too.
+"""
 _OWN_FILES: Final = 256
 """What a process has open beside the connections of its clients: files of stores, connections to servers."""
 
@@ -87,7 +91,7 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._listener])
+            self._server.run(sockets=[self._listener, *(self._listener.dup() for _ in range(_ACCEPTED_AT_ONCE - 1))])
         except BaseException as error:  # noqa: BLE001 - whoever closes this raises it
             self._error = error
 

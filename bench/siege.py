@@ -1,0 +1,240 @@
+"""A server under siege: `feedctl serve` while six kinds of adversaries (`bench.adversaries`) hold as many connections
+as they get. Another client, from another address, goes on asking for /healthz and for pages.
+
+    python -m bench.siege [--seconds 120] [--patience 10] [--connections 1000] [--addresses 1]
+
+It prints what was reached next to what is promised, and exits with 1 where that was missed.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from bench.results import percentile
+
+MIB: Final = 1024 * 1024
+GROWTH_MIB_MAX: Final = 50.0
+IN_TIME_S: Final = 1.0
+IN_TIME_SHARE: Final = 0.999
+PATIENCES: Final = 2.0
+"""How long a connection may live, in patiences."""
+PROBE_FROM: Final = "127.0.0.2"
+PROBE_EVERY_S: Final = 0.02
+PROBED: Final = {"/healthz": b'{"status":"ok"}', "/v1/users/1/feed": b'"entries":[{"pin"'}
+ENTRIES: Final = 1_000
+LOOK_S: Final = 0.25
+START_S: Final = 60.0
+FEEDCTL: Final = (sys.executable, "-c", "from workers.cli import main; main()")
+
+
+class Figure(NamedTuple):
+    """at_least: else the bound is one from above."""
+
+    what: str
+    reached: float
+    bound: float
+    unit: str
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.reached >= self.bound if self.at_least else self.reached <= self.bound
+
+    def line(self) -> str:
+        words = "at least" if self.at_least else "at most"
+        verdict = "met" if self.met else "MISSED"
+        return f"{self.what:<48} {self.reached:>10.4g} {self.unit:<4} {words} {self.bound:g}: {verdict}"
+
+
+@dataclass
+class Probed:
+    """times_s: of the requests to one path; one that failed took for ever."""
+
+    times_s: list[float] = field(default_factory=list)
+    refused: list[bytes] = field(default_factory=list)
+
+    def share_in_time(self) -> float:
+        return sum(each <= IN_TIME_S for each in self.times_s) / max(1, len(self.times_s))
+
+
+class Probe(threading.Thread):
+    """Asks each path in turn, on a new connection each time, as a balancer's health check does."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self._stop_asking = threading.Event()
+        self.of = {path: Probed() for path in PROBED}
+
+    def run(self) -> None:
+        while not self._stop_asking.wait(PROBE_EVERY_S):
+            for path, expected in PROBED.items():
+                began_s = time.perf_counter()
+                answered = ask(self._port, path, PROBE_FROM)
+                well = answered.startswith(b"HTTP/1.1 200") and expected in answered
+                if not well:
+                    self.of[path].refused.append(b"%.1f s: " % (time.perf_counter() - began_s) + answered[:100])
+                self.of[path].times_s.append(time.perf_counter() - began_s if well else float("inf"))
+
+    def end(self) -> None:
+        self._stop_asking.set()
+        self.join()
+
+
+class Watch(threading.Thread):
+    """Looks at a server from outside.
+
+    peak_bytes: the most memory that it held. longest_s: how long it held the connection that it held longest. most: how
+    many it held at once.
+    """
+
+    def __init__(self, process: psutil.Process) -> None:
+        super().__init__(daemon=True)
+        self._process = process
+        self._stop_looking = threading.Event()
+        self._since_s: dict[object, float] = {}
+        self.peak_bytes = 0
+        self.longest_s = 0.0
+        self.most = 0
+
+    def run(self) -> None:
+        while not self._stop_looking.wait(LOOK_S):
+            now_s = time.monotonic()
+            self.peak_bytes = max(self.peak_bytes, int(self._process.memory_info().rss))
+            clients = {each.raddr for each in self._process.net_connections("tcp4") if len(each.raddr)}
+            self._since_s = {each: self._since_s.get(each, now_s) for each in clients}
+            self.longest_s = max(self.longest_s, *(now_s - since_s for since_s in self._since_s.values()), 0.0)
+            self.most = max(self.most, len(clients))
+
+    def end(self) -> None:
+        self._stop_looking.set()
+        self.join()
+
+
+def ask(port: int, path: str, source: str, method: str = "GET", body: bytes = b"") -> bytes:
+    """The whole answer; empty where there was none."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    try:
+        with closing(socket.create_connection(("127.0.0.1", port), 5.0, (source, 0))) as connection:
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = b""
+            while part := connection.recv(65_536):
+                answer += part
+    except OSError as error:
+        return repr(error).encode()
+    return answer
+
+
+@contextlib.contextmanager
+def serving(home: Path, patience_s: float, connections: int) -> Iterator[tuple[psutil.Process, int]]:
+    """`feedctl serve` with one long feed, and its port."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("FEED_")}
+    environ |= {"FEED_HTTP_PATIENCE": f"{round(1_000 * patience_s)}ms", "FEED_HTTP_CONNECTIONS": str(connections)}
+    command = [*FEEDCTL, "--home", str(home)]
+    subprocess.run([*command, "init"], env=environ, check=True, capture_output=True)
+    with (home / "serve.log").open("wb") as log:
+        process = subprocess.Popen([*command, "serve", "--port", "0"], env=environ, stdout=subprocess.PIPE, stderr=log)
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().decode().rpartition(":")[2])
+            _fill(port)
+            yield psutil.Process(process.pid), port
+        finally:
+            process.terminate()
+            process.communicate(timeout=START_S)
+
+
+def _fill(port: int) -> None:
+    ask(port, "/v1/follows", PROBE_FROM, "POST", b'{"follower": "1", "user": "2"}')
+    for pin in range(1, ENTRIES + 1):
+        ask(port, "/v1/pins", PROBE_FROM, "POST", b'{"pin": "%d", "owner": "2", "board": "9"}' % pin)
+    end_s = time.monotonic() + START_S
+    while b'"entries":%d' % ENTRIES not in ask(port, "/v1/users/1/feed/size", PROBE_FROM):
+        if time.monotonic() > end_s:
+            raise TimeoutError(
+                "the feed was not filled in time: " + repr(ask(port, "/v1/users/1/feed/size", PROBE_FROM))
+            )
+        time.sleep(0.1)
+
+
+def siege(seconds: float, patience_s: float, connections: int, addresses: int) -> Sequence[Figure]:
+    with tempfile.TemporaryDirectory(prefix="siege-") as scratch:
+        home = Path(scratch) / "home"
+        with serving(home, patience_s, connections) as (process, port):
+            for _ in range(200):
+                for path in (*PROBED, "/v1/users/1/feed?limit=1000"):
+                    ask(port, path, PROBE_FROM)
+            before = process.memory_info().rss
+            watch, probe = Watch(process), Probe(port)
+            watch.start()
+            probe.start()
+            sources = ",".join(f"127.0.1.{number}" for number in range(1, addresses + 1))
+            words = [str(port), str(seconds), str(connections), sources]
+            attack = subprocess.Popen([sys.executable, "-m", "bench.adversaries", *words], stdout=subprocess.PIPE)
+            try:
+                said, _ = attack.communicate(timeout=2 * seconds + 2 * START_S)
+            finally:
+                attack.kill()
+                attack.communicate()
+            probe.end()
+            watch.end()
+        log = (home / "serve.log").read_text()
+    scores = json.loads(said)
+    for name, score in scores.items():
+        print(
+            f"{name:<26} {score['connections']:>9,} connections, {score['refused']:>7,} refused,"
+            f" {score['sent_bytes'] / MIB:>9,.1f} MiB sent"
+        )
+    print(f"at most {watch.most:,} connections at once")
+    for path, probed in probe.of.items():
+        p50, p999 = (1_000 * percentile(probed.times_s, share) for share in (0.5, 0.999))
+        worst = 1_000 * max(probed.times_s)
+        print(*probed.refused[:8], sep="\n")
+        print(
+            f"{path:<26} {len(probed.times_s):>9,} asked, p50 {p50:.1f} ms, p99.9 {p999:.1f} ms, worst {worst:.1f} ms"
+        )
+    return [
+        Figure("memory grew by", (watch.peak_bytes - before) / MIB, GROWTH_MIB_MAX, "MiB"),
+        Figure("longest connection", watch.longest_s, PATIENCES * patience_s, "s"),
+        Figure("connections that were left open", sum(each["left"] for each in scores.values()), 0, ""),
+        *(
+            Figure(
+                f"{path} within {IN_TIME_S:g} s", 100 * probed.share_in_time(), 100 * IN_TIME_SHARE, "%", at_least=True
+            )
+            for path, probed in probe.of.items()
+        ),
+        Figure("tracebacks in the log", log.count("Traceback"), 0, ""),
+    ]
+
+
+def main() -> int:
+    made = argparse.ArgumentParser(prog="python -m bench.siege", description=__doc__)
+    made.add_argument("--seconds", type=float, default=120.0, help="how long (default 120)")
+    made.add_argument("--patience", type=float, default=10.0, help="[http] patience, in seconds (default 10)")
+    made.add_argument(
+        "--connections", type=int, default=1_000, help="[http] connections; each kind wants as many (default 1000)"
+    )
+    made.add_argument("--addresses", type=int, default=1, help="how many the adversaries come from (default 1)")
+    chosen = made.parse_args()
+    figures = siege(chosen.seconds, chosen.patience, chosen.connections, chosen.addresses)
+    for figure in figures:
+        print(figure.line())
+    return 0 if all(figure.met for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
