@@ -37,6 +37,7 @@ PROBE_EVERY_S: Final = 0.02
 PROBED: Final = {"/healthz": b'{"status":"ok"}', "/v1/users/1/feed": b'"entries":[{"pin"'}
 ENTRIES: Final = 1_000
 LOOK_S: Final = 0.25
+LEFT_S: Final = 120.0
 START_S: Final = 60.0
 FEEDCTL: Final = (sys.executable, "-c", "from workers.cli import main; main()")
 
@@ -98,8 +99,8 @@ class Probe(threading.Thread):
 class Watch(threading.Thread):
     """Looks at a server from outside.
 
-    peak_bytes: the most memory that it held. longest_s: how long it held the connection that it held longest. most: how
-    many it held at once.
+    peak_bytes: the most memory that it held. longest_s: how long it held the connection that it held longest. most,
+    now: how many it held at once, and holds.
     """
 
     def __init__(self, process: psutil.Process) -> None:
@@ -110,6 +111,7 @@ class Watch(threading.Thread):
         self.peak_bytes = 0
         self.longest_s = 0.0
         self.most = 0
+        self.now = 0
 
     def run(self) -> None:
         while not self._stop_looking.wait(LOOK_S):
@@ -118,7 +120,15 @@ class Watch(threading.Thread):
             clients = {each.raddr for each in self._process.net_connections("tcp4") if len(each.raddr)}
             self._since_s = {each: self._since_s.get(each, now_s) for each in clients}
             self.longest_s = max(self.longest_s, *(now_s - since_s for since_s in self._since_s.values()), 0.0)
-            self.most = max(self.most, len(clients))
+            self.now = len(clients)
+            self.most = max(self.most, self.now)
+
+    def until_alone(self, within_s: float) -> float:
+        """How long it takes until the server holds no connection but the probe's."""
+        began_s = time.monotonic()
+        while self.now > 1 and time.monotonic() < began_s + within_s:
+            time.sleep(LOOK_S)
+        return time.monotonic() - began_s
 
     def end(self) -> None:
         self._stop_looking.set()
@@ -184,12 +194,14 @@ def siege(seconds: float, patience_s: float, connections: int, addresses: int) -
             probe.start()
             sources = ",".join(f"127.0.1.{number}" for number in range(1, addresses + 1))
             words = [str(port), str(seconds), str(connections), sources]
-            attack = subprocess.Popen([sys.executable, "-m", "bench.adversaries", *words], stdout=subprocess.PIPE)
-            try:
-                said, _ = attack.communicate(timeout=2 * seconds + 2 * START_S)
-            finally:
-                attack.kill()
-                attack.communicate()
+            command = [sys.executable, "-m", "bench.adversaries", *words]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as attack:
+                try:
+                    time.sleep(seconds)
+                    gone_s = watch.until_alone(LEFT_S)
+                    said, _ = attack.communicate(timeout=START_S)
+                finally:
+                    attack.kill()
             probe.end()
             watch.end()
         log = (home / "serve.log").read_text()
@@ -210,7 +222,8 @@ def siege(seconds: float, patience_s: float, connections: int, addresses: int) -
     return [
         Figure("memory grew by", (watch.peak_bytes - before) / MIB, GROWTH_MIB_MAX, "MiB"),
         Figure("longest connection", watch.longest_s, PATIENCES * patience_s, "s"),
-        Figure("connections that were left open", sum(each["left"] for each in scores.values()), 0, ""),
+        Figure("all gone after the last one came", gone_s, PATIENCES * patience_s, "s"),
+        Figure("connections that were left", watch.now, 1, ""),
         *(
             Figure(
                 f"{path} within {IN_TIME_S:g} s", 100 * probed.share_in_time(), 100 * IN_TIME_SHARE, "%", at_least=True

@@ -13,6 +13,7 @@ from workers import wiring
 
 LOCK_NAME = "worker.lock"
 
+_WHY_BYTES_MAX = 2_000
 _LOCK_WAIT_S = 0.5
 """Whoever looks whether a worker runs holds the lock for a moment."""
 
@@ -114,6 +115,25 @@ def worker_lock(home: Path) -> Iterator[int]:
         os.close(file)
 
 
+def note_stopped(lock: int, why: str | None) -> None:
+    """Says next to the lock that its worker has stopped by itself, though its process goes on; None: that it works."""
+    line = b"" if why is None else b" ".join(why.encode(errors="replace").split())[:_WHY_BYTES_MAX] + b"\n"
+    text = b"%d\n" % os.getpid() + line
+    os.pwrite(lock, text, 0)
+    os.ftruncate(lock, len(text))
+
+
+def worker_stopped(home: Path) -> str | None:
+    """Why the worker that holds the home has stopped by itself; None if it works, or if there is none."""
+    if not worker_runs(home):
+        return None
+    try:
+        _, _, why = (home / LOCK_NAME).read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return why.decode(errors="replace").strip() or None
+
+
 def worker_runs(home: Path) -> int | None:
     """The process id of the worker that holds the home; 0 where it cannot be read; None where there is no worker."""
     try:
@@ -135,5 +155,5 @@ def _locked(file: int, how: int) -> bool:
 
 
 def _pid_in(file: int) -> int | None:
-    text = os.pread(file, 20, 0).strip()
+    text = os.pread(file, 20, 0).partition(b"\n")[0].strip()
     return int(text) if text.isdigit() else None

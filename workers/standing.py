@@ -16,6 +16,14 @@ class OpenQueues:
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
+        self._stopped: str | None = None
+
+    def note_stopped(self, why: str | None) -> None:
+        """From now on the worker of this process counts as stopped; None: it works again."""
+        self._stopped = why
+
+    def stopped(self) -> str | None:
+        return self._stopped
 
     def state(self) -> QueuesState:
         try:
@@ -53,6 +61,9 @@ class LateQueues:
 
     def letters(self, after: int, limit: int) -> Sequence[Letter]:
         return self._opened().letters(after, limit)
+
+    def stopped(self) -> str | None:
+        return None
 
     def close(self) -> None:
         with self._lock:

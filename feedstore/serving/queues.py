@@ -38,10 +38,16 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class Queues(Protocol):
-    """Thread-safe. Every method may raise QueuesUnavailableError."""
+    """Thread-safe."""
 
-    def state(self) -> QueuesState: ...
+    def state(self) -> QueuesState:
+        """Raises QueuesUnavailableError."""
+        ...
 
     def letters(self, after: int, limit: int) -> Sequence[Letter]:
-        """Up to `limit` dead letters with ids larger than `after`, ascending."""
+        """Up to `limit` dead letters with ids larger than `after`, ascending. Raises QueuesUnavailableError."""
+        ...
+
+    def stopped(self) -> str | None:
+        """Why the worker of this process has stopped by itself, at once; None if it works, or if there is none."""
         ...

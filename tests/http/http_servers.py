@@ -104,6 +104,9 @@ class FakeQueues:
             raise QueuesUnavailableError("secret-broker:9092 is away")
         return QueuesState([GroupState("expander", "feed.actions", 3)], len(self.dead))
 
+    def stopped(self) -> str | None:
+        return None
+
     def letters(self, after: int, limit: int) -> Sequence[Letter]:
         if self.away:
             raise QueuesUnavailableError("secret-broker:9092 is away")

@@ -1,9 +1,12 @@
 """serve, token new: the HTTP API."""
 
 import contextlib
+import itertools
+import math
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from threading import Event
 from typing import TYPE_CHECKING
@@ -21,6 +24,8 @@ from workers.cli.output import note
 from workers.cli.running import stopping
 from workers.cli.session import Session, pass_session
 from workers.home import HomeBusyError
+from workers.runtime import WorkerFailedError
+from workers.stage import TooManyDeadLettersError
 from workers.standing import LateQueues, OpenQueues
 from workers.wiring import Ports
 
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
 
 PORT = 8080
 _ASK_S = 0.05
+_RESTS_S = (1.0, 5.0, 15.0, 60.0)
+"""How long a worker that failed rests before it begins again; the last one each time after that."""
 
 
 @click.command()
@@ -70,33 +77,60 @@ def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
 def run(config: Config, listener: socket.socket, stop: Event) -> None:
     """Serves until `stop` is set, and works where nobody else does.
 
+    A worker that fails begins again after a rest; one that met too many dead letters does not. Either way it serves.
+
     Raises:
         ConfigError
         FollowStoreUnavailableError, QueueError: what it needs is not there.
-        WorkerFailedError: a part of the worker ended by itself.
+        WorkerFailedError: at the end, if the worker does not work by then.
     """
     collector.relax()
     logs.adopt("asyncio", "uvicorn")
     with ExitStack() as stack:
         if wiring.is_embedded(config):
             try:
-                stack.enter_context(home.worker_lock(config.home))
+                lock = stack.enter_context(home.worker_lock(config.home))
             except HomeBusyError as error:
                 note(f"{error}: it goes on with the work, and this one only serves")
             else:
                 ports = stack.enter_context(closing(wiring.open_ports(config, "owner", alone=True)))
-                _serve_and_work(config, ports, listener, stop)
+                _serve_and_work(config, ports, lock, listener, stop)
                 return
         _serve(config, listener, stop)
 
 
-def _serve_and_work(config: Config, ports: Ports, listener: socket.socket, stop: Event) -> None:
-    """For who holds the home. ports: as its owner."""
+def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
+    """For who holds the home. ports: as its owner. lock: the home's."""
     with closing(feedstore_wiring.service_on(config, ports.follows, ports.replicas.values())) as service:
         wiring.refuse_unsafe(ports, ports.replicas)
-        with _serving(config, service, OpenQueues(ports), listener, owns_clusters=True) as server:
-            worker = wiring.worker(ports, config)
-            worker.run(_Ended(server, stop, config.http.drain_ms / 1_000))
+        queues = OpenQueues(ports)
+        with _serving(config, service, queues, listener, owns_clusters=True) as server:
+            ended = _Ended(server, stop, config.http.drain_ms / 1_000)
+            for rest_s in itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1])):
+                queues.note_stopped(None)
+                home.note_stopped(lock, None)
+                try:
+                    wiring.worker(ports, config).run(ended)
+                except WorkerFailedError as error:
+                    # Pages outlive it.
+                    queues.note_stopped(str(error))
+                    home.note_stopped(lock, str(error))
+                    # It would bury as many again, and again.
+                    for_good = any(isinstance(cause, TooManyDeadLettersError) for cause in error.causes)
+                    if _waited(server, ended, math.inf if for_good else rest_s):
+                        raise
+                else:
+                    return
+
+
+def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> bool:
+    """Serves for so long; whether it has ended."""
+    until_s = time.monotonic() + rest_s
+    while not ended():
+        if time.monotonic() >= until_s:
+            return False
+        server.wait(_ASK_S)
+    return True
 
 
 def _serve(config: Config, listener: socket.socket, stop: Event) -> None:

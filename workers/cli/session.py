@@ -67,6 +67,10 @@ class Session:
         """The process id of the worker that holds the home (0: unknown), None where there is none."""
         return home.worker_runs(self.home)
 
+    def worker_stopped(self) -> str | None:
+        """Why the worker that holds the home has stopped by itself, None if it works or there is none."""
+        return home.worker_stopped(self.home)
+
     def refuse_unknown(self, cluster: str) -> None:
         names = [each.name for each in self.config.clusters]
         if cluster not in names:

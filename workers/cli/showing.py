@@ -40,8 +40,8 @@ def cluster_state(ports: Ports, name: str) -> ClusterState:
 def status(session: Session, *, as_json: bool) -> None:
     """Shows counts, what is left to do, how far each cluster is, dead letters, and whether a worker runs.
 
-    The exit status is 1 where something needs a look: dead letters, or a cluster that does not answer or lost
-    deliveries.
+    The exit status is 1 where something needs a look: dead letters, a worker that has stopped by itself, or a cluster
+    that does not answer or lost deliveries.
 
     \b
     Examples:
@@ -54,12 +54,13 @@ def status(session: Session, *, as_json: bool) -> None:
         dead = ports.dead.count()
         states = {name: cluster_state(ports, name) for name in ports.replicas}
         worker = session.worker()
+        stopped = session.worker_stopped()
         quiet = wiring.idle(ports)
     if as_json:
         emit_json(
             {
                 "home": str(session.home),
-                "worker": None if worker is None else {"pid": worker},
+                "worker": None if worker is None else {"pid": worker, "stopped": stopped},
                 "idle": quiet,
                 "counts": counts._asdict(),
                 "groups": lags,
@@ -70,6 +71,8 @@ def status(session: Session, *, as_json: bool) -> None:
     else:
         click.echo(f"home      {session.home}")
         click.echo("worker    none runs" if worker is None else f"worker    pid {worker or 'unknown'}")
+        if stopped is not None:
+            click.echo(f"          has stopped, and only serves: {stopped}")
         click.echo(
             f"follows   {counts.edges_active:,} edges ({counts.edges_tombstoned:,} ended), {counts.boards:,} boards,"
             f" {counts.pins:,} pins ({counts.pins_deleted:,} deleted)"
@@ -79,7 +82,7 @@ def status(session: Session, *, as_json: bool) -> None:
         for name, state in states.items():
             click.echo(f"cluster   {name}: {_described(state)}")
         click.echo(f"dead      {dead:,} letters: feedctl dead list" if dead else "dead      no letters")
-    if dead or any(state.error for state in states.values()):
+    if dead or stopped is not None or any(state.error for state in states.values()):
         sys.exit(REFUSED)
 
 

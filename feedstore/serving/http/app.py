@@ -202,7 +202,7 @@ class App:
         if self._draining:
             raise ProblemError(problems.DRAINING, "ask another instance")
         await self._ready()
-        return _answer(_encode(Health()))
+        return _answer(_encode(Health() if self._api.queues.stopped() is None else Health(worker="stopped")))
 
     async def _metrics_text(self, request: Incoming) -> Answer:
         headers = request.headers
@@ -211,7 +211,7 @@ class App:
             queues = await self._run(self._api.queues.state)
         except QueuesUnavailableError:
             queues = None
-        text = self._metrics.text(self._api.service, queues)
+        text = self._metrics.text(self._api.service, queues, self._api.queues.stopped())
         return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
 
     async def _token(self, request: Incoming) -> Answer:

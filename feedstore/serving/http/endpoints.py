@@ -211,6 +211,7 @@ def _status(api: Api, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG001 - 
         wire.ReadsLine(*api.service.tally()),
         None if queues is None else queues.groups,
         None if queues is None else queues.dead_letters,
+        api.queues.stopped(),
     )
 
 

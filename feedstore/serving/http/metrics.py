@@ -39,6 +39,8 @@ MetricName = Literal[
     "feed_group_lag",
     # Messages that could not be done; absent where the queue is away
     "feed_dead_letters",
+    # 1 if the worker of this process has stopped by itself, else 0
+    "feed_worker_stopped",
 ]
 
 _BY_REQUEST = ("endpoint", "method", "status")
@@ -65,9 +67,11 @@ class Metrics:
         self._requests[endpoint, method, status] += 1
         self._times[endpoint].add(took_s)
 
-    def text(self, service: FeedService, queues: QueuesState | None) -> bytes:
-        """All of them now, in Prometheus' text format. queues: None where they do not answer."""
-        return generate_latest(self) + generate_latest(_Standing(service, queues))
+    def text(self, service: FeedService, queues: QueuesState | None, stopped: str | None) -> bytes:
+        """All of them now, in Prometheus' text format. queues: None where they do not answer. stopped: why the worker
+        has stopped.
+        """
+        return generate_latest(self) + generate_latest(_Standing(service, queues, stopped))
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(_named("feed_http_requests_total"), "Requests answered", labels=_BY_REQUEST)
@@ -101,9 +105,10 @@ class _Times:
 class _Standing:
     """What others count, as it is now."""
 
-    def __init__(self, service: FeedService, queues: QueuesState | None) -> None:
+    def __init__(self, service: FeedService, queues: QueuesState | None, stopped: str | None) -> None:
         self._service = service
         self._queues = queues
+        self._stopped = stopped
 
     def collect(self) -> Iterator[Metric]:
         tally = self._service.tally()
@@ -121,6 +126,9 @@ class _Standing:
             if each.p95_ms is not None:
                 p95.add_metric([each.name], each.p95_ms / 1_000)
         yield from (breaker, behind, p95)
+        yield GaugeMetricFamily(
+            _named("feed_worker_stopped"), "Worker stopped by itself", int(self._stopped is not None)
+        )
         if self._queues is not None:
             lag = GaugeMetricFamily(_named("feed_group_lag"), "Left to do", labels=["group"])
             for group in self._queues.groups:

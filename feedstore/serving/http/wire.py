@@ -6,7 +6,7 @@ number, as long as every client could have written it exactly. Times are numbers
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -220,13 +220,15 @@ class ReadsLine(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     """clusters: in the order of preference. groups: how much is left to do. dead_letters: messages that could not be
-    done. Both are null where the queue does not answer.
+    done. Both are null where the queue does not answer. worker_stopped: why the worker of the process that answers has
+    stopped by itself; null if it works, or is elsewhere.
     """
 
     clusters: list[ClusterLine]
     reads: ReadsLine
     groups: list[GroupState] | None
     dead_letters: Count | None
+    worker_stopped: str | None = None
 
 
 class Letters(msgspec.Struct, frozen=True):
@@ -243,9 +245,10 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """That it is well."""
+    """worker: only if the worker of this process has stopped by itself: pages are served, and fall behind."""
 
     status: str = "ok"
+    worker: Literal["stopped"] | UnsetType = UNSET
 
 
 _ENTRY_LINE = b'{"pin":"%d","created_ms":%d}'

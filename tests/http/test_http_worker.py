@@ -1,0 +1,89 @@
+"""Pages outlive the worker of their process, and everything that is asked says so."""
+
+import signal
+import threading
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+
+import httpx
+import pytest
+from http_servers import client_of, feedctl_serve
+
+from feedstore.serving import config as configuration
+from tests.cli.command import DEADLINE_S, Cli, eventually
+from workers import wiring
+from workers.cli import serving
+from workers.queue.port import DELIVERIES
+from workers.runtime import WorkerFailedError
+
+
+@pytest.mark.processes
+def test_pages_outlive_a_worker_that_met_too_many_dead_letters(tmp_path: Path):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    cli.set("dead_letters_in_a_row", "5")
+    with cli.ports() as ports:
+        ports.queue.publish(DELIVERIES, [b'{"v":9,"number":%d}' % number for number in range(400)])
+    with feedctl_serve(cli) as (process, address), client_of(address) as client:
+        why = eventually(lambda: client.get("/v1/status")["worker_stopped"], "the worker has stopped")
+        assert "feedctl dead list" in why
+        assert client.get("/v1/users/1/feed")["entries"] == []
+        assert client.get("/healthz") == {"status": "ok"}
+        assert client.get("/readyz") == {"status": "ok", "worker": "stopped"}
+        assert "\nfeed_worker_stopped 1.0\n" in client.http.get("/metrics").text
+        shown = cli("status", code=1)
+        assert f"pid {process.pid}" in shown.stdout
+        assert why.splitlines()[0] in shown.stdout
+        assert cli.json("status", code=1)["worker"]["stopped"] == why
+        buried = client.get("/v1/status")["dead_letters"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 1
+    assert cli("status", code=1).stdout.count("none runs") == 1
+    with cli.ports() as ports:
+        assert ports.dead.count() == buried, "a worker that has stopped buries no more"
+
+
+class FailsOnce:
+    """A worker whose first run fails."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.works = Event()
+
+    def run(self, until: "serving._Ended") -> None:
+        self.runs += 1
+        if self.runs == 1:
+            raise WorkerFailedError("relay: KeyError: 'x'", [KeyError("x")])
+        self.works.set()
+        while not until():
+            until._server.wait(0.01)
+
+
+def test_a_worker_that_failed_begins_again_while_pages_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    worker, stop = FailsOnce(), Event()
+    rested = Event()
+    monkeypatch.setattr(wiring, "worker", lambda *_: worker)
+    monkeypatch.setattr(serving, "_waited", lambda *_: not rested.wait(DEADLINE_S))
+    config = configuration.load(cli.home, {})
+    with closing(serving.listening(config, "127.0.0.1", 0).thing) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=serving.run, args=(config, listener, stop))
+        thread.start()
+        try:
+            eventually(lambda: worker.runs == 1, "it has failed")
+            with httpx.Client(base_url=address, timeout=DEADLINE_S) as http:
+                said = eventually(lambda: http.get("/v1/status").json()["worker_stopped"], "it is said")
+                assert said == "relay: KeyError: 'x'"
+                assert http.get("/v1/users/1/feed").status_code == 200
+                rested.set()
+                assert worker.works.wait(DEADLINE_S)
+                assert http.get("/v1/status").json()["worker_stopped"] is None
+                assert http.get("/readyz").json() == {"status": "ok"}
+        finally:
+            rested.set()
+            stop.set()
+            thread.join(DEADLINE_S)
+    assert worker.runs == 2
