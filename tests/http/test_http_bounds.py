@@ -3,6 +3,7 @@
 The server is a process of its own, so that its memory is its own.
 """
 
+import gc
 import json
 import os
 import signal
@@ -16,8 +17,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from http_servers import InProcess, feedctl_serve
+from http_servers import InProcess, feedctl_serve, read_to_end
 from raw import GET, POST, connect, forever, send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tests.cli.command import DEADLINE_S, Cli, eventually
 
@@ -104,6 +106,37 @@ def test_requests_in_a_row_are_bounded(served: Served):
     assert served.rss() - before < GROWTH
     assert sent.statuses.count(200) >= 2
     assert sent.problem() == "overloaded"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [GET.replace(b"/healthz", b"/nowhere") + b"\r\n"],
+        [POST + b"Content-Length: 100\r\n\r\n{"],
+        [POST + b"Transfer-Encoding: chunked\r\n\r\nx"],
+        [(GET + b"\r\n") * 50],
+        [GET + b"Content-Length: 100\r\n\r\n"],
+    ],
+    ids=["refused", "left", "malformed", "in a row", "unread"],
+)
+def test_what_has_gone_is_not_kept_until_the_collector_comes(inside: InProcess, asked: list[bytes]):
+    """It comes rarely in a worker, and a crowd of refused clients would add up until then."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = cycles()
+        for _ in range(10):
+            with closing(inside.connect()) as connection:
+                connection.sendall(asked[0])
+                connection.shutdown(socket.SHUT_WR)
+                read_to_end(connection)
+        eventually(lambda: cycles() <= before + 1, "they are freed", PATIENCE_S)
+    finally:
+        gc.enable()
+
+
+def cycles() -> int:
+    return sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
 
 
 # Time

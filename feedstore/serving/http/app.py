@@ -146,6 +146,8 @@ class App:
                 took_ms=round(1_000 * took_s, 2),
                 **more,
             )
+            # Its traceback holds this frame: until the collector comes, which is rarely, all of it would be kept.
+            error = None
 
     # Routes
     # -----------------------------------------------------------------------------------------------------------------

@@ -171,6 +171,9 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.clients.leave(self, self._network)
         super().connection_lost(exc)
+        for cycle, _ in self.pipeline:
+            _forget(cycle)
+        self.pipeline.clear()
 
     # What comes
     # -----------------------------------------------------------------------------------------------------------------
@@ -269,9 +272,11 @@ class Connection(HttpToolsProtocol):
         nothing.
         """
         if self.transport.is_closing():
+            _forget(cycle)
             return False
         if self.loop.time() > cycle.scope["state"][_TURN_UNTIL]:
             self._say(ProblemError(problems.OVERLOADED, "it waited for too long"))
+            _forget(cycle)
             return False
         super()._start_asgi_task(cycle, app)
         return True
@@ -454,6 +459,14 @@ class Whole(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
+
+
+def _forget(cycle: RequestResponseCycle) -> None:
+    """Lets go of the connection of a request that is not begun: each would keep the other until the collector comes."""
+    cycle.on_response = _nothing
+
+
+def _nothing() -> None: ...
 
 
 def _yes() -> bool:

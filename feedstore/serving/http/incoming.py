@@ -93,8 +93,9 @@ async def _bytes(request: Incoming) -> bytes:
     more = True
     while more:
         message = await request.receive()
-        if refused := request.scope["state"].get(REFUSED):
-            raise refused
+        if REFUSED in request.scope["state"]:
+            # Not by a name of its own here: its traceback would hold this frame, which held it.
+            raise request.scope["state"].pop(REFUSED)
         if message["type"] == "http.disconnect":
             raise ProblemError(problems.MALFORMED_REQUEST, "the caller went away")
         raw += message["body"]

@@ -19,7 +19,7 @@ _BACKLOG: Final = 4_096
 """Connections that the kernel keeps for a moment in which the server accepts none. One that finds no room there tries
 again after a second; the kernel's own limit, net.core.somaxconn, may be lower.
 """
-_ACCEPTED_AT_ONCE: Final = 32
+_ACCEPTED_AT_ONCE: Final = 64
 """Connections that are accepted in one round of the event loop. The loop takes one from each of its sockets, which were
 one in a round: a crowd would wait for a round each, and everybody behind it too.
 """
