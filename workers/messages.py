@@ -125,15 +125,18 @@ class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
     delivery: Delivery
 
 
-class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick"):
+class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defaults=True):
     """Everything that committed before `settled_ms` stands before this message in its partition (rule 10).
 
     source: the partition of feed.actions that it came through, of `sources` partitions.
+    partitions: how many partitions of feed.deliveries it was published to. None on feed.actions, and on feed.deliveries
+        if it comes from an expander that did not say so yet.
     """
 
     settled_ms: Ms
     source: Annotated[int, Meta(ge=0)]
     sources: Annotated[int, Meta(ge=1)]
+    partitions: Annotated[int, Meta(ge=1)] | None = None
 
 
 ActionMessage = Task | Tick

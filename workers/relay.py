@@ -62,6 +62,7 @@ class Relay:
     def tick(self) -> int:
         """Sends the settled time through every partition of the actions; returns it."""
         settled_ms = self._follows.settled_ms()
+        # Counted after that: what settled before may have been relayed to a partition that was added just before.
         sources = self._queue.partitions(ACTIONS)
         for source in range(sources):
             self._queue.publish(ACTIONS, [encode_action(Tick(settled_ms, source, sources))], source)

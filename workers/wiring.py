@@ -239,10 +239,9 @@ def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
 
 def writer(ports: Ports, config: Config, cluster: str) -> Loop:
     handler = _writer(ports, config.limits, cluster)
-    partitions = ports.queue.partitions(DELIVERIES)
     return _stage(ports, config, writer_group(cluster), DELIVERIES, decode_delivery)(
         handle=handler.write,
-        ticks=partial(handler.tick, partitions=partitions),
+        ticks=handler.tick,
         lost=lost_message(cluster),
         slots=DeliverySlots(cluster),
         park=_parking(ports, config.limits, cluster).park,

@@ -297,6 +297,35 @@ def test_topics_are_made_checked_and_mended(cluster: Cluster) -> None:
     ], "partitions are never taken away, and a longer retention is none of rule 8's business"
 
 
+def test_partitions_that_are_added_are_used_by_those_who_work_already(
+    cluster: Cluster, kafka_queue: KafkaQueue
+) -> None:
+    publish(kafka_queue)
+    member = kafka_queue.consumer(DELIVERIES, "a")
+    member.commit(after(read(member, 40)))
+    topics.apply(cluster.address, topics.definitions(cluster.address, partitions=5, replication=1, action_age_ms=1))
+    wait_until(lambda: kafka_queue.partitions(DELIVERIES) == 5)
+    with pytest.raises(ValueError, match="partition"):
+        kafka_queue.publish(DELIVERIES, [b"x"], 5)
+    wait_until(lambda: published_to(kafka_queue, 4))
+    stored = kafka_queue.lag(DELIVERIES, "a")
+    assert stored >= 1, "a call that failed may have stored it as well"
+    new = read(member, stored)
+    assert {(message.partition, message.value) for message in new} == {(4, b"new")}
+    member.commit(after(new))
+    assert kafka_queue.lag(DELIVERIES, "a") == 0
+    member.close()
+
+
+def published_to(opened: KafkaQueue, partition: int) -> bool:
+    """Whether it could be published to a partition that its producer may not have heard of."""
+    try:
+        opened.publish(DELIVERIES, [b"new"], partition)
+    except QueueUnavailableError:
+        return False
+    return True
+
+
 def test_missing_topics_are_named_and_not_made() -> None:
     address = new_address()
     for use in (KafkaQueue.open, KafkaDeadLetters.open):

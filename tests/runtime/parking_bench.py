@@ -217,7 +217,7 @@ class Bench:
             decode_delivery,
             self.dead,
             handle=writer.write,
-            ticks=partial(writer.tick, partitions=PARTITIONS),
+            ticks=writer.tick,
             slots=DeliverySlots("a"),
             park=parks.park,
             in_flight=self.room,

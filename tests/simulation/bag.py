@@ -114,6 +114,13 @@ class Bag:
     def partitions(self, topic: Topic) -> int:
         return self._counts[topic]
 
+    def grow(self, topic: Topic) -> None:
+        """Adds a partition."""
+        self._counts[topic] += 1
+        self._ends[topic].append(0)
+        for group in self._groups[topic][0]:
+            group.undone.append({})
+
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
         groups, decode = self._groups[topic]
         ends = self._ends[topic]

@@ -32,12 +32,12 @@ from feedstore.widecolumn import Cell, Mutation, Put, memory, resolution
 from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
-from tests.simulation.world import GENERAL, PARKING, Profile, World
+from tests.simulation.world import GENERAL, GROWING, PARKING, Profile, World
 from workers.handlers import Parking, Writer, fanout, parking
 from workers.handlers.backfill import Backfill
 from workers.handlers.purge import Purging
 from workers.messages import Delivery, Hold, Parked, Tick
-from workers.queue.port import Topic
+from workers.queue.port import ACTIONS, DELIVERIES, Topic
 
 Patches = Sequence[tuple[object, str, Any]]
 
@@ -399,6 +399,19 @@ def _ticks_overtake(world: World) -> None:
         group.ticks = ticks  # type: ignore[method-assign]
 
 
+def _partitions_at_start(world: World) -> None:
+    """Each writer counts those that there were when it was started, whatever ticks say."""
+    count = world.bag.partitions(DELIVERIES)
+    for each in world.writers.values():
+        each._partitions = lambda _tick: count  # type: ignore[method-assign]
+
+
+def _sources_at_start(world: World) -> None:
+    """The relay sends ticks to the partitions that there were when it was started."""
+    count = world.bag.partitions(ACTIONS)
+    world.relay._queue = _Lying(world.relay._queue, partitions=lambda _topic: count)  # type: ignore[assignment]
+
+
 def _lifted_before_landing() -> Patches:
     real = Parking.land
 
@@ -692,6 +705,20 @@ MUTANTS: dict[str, Taken] = {
             "a tick goes on before what stands before it is done",
             tampered=_ticks_overtake,
             profile=_TICKING,
+        ),
+        Taken(
+            "partitions_at_start",
+            10,
+            "a writer counts the partitions that there were when it was started",
+            tampered=_partitions_at_start,
+            profile=GROWING,
+        ),
+        Taken(
+            "sources_at_start",
+            10,
+            "the relay counts the partitions that there were when it was started",
+            tampered=_sources_at_start,
+            profile=GROWING,
         ),
         Taken(
             "no_hold_for_refills",

@@ -8,7 +8,7 @@ import pytest
 
 from feedstore.follows import sqlite
 from tests.simulation.effort import RUNS
-from tests.simulation.world import GENERAL, PARKING, REBUILDING, simulate
+from tests.simulation.world import GENERAL, GROWING, PARKING, REBUILDING, simulate
 
 _BLOCKS = 8
 
@@ -32,6 +32,13 @@ def test_rules_1_to_10_a_cluster_that_is_made_anew_beside_live_expanders_gets_al
     for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
         outcome = simulate(seed, profile=REBUILDING)
         assert outcome.failure is None, f"python -m tests.simulation --rebuilding --seed {seed}: {outcome.failure}"
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_rule_10_partitions_that_are_added_change_nothing(block: int):
+    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
+        outcome = simulate(seed, profile=GROWING)
+        assert outcome.failure is None, f"python -m tests.simulation --growing --seed {seed}: {outcome.failure}"
 
 
 def test_a_seed_replays():

@@ -48,6 +48,7 @@ from workers import housekeeping, rebuild
 from workers.handlers import Expander, Parking, Writer, backfill, purge, writer
 from workers.housekeeping import Sweeper
 from workers.messages import Tick
+from workers.queue.port import ACTIONS, DELIVERIES, Topic
 from workers.relay import Relay
 
 CLUSTERS = ("a", "b")
@@ -56,6 +57,7 @@ LEAP_MS = 100_000
 _SKEW_MS = 3_000
 _START_MS = 100 * LEAP_MS
 _MOST_OPS = 20_000
+_MOST_PARTITIONS = 3  # the watermarks need as many ticks as there are pairs of them
 
 _BOARD_OWNERS = {21: 11, 22: 11, 23: 12}
 
@@ -93,6 +95,7 @@ class Profile:
     late_sweeps: float = 0.03
     ticking: float = 0.3
     park: float = 0
+    grow: float = 0
     shards: tuple[int, ...] = (1, 1, 3)
     paces: tuple[float, ...] = (0.4, 0.4, 0.02)
 
@@ -102,6 +105,8 @@ PARKING = replace(GENERAL, park=1, ticking=0.7, tick=0.4)
 """Writers park every third delivery or so."""
 REBUILDING = replace(GENERAL, rebuild=0.5, slow=0.4)
 """Clusters are made anew while expanders go on."""
+GROWING = replace(GENERAL, grow=0.3, ticking=1, tick=0.5, delete=0)
+"""Partitions are added."""
 
 
 class Mutant(Protocol):
@@ -214,6 +219,7 @@ class World:
         self._leaps = profile.leap if rng.random() < 0.6 else 0.0
         self._ticks = profile.tick if rng.random() < profile.ticking else 0.0
         self._parks = profile.park
+        self._grows = profile.grow
         self._pins = 0
         self._pace = rng.choice(profile.paces)
         self._weights = [
@@ -331,6 +337,7 @@ class World:
             (self._parks, lambda: self._land("a")),
             (self._parks, lambda: self._land("b")),
             (profile.rebuild, self._rebuild),
+            (self._grows, self._grow),
         ]
         total = 0.0
         upto = [(total := total + weight, move) for weight, move in moves]
@@ -449,7 +456,7 @@ class World:
         if not cluster:
             self.expander.tick([tick])
         else:
-            self.writers[cluster].tick([(each.partition, tick)], self.bag.partitions("feed.deliveries"))
+            self.writers[cluster].tick([(each.partition, tick)])
             self._check_behind_watermark(cluster)
 
     def _crash(self) -> None:
@@ -475,6 +482,13 @@ class World:
 
     def _expire(self) -> None:
         self.scheduler.start("expire", "sweep", lambda: _ignore(self.follows.expire(self.limits.purge_window_ms, 100)))
+
+    def _grow(self) -> None:
+        """A partition is added, while everybody works."""
+        topic: Topic = self.rng.choice((ACTIONS, DELIVERIES))
+        if self.bag.partitions(topic) < _MOST_PARTITIONS:
+            self.bag.grow(topic)
+            self.say(f"{topic} has {self.bag.partitions(topic)} partitions")
 
     def _leap(self) -> None:
         # Who stands still for so long is dead.

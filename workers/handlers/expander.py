@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from feedstore.domain import Followed, PinDeleted, PinSaved, RecordedAction, RefillAsked, Unfollowed
 from feedstore.feeds import Limits
 from feedstore.follows.port import FollowStore
@@ -75,8 +77,10 @@ class Expander:
         of one source only the newest, which says all that the others do.
         """
         newest = {(tick.source, tick.sources): tick for tick in sorted(ticks, key=lambda tick: tick.settled_ms)}
-        values = [encode_delivery(tick) for tick in newest.values()]
-        for partition in range(self._queue.partitions(DELIVERIES)):
+        # Counted only now: what stands before these ticks may be in a partition that was added just before.
+        partitions = self._queue.partitions(DELIVERIES)
+        values = [encode_delivery(replace(tick, partitions=partitions)) for tick in newest.values()]
+        for partition in range(partitions):
             self._queue.publish(DELIVERIES, values, partition)
 
     def _redate(self, task: Task) -> None:

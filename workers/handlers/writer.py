@@ -10,7 +10,7 @@ from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
 from feedstore.widecolumn import MAX_LIMIT, Mutation, WideColumnStore
 from workers.handlers.covering import covering_now, uncovered
 from workers.messages import Delivery, Hold, Task, Tick, encode_action
-from workers.queue.port import ACTIONS, Queue
+from workers.queue.port import ACTIONS, DELIVERIES, Queue
 
 _CELLS_AT_ONCE = 10_000
 """About how many cells one batch holds: large enough to share a sync to disk, small enough for memory and for a
@@ -56,17 +56,24 @@ class Writer:
             self._progress.hold(holds)
         self._send_back([delivery for delivery in deliveries if delivery.read_ms < late_before_ms], late_before_ms)
 
-    def tick(self, ticks: Sequence[tuple[int, Tick]], partitions: int) -> None:
+    def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
         landed.
         """
         oldest_first = sorted(ticks, key=lambda each: each[1].settled_ms)
         self._progress.advance(
             {
-                Through(partition, partitions, tick.source, tick.sources): tick.settled_ms
+                Through(partition, self._partitions(tick), tick.source, tick.sources): tick.settled_ms
                 for partition, tick in oldest_first
             }
         )
+
+    def _partitions(self, tick: Tick) -> int:
+        """How many partitions a tick must come through. Its sender knows; this writer may be older than the newest
+        partition, in which deliveries from before this tick may stand.
+        """
+        # A tick that does not say it went to no more partitions than there are now.
+        return self._queue.partitions(DELIVERIES) if tick.partitions is None else tick.partitions
 
     def _finish_purges(self, purges: Sequence[Delivery]) -> list[tuple[int, int]]:
         """The row read and the request for a refill, for each purge of which all parts have landed; returns holds."""

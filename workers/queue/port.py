@@ -113,7 +113,12 @@ class Queue(Protocol):
     """All topics. Thread-safe."""
 
     def partitions(self, topic: Topic) -> int:
-        """How many partitions a topic has, numbered from 0."""
+        """How many partitions a topic has now, numbered from 0. At least as many as anybody has published to before
+        the call; partitions may be added at any time, and are never taken away.
+
+        Raises:
+            QueueUnavailableError: later.
+        """
         ...
 
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:

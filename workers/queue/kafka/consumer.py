@@ -30,6 +30,8 @@ _log = structlog.get_logger()
 SESSION_TIMEOUT_MS: Final = 10_000
 """How long a member that is killed or stopped keeps its partitions from the others."""
 HEARTBEAT_MS: Final = 3_000
+METADATA_MS: Final = 10_000
+"""How soon a group notices partitions that were added. No watermark moves before it has."""
 
 MAX_AHEAD_BYTES: Final = 1_000_000
 """Beyond this many bytes of messages that wait here, nothing more is asked for."""
@@ -57,8 +59,17 @@ CLOSE_S: Final = 5.0
 class KafkaConsumer:
     """One member of a group on one topic, among any number of them."""
 
-    def __init__(self, address: Address, topic: Topic, group: str, partitions: int, closed: Callable[[], bool]) -> None:
-        """For KafkaQueue. It joins the group with its first poll. closed: whether the queue was."""
+    def __init__(
+        self,
+        address: Address,
+        topic: Topic,
+        group: str,
+        partitions: Callable[[], int],
+        closed: Callable[[], bool],
+    ) -> None:
+        """For KafkaQueue. It joins the group with its first poll. partitions: how many the topic has now. closed:
+        whether the queue was.
+        """
         self._place = f"{address}: {topic}"
         self._topic = topic
         self._group = group
@@ -79,6 +90,7 @@ class KafkaConsumer:
             auto_offset_reset="none",
             partition_assignment_strategy=[CooperativeStickyAssignor],
             allow_auto_create_topics=False,
+            metadata_max_age_ms=METADATA_MS,
             max_poll_interval_ms=address.max_poll_interval_ms,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
@@ -91,7 +103,7 @@ class KafkaConsumer:
         try:
             self._client.subscribe([self._name], listener=_Listener(self))
             # A leader that does not know the topic yet gives nobody anything, and does not notice when it does.
-            every = [TopicPartition(self._name, partition) for partition in range(partitions)]
+            every = [TopicPartition(self._name, partition) for partition in range(partitions())]
             self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
         except BaseException:
             self._client.close(autocommit=False, timeout_ms=0)
@@ -237,7 +249,8 @@ class KafkaConsumer:
         """Raises ValueError for positions that nobody can have reached."""
         beyond = []
         for partition, position in positions.items():
-            check_partition(self._topic, partition, self._partitions)
+            if partition not in self._delivered:
+                check_partition(self._topic, partition, self._partitions())
             if not 0 <= position <= self._delivered.get(partition, -1):
                 beyond.append(TopicPartition(self._name, partition))
         if beyond:

@@ -38,16 +38,13 @@ _LIVE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
 
 
 class KafkaQueue:
-    """All topics. Several queues may be open on one cluster, in one process or in many.
-
-    The number of partitions is read when it is opened: after partitions were added, every worker is started again.
-    """
+    """All topics. Several queues may be open on one cluster, in one process or in many."""
 
     def __init__(self, address: Address, admin: kafka.KafkaAdminClient, partitions: Mapping[Topic, int]) -> None:
-        """For `open`."""
+        """For `open`. partitions: how many of each topic are known to be there."""
         self._address = address
         self._admin = admin
-        self._partitions = partitions
+        self._partitions = dict(partitions)
         self._turns = itertools.count()
         self._lock = threading.Lock()
         self._producer: kafka.KafkaProducer | None = None
@@ -72,13 +69,17 @@ class KafkaQueue:
         return cls(address, admin, partitions)
 
     def partitions(self, topic: Topic) -> int:
-        return self._partitions[topic]
+        """The port's: the brokers are asked. A broker hears of a new partition a few milliseconds after another one;
+        what has been seen once here is never forgotten.
+        """
+        with self._calling(topic):
+            return self._seen(topic, _count(self._address, self._admin, topic))
 
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's: every message is acknowledged by all in-sync replicas when it returns."""
         self._refuse_closed()
-        if partition is not None:
-            check_partition(topic, partition, self._partitions[topic])
+        if partition is not None and not 0 <= partition < self._partitions[topic]:
+            check_partition(topic, partition, self.partitions(topic))
         if not values:
             return
         refuse_oversized(topic, values)
@@ -86,9 +87,15 @@ class KafkaQueue:
         producer = self._open_producer()
         try:
             with translated(f"{self._address}: {topic}"):
+                count = len(producer.partitions_for(name))
+                self._seen(topic, count)
+                if partition is not None and partition >= count:
+                    # The next one that is opened asks the brokers.
+                    raise QueueUnavailableError(f"the producer has not heard of partition {partition} yet")
+                targets = self._targets(values, count) if partition is None else itertools.repeat(partition)
                 sent = [
                     producer.send(name, value=value, partition=target)
-                    for value, target in zip(values, self._targets(topic, values, partition), strict=True)
+                    for value, target in zip(values, targets, strict=False)
                 ]
                 producer.flush(timeout=2 * DELIVERY_MS / 1_000)
                 for future in sent:
@@ -101,7 +108,7 @@ class KafkaQueue:
         self._refuse_closed()
         with translated(f"{self._address}: {topic}"):
             self._register(topic, group)
-            return KafkaConsumer(self._address, topic, group, self._partitions[topic], lambda: self._closed)
+            return KafkaConsumer(self._address, topic, group, lambda: self.partitions(topic), lambda: self._closed)
 
     def lag(self, topic: Topic, group: str) -> int:
         with self._calling(topic):
@@ -159,12 +166,8 @@ class KafkaQueue:
         if self._closed:
             raise QueueError(f"{self._address}: used after it was closed")
 
-    def _targets(self, topic: Topic, values: Sequence[bytes], partition: int | None) -> Iterator[int]:
-        """The partition of each message of a call."""
-        if partition is not None:
-            yield from itertools.repeat(partition, len(values))
-            return
-        count = self._partitions[topic]
+    def _targets(self, values: Sequence[bytes], count: int) -> Iterator[int]:
+        """The partition of each message of a call, of `count`."""
         target = next(self._turns) % count
         room = BATCH_BYTES
         for value in values:
@@ -173,6 +176,12 @@ class KafkaQueue:
                 room = BATCH_BYTES
             room -= len(value)
             yield target
+
+    def _seen(self, topic: Topic, count: int) -> int:
+        """Notes that a topic has so many partitions at least; returns how many that is."""
+        with self._lock:
+            self._partitions[topic] = max(count, self._partitions[topic])
+            return self._partitions[topic]
 
     def _open_producer(self) -> kafka.KafkaProducer:
         with self._lock:
@@ -201,7 +210,7 @@ class KafkaQueue:
 
     def _places(self, topic: Topic) -> list[TopicPartition]:
         name = self._address.named(topic)
-        return [TopicPartition(name, partition) for partition in range(self._partitions[topic])]
+        return [TopicPartition(name, partition) for partition in range(self.partitions(topic))]
 
     def _offsets(self, topic: Topic, which: OffsetSpec) -> dict[TopicPartition, int]:
         places = dict.fromkeys(self._places(topic), which)
