@@ -27,7 +27,8 @@ examples:
   python -m deploy.local up --home /tmp/h thrift2-a     a gateway, and the cluster that it needs
   python -m deploy.local status
   python -m deploy.local kill hbase-b                   SIGKILL; its gateways go on, and cannot answer
-  python -m deploy.local up                             starts what was killed, and leaves the rest alone
+  python -m deploy.local up                             starts what was killed, again what does not answer, and leaves
+                                                        the rest alone
   python -m deploy.local suspend kafka                  it keeps its connections and answers nothing
   python -m deploy.local resume kafka
   python -m deploy.local logs hbase-a --lines 100

@@ -21,6 +21,10 @@ PROTOCOLS: tuple[hbase.Protocol, ...] = ("thrift2", "thrift1")
 READY_S = 240.0
 """How long all servers together may take to become ready, on a machine that has other things to do."""
 
+REVIVE_S = 30.0
+"""How long a server that ran before may leave its questions unanswered until it is ended and started again: a garbage
+collection or a recovery is over by then. One that was still starting loses that time."""
+
 _ASK_S = 0.2
 _PATH = re.compile(r"[\w/.+@-]+", re.ASCII)
 _SHOWN_LINES = 40
@@ -120,8 +124,9 @@ class Stack:
         ]
 
     def up(self, *names: str, deadline_s: float = READY_S) -> None:
-        """Starts the servers, and those they need, and returns when all of them answer. What runs is left alone, and
-        named where it is outdated.
+        """Starts the servers, and those they need, and returns when all of them answer. What runs and answers is left
+        alone, and named where it is outdated. What is suspended is resumed, and what does not answer for REVIVE_S is
+        ended and started again, once: half of a process may have died.
 
         Raises:
             StackError: one cannot be started, ended, or did not answer in time; the message ends with the tail of its
@@ -182,10 +187,8 @@ class Stack:
 
     def resume(self, *names: str) -> None:
         """SIGCONT."""
-        with self._home.lock(), self._held(expand(names)) as held:
-            for server, process in held:
-                process.send(signal.SIGCONT)
-                self._say(f"{server.name}: resumed")
+        with self._home.lock():
+            self._resume(expand(names))
 
     def check(self, name: str) -> None:
         """Asks a server for what its clients will ask it for.
@@ -229,10 +232,12 @@ class Stack:
         began = time.monotonic()
         waiting = {name: self._servers[name] for name in names}
         reasons: dict[str, str] = {}
+        # When each was asked first; None once this call has started it.
+        asked_s: dict[str, float | None] = {}
         while True:
             for server in [one for one in waiting.values() if not any(need in waiting for need in one.needs)]:
                 try:
-                    self._advance(server, first=server.name not in reasons)
+                    self._advance(server, asked_s)
                 except NotReadyError as error:
                     reasons[server.name] = str(error)
                 else:
@@ -246,13 +251,29 @@ class Stack:
                 raise StackError(self._with_log(late, f"not ready after {deadline_s:.0f} s: {why}"))
             time.sleep(_ASK_S)
 
-    def _advance(self, server: Server, *, first: bool) -> None:
-        """Starts the server if it does not run, once, and asks it."""
-        if self.pid(server.name) is None:
-            if not first:
+    def _advance(self, server: Server, asked_s: dict[str, float | None]) -> None:
+        """Asks the server; before that, starts it if it does not run, or does not answer, once."""
+        pid = self.pid(server.name)
+        first_s = asked_s.setdefault(server.name, time.monotonic())
+        if pid is None:
+            if first_s is None:
                 raise StackError(self._with_log(server.name, "ended before it was ready"))
             self._spawn(server)
+            asked_s[server.name] = None
+        elif first_s is not None and time.monotonic() - first_s > REVIVE_S:
+            self._say(f"{server.name}: runs and has not answered for {REVIVE_S:.0f} s, starting it again")
+            self._end([server])
+            self._spawn(server)
+            asked_s[server.name] = None
+        elif processes.is_suspended(pid):
+            self._resume([server.name])
         server.check()
+
+    def _resume(self, names: Sequence[str]) -> None:
+        with self._held(names) as held:
+            for server, process in held:
+                process.send(signal.SIGCONT)
+                self._say(f"{server.name}: resumed")
 
     def _spawn(self, server: Server) -> None:
         server.prepare(self._say)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_servers import DEAF, ENDS, NEVER_ANSWERS, FakeServer, StackOf
+from fake_servers import ANSWERS, DEAF, ENDS, NEVER_ANSWERS, FakeServer, StackOf
 
 from deploy.local import NotReadyError, Stack, StackError, processes
 from deploy.local.home import Home
@@ -46,6 +46,54 @@ def test_up_restarts_only_what_was_killed(home: Home, stack_of: StackOf) -> None
     stack.kill("kafka")
     assert stack.pid("kafka") is None
     stack.up("kafka", "mariadb")
+    assert stack.pid("mariadb") == mariadb
+    assert stack.pid("kafka") not in (None, kafka)
+
+
+def test_up_starts_again_what_runs_and_does_not_answer(
+    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An HBase that was suspended for a while: its region server has ended, and its process lives."""
+    monkeypatch.setattr("deploy.local.stack.REVIVE_S", 0.2)
+    said: list[str] = []
+    cluster, gateway = FakeServer(home, "hbase-a"), FakeServer(home, "thrift2-a", needs=("hbase-a",))
+    stack = stack_of(cluster, gateway, said=said)
+    stack.up("hbase-a", "thrift2-a")
+    half_dead, asking = stack.pid("hbase-a"), stack.pid("thrift2-a")
+    cluster.answer.unlink()
+    said.clear()
+    stack.up("hbase-a", "thrift2-a", deadline_s=20.0)
+    assert stack.pid("hbase-a") not in (None, half_dead)
+    assert stack.pid("thrift2-a") == asking, "it answers"
+    assert (cluster.starts, gateway.starts) == (2, 1)
+    assert said[0] == "hbase-a: runs and has not answered for 0 s, starting it again"
+
+
+def test_what_was_started_and_does_not_answer_is_not_started_a_second_time(
+    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.local.stack.REVIVE_S", 0.1)
+    server = FakeServer(home, "kafka", NEVER_ANSWERS)
+    stack = stack_of(server)
+    stack.start("kafka", wait=False)
+    with pytest.raises(StackError, match="not ready after 2 s"):
+        stack.up("kafka", deadline_s=2.0)
+    assert server.starts == 2
+
+
+def test_up_resumes_what_is_suspended_and_starts_it_where_it_ends_by_that(
+    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region server that was away for too long ends when it goes on."""
+    server = FakeServer(home, "kafka", ANSWERS.replace("time.sleep(600)", "signal.pause()"))
+    server.script = f"signal.signal(signal.SIGCONT, lambda *_: sys.exit(1)); {server.script}"
+    stack = stack_of(server, FakeServer(home, "mariadb"))
+    stack.up("kafka", "mariadb")
+    kafka, mariadb = stack.pid("kafka"), stack.pid("mariadb")
+    server.answer.unlink()
+    stack.suspend("kafka", "mariadb")
+    stack.up("kafka", "mariadb", deadline_s=20.0)
+    assert [each.state for each in stack.status("kafka", "mariadb")] == ["ready", "ready"]
     assert stack.pid("mariadb") == mariadb
     assert stack.pid("kafka") not in (None, kafka)
 

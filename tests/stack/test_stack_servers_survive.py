@@ -1,7 +1,9 @@
 """The real servers: each answers, comes back after a kill with what it acknowledged, and leaves nothing running."""
 
 import re
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,18 @@ def _sql(stack: Stack, statement: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
+def _ends_listening(port: int) -> bool:
+    """Whether nobody listens there any more, within half a minute."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            return True
+        time.sleep(0.5)
+    return False
+
+
 @pytest.mark.parametrize("cluster", ["a", "b"])
 def test_a_cluster_that_is_killed_comes_back_with_every_acknowledged_row(stack: Stack, cluster: str) -> None:
     stack.up(f"cluster-{cluster}")
@@ -52,6 +66,27 @@ def test_a_cluster_that_is_killed_comes_back_with_every_acknowledged_row(stack: 
         stack.check(f"thrift1-{cluster}")
     stack.up(f"cluster-{cluster}")
     assert [row for row in rows if not _has(port, row)] == []
+
+
+def test_a_cluster_of_which_half_has_died_is_brought_back(stack: Stack) -> None:
+    """Suspended for longer than its session, its region server ends when it goes on, and its master lives."""
+    stack.up("cluster-b")
+    port = stack.port("thrift1-b")
+    _create(port)
+    _put(port, b"kept")
+    before = stack.pid("hbase-b")
+    for suspended_s in (15, 30, 60):
+        stack.suspend("hbase-b")
+        time.sleep(suspended_s)
+        stack.resume("hbase-b")
+        if _ends_listening(stack.port("hbase-b", "regionserver")):
+            break
+    assert stack.pid("hbase-b") == before, "its process lives"
+    with pytest.raises(NotReadyError):
+        stack.check("hbase-b")
+    stack.up("cluster-b")
+    assert stack.pid("hbase-b") not in (None, before)
+    assert _has(port, b"kept")
 
 
 def test_a_gateway_that_is_killed_comes_back_on_its_port(stack: Stack) -> None:
