@@ -113,14 +113,14 @@ def main() -> int:
         return _fail(FAILED, str(error))
     collector.relax()
     try:
-        wiring.refuse_unsafe(ports, [cluster])
+        wiring.refuse_unsafe(ports, config, [cluster])
         worker = Worker(wiring.writing(ports, config, cluster))
         every = worker.running()
         worker.run(lambda: stop.is_set() or worker.running() != every)
     except WorkerFailedError as error:
         codes = {PositionLostError: LOST, TooManyDeadLettersError: DEAD_LETTERS}
         return _fail(codes.get(type(error.causes[0]), FAILED), str(error))
-    except UnsafeTableError as error:
+    except (UnsafeTableError, ConfigError, QueueError) as error:
         return _fail(FAILED, str(error))
     finally:
         ports.close()

@@ -185,13 +185,20 @@ def topic_definitions(config: Config) -> "list[Definition]":
     )
 
 
-def refuse_unsafe(ports: Ports, clusters: Iterable[str]) -> None:
-    """Opens clusters that are to be written, and refuses those whose tables would break the rules. One that is away is
-    fine: its writer waits, and looks again (rule 12).
+def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) -> None:
+    """Refuses a queue whose topics could lose what they acknowledged. Then opens clusters that are to be written, and
+    refuses those whose tables would break the rules. One that is away is fine: its writer waits, and looks again (rule
+    12). A follow store refuses by itself what could lose actions.
 
     Raises:
-        UnsafeTableError: the message names each setting.
+        UnsafeTopicsError, UnsafeTableError: the message names each setting.
+        QueueUnavailableError: no broker answers, as when the queue was opened.
+        ConfigError
     """
+    if config.queue.startswith("kafka:"):
+        from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
+
+        topics.refuse_unsafe(kafka_address(config), topic_definitions(config))
     for name in clusters:
         try:
             Progress(ports.replicas[name].progress).watermark()

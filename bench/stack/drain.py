@@ -57,7 +57,7 @@ def main() -> None:
     replica = opened.replicas[cluster]
     feeds = Counted(replica.feeds)
     opened.replicas[cluster] = replace(replica, feeds=feeds)
-    wiring.refuse_unsafe(opened, [cluster])
+    wiring.refuse_unsafe(opened, config, [cluster])
     stage = wiring.writer(opened, config, cluster)
     print("ready", flush=True)
     sys.stdin.readline()

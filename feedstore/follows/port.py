@@ -28,6 +28,12 @@ class FollowStoreUnavailableError(FollowStoreError):
     """
 
 
+class UnsafeStoreError(FollowStoreUnavailableError):
+    """A database is set so that it could lose what it has committed: nothing is recorded until somebody has changed it.
+    The message names each setting. A process that meets this when it starts should not go on.
+    """
+
+
 class ActionRefusedError(FollowStoreError):
     """Never: this action contradicts what is stored. `reason` is a stable word, the message is for people.
 

@@ -10,9 +10,9 @@ import pytest
 
 from feedstore.domain import InvalidValueError
 from feedstore.follows import mysql
-from feedstore.follows.mysql import connections, schema
+from feedstore.follows.mysql import connections, durability, schema
 from feedstore.follows.mysql.connections import Bounds, Connection
-from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError, UnsafeStoreError
 from feedstore.serving import wiring
 from feedstore.serving.config import DEFAULT, FILE_NAME, Config, ConfigError, load
 
@@ -35,6 +35,60 @@ def test_what_errors_mean(numbers: tuple[int, ...], means: str):
 
 def test_migrations_are_numbered_without_gaps():
     assert [version for version, _ in schema.migrations()] == list(range(1, len(schema.migrations()) + 1))
+
+
+# Settings that lose commits
+# --------------------------------------------------------------------------------------------------------------------
+
+MARIADB = {
+    "debug_no_sync": "OFF",
+    "innodb_doublewrite": "ON",
+    "innodb_flush_log_at_trx_commit": "1",
+    "innodb_flush_method": "O_DIRECT",
+    "log_bin": "OFF",
+    "sync_binlog": "0",
+}
+MYSQL = {
+    "innodb_doublewrite": "DETECT_AND_RECOVER",
+    "innodb_flush_log_at_trx_commit": "1",
+    "innodb_flush_method": "fsync",
+    "log_bin": "ON",
+    "sync_binlog": "1",
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        MARIADB,
+        MARIADB | {"innodb_flush_log_at_trx_commit": "3"},
+        MARIADB | {"log_bin": "ON", "sync_binlog": "1"},
+        MARIADB | {"innodb_doublewrite": "fast"},
+        MYSQL,
+        MYSQL | {"log_bin": "OFF", "sync_binlog": "0"},
+    ],
+)
+def test_rule_11_a_server_that_keeps_what_it_commits_is_taken(settings: dict[str, str]):
+    assert durability.unsafe(settings) == []
+    durability.refuse_unsafe(parse("mysql://feed@localhost/follows_0"), settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (MARIADB | {"innodb_flush_log_at_trx_commit": "2"}, "innodb_flush_log_at_trx_commit is 2, expected 1"),
+        (MYSQL | {"innodb_flush_log_at_trx_commit": "0"}, "innodb_flush_log_at_trx_commit is 0, expected 1"),
+        (MARIADB | {"innodb_doublewrite": "OFF"}, "innodb_doublewrite is OFF, expected ON"),
+        (MYSQL | {"innodb_doublewrite": "DETECT_ONLY"}, "innodb_doublewrite is DETECT_ONLY, expected ON"),
+        (MARIADB | {"innodb_flush_method": "nosync"}, "innodb_flush_method is NOSYNC"),
+        (MARIADB | {"debug_no_sync": "ON"}, "debug_no_sync is ON, expected OFF"),
+        (MARIADB | {"log_bin": "ON"}, "sync_binlog is 0, expected 1, because log_bin is ON"),
+        (MYSQL | {"sync_binlog": "1000"}, "sync_binlog is 1000, expected 1"),
+    ],
+)
+def test_rule_11_a_server_that_could_lose_what_it_commits_is_refused_by_name(settings: dict[str, str], said: str):
+    with pytest.raises(UnsafeStoreError, match=rf"follows_0.*{said}.*set it there"):
+        durability.refuse_unsafe(parse("mysql://feed@localhost/follows_0"), settings)
 
 
 # Urls and secrets

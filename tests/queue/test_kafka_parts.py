@@ -5,16 +5,17 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import errors as kafka_errors
 
-from workers.queue.kafka import parse
+from workers.queue.kafka import parse, topics
 from workers.queue.kafka.ahead import Ahead
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, WaitingClient
-from workers.queue.kafka.topics import definitions
+from workers.queue.kafka.topics import Definition, definitions
 from workers.queue.port import (
     ACTIONS,
     Message,
@@ -22,6 +23,7 @@ from workers.queue.port import (
     PositionLostError,
     QueueError,
     QueueUnavailableError,
+    UnsafeTopicsError,
 )
 
 # Addresses.
@@ -288,6 +290,81 @@ def test_retention_outlives_an_action() -> None:
         assert retention_ms == -1 or retention_ms > action_age_ms
         assert topic.config["min.insync.replicas"] == "2"
         assert topic.config["unclean.leader.election.enable"] == "false"
+
+
+@pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "2"), (3, "2"), (5, "4")])
+def test_rule_11_a_message_is_acknowledged_by_two_brokers_where_there_are_two(replication: int, in_sync: str) -> None:
+    made = definitions(parse("kafka://one:9092", {}), partitions=1, replication=replication, action_age_ms=1)
+    assert {topic.config["min.insync.replicas"] for topic in made} == {in_sync}
+
+
+class Brokers:
+    """Brokers whose topics are as they must be, but for what a test sets."""
+
+    def __init__(self, wanted: list[Definition], settings: dict[str, str], replicas: int) -> None:
+        self._wanted = {topic.name: topic for topic in wanted}
+        self._settings = settings
+        self._replicas = replicas
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        of = {"partition_index": 0, "replica_nodes": list(range(self._replicas))}
+        return [{"name": name, "error_code": 0, "partitions": [of] * self._wanted[name].partitions} for name in names]
+
+    def describe_cluster(self) -> dict[str, Any]:
+        return {"brokers": []}
+
+    def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
+        assert config_filter == "all"
+        settings = {each.name: {**self._wanted[each.name].config, **self._settings} for each in resources}
+        return {"topic": {name: {key: {"value": value} for key, value in of.items()} for name, of in settings.items()}}
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("replication", "setting", "value", "is_unsafe"),
+    [
+        (2, "min.insync.replicas", "1", True),
+        (3, "min.insync.replicas", "1", True),
+        (5, "min.insync.replicas", "2", False),
+        (3, "min.insync.replicas", "3", False),
+        (1, "min.insync.replicas", "2", False),
+        (1, "unclean.leader.election.enable", "true", True),
+        (1, "cleanup.policy", "compact", True),
+        (1, "cleanup.policy", "compact,delete", True),
+        (1, "retention.ms", "1000", True),
+        (1, "retention.bytes", "1000000", True),
+        (1, "message.timestamp.type", "CreateTime", True),
+        (1, "max.message.bytes", "1000", False),
+    ],
+)
+def test_topics_that_could_lose_what_they_acknowledged_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, replication: int, setting: str, value: str, is_unsafe: bool
+) -> None:
+    address = parse("kafka://one:9092", {})
+    wanted = definitions(address, partitions=2, replication=replication, action_age_ms=172_800_000)
+    monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {setting: value}, replication))
+    found = topics.differences(address, wanted)
+    assert {(each.what, each.is_unsafe) for each in found} == {(setting, is_unsafe)}
+    if not is_unsafe:
+        topics.refuse_unsafe(address, wanted)
+        return
+    with pytest.raises(
+        UnsafeTopicsError, match=rf"feed\.actions: {setting}: expected .*, found {value} \(unsafe\).*topics apply"
+    ):
+        topics.refuse_unsafe(address, wanted)
+
+
+def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = parse("kafka://one:9092", {})
+    wanted = definitions(address, partitions=2, replication=3, action_age_ms=172_800_000)
+    monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {}, 1))
+    with pytest.raises(
+        UnsafeTopicsError, match=r"replication: expected 3, found 1 \(unsafe\).*see feedctl topics check"
+    ):
+        topics.refuse_unsafe(address, wanted)
 
 
 def test_numbers_that_make_no_sense_are_refused() -> None:

@@ -134,12 +134,53 @@ def test_a_retention_that_rule_8_forbids_is_named_and_repaired(real: Cli) -> Non
     with closing(connect(address)) as admin:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": str(DAY_MS)})])
 
-    named = f"{topic}: retention.ms: expected {4 * DAY_MS}, found {DAY_MS}\n"
+    named = f"{topic}: retention.ms: expected {4 * DAY_MS}, found {DAY_MS} (unsafe)\n"
     # A broker says what was set once it has heard of it.
     eventually(lambda: real("topics", "check", code=None).stdout == named, "the retention is named", DEADLINE_S)
     assert real("topics", "check", code=1).stderr == "Error: 1 difference\n"
     eventually(lambda: real("topics", "apply", code=None).exit_code == 0, "it is repaired", DEADLINE_S)
     assert "no difference" in real("topics", "check").stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["relay"], ["expand"], ["write", "--cluster", "a"], ["work"]], ids=lambda each: each[0]
+)
+def test_no_worker_starts_on_topics_that_could_lose_what_they_acknowledged(real: Cli, words: list[str]) -> None:
+    address = wiring.kafka_address(configuration.load(real.home, {}))
+    topic, setting = address.named(ACTIONS), "unclean.leader.election.enable"
+    with closing(connect(address)) as admin:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {setting: "true"})])
+    named = f"{topic}: {setting}: expected false, found true (unsafe)"
+    eventually(lambda: named in real("topics", "check", code=None).stdout, "the setting is named", DEADLINE_S)
+    refused = real(*words, code=3).stderr
+    assert f"{named}; feedctl topics apply mends it" in refused
+    eventually(lambda: real("topics", "apply", code=None).exit_code == 0, "it is repaired", DEADLINE_S)
+
+
+@contextmanager
+def careless_database(stack: Stack) -> Iterator[None]:
+    """Its log is written to disk once a second, whatever commits meanwhile."""
+    socket = stack.home / "data" / "mariadb" / "mariadb.sock"
+
+    def set_flush(value: int) -> None:
+        statement = f"SET GLOBAL innodb_flush_log_at_trx_commit = {value}"
+        argv = ["mariadb", "--no-defaults", f"--socket={socket}", "-e", statement]
+        subprocess.run(argv, check=True, timeout=60)
+
+    set_flush(2)
+    try:
+        yield
+    finally:
+        set_flush(1)
+
+
+def test_nothing_opens_a_database_that_could_lose_what_it_commits(real: Cli, stack: Stack) -> None:
+    said = "innodb_flush_log_at_trx_commit is 2, expected 1: what it commits could be lost"
+    with careless_database(stack):
+        for words in (["relay"], ["expand"], ["follow", "1", "--user", "2"]):
+            assert said in real(*words, code=3).stderr
+    real("follow", "1", "--user", "2")
+    real.work()
 
 
 # Workers.

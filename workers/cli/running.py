@@ -87,9 +87,11 @@ def run_worker(session: Session, ports: Ports, lock: int, stop: Event, *, until_
     Raises:
         NotNowError: with `until_idle`, it was stopped before that.
         WorkerFailedError: a part of it ended by itself.
+        UnsafeTopicsError
     """
     collector.relax()
     config = session.config
+    wiring.refuse_unsafe(ports, config)
     worker = wiring.worker_around(
         ports, config, lambda cluster: WriterApart(config.home, cluster, session.log_level, lock)
     )
@@ -174,7 +176,12 @@ def relay(session: Session) -> None:
     Examples:
       feedctl relay
     """
-    _run_part(session, lambda ports: [wiring.relay(ports, session.config), wiring.housekeeper(ports, session.config)])
+
+    def loops(ports: Ports) -> list[Loop]:
+        wiring.refuse_unsafe(ports, session.config)
+        return [wiring.relay(ports, session.config), wiring.housekeeper(ports, session.config)]
+
+    _run_part(session, loops)
 
 
 @click.command()
@@ -186,7 +193,12 @@ def expand(session: Session) -> None:
     Examples:
       feedctl expand
     """
-    _run_part(session, lambda ports: [wiring.expander(ports, session.config)])
+
+    def loops(ports: Ports) -> list[Loop]:
+        wiring.refuse_unsafe(ports, session.config)
+        return [wiring.expander(ports, session.config)]
+
+    _run_part(session, loops)
 
 
 @click.command()
@@ -195,8 +207,8 @@ def expand(session: Session) -> None:
 def write(session: Session, cluster: str) -> None:
     """Runs one writer of one cluster: from deliveries to cells. Any number may run.
 
-    It refuses to start on tables that would break the rules (feedctl schema check names the differences), and waits
-    for a cluster that is away.
+    It refuses to start on tables and topics that would break the rules (feedctl schema check and feedctl topics check
+    name the differences), and waits for a cluster that is away.
 
     \b
     Examples:
@@ -205,7 +217,7 @@ def write(session: Session, cluster: str) -> None:
     session.refuse_unknown(cluster)
 
     def loops(ports: Ports) -> list[Loop]:
-        wiring.refuse_unsafe(ports, [cluster])
+        wiring.refuse_unsafe(ports, session.config, [cluster])
         return wiring.writing(ports, session.config, cluster)
 
     _run_part(session, loops)

@@ -102,7 +102,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
 def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
     """For who holds the home. ports: as its owner. lock: the home's."""
     with closing(feedstore_wiring.service_on(config, ports.follows, ports.replicas.values())) as service:
-        wiring.refuse_unsafe(ports, ports.replicas)
+        wiring.refuse_unsafe(ports, config, ports.replicas)
         queues = OpenQueues(ports)
         with _serving(config, service, queues, listener, owns_clusters=True) as server:
             ended = _Ended(server, stop, config.http.drain_ms / 1_000)

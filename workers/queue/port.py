@@ -42,6 +42,12 @@ class PositionLostError(QueueError):
     """
 
 
+class UnsafeTopicsError(QueueError):
+    """Topics are set so that what they acknowledged could be lost. No worker starts on them; the message names each
+    setting.
+    """
+
+
 class GroupBusyError(QueueError):
     """Not while another consumer of the group is live: an embedded queue has one for each topic and group."""
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import pymysql
 from pymysql.constants import CLIENT, SERVER_STATUS
 
+from feedstore.follows.mysql import durability
 from feedstore.follows.mysql.servers import Server
 from feedstore.follows.port import FollowStoreUnavailableError
 
@@ -89,7 +90,11 @@ def meaning(error: BaseException) -> Meaning:
 
 
 class Connection:
-    """reused: it has been lent before, and may have died since."""
+    """Raises UnsafeStoreError where the server could lose what it commits: every connection asks, so that a server that
+    was away, or that took over from another one, is looked at when it is there.
+
+    reused: it has been lent before, and may have died since.
+    """
 
     def __init__(self, server: Server, bounds: Bounds, tls: ssl.SSLContext | None) -> None:
         self.reused = False
@@ -113,7 +118,8 @@ class Connection:
             ssl_disabled=tls is None,
         )
         try:
-            self.run(_session(bounds))
+            *_, settings = self.run([*_session(bounds), durability.QUERY])
+            durability.refuse_unsafe(server, dict(settings.rows))
         except BaseException:
             self.close()
             raise

@@ -16,7 +16,7 @@ from workers.queue.kafka.address import Address
 from workers.queue.kafka.dead_letters import DEAD, MAX_RECORD_BYTES
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.queue import connect
-from workers.queue.port import MAX_MESSAGE_BYTES, TOPICS, QueueUnavailableError
+from workers.queue.port import MAX_MESSAGE_BYTES, TOPICS, QueueUnavailableError, UnsafeTopicsError
 
 RETENTION_FACTOR: Final = 2
 """The topics keep messages this many times as long as an action may be under way: time to bring back what is down."""
@@ -25,6 +25,10 @@ OFFSETS_RETENTION_MIN: Final = 90 * 24 * 60
 """The least that brokers should remember the positions of a group whose members are all gone. A group that is forgotten
 is taken for a new one: it begins at the earliest message, whatever it has missed (rule 8).
 """
+
+IN_SYNC_MIN: Final = 2
+"""How many brokers must have a message before it is acknowledged, where a topic has several replicas. With one, a
+message that only its leader has is lost with the leader's disk. One broker alone can promise no more than itself."""
 
 _RECORD_OVERHEAD_BYTES = 48_576
 _FOREVER = -1
@@ -45,7 +49,8 @@ class Definition:
 
 class Difference(NamedTuple):
     """What is not as it must be. what: `missing`, `partitions`, `replication` or the name of a setting.
-    fixable: `apply` does it; the rest is for whoever runs the brokers.
+    fixable: `apply` does it; the rest is for whoever runs the brokers. is_unsafe: with it, messages that were
+        acknowledged could be lost, or be gone before a group has read them.
     """
 
     topic: str
@@ -53,6 +58,7 @@ class Difference(NamedTuple):
     expected: str
     found: str
     fixable: bool
+    is_unsafe: bool = False
 
     @property
     def is_broker(self) -> bool:
@@ -60,7 +66,8 @@ class Difference(NamedTuple):
         return self.topic.startswith(_BROKER)
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.what}: expected {self.expected}, found {self.found}"
+        unsafe = " (unsafe)" if self.is_unsafe else ""
+        return f"{self.topic}: {self.what}: expected {self.expected}, found {self.found}{unsafe}"
 
 
 def definitions(address: Address, *, partitions: int, replication: int, action_age_ms: int) -> list[Definition]:
@@ -72,7 +79,7 @@ def definitions(address: Address, *, partitions: int, replication: int, action_a
         "cleanup.policy": "delete",
         # Retention counts by the brokers' clock: no other machine's can shorten it.
         "message.timestamp.type": "LogAppendTime",
-        "min.insync.replicas": str(max(1, replication - 1)),
+        "min.insync.replicas": str(1 if replication == 1 else max(IN_SYNC_MIN, replication - 1)),
         "unclean.leader.election.enable": "false",
     }
     retention_ms = RETENTION_FACTOR * action_age_ms
@@ -106,6 +113,19 @@ def differences(address: Address, wanted: list[Definition]) -> list[Difference]:
             return [*_topic_differences(admin, wanted), *_broker_differences(admin)]
     finally:
         admin.close()
+
+
+def refuse_unsafe(address: Address, wanted: list[Definition]) -> None:
+    """Refuses topics on which what was acknowledged could be lost.
+
+    Raises:
+        UnsafeTopicsError: the message names each setting that is unsafe.
+        QueueUnavailableError: no broker answers, or it refuses.
+    """
+    unsafe = [each for each in differences(address, wanted) if each.is_unsafe]
+    if unsafe:
+        mends = "feedctl topics apply mends it" if all(each.fixable for each in unsafe) else "see feedctl topics check"
+        raise UnsafeTopicsError(f"{'; '.join(map(str, unsafe))}; {mends}")
 
 
 def apply(address: Address, wanted: list[Definition]) -> list[Difference]:
@@ -180,13 +200,31 @@ def _compare(topic: Definition, partitions: list[Mapping[str, Any]], found: Mapp
         yield Difference(topic.name, "partitions", str(topic.partitions), str(len(partitions)), fixable)
     replication = min(len(partition["replica_nodes"]) for partition in partitions)
     if replication < topic.replication:
-        yield Difference(topic.name, "replication", str(topic.replication), str(replication), False)
+        yield Difference(topic.name, "replication", str(topic.replication), str(replication), False, is_unsafe=True)
     for name, expected in topic.config.items():
         value = found.get(name, "")
         if name == "retention.ms" and _keeps_long_enough(int(value), topic.retention_ms_min):
             continue
         if value != expected:
-            yield Difference(topic.name, name, expected, value or "nothing", True)
+            unsafe = name in _UNSAFE and not _is_safe(name, value, topic)
+            yield Difference(topic.name, name, expected, value or "nothing", True, unsafe)
+
+
+_UNSAFE: Final = frozenset(
+    {
+        "cleanup.policy",
+        "message.timestamp.type",
+        "min.insync.replicas",
+        "retention.bytes",
+        "retention.ms",
+        "unclean.leader.election.enable",
+    }
+)
+
+
+def _is_safe(name: str, value: str, topic: Definition) -> bool:
+    """Whether a setting loses nothing, though it is another one than wanted."""
+    return name == "min.insync.replicas" and value.isdecimal() and int(value) >= min(IN_SYNC_MIN, topic.replication)
 
 
 def _keeps_long_enough(retention_ms: int, least_ms: int) -> bool:

@@ -1,0 +1,50 @@
+"""Which settings of a MySQL or MariaDB server lose commits that it has acknowledged, when its machine loses its power.
+
+Rule 11: acknowledged means durable. A server is asked whenever a connection to it is made, in the packet that sets the
+session up.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from feedstore.follows.mysql.servers import Server
+from feedstore.follows.port import UnsafeStoreError
+
+_SAFE: Final[Mapping[str, tuple[str, ...]]] = {
+    # 3, of MariaDB alone, syncs at each commit as 1 does, and once more.
+    "innodb_flush_log_at_trx_commit": ("1", "3"),
+    # MySQL's other words for ON; MariaDB's FAST syncs less often, and loses nothing. Without it a page that was half
+    # written when the power went cannot be recovered.
+    "innodb_doublewrite": ("ON", "1", "DETECT_AND_RECOVER", "FAST"),
+    # MariaDB's, for tests.
+    "debug_no_sync": ("OFF", "0"),
+}
+_UNSAFE_FLUSH_METHODS: Final = frozenset({"NOSYNC", "LITTLESYNC"})
+_NAMES: Final = (*_SAFE, "innodb_flush_method", "log_bin", "sync_binlog")
+
+QUERY: Final = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})".format(", ".join(f"'{name}'" for name in _NAMES))
+"""Its rows are what `unsafe` takes. It needs no privilege."""
+
+
+def refuse_unsafe(server: Server, settings: Mapping[str, str]) -> None:
+    """Raises UnsafeStoreError; the message names each setting and says what it must be."""
+    if found := unsafe(settings):
+        raise UnsafeStoreError(f"{server}: {'; '.join(found)}: what it commits could be lost; set it there (my.cnf)")
+
+
+def unsafe(settings: Mapping[str, str]) -> list[str]:
+    """Every setting that is unsafe, with what it must be. Pure. settings: as the server names them; one that it does
+    not have is none of its own.
+    """
+    has = {name.lower(): value.upper() for name, value in settings.items()}
+    found = [
+        f"{name} is {has[name]}, expected {safe[0]}"
+        for name, safe in _SAFE.items()
+        if has.get(name, safe[0]) not in safe
+    ]
+    if has.get("innodb_flush_method") in _UNSAFE_FLUSH_METHODS:
+        found.append(f"innodb_flush_method is {has['innodb_flush_method']}, expected one that syncs, such as O_DIRECT")
+    # With a binary log, a commit is durable when it stands there: what is missing there is rolled back at the start.
+    if has.get("log_bin") in {"ON", "1"} and has.get("sync_binlog") != "1":
+        found.append(f"sync_binlog is {has.get('sync_binlog')}, expected 1, because log_bin is ON")
+    return found
