@@ -200,7 +200,7 @@ public final class NativeFeeds {
 
   private static Delete markers(Result excess) {
     Delete delete = new Delete(excess.getRow());
-    delete.setDurability(Durability.SYNC_WAL);
+    delete.setDurability(Durability.FSYNC_WAL);
     for (Cell cell : excess.rawCells()) {
       delete.addColumns(FAMILY, CellUtil.cloneQualifier(cell), cell.getTimestamp());
     }
@@ -209,7 +209,7 @@ public final class NativeFeeds {
 
   private static Put put(ByteBuffer in, byte[] row, long timestamp, int columns) {
     Put put = new Put(row, timestamp);
-    put.setDurability(Durability.SYNC_WAL);
+    put.setDurability(Durability.FSYNC_WAL);
     for (int column = 0; column < columns; column++) {
       put.addColumn(FAMILY, bytes(in, COLUMN_BYTES), NOTHING);
     }
@@ -218,7 +218,7 @@ public final class NativeFeeds {
 
   private static Delete markers(ByteBuffer in, byte[] row, long timestamp, int columns) {
     Delete delete = new Delete(row);
-    delete.setDurability(Durability.SYNC_WAL);
+    delete.setDurability(Durability.FSYNC_WAL);
     for (int column = 0; column < columns; column++) {
       delete.addColumns(FAMILY, bytes(in, COLUMN_BYTES), timestamp);
     }

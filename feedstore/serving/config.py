@@ -277,11 +277,19 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     )
 
 
-def _duration_ms(path: Path, key: str, text: str) -> int:
+def duration_ms(text: str) -> int:
+    """What a duration says, as it is written in `feed.toml`. Raises ValueError."""
     match = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h|d)", text)
     if match is None:
-        raise ConfigError(f"{path}: {key}: expected a duration such as '500ms', '90s' or '2d', got {text!r}")
+        raise ValueError(f"expected a duration such as '500ms', '90s' or '2d', got {text!r}")
     return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _duration_ms(path: Path, key: str, text: str) -> int:
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {key}: {error}") from error
 
 
 def _override(raw: dict[str, object], environ: Mapping[str, str]) -> None:

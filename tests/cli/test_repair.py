@@ -1,19 +1,22 @@
 """verify, rebuild, and a cluster that lost its deliveries or everything."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 from threading import Event
 
 import pytest
 
-from feedstore.feeds import mutations
+from feedstore.feeds import Progress, mutations
 from feedstore.serving import config as configuration
 from tests.cli.command import Cli
 from workers import wiring
 from workers.handlers import Expander
 from workers.messages import Task
-from workers.queue.port import ACTIONS, DELIVERIES
+from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, GroupBusyError
 from workers.relay import Relay
+from workers.rewind import rewind
 from workers.stage import Stage
 
 
@@ -248,3 +251,73 @@ def test_verify_gives_up_on_a_worker_that_does_not_get_on(filled: Cli) -> None:
         stderr = filled("verify", "--wait", "0", code=3).stderr
 
     assert "still behind" in stderr
+
+
+def test_rule_10_a_cluster_that_lost_its_latest_writes_is_rewound(filled: Cli, tmp_path: Path) -> None:
+    """What stands on its disks is older than what it acknowledged; its groups have passed by what is missing."""
+    cluster, before = filled.home / "data" / "b", tmp_path / "before"
+    shutil.copytree(cluster, before)
+    filled("follow", 9, "--user", 2)
+    filled("unfollow", 1, "--board", 31)
+    filled.work()
+    shutil.rmtree(cluster)
+    shutil.copytree(before, cluster)
+    filled.work()
+    assert "differences" in filled("verify", code=1).stderr, "nothing brings it back by itself"
+
+    said = filled.json("rewind", "--cluster", "b", "--by", "1h")
+
+    assert said["again"]["writer-b"] > 0
+    status = filled.json("status", code=None)
+    assert status["clusters"]["b"]["behind_ms"] >= 3_600_000, "it does not claim what it has lost"
+    assert status["clusters"]["a"]["behind_ms"] < 600_000
+    assert status["groups"]["writer-a"] == 0
+    filled.work()
+    assert filled.export("b") == filled.export("a")
+    assert "no difference" in filled("verify").stderr
+    assert filled.json("status")["clusters"]["b"]["behind_ms"] < 600_000
+
+
+def test_rewind_says_for_people_how_much_comes_again(filled: Cli) -> None:
+    result = filled("rewind", "--cluster", "b", "--by", "1h")
+    assert re.fullmatch(
+        r"b: back to [-0-9: .]+ UTC: writer-b reads \d+ messages again, retries-b reads 0 messages again\n",
+        result.stdout,
+    )
+    assert "start its writers" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--cluster", "b", "--by", "3d"], 1, "limits.action_age"),
+        (["--cluster", "b", "--by", "soon"], 2, "expected a duration"),
+        (["--cluster", "c", "--by", "1h"], 2, "no cluster 'c'"),
+        (["--cluster", "b"], 2, "--by"),
+        (["--by", "1h"], 2, "--cluster"),
+    ],
+)
+def test_rewind_refuses_what_it_cannot_do(filled: Cli, words: list[str], code: int, said: str) -> None:
+    before = filled.json("status")["clusters"]["b"]
+    assert said in filled("rewind", *words, code=code).stderr
+    assert filled.json("status")["clusters"]["b"]["behind_ms"] >= before["behind_ms"]
+    assert filled.json("status")["groups"]["writer-b"] == 0
+
+
+@pytest.mark.processes
+def test_a_cluster_is_not_rewound_under_a_running_worker(filled: Cli) -> None:
+    with filled.worker():
+        assert "stop the writers of cluster b first" in filled("rewind", "--cluster", "b", "--by", "1h", code=3).stderr
+    assert filled.json("status", code=None)["clusters"]["b"]["behind_ms"] < 600_000
+
+
+def test_a_group_that_is_live_elsewhere_is_not_rewound_and_its_watermark_stays(filled: Cli) -> None:
+    """A writer on another machine holds no home."""
+    config = configuration.load(filled.home, {})
+    with filled.ports(access="owner") as ports:
+        before = Progress(ports.replicas["b"].progress).watermark()
+        live = ports.queue.consumer(RETRIES, wiring.retry_group("b"))
+        with pytest.raises(GroupBusyError):
+            rewind(ports, config.limits, "b", 3_600_000)
+        live.close()
+        assert Progress(ports.replicas["b"].progress).watermark() == before

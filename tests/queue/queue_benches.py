@@ -46,6 +46,13 @@ class Bench:
         self._consumers.close()
         self.queue = self._reopen(self.queue)
 
+    def pass_time(self) -> int:
+        """Returns a time by the clock that publish times are stamped with: after what was published so far, and not
+        after what will be.
+        """
+        self.clock.now_ms += 1_000
+        return self.clock.now_ms
+
     def close(self) -> None:
         with self.closing:
             self._consumers.close()

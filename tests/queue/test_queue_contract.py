@@ -356,6 +356,48 @@ def test_a_reset_moves_lost_positions_to_the_earliest_message_and_no_others(benc
     assert values(drain(bench.consumer("a"))) == [b"x"] * bench.partitions
 
 
+def test_a_rewound_group_reads_again_what_was_published_since(bench: Bench) -> None:
+    last = bench.partitions - 1
+    bench.queue.publish(DELIVERIES, [b"old"], last)
+    between_ms = bench.pass_time()
+    bench.queue.publish(DELIVERIES, [b"1", b"2"], last)
+    bench.queue.publish(DELIVERIES, [b"3"], last)
+    for group in ("a", "b"):
+        consumer = bench.consumer(group)
+        consumer.commit(after(drain(consumer)))
+        consumer.close()
+    assert bench.queue.rewind(DELIVERIES, "a", between_ms) == 3
+    assert (bench.queue.lag(DELIVERIES, "a"), bench.queue.lag(DELIVERIES, "b")) == (3, 0)
+    assert bench.queue.rewind(DELIVERIES, "a", between_ms) == 0
+    bench.restart()
+    assert values(drain(bench.consumer("a"))) == [b"1", b"2", b"3"]
+
+
+def test_a_rewind_moves_nothing_forward_and_nothing_that_is_not_there(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, [b"x", b"y"], 0)
+    later_ms = bench.pass_time()
+    bench.queue.publish(DELIVERIES, [b"z"], 0)
+    consumer = bench.consumer("a")
+    consumer.commit({0: drain(consumer)[0].offset + 1})
+    consumer.close()
+    assert bench.queue.rewind(DELIVERIES, "a", later_ms) == 0
+    assert bench.queue.lag(DELIVERIES, "a") == 2
+    assert bench.queue.rewind(DELIVERIES, "a", bench.pass_time()) == 0
+    assert bench.queue.rewind(DELIVERIES, "nobody", 1) == 0
+    assert bench.queue.rewind(ACTIONS, "a", 1) == 0
+    assert bench.queue.rewind(DELIVERIES, "a", 1) == 1
+    assert bench.queue.lag(DELIVERIES, "a") == 3
+
+
+def test_a_group_with_a_live_consumer_is_not_rewound(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, [b"x"])
+    consumer = bench.consumer("a")
+    consumer.commit(after(drain(consumer)))
+    with pytest.raises(GroupBusyError):
+        bench.queue.rewind(DELIVERIES, "a", 1)
+    assert bench.queue.lag(DELIVERIES, "a") == 0
+
+
 def test_a_waiting_poll_wakes_up_when_something_is_published(bench: Bench) -> None:
     consumer = bench.consumer("a")
     with ThreadPoolExecutor(1) as pool:

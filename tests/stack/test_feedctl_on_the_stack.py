@@ -183,6 +183,40 @@ def test_nothing_opens_a_database_that_could_lose_what_it_commits(real: Cli, sta
     real.work()
 
 
+# Writes that were lost.
+
+
+def test_rule_10_a_cluster_that_lost_what_it_had_is_rewound(real: Cli) -> None:
+    saved = [{"type": "save_pin", "ts": 100 + pin, "pin": pin, "owner": 777, "board": 770} for pin in range(901, 921)]
+    follow = {"type": "follow", "ts": 1, "follower": 77, "user": 777}
+    real("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in [follow, *saved]))
+    real.work()
+    config = configuration.load(real.home, {})
+    with closing(HBaseCluster.open(config.clusters[1].url, [], check=False)) as cluster:
+        cluster.administration.empty(FEEDS)
+    real.work()
+    assert "differences" in real("verify", code=1).stderr, "the groups have passed by it"
+
+    with ExitStack() as workers:
+        log = real.home / "writer.log"
+        writer = workers.enter_context(running(real, ["write", "--cluster", "b"], log))
+        eventually(lambda: started(writer, "writer-b", log), "a writer starts", DEADLINE_S)
+        refused = eventually(
+            lambda: (found := real("rewind", "--cluster", "b", "--by", "1h", code=None)).exit_code == 3 and found,
+            "it is refused beside a writer",
+            DEADLINE_S,
+        )
+        assert "stop the writers of cluster b first" in refused.stderr
+        writer.send_signal(signal.SIGTERM)
+        assert writer.wait(DEADLINE_S) == 0
+    said = real.json("rewind", "--cluster", "b", "--by", "1h")
+    assert said["again"]["writer-b"] > 0
+    assert real.json("status", code=None)["clusters"]["b"]["behind_ms"] >= 3_600_000
+    real.work()
+    assert "no difference" in real("verify").stderr
+    assert real.export("b") == real.export("a")
+
+
 # Workers.
 
 

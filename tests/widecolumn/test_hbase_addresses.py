@@ -7,12 +7,14 @@ def test_a_url_names_every_gateway():
     found = Addresses.parse("hbase://h1:9091,h2:9092/?thrift1=h1:9090,[::1]:9090")
     assert found.thrift2 == (Address("h1", 9091), Address("h2", 9092))
     assert found.thrift1 == (Address("h1", 9090), Address("::1", 9090))
-    assert (found.namespace, found.connections, found.read_ms) == ("default", 16, 5_000)
+    assert (found.namespace, found.connections, found.read_ms, found.sync) == ("default", 16, 5_000, "disk")
 
 
 def test_a_url_may_set_the_namespace_and_the_limits():
-    found = Addresses.parse("hbase://h:1/feeds_1?thrift1=h:2&connections=3&connect_ms=4&read_ms=5&write_ms=6")
-    assert found == Addresses((Address("h", 1),), (Address("h", 2),), "feeds_1", 3, 4, 5, 6)
+    found = Addresses.parse(
+        "hbase://h:1/feeds_1?thrift1=h:2&connections=3&connect_ms=4&read_ms=5&write_ms=6&sync=memory"
+    )
+    assert found == Addresses((Address("h", 1),), (Address("h", 2),), "feeds_1", 3, 4, 5, 6, "memory")
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,7 @@ def test_a_url_may_set_the_namespace_and_the_limits():
         ("hbase://h:1/a-b?thrift1=h:2", "namespace: expected letters"),
         ("hbase://h:1/?thrift1=h:2&retries=3", "unknown option retries"),
         ("hbase://h:1/?thrift1=h:2&read_ms=0", "read_ms: expected a whole number"),
+        ("hbase://h:1/?thrift1=h:2&sync=never", "sync: expected disk or memory, got 'never'"),
         ("hbase://h:1/?thrift1=h:2&read_ms=fast", "read_ms: expected a whole number"),
     ],
 )

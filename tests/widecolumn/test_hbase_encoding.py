@@ -12,7 +12,7 @@ A, B, C = b"aaa", b"bbb", b"ccc"
 
 
 def sent(batch: list[Mutation], cells_max: int = 100) -> list[Request]:
-    return list(requests(structs, batch, cells_max))
+    return list(requests(structs, batch, cells_max=cells_max))
 
 
 def cells(request: Request) -> list[tuple[bytes, bytes, int]]:
@@ -45,12 +45,18 @@ def test_markers_carry_their_time_in_each_column():
     ]
 
 
-def test_every_write_asks_for_the_log_and_for_older_versions_too():
-    items = [
-        item for request in sent([Put([(b"r", 1)], [A]), DeleteColumns([(b"r", 1)], [A])]) for item in request.items
-    ]
-    assert [item.durability for item in items] == [3, 3]
+BOTH = [Put([(b"r", 1)], [A]), DeleteColumns([(b"r", 1)], [A])]
+
+
+def test_rule_11_every_write_waits_for_the_log_on_disk_and_a_marker_is_for_older_versions_too():
+    items = [item for request in sent(BOTH) for item in request.items]
+    assert [item.durability for item in items] == [structs.TDurability.FSYNC_WAL] * 2
     assert items[1].deleteType == 1
+
+
+def test_where_memory_is_enough_a_write_waits_for_the_log_there():
+    items = [item for request in requests(structs, BOTH, "memory") for item in request.items]
+    assert [item.durability for item in items] == [structs.TDurability.SYNC_WAL] * 2
 
 
 def test_requests_are_bounded():

@@ -1,4 +1,4 @@
-"""verify, rebuild: whether the feeds are right, and making them so."""
+"""verify, rebuild, rewind: whether the feeds are right, and making them so."""
 
 import sys
 import time
@@ -8,13 +8,16 @@ from threading import Event
 import click
 
 from feedstore.feeds import Progress as ClusterProgress
+from feedstore.serving.config import duration_ms
 from feedstore.widecolumn import UnavailableError
 from workers import collector, wiring
 from workers import rebuild as rebuilding
+from workers import rewind as rewinding
 from workers.cli.output import Progress, emit_json, note, plural, when
 from workers.cli.running import run_until_landed, run_worker, stopping
-from workers.cli.session import ID, REFUSED, NotNowError, Session, json_option, pass_session
+from workers.cli.session import ID, REFUSED, NotNowError, RefusedError, Session, json_option, pass_session
 from workers.home import HomeBusyError
+from workers.queue.port import GroupBusyError
 from workers.verify import Difference, Look, Verifier
 from workers.wiring import Ports
 
@@ -193,4 +196,43 @@ def _make_anew(session: Session, ports: Ports, stop: Event, cluster: str) -> Non
     progress.clear()
 
 
-COMMANDS = (verify, rebuild)
+@click.command()
+@click.option("--cluster", required=True, help="The cluster that lost what was written last.")
+@click.option("--by", required=True, metavar="DURATION", help="How far it goes back, such as 10m or 2h.")
+@json_option
+@pass_session
+def rewind(session: Session, cluster: str, by: str, *, as_json: bool) -> None:
+    """Lets a cluster's writers read again what was published within the last DURATION.
+
+    For a cluster that has lost writes that it had acknowledged: its zone lost its power, or it came back from a
+    snapshot. Its watermark goes back with it, and stays there until the writers have caught up; readers prefer other
+    clusters meanwhile. Whatever was not lost is written once more, which changes nothing.
+
+    Stop the cluster's writers first. DURATION is the time since the loss, and how far the cluster was behind at that
+    time, and a minute or more: docs/runbooks/zone-without-power.md. limits.action_age at most: rebuild goes further.
+
+    \b
+    Examples:
+      feedctl rewind --cluster b --by 30m
+    """
+    session.refuse_unknown(cluster)
+    try:
+        by_ms = duration_ms(by)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--by") from error
+    try:
+        with session.lock(), session.ports("owner") as ports:
+            rewound = rewinding.rewind(ports, session.config.limits, cluster, by_ms)
+    except rewinding.TooFarBackError as error:
+        raise RefusedError(str(error)) from error
+    except (HomeBusyError, GroupBusyError) as error:
+        raise NotNowError(f"{error}: stop the writers of cluster {cluster} first; nothing was moved") from error
+    if as_json:
+        emit_json({"cluster": cluster, "to_ms": rewound.to_ms, "again": rewound.again})
+        return
+    again = ", ".join(f"{group} reads {plural(count, 'message')} again" for group, count in rewound.again.items())
+    click.echo(f"{cluster}: back to {when(rewound.to_ms)} UTC: {again}")
+    note("start its writers now; its watermark stays before that time until they have caught up")
+
+
+COMMANDS = (verify, rebuild, rewind)

@@ -125,6 +125,19 @@ _RESET = """
     UPDATE positions SET next_offset = p.earliest_offset FROM partitions AS p
     WHERE consumer_group = ? AND p.topic = ? AND p.id = partition_id AND positions.next_offset < p.earliest_offset"""
 
+# Where a position is behind the first batch that was published at or after a time: the position, and that batch's first
+# offset. If the clock went back between two batches, the earlier one counts.
+_REWOUND = """
+    SELECT * FROM (
+        SELECT p.id, g.next_offset AS position, (
+            SELECT min(base_offset) FROM batches WHERE partition_id = p.id AND published_ms >= ?
+        ) AS first
+        FROM partitions AS p JOIN positions AS g ON g.partition_id = p.id
+        WHERE g.consumer_group = ? AND p.topic = ?)
+    WHERE first < position"""
+
+_MOVE = "UPDATE positions SET next_offset = ? WHERE consumer_group = ? AND partition_id = ?"
+
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
@@ -287,6 +300,13 @@ class EmbeddedQueue:
             (lost,) = writer.execute(_LOST, (group, topic)).fetchone()
             writer.execute(_RESET, (group, topic))
         return lost or 0
+
+    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
+        self._shared.refuse_live(topic, group)
+        with self._file.write(synced=True) as writer:
+            found = writer.execute(_REWOUND, (to_ms, group, topic)).fetchall()
+            writer.executemany(_MOVE, [(first, group, identity) for identity, _, first in found])
+        return sum(position - first for _, position, first in found)
 
     def expire(self, before_ms: int) -> int:
         dropped = 0

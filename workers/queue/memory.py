@@ -110,6 +110,19 @@ class MemoryQueue:
                     lost += earliest - position
             return lost
 
+    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
+        with self._open() as state:
+            state.refuse_live(topic, group)
+            again = 0
+            committed = state.committed.get((topic, group), [])
+            for partition, position in enumerate(committed):
+                log = state.logs[topic][partition]
+                older = sum(1 for _ in itertools.takewhile(lambda ms: ms < to_ms, log.published_ms))
+                if log.earliest + older < position:
+                    committed[partition] = log.earliest + older
+                    again += position - log.earliest - older
+            return again
+
     def expire(self, before_ms: int) -> int:
         with self._open() as state:
             dropped = 0

@@ -174,6 +174,20 @@ class Queue(Protocol):
         """
         ...
 
+    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
+        """Moves a group back to the first message that was published at or after a time, in each partition where its
+        position is behind that (the others stay); returns how many messages come again. It is for effects that were
+        lost after they were committed. What is not kept any more does not come again, and a group that was never there
+        has nothing to go back from.
+
+        to_ms: ms since 1970, by the clock that publish times are stamped with.
+
+        Raises:
+            GroupBusyError: the group has a live consumer.
+            QueueUnavailableError: later; some partitions may have moved. Doing it again is fine.
+        """
+        ...
+
     def expire(self, before_ms: int) -> int:
         """Drops messages that were published before a time, from the front of each partition up to the first that
         was not, whoever has read them; returns how many. Kafka does this by itself.

@@ -4,9 +4,10 @@ Requests are built from what `Batches` is given as classes, so that this module 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
+from feedstore.widecolumn.hbase.addresses import Sync
 from feedstore.widecolumn.port import Mutation, Put
 
 FAMILY = b"feed"
@@ -33,11 +34,15 @@ class Request(NamedTuple):
     items: list[Any]
 
 
-_SYNC_WAL = 3
+# HBase's names for its log in the memory of the servers that get it (hflush), and on their disks (hsync). Each mutation
+# says it: the default of a table, or of a server, is somebody else's to change.
+_DURABILITY: Mapping[Sync, int] = {"memory": 3, "disk": 4}  # SYNC_WAL, FSYNC_WAL
 _DELETE_COLUMNS = 1
 
 
-def requests(structs: Structs, batch: Sequence[Mutation], cells_max: int = CELLS_MAX) -> Iterator[Request]:
+def requests(
+    structs: Structs, batch: Sequence[Mutation], sync: Sync = "disk", cells_max: int = CELLS_MAX
+) -> Iterator[Request]:
     """The requests that write a batch, row after row: a request of neighbours concerns fewer regions, and for each of
     these a server does the same work, a sync of its log among it, however few rows there are.
 
@@ -45,6 +50,7 @@ def requests(structs: Structs, batch: Sequence[Mutation], cells_max: int = CELLS
     of a row become one TDelete, where each column needs the timestamp again, because a TDelete's own is ignored as
     soon as it names columns. The cells of one mutation in one row are never parted: they are atomic.
     """
+    durability = _DURABILITY[sync]
     puts: defaultdict[tuple[bytes, int], list[Any]] = defaultdict(list)
     deletes: defaultdict[bytes, list[Any]] = defaultdict(list)
     value, column_of = structs.TColumnValue, structs.TColumn
@@ -65,13 +71,13 @@ def requests(structs: Structs, batch: Sequence[Mutation], cells_max: int = CELLS
                 deletes[row] += [column_of(FAMILY, column, timestamp) for column in columns]
     yield from _bounded(
         "putMultiple",
-        ((structs.TPut(row, puts[row, ts], ts, _SYNC_WAL), len(puts[row, ts])) for row, ts in sorted(puts)),
+        ((structs.TPut(row, puts[row, ts], ts, durability), len(puts[row, ts])) for row, ts in sorted(puts)),
         cells_max,
     )
     yield from _bounded(
         "deleteMultiple",
         (
-            (structs.TDelete(row, deletes[row], _DELETE_COLUMNS, _SYNC_WAL), len(deletes[row]))
+            (structs.TDelete(row, deletes[row], _DELETE_COLUMNS, durability), len(deletes[row]))
             for row in sorted(deletes)
         ),
         cells_max,

@@ -23,8 +23,8 @@ _SCAN_ROWS_MAX = 1_000
 class HBaseStore:
     """HBase resolves what is visible itself, in every read: the port's model is its own.
 
-    A cell's value is empty, and its timestamp the mutation's. Every write is synced to the write-ahead log, whatever
-    the table's default is.
+    A cell's value is empty, and its timestamp the mutation's. Every write is synced to the write-ahead log as far as
+    `Addresses.sync` says, whatever the table's default is.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HBaseStore:
         """
         check_batch(self._table, batch)
         self._check_open()
-        self._abreast.run(self._write, requests(structs, batch))
+        self._abreast.run(self._write, requests(structs, batch, self._addresses.sync))
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)

@@ -27,7 +27,8 @@ struct TResult {
 }
 
 enum TDurability {
-  SYNC_WAL = 3
+  SYNC_WAL = 3,
+  FSYNC_WAL = 4
 }
 
 struct TGet {

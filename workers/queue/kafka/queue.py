@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import kafka
-from kafka.admin import OffsetSpec
+from kafka.admin import OffsetSpec, OffsetTimestamp
 from kafka.errors import (
     IllegalGenerationError,
     KafkaError,
@@ -137,6 +137,24 @@ class KafkaQueue:
             if positions and not self._alter(topic, group, positions):
                 raise self._busy(topic, group)
         return passed
+
+    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
+        """The port's; refused while the group has any live member."""
+        with self._calling(topic):
+            self._refuse_live(topic, group)
+            positions = {place: there for place, there in self._committed(topic, group).items() if there is not None}
+            at = dict.fromkeys(positions, OffsetTimestamp(to_ms))
+            found = _patiently(lambda: self._admin.list_partition_offsets(at)) if at else {}
+            # A partition in which nothing is that young has no such offset.
+            back = {
+                place: found[place].offset
+                for place, position in positions.items()
+                if 0 <= found[place].offset < position
+            }
+            moved = {place: OffsetAndMetadata(offset) for place, offset in back.items()}
+            if moved and not self._alter(topic, group, moved):
+                raise self._busy(topic, group)
+        return sum(positions[place] - offset for place, offset in back.items())
 
     def expire(self, before_ms: int) -> int:  # noqa: ARG002 - the port's
         """Nothing: the brokers drop what is past the topic's retention."""
