@@ -6,7 +6,6 @@ every call of a port that keeps something.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pytest

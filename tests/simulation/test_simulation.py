@@ -36,7 +36,7 @@ def test_rules_1_to_10_a_cluster_that_is_made_anew_beside_live_expanders_gets_al
 
 @pytest.mark.parametrize("block", range(_BLOCKS))
 def test_rule_10_partitions_that_are_added_change_nothing(block: int):
-    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
+    for seed in range(block * RUNS // _BLOCKS // 8, (block + 1) * RUNS // _BLOCKS // 8):
         outcome = simulate(seed, profile=GROWING)
         assert outcome.failure is None, f"python -m tests.simulation --growing --seed {seed}: {outcome.failure}"
 

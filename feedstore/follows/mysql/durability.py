@@ -44,7 +44,7 @@ def unsafe(settings: Mapping[str, str]) -> list[str]:
     ]
     if has.get("innodb_flush_method") in _UNSAFE_FLUSH_METHODS:
         found.append(f"innodb_flush_method is {has['innodb_flush_method']}, expected one that syncs, such as O_DIRECT")
-    # With a binary log, a commit is durable when it stands there: what is missing there is rolled back at the start.
+    # With a binary log, a commit is durable when it is there: what is missing there is rolled back at the start.
     if has.get("log_bin") in {"ON", "1"} and has.get("sync_binlog") != "1":
         found.append(f"sync_binlog is {has.get('sync_binlog')}, expected 1, because log_bin is ON")
     return found
