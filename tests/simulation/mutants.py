@@ -554,6 +554,7 @@ _PARKED = replace(
     leap=0,
     sweep=0,
 )
+_GROWN = replace(GROWING, sticky=GENERAL.sticky)
 _REFILLS = replace(
     _STUCK, owners=(11,), walk=4, delete=4, save=5, unfollow=0.5, leap=0, past=0, prelude=4, slow=0.5, crash=0
 )
@@ -711,14 +712,14 @@ MUTANTS: dict[str, Taken] = {
             10,
             "a writer counts the partitions that there were when it was started",
             tampered=_partitions_at_start,
-            profile=GROWING,
+            profile=_GROWN,
         ),
         Taken(
             "sources_at_start",
             10,
             "the relay counts the partitions that there were when it was started",
             tampered=_sources_at_start,
-            profile=GROWING,
+            profile=_GROWN,
         ),
         Taken(
             "no_hold_for_refills",

@@ -105,8 +105,8 @@ PARKING = replace(GENERAL, park=1, ticking=0.7, tick=0.4)
 """Writers park every third delivery or so."""
 REBUILDING = replace(GENERAL, rebuild=0.5, slow=0.4)
 """Clusters are made anew while expanders go on."""
-GROWING = replace(GENERAL, grow=0.3, ticking=1, tick=0.5, delete=0)
-"""Partitions are added."""
+GROWING = replace(GENERAL, grow=0.3, ticking=1, tick=0.5, delete=0, sticky=(0, 0.1))
+"""Partitions are added. Few messages are stuck: there are more ticks than are set free otherwise."""
 
 
 class Mutant(Protocol):
