@@ -33,7 +33,7 @@ from workers.queue.port import (
     QueueUnavailableError,
     Topic,
 )
-from workers.relay import Relay
+from workers.relay import Relay, Ticker
 from workers.retry import RetryPolicy
 from workers.runtime import Loop, Worker
 from workers.stage import Stage
@@ -46,6 +46,9 @@ REBUILDING_MS = 1
 """The watermark of a cluster that is being rebuilt from nothing: nothing is known to have landed."""
 
 RELAY = "relay"
+"""What waits for the relays, in what says how much is left to do."""
+TICKER = "ticker"
+"""The name of the loop that sends ticks."""
 EXPANDER = "expander"
 
 Body = TypeVar("Body")
@@ -214,7 +217,7 @@ def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None) -
     """
     names = list(ports.replicas if writers is None else writers)
     each = [loop for name in names for loop in writing(ports, config, name)]
-    return Worker([relay(ports, config), expander(ports, config), *each, housekeeper(ports, config)])
+    return Worker([*relays(ports, config), expander(ports, config), *each, housekeeper(ports, config)])
 
 
 def worker_around(ports: Ports, config: Config, writer_apart: Callable[[str], Loop]) -> Worker:
@@ -222,11 +225,17 @@ def worker_around(ports: Ports, config: Config, writer_apart: Callable[[str], Lo
     cluster.
     """
     apart = [writer_apart(name) for name in ports.replicas]
-    return Worker([relay(ports, config), expander(ports, config), *apart, housekeeper(ports, config)])
+    return Worker([*relays(ports, config), expander(ports, config), *apart, housekeeper(ports, config)])
 
 
-def relay(ports: Ports, config: Config) -> Relay:
-    return Relay(ports.follows, ports.queue, time.monotonic, config.tick_ms / 1_000)
+def relays(ports: Ports, config: Config) -> list[Loop]:
+    """A relay for each shard of the follow store, and what sends the ticks."""
+    every = [Relay(ports.follows, shard, ports.queue, time.monotonic) for shard in range(ports.follows.shards())]
+    return [*every, ticker(ports, config)]
+
+
+def ticker(ports: Ports, config: Config) -> Ticker:
+    return Ticker(ports.follows, ports.queue, time.monotonic, config.tick_ms / 1_000)
 
 
 def expander(ports: Ports, config: Config) -> Loop:
@@ -360,7 +369,7 @@ class UntilIdle:
 
     def __init__(self, ports: Ports, config: Config, clusters: Callable[[], Iterable[str]]) -> None:
         self._ports = ports
-        self._relay = relay(ports, config)
+        self._ticker = ticker(ports, config)
         self._clusters = clusters
         self._settled_ms: int | None = None
         self.yes = False
@@ -375,7 +384,7 @@ class UntilIdle:
     def _landed(self) -> bool:
         if self._settled_ms is None:
             if idle(self._ports, self._clusters()):
-                self._settled_ms = self._relay.tick()
+                self._settled_ms = self._ticker.tick()
             return False
         return all(self._passed(name, self._settled_ms) for name in self._clusters())
 

@@ -10,7 +10,9 @@ contract against every adapter, with one shard and with three.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from feedstore.domain import Action, Edge, Followee, Pin, PinDeleted, PinSaved, RecordedAction
 
@@ -54,12 +56,24 @@ class Request(NamedTuple):
     key: str | None = None
 
 
+_recorded: Final[msgspec.json.Decoder[RecordedAction]] = msgspec.json.Decoder(RecordedAction)
+
+
 class OutboxRow(NamedTuple):
-    """An action that was recorded and is not relayed yet. (shard, id) names it."""
+    """An action that was recorded and is not relayed yet. (shard, id) names it.
+
+    body: the recorded action as JSON, as the program that recorded it wrote it. A newer program may have recorded what
+        this one does not know: it is passed on as it is.
+    """
 
     shard: int
     id: int
-    action: RecordedAction
+    body: bytes
+
+    @property
+    def action(self) -> RecordedAction:
+        """What the body says. Raises msgspec.MsgspecError or InvalidValueError if this program does not know it."""
+        return _recorded.decode(self.body)
 
 
 class Follower(NamedTuple):
@@ -113,8 +127,12 @@ class Counts(NamedTuple):
 class FollowStore(Protocol):
     """All shards together. Thread-safe. Times are ms by the store's own clock."""
 
-    def now(self) -> int:
-        """The store's time: with several shards, the earliest of their clocks."""
+    def shards(self) -> int:
+        """How many shards there are, numbered from 0. Asks none of them."""
+        ...
+
+    def now(self, shard: int | None = None) -> int:
+        """The clock of one shard. Without a shard, the store's time: the earliest of the clocks of all shards."""
         ...
 
     # Recording
@@ -174,14 +192,14 @@ class FollowStore(Protocol):
     # The outbox
     # -----------------------------------------------------------------------------------------------------------
 
-    def unrelayed(self, limit: int) -> list[OutboxRow]:
-        """Up to `limit` outbox rows that were not marked relayed, oldest first within a shard. Shards take turns:
-        none starves.
+    def unrelayed(self, limit: int, shard: int | None = None) -> list[OutboxRow]:
+        """Up to `limit` outbox rows that were not marked relayed, oldest first within a shard. With a shard, its rows,
+        and no other shard is asked. Without one, the rows of all shards, which take turns: none starves.
         """
         ...
 
     def mark_relayed(self, rows: Sequence[OutboxRow]) -> None:
-        """Marks rows as published. Marking twice is fine."""
+        """Marks rows as published; only the shards of these rows are asked. Marking twice is fine."""
         ...
 
     def backlog(self) -> int:

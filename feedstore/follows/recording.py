@@ -35,7 +35,6 @@ class _Refused(msgspec.Struct, frozen=True, tag_field="type", tag="refused"):
 
 
 _encoder: Final = msgspec.json.Encoder()
-_recorded: Final[msgspec.json.Decoder[RecordedAction]] = msgspec.json.Decoder(RecordedAction)
 _answers: Final[msgspec.json.Decoder[RecordedAction | _Refused]] = msgspec.json.Decoder(RecordedAction | _Refused)
 
 
@@ -57,11 +56,6 @@ class Item(NamedTuple):
 def fingerprint(action: Action) -> bytes:
     """Two requests with one key must be for the same action; this is how they are told apart."""
     return hashlib.blake2b(_encoder.encode(action), digest_size=16).digest()
-
-
-def decode_action(body: bytes) -> RecordedAction:
-    """Raises msgspec.MsgspecError or InvalidValueError where `body` is no recorded action."""
-    return _recorded.decode(body)
 
 
 def decode_answer(answer: bytes) -> Answer:

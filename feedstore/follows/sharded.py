@@ -95,8 +95,13 @@ class ShardedFollowStore:
         self._executor = executor
         self._turns = itertools.count()
 
-    def now(self) -> int:
-        return min(self._on_all(lambda shard: shard.now_ms()))
+    def shards(self) -> int:
+        return len(self._shards)
+
+    def now(self, shard: int | None = None) -> int:
+        if shard is not None:
+            return self._shards[shard].now_ms()
+        return min(self._on_all(lambda each: each.now_ms()))
 
     # Recording
     # ------------------------------------------------------------------------------------------------------------
@@ -210,15 +215,12 @@ class ShardedFollowStore:
     # The outbox
     # -----------------------------------------------------------------------------------------------------------
 
-    def unrelayed(self, limit: int) -> list[OutboxRow]:
-        every = dict.fromkeys(self._in_turns(), limit)
-        found = self._on_each(every, lambda shard, mine: shard.unrelayed(mine))
-        queues = [[(number, *row) for row in found[number]] for number in every]
+    def unrelayed(self, limit: int, shard: int | None = None) -> list[OutboxRow]:
+        every = dict.fromkeys(self._in_turns() if shard is None else [shard], limit)
+        found = self._on_each(every, lambda each, mine: each.unrelayed(mine))
+        queues = [[OutboxRow(number, *row) for row in found[number]] for number in every]
         taking_turns = (row for rows in itertools.zip_longest(*queues) for row in rows if row is not None)
-        return [
-            OutboxRow(shard, row_id, _decode(recording.decode_action, body, f"outbox row {row_id} of shard {shard}"))
-            for shard, row_id, body in itertools.islice(taking_turns, limit)
-        ]
+        return list(itertools.islice(taking_turns, limit))
 
     def mark_relayed(self, rows: Sequence[OutboxRow]) -> None:
         marks: dict[int, list[int]] = defaultdict(list)

@@ -15,7 +15,7 @@ from workers import wiring
 from workers.handlers import Expander
 from workers.messages import Task
 from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, GroupBusyError
-from workers.relay import Relay
+from workers.relay import Ticker
 from workers.rewind import rewind
 from workers.stage import Stage
 
@@ -68,9 +68,10 @@ def lose_deliveries(cli: Cli, cluster: str) -> None:
     """Expands what was recorded, and lets a cluster's group pass over the deliveries."""
     config = configuration.load(cli.home, {})
     with cli.ports(access="owner") as ports:
-        relay, expander = wiring.relay(ports, config), wiring.expander(ports, config)
+        relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
         while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, wiring.EXPANDER):
-            relay.step()
+            for relay in relays:
+                relay.step()
             expander.step()
         expander.close()
         consumer = ports.queue.consumer(DELIVERIES, wiring.writer_group(cluster))
@@ -80,10 +81,10 @@ def lose_deliveries(cli: Cli, cluster: str) -> None:
 
 
 def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that stayed in the queue would look like work that waits. Here the relay is in the middle of a step when
+    """One that stayed in the queue would look like work that waits. Here the ticker is in the middle of a step when
     everything has landed, and ticks once the expander has ended; one that is still there gets the tick.
     """
-    landed, step, close = wiring.UntilIdle.__call__, Relay.step, Stage.close
+    landed, step, close = wiring.UntilIdle.__call__, Ticker.step, Stage.close
     said, began, expander_ended = Event(), Event(), Event()
     sent = []
 
@@ -94,7 +95,7 @@ def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.
             assert began.wait(60)
         return yes
 
-    def step_with_a_late_tick(self: Relay) -> bool:
+    def step_with_a_late_tick(self: Ticker) -> bool:
         if not said.is_set() or sent:
             return step(self)
         began.set()
@@ -108,7 +109,7 @@ def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.
             expander_ended.set()
 
     monkeypatch.setattr(wiring.UntilIdle, "__call__", landed_in_the_middle_of_a_step)
-    monkeypatch.setattr(Relay, "step", step_with_a_late_tick)
+    monkeypatch.setattr(Ticker, "step", step_with_a_late_tick)
     monkeypatch.setattr(Stage, "close", close_and_say_so)
     filled.work()
 

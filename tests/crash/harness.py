@@ -161,9 +161,10 @@ def expand_at(path: Path, clock: Callable[[], int]) -> None:
     """Relays and expands by some clock; the deliveries stay in the queue."""
     config = config_of(path)
     with closing(wiring.open_ports(config, "owner", clock)) as ports:
-        relay, expander = wiring.relay(ports, config), wiring.expander(ports, config)
+        relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
         while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, wiring.EXPANDER):
-            relay.step()
+            for relay in relays:
+                relay.step()
             expander.step()
         expander.close()
 

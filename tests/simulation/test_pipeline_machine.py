@@ -24,7 +24,7 @@ from workers.handlers import Expander, Writer
 from workers.messages import Task, Tick, decode_action, decode_delivery
 from workers.queue.memory import MemoryQueue
 from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, Consumer, Topic
-from workers.relay import Relay
+from workers.relay import Relay, Ticker
 
 CLUSTERS = ("a", "b")
 CAP, SLACK = 2, 1
@@ -59,7 +59,8 @@ class PipelineMachine(RuleBasedStateMachine):
         return MemoryStore(FEEDS), MemoryStore(PROGRESS)
 
     def make_handlers(self) -> None:
-        self.relay = Relay(self.follows, self.queue, clock=lambda: 0.0)
+        self.relays = [Relay(self.follows, shard, self.queue, lambda: 0.0) for shard in range(self.follows.shards())]
+        self.ticker = Ticker(self.follows, self.queue, lambda: 0.0)
         self.expander = Expander(self.follows, self.queue, LIMITS)
         self.writers = {
             cluster: Writer(cluster, feeds, Progress(progress), self.follows, self.queue, LIMITS)
@@ -129,11 +130,11 @@ class PipelineMachine(RuleBasedStateMachine):
 
     @rule()
     def relay_some(self):
-        self.relay.step()
+        self.relay()
 
     @rule()
     def send_ticks(self):
-        self.relay.tick()
+        self.ticker.tick()
 
     @rule(limit=how_many, done=st.booleans())
     def expand(self, limit: int, *, done: bool):
@@ -143,6 +144,9 @@ class PipelineMachine(RuleBasedStateMachine):
     @rule(cluster=clusters, limit=how_many, done=st.booleans())
     def write(self, cluster: str, limit: int, *, done: bool):
         self.take(cluster, limit, done=done)
+
+    def relay(self) -> bool:
+        return max(relay.step() for relay in self.relays)
 
     def take(self, group: str, limit: int, *, done: bool) -> bool:
         messages = self.consumers[group].poll(limit, 0)
@@ -188,7 +192,7 @@ class PipelineMachine(RuleBasedStateMachine):
     def drain(self) -> None:
         busy = True
         while busy:
-            busy = self.relay.step()
+            busy = self.relay()
             busy |= self.take("expander", 50, done=True)
             for cluster in CLUSTERS:
                 busy |= self.take(cluster, 50, done=True)

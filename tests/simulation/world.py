@@ -49,7 +49,7 @@ from workers.handlers import Expander, Parking, Writer, backfill, purge, writer
 from workers.housekeeping import Sweeper
 from workers.messages import Tick
 from workers.queue.port import ACTIONS, DELIVERIES, Topic
-from workers.relay import Relay
+from workers.relay import Relay, Ticker
 
 CLUSTERS = ("a", "b")
 CAP, SLACK = 2, 1
@@ -209,8 +209,8 @@ class World:
             )
             for name, port in self.ports.items()
         }
-        self.relay = Relay(self.follows, self.queue, clock=lambda: 0.0)
-        self.relay._ticked_s = 0.0  # ticks are a move of their own
+        self.relays = [Relay(self.follows, shard, self.queue, lambda: 0.0) for shard in range(shards)]
+        self.ticker = Ticker(self.follows, self.queue, lambda: 0.0)
         self.sweepers = {
             name: Sweeper(port, self.follows, self.limits, lambda: 0.0, 1.0) for name, port in self.ports.items()
         }
@@ -380,10 +380,14 @@ class World:
         )
 
     def _relay(self) -> None:
-        self.scheduler.start("relay", "relay", lambda: _ignore(self.relay.step()))
+        self.scheduler.start("relay", "relay", self._relay_all)
 
     def _tick(self) -> None:
-        self.scheduler.start("tick", "relay", self.relay.tick)
+        self.scheduler.start("tick", "relay", lambda: _ignore(self.ticker.tick()))
+
+    def _relay_all(self) -> None:
+        for relay in self.relays:
+            relay.step()
 
     def _expand(self) -> None:
         taken = self.bag.expander.take(self.rng, 4, self._again, self.bag.latest_first)
@@ -763,8 +767,8 @@ class _Recording(Port):
         world.scheduler.pause()
         return answers
 
-    def unrelayed(self, limit: int) -> Any:
-        rows = self._target.unrelayed(min(limit, 1 + int(self._world.rng.random() * 6)))
+    def unrelayed(self, limit: int, shard: int | None = None) -> Any:
+        rows = self._target.unrelayed(min(limit, 1 + int(self._world.rng.random() * 6)), shard)
         self._world.scheduler.pause()
         return rows
 

@@ -114,8 +114,8 @@ def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Event
         if not landed():
             return False
         # Its next tick would stay in the queue, and look like work that waits.
-        worker.end(wiring.RELAY)
-        if wiring.RELAY in worker.running():
+        worker.end(wiring.TICKER)
+        if wiring.TICKER in worker.running():
             return False
         with contextlib.suppress(QueueUnavailableError):
             return wiring.drained(ports, clusters_of(worker, ports))
@@ -179,7 +179,7 @@ def relay(session: Session) -> None:
 
     def loops(ports: Ports) -> list[Loop]:
         wiring.refuse_unsafe(ports, session.config)
-        return [wiring.relay(ports, session.config), wiring.housekeeper(ports, session.config)]
+        return [*wiring.relays(ports, session.config), wiring.housekeeper(ports, session.config)]
 
     _run_part(session, loops)
 
