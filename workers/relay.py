@@ -44,7 +44,7 @@ class Relay:
     def step(self) -> bool:
         """Relays one batch; False if there was nothing to relay, or it could not be done now.
 
-        Rows are copied as they are. One that nobody here can read reaches a reader that can, or the dead letters.
+        Rows are copied as they are: one that this version does not know reaches a reader that does, or a dead letter.
         A crash between the publishing and the marking publishes the rows again: what reads them is idempotent (rule 1).
         """
         if self._rest.goes_on():

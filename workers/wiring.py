@@ -17,8 +17,9 @@ from feedstore.serving.config import FILE_NAME, Config, ConfigError
 from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from workers.handlers import Expander, Parking, Writer
-from workers.handlers.expander import MAX_BATCH
+from workers.handlers.expander import MAX_BATCH, MAX_WAITING
 from workers.handlers.slots import DeliverySlots, ParkedSlots
+from workers.handlers.task_slots import TaskSlots
 from workers.housekeeping import Housekeeper, Sweeper
 from workers.messages import Tick, decode_action, decode_delivery, decode_parked
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
@@ -244,6 +245,8 @@ def expander(ports: Ports, config: Config) -> Loop:
         handle=handler.expand,
         ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
         batch=MAX_BATCH,
+        in_flight=MAX_WAITING,
+        slots=TaskSlots(ports.follows),
         lost="actions were lost before they were expanded: rebuild every cluster",
     )
 

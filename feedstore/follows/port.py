@@ -111,6 +111,13 @@ class Following(NamedTuple):
     edges: list[Edge]
 
 
+class Between(NamedTuple):
+    """Bounds of the store's time, in ms: it is neither before the one nor after the other."""
+
+    earliest_ms: int
+    latest_ms: int
+
+
 class Counts(NamedTuple):
     """How many records stand in the store, over all shards. `pins` are all of them, `pins_deleted` those of them that
     are deleted.
@@ -131,8 +138,23 @@ class FollowStore(Protocol):
         """How many shards there are, numbered from 0. Asks none of them."""
         ...
 
+    def shards_of(self, action: RecordedAction) -> frozenset[int]:
+        """The shards without which an action cannot be expanded. Asks none of them."""
+        ...
+
     def now(self, shard: int | None = None) -> int:
         """The clock of one shard. Without a shard, the store's time: the earliest of the clocks of all shards."""
+        ...
+
+    def about_now(self) -> Between:
+        """Bounds of the store's time, for who must not wait for its shards: what their clocks showed when they were
+        heard last, and what has passed since on this machine. A shard that was never heard is left out.
+
+        The bounds are wrong for a moment after a shard's clock has jumped, until it is heard again.
+
+        Raises:
+            FollowStoreUnavailableError: no shard was heard since the store was opened.
+        """
         ...
 
     # Recording
@@ -209,6 +231,9 @@ class FollowStore(Protocol):
     def settled_ms(self) -> int:
         """A store time T such that every action committed before T has been marked relayed, and no commit stamped
         before T can appear any more: what a tick may carry (rule 10). The minimum over the shards.
+
+        With everything relayed it moves on, by a millisecond a call at least, while the clock of a shard that was ahead
+        once has not caught up with it.
         """
         ...
 

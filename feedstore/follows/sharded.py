@@ -4,7 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, wait
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from typing import Final, TypeVar
 from zlib import crc32
@@ -32,6 +32,7 @@ from feedstore.domain import (
 from feedstore.follows import recording
 from feedstore.follows.port import (
     MAX_PAGE,
+    Between,
     Counts,
     Follower,
     Following,
@@ -58,6 +59,7 @@ from feedstore.follows.shard import (
     Shard,
     Wanted,
 )
+from feedstore.follows.watched import Background, Watched, boot_s
 
 MAX_KEY = 128
 """The most characters of an idempotency key."""
@@ -86,29 +88,64 @@ class ShardedFollowStore:
 
     executor: where calls to several shards run beside each other; without one they run in turn. It is shut down with
         the store.
+    background: how a shard is looked at while its callers go on. None: asking a shard for its time costs nothing.
+    clock: monotonic seconds that go on while the machine is suspended.
     """
 
-    def __init__(self, shards: Sequence[Shard], executor: Executor | None = None) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        executor: Executor | None = None,
+        background: Background | None = None,
+        clock: Callable[[], float] = boot_s,
+    ) -> None:
         if not shards:
             raise InvalidValueError("shards", shards, "at least one shard")
         self._shards = list(shards)
+        self._watched = [Watched(number, shard, clock, background) for number, shard in enumerate(shards)]
         self._executor = executor
         self._turns = itertools.count()
 
     def shards(self) -> int:
         return len(self._shards)
 
+    def shards_of(self, action: RecordedAction) -> frozenset[int]:
+        match action:
+            case PinSaved(pin):
+                return frozenset(map(self._shard_of, (pin.pin, pin.owner, pin.board)))
+            case PinDeleted(pin):
+                return frozenset(map(self._shard_of, (pin.owner, pin.board)))
+            case Unfollowed(follower, followee):
+                return frozenset(map(self._shard_of, (follower, followee.id)))
+            case Followed() | RefillAsked():
+                # The pins that they bring may be on any shard, and their own records say which were deleted.
+                return frozenset(range(len(self._shards)))
+
     def now(self, shard: int | None = None) -> int:
         if shard is not None:
-            return self._shards[shard].now_ms()
+            return self._on(shard, lambda each: each.now_ms())
         return min(self._on_all(lambda each: each.now_ms()))
+
+    def about_now(self) -> Between:
+        bounds = self._bounds()
+        if not bounds:
+            for watched in self._watched:
+                watched.look()
+            bounds = self._bounds()
+        if not bounds:
+            raise FollowStoreUnavailableError("no shard has told its time since the store was opened")
+        return Between(min(earliest_ms for earliest_ms, _ in bounds), min(latest_ms for _, latest_ms in bounds))
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        return [each for each in (watched.between() for watched in self._watched) if each is not None]
 
     # Recording
     # ------------------------------------------------------------------------------------------------------------
 
     def record(self, requests: Sequence[Request]) -> list[Answer]:
         if len(self._shards) == 1:
-            return _record(self._shards[0], [_item(*each) for each in enumerate(requests)], boards_here=True)
+            items = [_item(*each) for each in enumerate(requests)]
+            return self._on(0, lambda shard: _record(shard, items, boards_here=True))
         routed: list[tuple[int, Item]] = []
         entangled: list[tuple[int, Item]] = []
         for position, request in enumerate(requests):
@@ -183,8 +220,10 @@ class ShardedFollowStore:
         return elsewhere
 
     def redate(self, action: RecordedAction) -> RecordedAction | None:
-        return self._shards[self._home(action)].transact(
-            recording.wanted_to_redate(action), lambda now_ms, standing: recording.redate(action, now_ms, standing)
+        wanted = recording.wanted_to_redate(action)
+        return self._on(
+            self._home(action),
+            lambda shard: shard.transact(wanted, lambda now_ms, standing: recording.redate(action, now_ms, standing)),
         )
 
     def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
@@ -287,13 +326,16 @@ class ShardedFollowStore:
         return edges
 
     def following(self, follower: int, changed_since_ms: int | None = None) -> list[Edge]:
-        shard = self._shards[self._shard_of(follower)]
-        return [_edge(row) for row in shard.active_edges(follower, or_changed_since_ms=changed_since_ms)]
+        rows = self._on(
+            self._shard_of(follower), lambda shard: shard.active_edges(follower, or_changed_since_ms=changed_since_ms)
+        )
+        return [_edge(row) for row in rows]
 
     def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
         _check_page(limit)
         place = (-1, 0) if after is None else (KIND_CODES[after.kind], after.id)
-        return [_edge(row) for row in self._shards[self._shard_of(follower)].active_edges_after(follower, place, limit)]
+        rows = self._on(self._shard_of(follower), lambda shard: shard.active_edges_after(follower, place, limit))
+        return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
@@ -416,7 +458,7 @@ class ShardedFollowStore:
         gone = 0
         for number in self._in_turns():
             if gone < limit:
-                gone += self._shards[number].expire(purge_window_ms, limit - gone)
+                gone += self._on(number, partial(_expire, purge_window_ms, limit - gone))
         return gone
 
     def counts(self) -> Counts:
@@ -455,12 +497,20 @@ class ShardedFollowStore:
         return grouped
 
     def _on_each(self, work: Mapping[int, _Work], call: Callable[[Shard, _Work], _Result]) -> dict[int, _Result]:
-        """Calls each shard that has work. Where one fails, the others have been called or not."""
+        """Calls each shard that has work. If one fails, the others have been called or not; if one is known to be away,
+        none is called.
+        """
+        for number in work:
+            self._watched[number].refuse_away()
         if self._executor is None or len(work) < 2:
-            return {number: call(self._shards[number], mine) for number, mine in work.items()}
-        calls = {number: self._executor.submit(call, self._shards[number], mine) for number, mine in work.items()}
+            return {number: self._watched[number].call(call, mine) for number, mine in work.items()}
+        calls = {number: self._executor.submit(self._watched[number].call, call, mine) for number, mine in work.items()}
         wait(calls.values())
         return {number: called.result() for number, called in calls.items()}
+
+    def _on(self, number: int, call: Callable[[Shard], _Result]) -> _Result:
+        """Calls one shard."""
+        return self._watched[number].call(lambda shard, _: call(shard), None)
 
     def _on_all(self, call: Callable[[Shard], _Result]) -> list[_Result]:
         every = dict.fromkeys(range(len(self._shards)))
@@ -529,6 +579,10 @@ def _record(shard: Shard, items: Sequence[Item], *, boards_here: bool = False) -
         recording.wanted_by(items, boards=boards_here),
         lambda now_ms, standing: recording.record(items, now_ms, standing, boards_here=boards_here),
     )
+
+
+def _expire(purge_window_ms: int, limit: int, shard: Shard) -> int:
+    return shard.expire(purge_window_ms, limit)
 
 
 def _claim(shard: Shard, claims: Claims) -> Claims:

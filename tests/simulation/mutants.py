@@ -331,6 +331,12 @@ def _actions_never_late(world: World) -> None:
     world.expander._limits = replace_unchecked(world.expander._limits, action_age_ms=2**62)
 
 
+def _time_stands_still_for_writers(world: World) -> None:
+    for each in world.writers.values():
+        heard = world.follows_store.about_now()
+        each._follows = _Lying(world.follows, about_now=lambda heard=heard: heard)  # type: ignore[assignment]
+
+
 def _no_hold_for_the_redated(world: World) -> None:
     world.expander._redate = lambda task: world.follows.redate(task.action)  # type: ignore[method-assign]
 
@@ -653,6 +659,13 @@ MUTANTS: dict[str, Taken] = {
             _refill_with_the_markers,
             _no_refill,
             _TRIMMED,
+        ),
+        Taken(
+            "time_stands_still_for_writers",
+            8,
+            "writers take the time that they heard first for the time that it is",
+            tampered=_time_stands_still_for_writers,
+            profile=_LATE,
         ),
         Taken(
             "finish_first_part",

@@ -49,7 +49,7 @@ class Pipeline:
 
     def __init__(self, past: Sequence[Action], *, pins_are_old: bool) -> None:
         self.now_ms = NOW_MS - (100_000 if pins_are_old else 0)
-        self.follows = ShardedFollowStore([MemoryShard(lambda: self.now_ms)])
+        self.follows = ShardedFollowStore([MemoryShard(lambda: self.now_ms)], clock=lambda: self.now_ms / 1_000)
         self.bag = Bag(Random(0), 1, 1, ["a"])
         self.feeds = MemoryStore(feed_table(CAP, SLACK, LIMITS.purge_window_ms))
         self.progress = MemoryStore(progress_table(LIMITS.purge_window_ms))

@@ -181,7 +181,10 @@ class World:
             wrapped = [
                 Port(f"shard {n}", shard, self.scheduler, None, after=False) for n, shard in enumerate(self.shards)
             ]
-            self.follows_store = ShardedFollowStore(wrapped if fine else self.shards)  # type: ignore[arg-type]
+            self.follows_store = ShardedFollowStore(
+                wrapped if fine else self.shards,  # type: ignore[arg-type]
+                clock=lambda: self.now_ms / 1_000,
+            )
         self.follows: Any = _Recording(self, self.follows_store, trace)
 
         self.bag = Bag(rng, 1 + int(rng.random() * 2), 1 + int(rng.random() * 2), CLUSTERS)

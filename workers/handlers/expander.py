@@ -18,6 +18,10 @@ from workers.queue.port import DELIVERIES, Queue
 MAX_BATCH = 2_000
 """The most actions that are expanded together: they share the index writes, which are one transaction."""
 
+MAX_WAITING = 100_000
+"""How many actions may wait for a shard of the follow store that is away: about 150 MB. With more, the expander waits
+as a whole."""
+
 AT_ONCE = 500
 """How many of them a handler takes at once: their followees fit one page of the follow store."""
 
@@ -40,7 +44,7 @@ class Expander:
     def expand(self, tasks: Sequence[Task]) -> None:
         """Publishes every delivery that these tasks lead to. If it raises, expand them all again."""
         # The store's time from before the first read: what deliveries age by (rule 8).
-        read_ms = self._follows.now()
+        read_ms = self._follows.about_now().earliest_ms
         fresh: defaultdict[str | None, list[Task]] = defaultdict(list)
         for task in tasks:
             if read_ms - task.action.committed_ms > self._limits.action_age_ms:

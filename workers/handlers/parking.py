@@ -46,7 +46,7 @@ class Parking:
             FollowStoreUnavailableError, QueueUnavailableError: these are away, and nothing would land anywhere.
                 Some may be in the topic then, and will land twice.
         """
-        due_ms = self._follows.now() + int(wait_s * 1_000)
+        due_ms = self._follows.about_now().latest_ms + int(wait_s * 1_000)
         if self._queue.lag(RETRIES, self._group) >= MAX_PARKED:
             return [False] * len(messages)
         self._progress.refuse_unwritable()
@@ -62,12 +62,12 @@ class Parking:
         ours = [each for each in parked if each.cluster == self._cluster]
         if ours:
             self._writer.write([each.delivery for each in ours])
-            self._progress.lift(map(_note, ours), self._follows.now())
+            self._progress.lift(map(_note, ours), self._follows.about_now().latest_ms)
 
     def give_up(self, parked: Parked) -> None:
         """It is among the dead letters, which keep no watermark back."""
         if parked.cluster == self._cluster:
-            self._progress.lift([_note(parked)], self._follows.now())
+            self._progress.lift([_note(parked)], self._follows.about_now().latest_ms)
 
     def _copy(self, message: Delivery | Hold, due_ms: int) -> Parked | None:
         if isinstance(message, Hold) or message.cluster not in (None, self._cluster):

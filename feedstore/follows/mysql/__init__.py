@@ -9,17 +9,19 @@ A shard is chosen by a hash of an id: the number and the order of a store's data
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pymysql
 
-from feedstore.follows.mysql.connections import Bounds, Pool
+from feedstore.follows.mysql.connections import Bounds, Pool, meaning
 from feedstore.follows.mysql.schema import check, migrate
 from feedstore.follows.mysql.servers import Server
 from feedstore.follows.mysql.servers import parse as server
 from feedstore.follows.mysql.shard import MySQLShard
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.watched import in_a_thread
 
 __all__ = ["Bounds", "MySQLShard", "Server", "create", "open_store", "server"]
 
@@ -46,31 +48,42 @@ def open_store(
 ) -> FollowStore:
     """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests.
 
+    A database that cannot be reached now is looked at when it can be: others go on without it.
+
     Raises:
-        FollowStoreUnavailableError: a database cannot be reached, is not this shard, or not up to date.
+        FollowStoreUnavailableError: a database is not this shard, or not up to date; or none can be reached.
     """
     bounds = bounds or Bounds()
     shards: list[MySQLShard] = []
-    try:
+    away: list[FollowStoreUnavailableError] = []
+    with ExitStack() as opened:
         for number, each in enumerate(servers):
-            shards.append(_open_shard(each, number, len(servers), clock, bounds))
-    except BaseException:
-        for shard in shards:
-            shard.close()
-        raise
+            pool = _pool(each, number, len(servers), bounds)
+            opened.callback(pool.close)
+            shards.append(MySQLShard(pool, bounds, clock))
+            if (error := _unreachable(pool)) is not None:
+                away.append(error)
+        if len(away) == len(servers):
+            raise away[0]
+        opened.pop_all()
     executor = ThreadPoolExecutor(CALLS_AT_ONCE, "follows") if len(shards) > 1 else None
-    return ShardedFollowStore(shards, executor)
+    return ShardedFollowStore(shards, executor, in_a_thread)
 
 
-def _open_shard(where: Server, number: int, count: int, clock: Callable[[], int] | None, bounds: Bounds) -> MySQLShard:
+def _pool(where: Server, number: int, count: int, bounds: Bounds) -> Pool:
     try:
-        pool = Pool(where, bounds)
+        return Pool(where, bounds, lambda connection: check(connection, where, number, count))
     except OSError as error:
         raise FollowStoreUnavailableError(f"{where}: {error}") from error
+
+
+def _unreachable(pool: Pool) -> FollowStoreUnavailableError | None:
+    """Why a server cannot be reached now; None if it is there. Raises FollowStoreUnavailableError if it is wrong."""
     try:
-        with pool.lend() as connection:
-            check(connection, where, number, count)
+        with pool.lend():
+            return None
     except (pymysql.MySQLError, OSError) as error:
-        pool.close()
-        raise pool.unavailable(error) from error
-    return MySQLShard(pool, bounds, clock)
+        unavailable = pool.unavailable(error)
+        if meaning(error) != "lost" and not isinstance(error, OSError):
+            raise unavailable from error
+        return unavailable

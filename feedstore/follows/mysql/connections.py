@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -170,9 +170,14 @@ def _session(bounds: Bounds) -> list[str]:
 
 
 class Pool:
-    """Lends connections to one server, the one that was used last first. Thread-safe."""
+    """Lends connections to one server, the one that was used last first. Thread-safe.
 
-    def __init__(self, server: Server, bounds: Bounds) -> None:
+    check: raises if the server is not the right one. It sees the first connection, before anybody else does.
+    """
+
+    def __init__(self, server: Server, bounds: Bounds, check: Callable[[Connection], None]) -> None:
+        self._check = check
+        self._checked = False
         self._server = server
         self._bounds = bounds
         self._tls = server.tls_context()
@@ -242,7 +247,15 @@ class Pool:
                 connection.reused = True
                 return connection
             connection.close()
-        return Connection(self._server, self._bounds, self._tls)
+        connection = Connection(self._server, self._bounds, self._tls)
+        if not self._checked:
+            try:
+                self._check(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._checked = True
+        return connection
 
     def _give_back(self, connection: Connection) -> None:
         connection.idle_since_s = time.monotonic()

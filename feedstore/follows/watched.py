@@ -1,0 +1,153 @@
+"""One shard under watch: what its clock shows, and whether it is away.
+
+Nothing here is stored. What is known is this process's own, from its own calls.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+import structlog
+
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.shard import Shard
+
+_log = structlog.get_logger()
+
+LOOK_EVERY_S: Final = 1.0
+"""How often a shard is asked for its time, at most."""
+
+AWAY_AFTER: Final = 3
+"""How many calls in a row fail before a shard counts as away."""
+
+DRIFT: Final = 0.001
+"""How much faster or slower than a shard's clock this machine's may go. Clocks that are kept in time stay within half
+of it.
+"""
+
+JUMP_MS: Final = 120_000
+"""A clock that is further ahead than this of what it showed last, and of what passed since, has jumped."""
+
+_Work = TypeVar("_Work")
+_Result = TypeVar("_Result")
+
+Background = Callable[[Callable[[], None]], None]
+"""Begins some work in the background: its caller does not wait for it."""
+
+
+def boot_s() -> float:
+    """Monotonic seconds that go on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Begins some work in a thread that keeps no process from ending."""
+    threading.Thread(target=work, name="follows-look", daemon=True).start()
+
+
+class _Heard(NamedTuple):
+    """What a shard's clock showed at some moment between two readings of this machine's clock."""
+
+    shard_ms: int
+    asked_s: float
+    answered_s: float
+
+
+class Watched:
+    """A shard, and what is known of it. Thread-safe.
+
+    background: how it is looked at while its callers go on. None: asking it costs nothing, so it is asked always.
+    clock: as `boot_s`.
+    """
+
+    def __init__(self, number: int, shard: Shard, clock: Callable[[], float], background: Background | None) -> None:
+        self.shard = shard
+        self._number = number
+        self._clock = clock
+        self._background = background
+        self._heard: _Heard | None = None
+        self._failures = 0
+        self._reason = ""
+        self._looking = threading.Lock()
+        self._look_again_s: float | None = None
+
+    def call(self, call: Callable[[Shard, _Work], _Result], work: _Work) -> _Result:
+        """Does a call of this shard.
+
+        Raises:
+            FollowStoreUnavailableError: at once if the shard is known to be away.
+        """
+        self.refuse_away()
+        try:
+            result = call(self.shard, work)
+        except FollowStoreUnavailableError as error:
+            self._failed(error)
+            raise
+        self._failures = 0
+        return result
+
+    def refuse_away(self) -> None:
+        """Raises FollowStoreUnavailableError if the shard failed so often that it counts as away.
+
+        No caller waits for its time-outs then. It is looked at in the background, and is back once it has answered.
+        """
+        if self._background is None or self._failures < AWAY_AFTER:
+            return
+        self._look_in_background(self._background)
+        raise FollowStoreUnavailableError(f"shard {self._number} is away, and is looked at again: {self._reason}")
+
+    def between(self) -> tuple[int, int] | None:
+        """The earliest and the latest time, in ms, that the shard's clock may show now; None if it was never heard.
+        Does not wait for the shard, unless asking it costs nothing.
+        """
+        if self._background is not None:
+            self._look_in_background(self._background)
+        elif self.look() and self._heard is not None:
+            return self._heard.shard_ms, self._heard.shard_ms
+        heard = self._heard
+        return None if heard is None else self._extrapolated(heard)
+
+    def _extrapolated(self, heard: _Heard) -> tuple[int, int]:
+        now_s = self._clock()
+        least_ms = (now_s - heard.answered_s) * (1 - DRIFT) * 1_000
+        most_ms = (now_s - heard.asked_s) * (1 + DRIFT) * 1_000
+        return heard.shard_ms + math.floor(least_ms), heard.shard_ms + math.ceil(most_ms)
+
+    def _look_in_background(self, background: Background) -> None:
+        """Begins to ask the shard for its time, unless that is under way or was done a moment ago."""
+        if self._look_again_s is not None and self._clock() < self._look_again_s:
+            return
+        if not self._looking.acquire(blocking=False):
+            return
+
+        def look() -> None:
+            try:
+                self.look()
+            finally:
+                self._look_again_s = self._clock() + LOOK_EVERY_S
+                self._looking.release()
+
+        background(look)
+
+    def look(self) -> bool:
+        """Asks the shard for its time, and notes it; whether it answered."""
+        asked_s = self._clock()
+        try:
+            shard_ms = self.shard.now_ms()
+        except FollowStoreUnavailableError as error:
+            self._failed(error)
+            return False
+        before, heard = self._heard, _Heard(shard_ms, asked_s, self._clock())
+        if before is not None and shard_ms > (expected_ms := self._extrapolated(before)[1]) + JUMP_MS:
+            _log.error("follows.clock_jumped", shard=self._number, ahead_ms=shard_ms - expected_ms)
+        self._heard = heard
+        self._failures = 0
+        return True
+
+    def _failed(self, error: FollowStoreUnavailableError) -> None:
+        self._failures += 1
+        self._reason = str(error)
+        if self._failures == AWAY_AFTER:
+            _log.warning("follows.shard_away", shard=self._number, error=str(error))

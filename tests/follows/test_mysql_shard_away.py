@@ -1,0 +1,133 @@
+"""Three shards on a real server, one of them behind a door that closes."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import mysql_places
+import pytest
+
+from feedstore.domain import Follow, Followed, user
+from feedstore.follows import mysql
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from workers.messages import Task, Tick, decode_action
+from workers.queue.memory import MemoryQueue
+from workers.queue.port import ACTIONS, TOPICS
+from workers.relay import Relay, Ticker
+
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("mariadb")]
+
+AWAY = 1
+DEADLINE_S = 60.0
+
+
+class Door:
+    """A port that leads to a server while it is open."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = (host, port)
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.is_open = True
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = self._run(asyncio.start_server(self._through, "127.0.0.1", 0))
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    def close_door(self) -> None:
+        self.is_open = False
+        self._loop.call_soon_threadsafe(lambda: [each.close() for each in self._writers])
+
+    def end(self) -> None:
+        self.close_door()
+        self._loop.call_soon_threadsafe(self._server.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self, work):  # noqa: ANN001, ANN202 - whatever it gives
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
+
+    async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.is_open:
+            writer.close()
+            return
+        there, back = await asyncio.open_connection(*self._to)
+        self._writers |= {writer, back}
+        await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
+        self._writers -= {writer, back}
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while some := await reader.read(65_536):
+                writer.write(some)
+        except ConnectionError:
+            pass
+        writer.close()
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[list[mysql.Server], Door]]:
+    servers = mysql_places.fresh(3, "away")
+    door = Door(servers[AWAY].host, servers[AWAY].port)
+    servers[AWAY] = replace(servers[AWAY], port=door.port)
+    yield servers, door
+    door.end()
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_rule_12_others_go_on_without_a_shard_also_from_a_start(servers: tuple[list[mysql.Server], Door]):
+    where, door = servers
+    first = mysql.open_store(where)
+    answers = first.record([Request(Follow(each, user(1_000_000))) for each in range(1, 61)])
+    assert all(isinstance(answer, Followed) for answer in answers)
+    held = {row.action for row in first.unrelayed(1_000, AWAY)}
+    first.close()
+    assert 5 < len(held) < 40
+    door.close_door()
+
+    store = mysql.open_store(where)
+    try:
+        rest(store, door, set(answers), held)
+    finally:
+        store.close()
+
+
+def rest(store: FollowStore, door: Door, recorded: set[object], held: set[object]) -> None:
+    queue = MemoryQueue(dict.fromkeys(TOPICS, 1), lambda: 1_000)
+    consumer = queue.consumer(ACTIONS, "expander")
+    loops = [*(Relay(store, shard, queue, time.monotonic) for shard in range(3)), Ticker(store, queue, time.monotonic)]
+
+    def relayed() -> tuple[set[object], bool]:
+        for loop in loops:
+            loop.step()
+        bodies = [decode_action(message.value) for message in consumer.poll(1_000, 0)]
+        return {body.action for body in bodies if isinstance(body, Task)}, any(
+            isinstance(each, Tick) for each in bodies
+        )
+
+    found: set[object] = set()
+
+    def all_but_held() -> bool:
+        tasks, ticked = relayed()
+        assert not ticked
+        found.update(tasks)
+        return found == recorded - held
+
+    eventually(all_but_held)
+    earliest_ms, latest_ms = store.about_now()
+    assert latest_ms - earliest_ms < DEADLINE_S * 1_000
+    with pytest.raises(FollowStoreUnavailableError):
+        store.backlog()
+
+    door.is_open = True
+    eventually(lambda: store.about_now() and found.update(relayed()[0]) is None and found == recorded)
+    eventually(lambda: relayed()[1])
+    assert store.backlog() == 0
