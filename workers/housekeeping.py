@@ -1,14 +1,14 @@
 """What has to be forgotten in time: expired rows and messages, and in each cluster what lies beyond the caps."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
 from feedstore.feeds import Limits, Progress, Replica
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.widecolumn import Sweep, UnavailableError
-from workers.queue.port import Queue, QueueUnavailableError
+from workers.queue.port import Queue, QueueUnavailableError, Topic
 
 _log = structlog.get_logger()
 
@@ -36,14 +36,22 @@ class _Rounds:
 class Housekeeper:
     """Forgets what the follow store and the queue need no more, every so often. One is enough; several do no harm.
 
-    clock: monotonic seconds. every_s: how long between two rounds; the first comes after as long.
+    clock: monotonic seconds. every_s: how long between two rounds; the first comes after as long. readers: the groups
+        that every message of a topic is for, and which lose none of them here.
     """
 
     name = "housekeeper"
 
     def __init__(
-        self, follows: FollowStore, queue: Queue, limits: Limits, clock: Callable[[], float], every_s: float
+        self,
+        follows: FollowStore,
+        queue: Queue,
+        limits: Limits,
+        clock: Callable[[], float],
+        every_s: float,
+        readers: Mapping[Topic, Collection[str]],
     ) -> None:
+        self._readers = readers
         self.rest_s = min(every_s, _LOOK_S)
         self._follows = follows
         self._queue = queue
@@ -56,10 +64,10 @@ class Housekeeper:
             return False
         window_ms = self._limits.purge_window_ms
         try:
+            # By the queue's own clock: the follow store's may have been wrong for a moment, and never goes back.
+            self._queue.expire(window_ms, self._readers)
             while self._follows.expire(window_ms, _ROWS_AT_ONCE) == _ROWS_AT_ONCE:
                 pass
-            # Retention is longer than any action may wait (rule 8): a group that lost its position must be rebuilt.
-            self._queue.expire(self._follows.now() - window_ms)
         except (FollowStoreUnavailableError, QueueUnavailableError) as error:
             _log.warning("housekeeping.unavailable", error=str(error))
         return True

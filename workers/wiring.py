@@ -303,7 +303,12 @@ def _no_ticks(ticks: Sequence[tuple[int, Tick]]) -> None:
 
 
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
-    return Housekeeper(ports.follows, ports.queue, config.limits, time.monotonic, config.housekeeping_ms / 1_000)
+    readers: dict[Topic, list[str]] = {ACTIONS: [EXPANDER], DELIVERIES: [], RETRIES: []}
+    for cluster in ports.replicas:
+        for topic, group in cluster_groups(cluster):
+            readers[topic].append(group)
+    every_s = config.housekeeping_ms / 1_000
+    return Housekeeper(ports.follows, ports.queue, config.limits, time.monotonic, every_s, readers)
 
 
 def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from feedstore.feeds.behind import behind_ms
 from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, WideColumnStore
 
 PROGRESS = "progress"
@@ -242,4 +243,4 @@ class Watermark:
 
     def behind_ms(self, known_ms: int | None) -> int | None:
         """How far a read that is over now may be behind the clock, where this was known before it began."""
-        return None if known_ms is None else max(0, self._clock() - known_ms)
+        return behind_ms(known_ms, self._clock())

@@ -359,6 +359,9 @@ class SQLiteShard:
         # by whatever clock, stamps nothing before it.
         with self._database.writing() as connection:
             now_ms, next_outbox_id = self._stamp(connection)
+            if self._clock() < now_ms:
+                # It was ahead once: without a step of its own, time would not move until the clock has caught up.
+                self._latest_ms = now_ms = now_ms + 1
             _write(connection, Changes.none(), now_ms, next_outbox_id)
             oldest = connection.execute(
                 "SELECT committed_ms FROM outbox WHERE id = (SELECT min(id) FROM outbox_unrelayed)"

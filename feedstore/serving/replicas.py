@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from feedstore.feeds import Replica
+from feedstore.feeds.behind import behind_ms
 from feedstore.serving.attempts import Attempt, InPlace, Reads, Told
 from feedstore.serving.choice import Standing, Turn
 from feedstore.serving.hedging import HEDGE_S_MAX, Pace
@@ -158,7 +159,7 @@ class Replicas:
         return Answer(winner.columns, winner.name, self._behind_ms(watermarks_ms[winner.name]))
 
     def _behind_ms(self, watermark_ms: int | None) -> int | None:
-        return None if watermark_ms is None else max(0, self._clock_ms() - watermark_ms)
+        return behind_ms(watermark_ms, self._clock_ms())
 
 
 class _Begin(Protocol):

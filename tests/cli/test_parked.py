@@ -83,7 +83,7 @@ def test_rule_8_what_retention_took_from_the_retries_is_lost_and_the_cluster_reb
 ) -> None:
     with filled.ports() as ports:
         ports.queue.publish(RETRIES, [parked(ports, "b", 77)])
-        ports.queue.expire(ports.follows.now() + 1)
+        ports.queue.expire(-1, {})
 
     monkeypatch.setattr(wiring, "is_embedded", lambda _: False)
     assert "lost deliveries" in filled("--log-level", "critical", "write", "--cluster", "b", code=1).stderr

@@ -7,7 +7,7 @@ has no use for: a clock that they move, for expiry, and polls without a timeout 
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,12 +131,13 @@ class TestedQueue:
     def consumer(self, topic: Topic, group: str) -> PromptConsumer:
         return PromptConsumer(self.queue, self.queue.consumer(topic, group), topic)
 
-    def expire(self, before_ms: int) -> int:
+    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
         """What the broker's retention would do if the test's clock were its own."""
-        dropped = self.queue.expire(before_ms)
+        dropped = self.queue.expire(kept_ms, readers)
+        now_ms = self._clock.now_ms
         self._note()
         for (topic, partition), noted in self._calls.ends.items():
-            kept = next((index for index, (_, ms) in enumerate(noted) if ms >= before_ms), len(noted))
+            kept = next((index for index, (_, ms) in enumerate(noted) if 0 <= now_ms - ms <= kept_ms), len(noted))
             if kept:
                 end = noted[kept - 1][0]
                 low = self._earliest(topic, partition)
@@ -184,6 +185,7 @@ def kafka_bench(partitions: int, directory: Path) -> Bench:
     bench = KafkaBench(TestedQueue(cluster, clock, calls), reopen, clock, partitions)
     bench.one_member = False
     bench.reads_ahead = True
+    bench.expires = False
     bench.closing.callback(cluster.close)
     return bench
 

@@ -31,6 +31,8 @@ class Bench:
         self.closing = ExitStack()
         self.one_member = True
         """Whether a group has one live consumer on a topic."""
+        self.expires = True
+        """Whether messages expire when it is told to, and not by settings of its own."""
         self.reads_ahead = False
         """Whether what a live consumer was about to poll survives its expiry."""
         self.clock = clock

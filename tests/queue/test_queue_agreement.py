@@ -129,7 +129,7 @@ class Agreement(RuleBasedStateMachine):
     def expire(self, age: int) -> None:
         if self.benches[1].reads_ahead and self.consumers:
             return
-        self.both(lambda bench, _: bench.queue.expire(bench.clock.now_ms - age))
+        self.both(lambda bench, _: bench.queue.expire(age, {}))
 
     @rule()
     def restart(self) -> None:

@@ -265,8 +265,8 @@ def test_expire_drops_what_is_older_and_keeps_the_rest(bench: Bench) -> None:
     bench.queue.publish(ACTIONS, numbered(2), 0)
     bench.clock.now_ms += 10
     bench.queue.publish(DELIVERIES, numbered(2, 3), 0)
-    assert bench.queue.expire(bench.clock.now_ms) == 3 * bench.partitions + 2
-    assert bench.queue.expire(bench.clock.now_ms) == 0
+    assert bench.queue.expire(0, {}) == 3 * bench.partitions + 2
+    assert bench.queue.expire(0, {}) == 0
     assert bench.queue.lag(DELIVERIES, "new") == 2
     messages = drain(bench.consumer("new"))
     assert messages == [Message(0, 3, b"3"), Message(0, 4, b"4")]
@@ -276,14 +276,53 @@ def test_what_stands_behind_a_younger_message_is_kept(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, [b"young"], 0)
     bench.clock.now_ms -= 10
     bench.queue.publish(DELIVERIES, [b"dated before it"], 0)
-    assert bench.queue.expire(bench.clock.now_ms + 5) == 0
+    bench.clock.now_ms += 15
+    assert bench.queue.expire(10, {}) == 0
     assert len(drain(bench.consumer("a"))) == 2
+
+
+def test_rule_11_nothing_expires_that_one_of_its_readers_has_not_committed(bench: Bench) -> None:
+    if not bench.expires:
+        pytest.skip("it keeps messages for as long as its own settings say, whoever has read them")
+    for number in range(4):
+        bench.queue.publish(DELIVERIES, [b"%d" % number], 0)
+    bench.queue.publish(ACTIONS, numbered(3), 0)
+    readers = {DELIVERIES: ["writer-a", "writer-b", "writer-new"], ACTIONS: ["expander"]}
+    one, other = bench.consumer("writer-a"), bench.consumer("writer-b")
+    drain(one)
+    drain(other)
+    one.commit({0: 4})
+    other.commit({0: 1})
+    bench.clock.now_ms += 400 * 86_400_000
+
+    assert bench.queue.expire(1_000, readers) == 1 + 3, "no expander was ever there"
+    assert bench.queue.expire(1_000, readers) == 0
+    assert (bench.queue.lost(DELIVERIES, "writer-b"), bench.queue.lag(DELIVERIES, "writer-b")) == (0, 3)
+    bench.restart()
+    other = bench.consumer("writer-b")
+    assert values(drain(other)) == [b"1", b"2", b"3"]
+    other.commit({0: 4})
+    assert bench.queue.expire(1_000, readers) == 3
+
+
+def test_what_is_dated_ahead_of_the_clock_holds_up_nothing(bench: Bench) -> None:
+    if not bench.expires:
+        pytest.skip("it dates messages itself")
+    bench.clock.now_ms += 400 * 86_400_000
+    bench.queue.publish(DELIVERIES, [b"wrong"], 0)
+    bench.clock.now_ms -= 400 * 86_400_000
+    bench.queue.publish(DELIVERIES, [b"right"], 0)
+    bench.clock.now_ms += 20
+    bench.queue.publish(DELIVERIES, [b"young"], 0)
+
+    assert bench.queue.expire(10, {}) == 2
+    assert values(drain(bench.consumer("a"))) == [b"young"]
 
 
 def test_expire_drops_any_number_of_calls(bench: Bench) -> None:
     for number in range(200):
         bench.queue.publish(DELIVERIES, [b"%d" % number], 0)
-    assert bench.queue.expire(bench.clock.now_ms + 1) == 200
+    assert bench.queue.expire(-1, {}) == 200
     bench.queue.publish(DELIVERIES, [b"next"], 0)
     assert drain(bench.consumer("a")) == [Message(0, 200, b"next")]
 
@@ -292,7 +331,7 @@ def test_offsets_go_on_after_everything_expired(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, numbered(3), 0)
     consumer = bench.consumer("a")
     consumer.commit(after(drain(consumer)))
-    bench.queue.expire(bench.clock.now_ms + 1)
+    bench.queue.expire(-1, {})
     bench.restart()
     bench.queue.publish(DELIVERIES, [b"x"], 0)
     assert drain(bench.consumer("a")) == [Message(0, 3, b"x")]
@@ -304,7 +343,7 @@ def test_a_group_whose_position_is_gone_stops(bench: Bench) -> None:
     drain(consumer)
     consumer.commit({0: 3})
     bench.restart()
-    bench.queue.expire(bench.clock.now_ms + 1)
+    bench.queue.expire(-1, {})
     bench.queue.publish(DELIVERIES, [b"x"], bench.partitions - 1)
     consumer = bench.consumer("writer-b")
     for _ in range(2):
@@ -320,7 +359,7 @@ def test_a_live_consumer_whose_position_is_gone_stops(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, numbered(5), 0)
     consumer = bench.consumer("a")
     consumer.poll(2, 0)
-    bench.queue.expire(bench.clock.now_ms + 1)
+    bench.queue.expire(-1, {})
     if bench.reads_ahead:
         assert values(drain(consumer)) == numbered(3, 2), "it was here already"
         return
@@ -332,7 +371,7 @@ def test_a_group_that_was_there_and_never_committed_is_not_skipped_ahead(bench: 
     bench.queue.publish(DELIVERIES, numbered(5), 0)
     bench.consumer("a").poll(2, 0)
     bench.restart()
-    bench.queue.expire(bench.clock.now_ms + 1)
+    bench.queue.expire(-1, {})
     with pytest.raises(PositionLostError):
         bench.consumer("a").poll(2, 0)
 
@@ -344,7 +383,7 @@ def test_a_reset_moves_lost_positions_to_the_earliest_message_and_no_others(benc
     drain(consumer)
     consumer.commit({0: 2} | dict.fromkeys(range(1, bench.partitions), 5))
     bench.clock.now_ms += 10
-    bench.queue.expire(bench.clock.now_ms)
+    bench.queue.expire(0, {})
     for partition in range(bench.partitions):
         bench.queue.publish(DELIVERIES, [b"x"], partition)
     with pytest.raises(GroupBusyError):

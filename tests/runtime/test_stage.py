@@ -696,7 +696,7 @@ def test_a_queue_that_is_away_is_asked_ever_more_rarely() -> None:
 def test_rule_8_a_lost_position_is_said_and_never_skipped() -> None:
     bench = Bench()
     bench.publish("1")
-    bench.queue.expire(2_000)
+    bench.queue.expire(-1, {})
 
     with pytest.raises(PositionLostError, match="this group lost messages"):
         bench.stage.step()

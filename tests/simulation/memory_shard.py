@@ -81,7 +81,7 @@ class MemoryShard:
             self._next_id += 1
 
     def settled_ms(self) -> int:
-        self._latest_ms = now_ms = self.now_ms()
+        self._latest_ms = now_ms = max(self._clock(), self._latest_ms + (self._clock() < self._latest_ms))
         oldest = next(iter(self._unrelayed), None)
         return now_ms if oldest is None else min(now_ms, self._outbox[oldest][0])
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import click
 
 from feedstore.feeds import Progress as ClusterProgress
+from feedstore.feeds.behind import AHEAD_MS, behind_ms
+from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import UnavailableError
 from workers import wiring
 from workers.cli.output import ago, emit_json, when
@@ -29,9 +31,17 @@ def cluster_state(ports: Ports, name: str) -> ClusterState:
         mark = ClusterProgress(ports.replicas[name].progress).watermark()
     except UnavailableError as error:
         return ClusterState(None, None, str(error))
-    behind = None if mark is None else max(0, ports.follows.now() - mark)
+    behind = behind_ms(mark, wall_ms())
     lost = wiring.lost_deliveries(ports, name)
     return ClusterState(mark, behind, wiring.lost_message(name) if lost else None)
+
+
+def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
+    """By how much the clocks of shards are ahead of this machine's, if that is more than clocks may differ. Nothing
+    that commits there is older than such a clock: it was wrong once, and times go on from it.
+    """
+    ahead = {shard: ports.follows.now(shard) - wall_ms() for shard in range(ports.follows.shards())}
+    return {shard: ms for shard, ms in ahead.items() if ms > AHEAD_MS}
 
 
 @click.command()
@@ -40,8 +50,8 @@ def cluster_state(ports: Ports, name: str) -> ClusterState:
 def status(session: Session, *, as_json: bool) -> None:
     """Shows counts, what is left to do, how far each cluster is, dead letters, and whether a worker runs.
 
-    The exit status is 1 where something needs a look: dead letters, a worker that has stopped by itself, or a cluster
-    that does not answer or lost deliveries.
+    The exit status is 1 where something needs a look: dead letters, a worker that has stopped by itself, a cluster that
+    does not answer or lost deliveries, or a shard of the follow store whose clock is far ahead.
 
     \b
     Examples:
@@ -53,6 +63,7 @@ def status(session: Session, *, as_json: bool) -> None:
         lags = wiring.lags(ports)
         dead = ports.dead.count()
         states = {name: cluster_state(ports, name) for name in ports.replicas}
+        clocks = clocks_ahead_ms(ports)
         worker = session.worker()
         stopped = session.worker_stopped()
         quiet = wiring.idle(ports)
@@ -65,6 +76,7 @@ def status(session: Session, *, as_json: bool) -> None:
                 "counts": counts._asdict(),
                 "groups": lags,
                 "clusters": {name: vars(state) for name, state in states.items()},
+                "clocks_ahead_ms": {str(shard): ms for shard, ms in clocks.items()},
                 "dead_letters": dead,
             }
         )
@@ -81,18 +93,22 @@ def status(session: Session, *, as_json: bool) -> None:
         click.echo(f"to do     {'nothing' if quiet else waiting}")
         for name, state in states.items():
             click.echo(f"cluster   {name}: {_described(state)}")
+        for shard, ms in clocks.items():
+            click.echo(f"clock     shard {shard} is {ago(ms)} ahead of this machine")
         click.echo(f"dead      {dead:,} letters: feedctl dead list" if dead else "dead      no letters")
-    if dead or stopped is not None or any(state.error for state in states.values()):
+    if dead or clocks or stopped is not None or any(state.error for state in states.values()):
         sys.exit(REFUSED)
 
 
 def _described(state: ClusterState) -> str:
     if state.error is not None:
         return state.error
-    if state.watermark_ms is None or state.behind_ms is None:
+    if state.watermark_ms is None:
         return "its watermark is not known yet"
     if state.watermark_ms == wiring.REBUILDING_MS:
         return "being rebuilt"
+    if state.behind_ms is None:
+        return f"how far behind is unknown: its watermark, {when(state.watermark_ms)} UTC, is ahead of the clock"
     return f"has everything before {when(state.watermark_ms)} UTC ({ago(state.behind_ms)} behind)"
 
 

@@ -15,7 +15,7 @@ import itertools
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -110,6 +110,8 @@ _REGISTER = """
 _POSITIONS = """
     SELECT g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
     WHERE g.consumer_group = ? AND p.topic = ? ORDER BY p.partition"""
+
+_POSITIONS_IN = "SELECT consumer_group, next_offset FROM positions WHERE partition_id = ?"
 
 _LAG = """
     SELECT sum(p.next_offset - coalesce(g.next_offset, p.earliest_offset))
@@ -308,11 +310,12 @@ class EmbeddedQueue:
             writer.executemany(_MOVE, [(first, group, identity) for identity, _, first in found])
         return sum(position - first for _, position, first in found)
 
-    def expire(self, before_ms: int) -> int:
+    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
         dropped = 0
-        for identity in itertools.chain.from_iterable(self._ids.values()):
-            while some := self._expire_some(identity, before_ms):
-                dropped += some
+        for topic, ids in self._ids.items():
+            for identity in ids:
+                while some := self._expire_some(identity, kept_ms, readers.get(topic, ())):
+                    dropped += some
         return dropped
 
     def close(self) -> None:
@@ -324,15 +327,23 @@ class EmbeddedQueue:
         with self._file.read() as reader:
             return [position for (position,) in reader.execute(_POSITIONS, (group, topic))]
 
-    def _expire_some(self, identity: int, before_ms: int) -> int:
+    def _expire_some(self, identity: int, kept_ms: int, readers: Collection[str]) -> int:
         """Drops up to EXPIRE_BATCHES batches from the front of a partition; returns how many messages."""
         with self._file.write(synced=True) as writer:
+            now_ms = self._clock()
+            positions = writer.execute(_POSITIONS_IN, (identity,)).fetchall()
+            unread = min((position for group, position in positions if group in readers), default=None)
             front = writer.execute(
                 "SELECT base_offset + count, count, published_ms FROM batches WHERE partition_id = ?"
                 " ORDER BY base_offset LIMIT ?",
                 (identity, EXPIRE_BATCHES),
             ).fetchall()
-            old = list(itertools.takewhile(lambda batch: batch[2] < before_ms, front))
+            old = [
+                *itertools.takewhile(
+                    lambda batch: (unread is None or batch[0] <= unread) and not 0 <= now_ms - batch[2] <= kept_ms,
+                    front,
+                )
+            ]
             if not old:
                 return 0
             earliest = old[-1][0]

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
@@ -123,14 +123,23 @@ class MemoryQueue:
                     again += position - log.earliest - older
             return again
 
-    def expire(self, before_ms: int) -> int:
+    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
         with self._open() as state:
             dropped = 0
-            for log in itertools.chain.from_iterable(state.logs.values()):
-                count = sum(1 for _ in itertools.takewhile(lambda ms: ms < before_ms, log.published_ms))
-                del log.values[:count], log.published_ms[:count]
-                log.earliest += count
-                dropped += count
+            now_ms = self._clock()
+            for topic, logs in state.logs.items():
+                groups = [
+                    state.committed[topic, each] for each in readers.get(topic, ()) if (topic, each) in state.committed
+                ]
+                for partition, log in enumerate(logs):
+                    unread = min((committed[partition] for committed in groups), default=log.end)
+                    published_ms = log.published_ms[: max(0, unread - log.earliest)]
+                    count = sum(
+                        1 for _ in itertools.takewhile(lambda ms: not 0 <= now_ms - ms <= kept_ms, published_ms)
+                    )
+                    del log.values[:count], log.published_ms[:count]
+                    log.earliest += count
+                    dropped += count
             return dropped
 
     def close(self) -> None:

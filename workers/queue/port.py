@@ -5,7 +5,7 @@ its progress; it is committed only after the effect is durable (rule 11). `tests
 every adapter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 ACTIONS: Final = "feed.actions"
@@ -188,9 +188,14 @@ class Queue(Protocol):
         """
         ...
 
-    def expire(self, before_ms: int) -> int:
-        """Drops messages that were published before a time, from the front of each partition up to the first that
-        was not, whoever has read them; returns how many. Kafka does this by itself.
+    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
+        """Drops messages that were published longer ago than `kept_ms`, from the front of each partition up to the
+        first that was not; returns how many. Kafka does this by itself, by its own settings.
+
+        Ages are by the queue's own clock, which dated the messages. A date ahead of it was wrong, and counts as old.
+
+        readers: the groups that every message of a topic is for. What one of them has not committed stays, however
+            old; an adapter may keep what was published together with it. A group that was never there keeps nothing.
         """
         ...
 

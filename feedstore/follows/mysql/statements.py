@@ -158,9 +158,13 @@ BACKLOG: Final = "SELECT COUNT(*) FROM outbox_unrelayed"
 
 
 def settle(now_ms: int | None) -> str:
-    """The reply's last_id is the time. It waits for every transaction that has stamped and not committed."""
+    """The reply's last_id is the time. It waits for every transaction that has stamped and not committed.
+
+    If the clock is behind the time that was settled last, because it was ahead once, time takes a step of its own.
+    """
     now = NOW_MS if now_ms is None else _integer(now_ms)
-    return f"UPDATE shard_state SET latest_ms = LAST_INSERT_ID(GREATEST(latest_ms, {now})) WHERE only_row = 1"
+    settled = f"GREATEST({now}, latest_ms + ({now} < latest_ms))"
+    return f"UPDATE shard_state SET latest_ms = LAST_INSERT_ID({settled}) WHERE only_row = 1"
 
 
 # What a transaction writes

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import kafka
@@ -156,7 +156,7 @@ class KafkaQueue:
                 raise self._busy(topic, group)
         return sum(positions[place] - offset for place, offset in back.items())
 
-    def expire(self, before_ms: int) -> int:  # noqa: ARG002 - the port's
+    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:  # noqa: ARG002 - the port's
         """Nothing: the brokers drop what is past the topic's retention."""
         self._refuse_closed()
         return 0
