@@ -22,6 +22,9 @@ LOOK_EVERY_S: Final = 1.0
 AWAY_AFTER: Final = 3
 """How many calls in a row fail before a shard counts as away."""
 
+FORGOTTEN_S: Final = 60.0
+"""A shard that did not fail for so long is called again, whatever was before: who calls finds out."""
+
 DRIFT: Final = 0.001
 """How much faster or slower than a shard's clock this machine's may go. Clocks that are kept in time stay within half
 of it.
@@ -69,6 +72,7 @@ class Watched:
         self._background = background
         self._heard: _Heard | None = None
         self._failures = 0
+        self._failed_s = 0.0
         self._reason = ""
         self._looking = threading.Lock()
         self._look_again_s: float | None = None
@@ -93,7 +97,7 @@ class Watched:
 
         No caller waits for its time-outs then. It is looked at in the background, and is back once it has answered.
         """
-        if self._background is None or self._failures < AWAY_AFTER:
+        if self._background is None or self._failures < AWAY_AFTER or self._clock() - self._failed_s > FORGOTTEN_S:
             return
         self._look_in_background(self._background)
         raise FollowStoreUnavailableError(f"shard {self._number} is away, and is looked at again: {self._reason}")
@@ -148,6 +152,7 @@ class Watched:
 
     def _failed(self, error: FollowStoreUnavailableError) -> None:
         self._failures += 1
+        self._failed_s = self._clock()
         self._reason = str(error)
         if self._failures == AWAY_AFTER:
             _log.warning("follows.shard_away", shard=self._number, error=str(error))

@@ -163,6 +163,19 @@ def test_rule_12_calls_of_one_shard_go_on_while_another_is_away():
     assert bench.store.newest_pins([user(1)][:0], 1) == {}
 
 
+def test_what_failed_long_ago_is_called_again():
+    clock = Clock()
+    far = FarShard(clock)
+    bench = Bench(far, clock=clock)
+    far.away = True
+    for _ in range(watched.AWAY_AFTER + 1):
+        with pytest.raises(FollowStoreUnavailableError):
+            bench.store.backlog()
+    far.away = False
+    clock.s += watched.FORGOTTEN_S + 1
+    assert bench.store.backlog() == 1
+
+
 def test_one_failure_among_others_keeps_nobody_away():
     clock = Clock()
     far = FarShard(clock)
