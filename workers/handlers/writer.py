@@ -44,8 +44,9 @@ class Writer:
         again.
         """
         # What was read before this is late (rule 8): by its age, or because this cluster was made anew since.
-        # The time is never too early, or what is too old would be applied. Plain cells need no more of the follow store.
-        late_before_ms = max(self._follows.about_now().latest_ms - self._limits.delivery_age_ms, self._progress.made_ms())
+        # The time is never too early, or what is too old would be applied. Plain cells need no more of the store.
+        now_ms = self._follows.about_now().latest_ms
+        late_before_ms = max(now_ms - self._limits.delivery_age_ms, self._progress.made_ms())
         ours = [message for message in messages if message.cluster in (None, self._cluster)]
         holds = [(message.since_ms, message.until_ms) for message in ours if isinstance(message, Hold)]
         deliveries = [message for message in ours if isinstance(message, Delivery)]
