@@ -19,7 +19,7 @@ from workers.handlers import Expander, Parking, Writer
 from workers.messages import Delivery, Hold, Task, Tick, decode_action, decode_delivery, decode_parked
 from workers.queue.memory import MemoryQueue
 from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, TOPICS
-from workers.relay import Relay
+from workers.relay import Relay, Ticker
 
 START_MS = 1_000_000_000
 AUTHOR, BOARD = 5_000, 6_000
@@ -67,7 +67,8 @@ class Pipeline:
         self.now_ms = START_MS
         self.follows = sqlite.open_store([":memory:"], lambda: self.now_ms)
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: self.now_ms)
-        self.relay = Relay(self.follows, self.queue, clock=lambda: 0.0)
+        self.relay = Relay(self.follows, 0, self.queue, lambda: 0.0)
+        self.ticker = Ticker(self.follows, self.queue, lambda: 0.0)
         self.expander = Expander(self.follows, self.queue, LIMITS)
         self.feeds = {name: MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms)) for name in "ab"}
         self.notes = {name: Notes(progress_table(LIMITS.purge_window_ms)) for name in "ab"}
@@ -129,7 +130,7 @@ class Pipeline:
             pass
 
     def tick(self) -> None:
-        self.relay.tick()
+        self.ticker.tick()
 
     def holding(self, cluster: str, pin: int) -> int:
         """How many feeds of a cluster hold a pin."""
