@@ -50,7 +50,11 @@ def test_a_home_on_the_stack_is_complete_when_it_is_made(real: Cli) -> None:
 
 def test_tables_that_are_there_are_not_made_again(real: Cli) -> None:
     for _ in range(2):
-        assert real("schema", "apply").stderr.splitlines() == ["a: nothing was missing", "b: nothing was missing"]
+        assert real("schema", "apply").stderr.splitlines() == [
+            "follow store: its tables are up to date",
+            "a: nothing was missing",
+            "b: nothing was missing",
+        ]
 
 
 @pytest.fixture
