@@ -16,6 +16,7 @@ import httpx
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore
 from feedstore.serving import config as configuration
+from feedstore.serving.http import listening
 from feedstore.serving.http import wiring as http_wiring
 from feedstore.serving.http.problems import MEDIA_TYPE
 from feedstore.serving.http.server import HttpServer
@@ -153,7 +154,7 @@ def in_process(
         )
         queues = FakeQueues()
         app = http_wiring.open_app(config, {}, service, queues, owns_clusters=False, clock=pair.clock)
-        listener = socket.create_server(("127.0.0.1", 0))
+        listener = listening.listen("127.0.0.1", 0)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
         server.start()
         yield InProcess(pair, queues, server, service, follows)

@@ -44,10 +44,6 @@ SPARE_PLACES: Final = 32
 HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
 """What a connection in a spare place may ask."""
 
-_RECEIVED_MAX: Final = 32_768
-"""What the kernel takes from a client before it is read, in bytes, and so what one read can bring."""
-_SENT_MAX: Final = 262_144
-"""What the kernel keeps of answers that a client has not taken, in bytes."""
 _DROPPED_MAX: Final = 262_144
 """What is read and dropped, so that a refusal reaches a client that still sends: a connection that is closed before
 everything was read is reset, and takes the refusal with it."""
@@ -484,9 +480,3 @@ def _crowded() -> ProblemError:
 def bounded(patience_s: float, at_most: int) -> type[Connection]:
     """The class of a server's connections."""
     return type("Connection", (Connection,), {"clients": Clients(patience_s, at_most)})
-
-
-def bound(listener: socket.socket) -> None:
-    """Bounds what the kernel keeps for each connection of a listener."""
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_MAX)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_MAX)

@@ -9,20 +9,13 @@ from typing import Final
 import uvicorn
 
 from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.http import listening
 from feedstore.serving.http.app import App
-from feedstore.serving.http.connections import SPARE_PLACES, bound, bounded
+from feedstore.serving.http.connections import SPARE_PLACES, bounded
 from feedstore.serving.http.tokens import is_loopback
 
 KEEP_ALIVE_S: Final = 75
 """How long a connection may be idle: longer than proxies keep theirs, so that none is closed as it is used again."""
-_BACKLOG: Final = 4_096
-"""Connections that the kernel keeps for a moment in which the server accepts none. One that finds no room there tries
-again after a second; the kernel's own limit, net.core.somaxconn, may be lower.
-"""
-_ACCEPTED_AT_ONCE: Final = 64
-"""Connections that are accepted in one round of the event loop. The loop takes one from each of its sockets, which were
-one in a round: a crowd would wait for a round each, and everybody behind it too.
-"""
 _OWN_FILES: Final = 256
 """What a process has open beside the connections of its clients: files of stores, connections to servers."""
 
@@ -30,8 +23,8 @@ _OWN_FILES: Final = 256
 class HttpServer:
     """Used by one thread, which is not the one that serves.
 
-    listener: becomes the server's. patience_s, connections: as of a `Connection`. end_s: how long requests that are
-    under way may take to their end.
+    listener: from `listening.listen`; becomes the server's. patience_s, connections: as of its `Clients`. end_s: how
+    long requests that are under way may take to their end.
     """
 
     def __init__(self, app: App, listener: socket.socket, *, patience_s: float, connections: int, end_s: float) -> None:
@@ -53,7 +46,7 @@ class HttpServer:
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=math.ceil(end_s),
-                backlog=_BACKLOG,
+                backlog=listening.BACKLOG,
             )
         )
         host, port = listener.getsockname()[:2]
@@ -91,7 +84,7 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._listener, *(self._listener.dup() for _ in range(_ACCEPTED_AT_ONCE - 1))])
+            self._server.run(sockets=[self._listener, *listening.beside(self._listener)])
         except BaseException as error:  # noqa: BLE001 - whoever closes this raises it
             self._error = error
 
@@ -112,21 +105,9 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
             " (feed.toml: http.tokens), and make one with: feedctl token new"
         )
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound(listener)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError:
-            listener.close()
-            raise
+        return listening.listen(host, port)
     except OSError as error:
         raise ConfigError(f"{host}:{port}: {error.strerror or error}") from error
-    return listener
 
 
 def _raise_files(config: Config) -> None:
