@@ -13,6 +13,7 @@ from http_servers import InProcess, check_problem, client_of, in_process
 from feedstore.domain import Follow, RefillAsked, board
 from feedstore.follows.port import Request
 from feedstore.serving.config import DEFAULT, ConfigError, parse
+from feedstore.serving.http.connections import PIPELINED_MAX
 from feedstore.serving.http.endpoints import ENDPOINTS
 from feedstore.serving.http.server import listen
 from feedstore.serving.http.tokens import SCOPES, Scope, is_loopback, issue, load
@@ -121,7 +122,13 @@ def test_a_reader_cannot_fill_the_outbox(guarded: InProcess, tokens: dict[Scope,
 
 
 def _read_feeds(connection: socket.socket, users: Sequence[int], token: str) -> None:
-    """Asks for all of them at once, and reads the answers."""
+    """Asks for as many at once as may wait, and reads the answers."""
+    at_once = 1 + PIPELINED_MAX
+    for first in range(0, len(users), at_once):
+        _read_some_feeds(connection, users[first : first + at_once], token)
+
+
+def _read_some_feeds(connection: socket.socket, users: Sequence[int], token: str) -> None:
     head = f"HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
     connection.sendall("".join(f"GET /v1/users/{each}/feed {head}" for each in users).encode())
     answers = b""
