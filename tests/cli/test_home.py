@@ -123,7 +123,7 @@ def test_a_second_worker_is_refused_and_told_who_holds_the_home(cli: Cli) -> Non
         stderr = cli("work", code=3).stderr
 
         assert f"pid {worker.pid}" in stderr
-        assert cli.json("status")["worker"] == {"pid": worker.pid}
+        assert cli.json("status")["worker"] == {"pid": worker.pid, "stopped": None}
     assert cli.json("status")["worker"] is None
 
 
