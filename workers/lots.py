@@ -37,12 +37,15 @@ class Lot:
 
 @dataclass(eq=False, slots=True)
 class Item(Generic[Body]):
-    """A message that is not done, or a part of one. number: its place in the order of polling."""
+    """A message that is not done, or a part of one. number: its place in the order of polling. faults: how often it
+    failed alone because of an error of its own.
+    """
 
     number: int
     lot: Lot
     message: Message
     body: Body
+    faults: int = 0
 
 
 class Lots:

@@ -56,13 +56,12 @@ class Slots(Protocol[Body]):
 class Group(Generic[Body]):
     """Items that are tried together.
 
-    failures: how often they failed because something was unavailable. faults: how often because of an error of their
-    own. since_s: when the first attempt that failed began.
+    failures: how often they failed because something was unavailable. since_s: when the first attempt that failed
+    began.
     """
 
     items: list[Item[Body]]
     failures: int = 0
-    faults: int = 0
     since_s: float | None = None
 
 

@@ -490,14 +490,14 @@ class Stage(Generic[Body]):
             middle = len(items) // 2
             self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
             return
-        group.faults += 1
+        items[0].faults += 1
         if isinstance(error, _NEVER):
             self._first([_Corpse(items[0], "refused", str(error))])
-        elif group.faults >= self._policy.attempts:
+        elif items[0].faults >= self._policy.attempts:
             self._first([_Corpse(items[0], "failed", "".join(traceback.format_exception(error)))])
         else:
-            self._log_retry(group.faults, error)
-            self._put_later(group, self._wait_s(group.failures + group.faults))
+            self._log_retry(items[0].faults, error)
+            self._put_later(group, self._wait_s(group.failures + items[0].faults))
 
     def _bury(self, corpse: _Corpse[Body]) -> None:
         item = corpse.item

@@ -279,6 +279,19 @@ def test_an_outage_is_no_fault_of_a_message() -> None:
     assert bench.letters() == []
 
 
+def test_rule_12_a_poison_message_that_met_an_outage_is_given_up_all_the_same() -> None:
+    def fails(bodies: Sequence[str]) -> Exception | None:
+        return UnavailableError("away") if len(bench.calls) % 2 else ValueError("poison")
+
+    bench = Bench(RetryPolicy(attempts=3), fails=fails)
+    bench.publish("1")
+
+    bench.run()
+
+    assert bench.letters() == [("failed", b"1")]
+    assert bench.lag() == 0
+
+
 def test_rule_12_later_messages_do_not_wait_for_a_failure_before_them() -> None:
     bench = Bench(fails=lambda bodies: UnavailableError("away") if "1" in bodies else None)
     bench.publish("1")

@@ -78,6 +78,7 @@ class Chaos:
 
     def __init__(self, seed: int, slots: Slots[Body] | None) -> None:
         self.rng = random.Random(seed)
+        self.handler_rng = random.Random(seed + 1)  # the handler has a thread of its own
         self.now_s = 0.0
         self.healthy = False
         self.away: set[int] = set()
@@ -112,9 +113,10 @@ class Chaos:
             patience_s=0,
         )
 
-    def maybe(self, error: Callable[[str], Exception]) -> None:
-        if not self.healthy and self.rng.random() < self.often:
-            self.now_s += self.rng.random() * self.took_s
+    def maybe(self, error: Callable[[str], Exception], rng: random.Random | None = None) -> None:
+        rng = rng or self.rng
+        if not self.healthy and rng.random() < self.often:
+            self.now_s += rng.random() * self.took_s
             raise error("away")
 
     def publish(self) -> None:
@@ -130,11 +132,11 @@ class Chaos:
                 self.queue.publish(ACTIONS, [b"tick %d" % (len(self.published) + 1)], partition)
 
     def handle(self, bodies: Sequence[Body]) -> None:
-        self.maybe(UnavailableError)
+        self.maybe(UnavailableError, self.handler_rng)
         rows = [row for body in bodies for row in body]
-        self.done |= {row for row in rows if self.rng.random() < 0.5 and row % 32 not in self.away}
+        self.done |= {row for row in rows if self.handler_rng.random() < 0.5 and row % 32 not in self.away}
         if any(row % 32 in self.away for row in rows):
-            self.now_s += self.rng.random() * self.took_s
+            self.now_s += self.handler_rng.random() * self.took_s
             raise UnavailableError("a region is away")
         if any(row % 997 == self.poison for row in rows):
             raise RefusedError("poison") if self.poison % 2 else ValueError("poison")
