@@ -52,9 +52,6 @@ UNTAKEN_MAX: Final = 16 * 1024 * 1024
 _LOOKS: Final = 8
 """How often clients are looked after within the patience."""
 
-_TURN_UNTIL: Final = "feedstore.turn_until"
-"""In the state of a request's scope: when it has waited for too long, of the loop's time."""
-
 _log = structlog.get_logger()
 
 
@@ -68,8 +65,10 @@ class Clients:
         self.patience_s = patience_s
         self.last_words_s = patience_s / 4
         """How long a client has to take its last answer, after which its connection ends."""
-        self.turn_s = patience_s / 2
-        """How long a request may wait behind others until it is begun."""
+        self.turn_s = patience_s / 8
+        """How long a request may wait behind others until it is begun: as many as may wait on a connection, one after
+        the other, must not keep it for longer than it may live.
+        """
         self._untaken: dict[Connection, int] = {}
         self._untaken_bytes = 0
         self._places: Places[Connection] = Places(at_most, SPARE_PLACES)
@@ -241,7 +240,6 @@ class Connection(HttpToolsProtocol):
             raise _crowded()
         if len(self.pipeline) >= PIPELINED_MAX:
             raise ProblemError(problems.OVERLOADED, f"at most {PIPELINED_MAX} requests may wait on a connection")
-        self.scope["state"][_TURN_UNTIL] = self.loop.time() + self.clients.turn_s
         super().on_headers_complete()
         self._in_body = True
         # Until all of it is here, its answer is the last one.
@@ -261,16 +259,20 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._turns.take(self._network, partial(self._begin, cycle, app))
+        if self._turns.now():
+            super()._start_asgi_task(cycle, app)
+        else:
+            until_s = self.loop.time() + self.clients.turn_s
+            self._turns.later(self._network, partial(self._begin, cycle, app, until_s))
 
-    def _begin(self, cycle: RequestResponseCycle, app: Any) -> bool:
+    def _begin(self, cycle: RequestResponseCycle, app: Any, until_s: float) -> bool:
         """Whether there is something to do for a request whose turn it is: its client may have gone, and was promised
         nothing.
         """
         if self.transport.is_closing():
             _forget(cycle)
             return False
-        if self.loop.time() > cycle.scope["state"][_TURN_UNTIL]:
+        if self.loop.time() > until_s:
             self._say(ProblemError(problems.OVERLOADED, "it waited for too long"))
             _forget(cycle)
             return False
@@ -283,9 +285,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._answers.flush()
         super().on_response_complete()
-        if self.transport.is_closing():
-            return
-        if not self.flow.write_paused:
+        # A connection that closes has its last words' time already.
+        if not self.flow.write_paused and not self._deaf:
             self._takes_until_s = self.loop.time() + self.clients.patience_s
         if self._last is not None and not self._is_answering():
             self._say(self._last)

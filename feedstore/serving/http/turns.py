@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
-AT_ONCE: Final = 4
+AT_ONCE: Final = 8
 """Requests that begin in one round of an event loop. A long page takes it a millisecond or two, in which it neither
 accepts nor answers anybody else.
 """
@@ -22,16 +22,20 @@ class Turns:
         self._counting = False
         self._waiting: OrderedDict[str, deque[Begin]] = OrderedDict()
 
-    def take(self, network: str, begin: Begin) -> None:
-        """Begins a request, now or in its turn. begin: says whether it did; if not, the turn is another one's."""
-        if self._left and not self._waiting:
-            self._begin(begin)
-        else:
-            self._waiting.setdefault(network, deque()).append(begin)
+    def now(self) -> bool:
+        """Whether a request may begin at once, which it does then."""
+        if not self._left or self._waiting:
+            return False
+        self._left -= 1
+        self._count()
+        return True
 
-    def _begin(self, begin: Begin) -> None:
-        if begin():
-            self._left -= 1
+    def later(self, network: str, begin: Begin) -> None:
+        """Begins a request in its turn. begin: says whether it did; if not, the turn is another one's."""
+        self._waiting.setdefault(network, deque()).append(begin)
+        self._count()
+
+    def _count(self) -> None:
         if not self._counting:
             self._counting = True
             self._soon(self._next_round)
@@ -44,4 +48,6 @@ class Turns:
             begin = each.popleft()
             if each:
                 self._waiting[network] = each
-            self._begin(begin)
+            if begin():
+                self._left -= 1
+                self._count()
