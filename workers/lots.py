@@ -37,14 +37,17 @@ class Lot:
 
 @dataclass(eq=False, slots=True)
 class Item(Generic[Body]):
-    """A message that is not done, or a part of one. number: its place in the order of polling. faults: how often it
-    failed alone because of an error of its own.
+    """A message that is not done, or a part of one.
+
+    number: its place in the order of polling. size: the bytes that it keeps in memory. faults: how often it failed
+    alone because of an error of its own.
     """
 
     number: int
     lot: Lot
     message: Message
     body: Body
+    size: int
     faults: int = 0
 
 
@@ -70,24 +73,26 @@ class Lots:
         return lot
 
     def tick(self, lot: Lot, partition: int, tick: Tick) -> None:
-        """Notes a tick of a lot. An older one of the same source says nothing that this one does not."""
+        """Notes a tick of a lot. It replaces an older one of the same source."""
         _note(lot.ticks, (partition, tick.source, tick.sources), tick)
 
     def item(self, lot: Lot, message: Message, body: Body) -> Item[Body]:
         """A new item of a lot."""
-        self._count(lot, message, 1)
-        return Item(next(self._numbers), lot, message, body)
+        item = Item(next(self._numbers), lot, message, body, len(message.value))
+        self._count(item, 1)
+        return item
 
     def part(self, item: Item[Body], body: Body) -> Item[Body]:
         """A second item for a part of the same message. The message is done once both are."""
         item.lot = _merged(item.lot)
-        self._count(item.lot, item.message, 1)
-        return Item(item.number, item.lot, item.message, body)
+        part = Item(item.number, item.lot, item.message, body, 0)  # the message is in memory once
+        self._count(part, 1)
+        return part
 
     def done(self, item: Item[Any]) -> None:
         """An item is done: its effect is durable, or somebody else answers for it."""
         item.lot = _merged(item.lot)
-        self._count(item.lot, item.message, -1)
+        self._count(item, -1)
 
     def settle(self, ticks: Callable[[Sequence[tuple[int, Tick]]], bool]) -> dict[int, int]:
         """Fires the ticks of the first lots, as far as these are done, and returns the positions to commit.
@@ -139,10 +144,10 @@ class Lots:
             kept = deque(lots[::2])
         self._lots = kept
 
-    def _count(self, lot: Lot, message: Message, items: int) -> None:
-        lot.waiting += items
+    def _count(self, item: Item[Any], items: int) -> None:
+        item.lot.waiting += items
         self.items += items
-        self.size += items * len(message.value)
+        self.size += items * item.size
 
 
 def _merged(lot: Lot) -> Lot:

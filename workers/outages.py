@@ -22,8 +22,11 @@ SLICES = 16
 """Into how many slices the slots of a store are divided to find those that are away."""
 MAX_FAILED = 3
 """How many slices fail, while none succeeds, before the whole store counts as away."""
+MAX_SLICES = 64
+"""Messages that cannot be divided are tried by the slices that they need together. Beyond so many combinations, the
+rest is tried together."""
 SINGLES = 2
-"""Messages without slots are isolated one by one and in slices: so many of them are tried alone, first."""
+"""Of messages without slots, so many are tried alone before the others are tried in slices."""
 
 Split = Callable[[Item[Body], frozenset[int]], "Item[Body] | None"]
 """Takes from an item the part that needs some slots, as an item of its own, and leaves it the rest. None, and the item
@@ -73,7 +76,7 @@ class Isolation(Generic[Body]):
         away.
     """
 
-    untried: list[Group[Body]]
+    untried: list[Group[Body]]  # the last one is tried first
     since_s: float
     failures: int
     give_up: int = MAX_FAILED
@@ -166,18 +169,18 @@ class Outages(Generic[Body]):
         """Items in slices, each of which needs other slots than the others as far as items can be divided."""
         if self._slots is None:
             return self._slices_of_messages(items)
-        found: dict[int, list[Item[Body]]] = {}
+        found: dict[tuple[int, ...], list[Item[Body]]] = {}
         for item in items:
             by_slice: dict[int, set[int]] = {}
             for slot in self._slots.needed(item.body):
                 by_slice.setdefault(self._slice(slot), set()).add(slot)
-            *others, last = sorted(by_slice) or [-1]
-            for number in others:
-                part = self._split(item, frozenset(by_slice[number]))
-                if part is None:
-                    break  # it cannot be divided: all of it is tried with its last slice
-                found.setdefault(number, []).append(part)
-            found.setdefault(last, []).append(item)
+            numbers = sorted(by_slice)
+            while len(numbers) > 1 and (part := self._split(item, frozenset(by_slice[numbers[0]]))) is not None:
+                found.setdefault((numbers.pop(0),), []).append(part)
+            # If it cannot be divided, it is tried with those that need the same: beside others it would make one slice
+            # that is away look like all of them.
+            key = tuple(numbers)
+            found.setdefault(key if key in found or len(found) < MAX_SLICES else (), []).append(item)
         groups = [Group(each) for each in found.values()]
         self._rng.shuffle(groups)
         return groups
@@ -218,6 +221,7 @@ class Outages(Generic[Body]):
         if outage is None:
             return None
         if outage.slots is None:
+            self._rng.shuffle(outage.items)
             items, outage.items = outage.items[:limit], outage.items[limit:]
             give_up = 1 if self._slots is not None else SINGLES
             return Isolation(self.slices(items), outage.since_s, outage.failures, give_up)
@@ -257,7 +261,7 @@ class Outages(Generic[Body]):
             outage.items = [item for item in outage.items if id(item) not in gone]
 
     def _probe(self, outage: Outage[Body], limit: int) -> Probe[Body]:
-        # An item that needs another outage's slots as well says nothing of this one's when it fails.
+        # If an item that also needs another outage's slots fails, that says nothing about this outage.
         pure = [item for item in outage.items if not self._waits_elsewhere(item, outage)]
         candidates = pure or list(outage.items)
         here = self._slots_of(outage)
@@ -273,8 +277,9 @@ class Outages(Generic[Body]):
             elif needs & slots and (part := self._split(item, needs & slots)) is not None:
                 outage.items.append(part)
                 taken.append(part)
-        if not taken:  # none needs these slots alone
-            taken, slots = candidates[:limit], frozenset(needed)
+        if not taken:  # none needs these slots alone: those of one message, and all that need no others
+            slots = self._item_slots(self._rng.choice(candidates)) & here
+            taken = [item for item in candidates if self._item_slots(item) & here <= slots][:limit]
         if len(slots) == 1:
             # Perhaps only some rows of the slot fail: the others are done half by half.
             taken = self._rng.sample(taken, -(-len(taken) // 2))
@@ -333,7 +338,7 @@ class Outages(Generic[Body]):
         singles, rest = mixed[:SINGLES], mixed[SINGLES:]
         size = max(1, -(-len(rest) // (SLICES - SINGLES)))
         slices = [rest[start : start + size] for start in range(0, len(rest), size)]
-        return [Group([item]) for item in singles] + [Group(each) for each in slices]
+        return [Group(each) for each in slices] + [Group([item]) for item in singles]  # the last is tried first
 
 
 def _due(outage: "Outage[Body]") -> float:

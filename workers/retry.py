@@ -39,10 +39,10 @@ class Rest:
         self._failures = 0
         self._until_s: float | None = None
 
-    def failed(self) -> float:
-        """Begins a rest, a longer one each time; returns its length in seconds."""
+    def failed(self, least_s: float = 0.0) -> float:
+        """Begins a rest, a longer one each time, and no shorter than `least_s`; returns its length in seconds."""
         self._failures += 1
-        wait_s = self._policy.wait_s(self._failures, self._rng)
+        wait_s = max(least_s, self._policy.wait_s(self._failures, self._rng))
         self._until_s = self._clock() + wait_s
         return wait_s
 

@@ -4,7 +4,8 @@ Rule 11: a position is committed only when every message before it is done: hand
 Rule 12: a message that cannot be done now does not block others. It waits in an outage, or for its next attempt, and is
 parked in another topic if the outage lasts. A message that can never be done is buried with its reason.
 
-What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_later` or `_outages`.
+What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_later`, `_outages` or
+`_dead_ones`.
 Work is taken out of its place only after the call that may raise has returned.
 
 A handler waits for servers most of its time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
@@ -20,7 +21,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -42,6 +44,7 @@ from workers.retry import REST_S, Rest, RetryPolicy
 _log = structlog.get_logger()
 
 Body = TypeVar("Body")
+Result = TypeVar("Result")
 
 STEP_S: Final = 1.0
 """A step begins no new attempt after so long: it ends within this and the time of one attempt."""
@@ -54,7 +57,7 @@ PARK_EVERY_S: Final = 1.0
 """How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
 RETRY_REST: Final = 7.0
 """After a retry that failed, retries rest for so many times as long as it took, while other messages get done: retries
-that fail take an eighth of the time at most."""
+that fail take an eighth of the time at most. The same holds for ticks, for parking and for the dead letters."""
 
 _NOT_NOW = (UnavailableError, FollowStoreUnavailableError, QueueUnavailableError)
 _NEVER = (RefusedError, MessageRefusedError)
@@ -76,11 +79,17 @@ class _Corpse(Generic[Body]):
     item: Item[Body] | Item[None]
     reason: str
     detail: str
-    failures: int = 0
     after_good: bool = False
 
 
-_Work = Group[Body] | Isolation[Body] | Probe[Body] | _Corpse[Body]
+@dataclass(eq=False)
+class _Corpses(Generic[Body]):
+    """What could not be decoded of one poll. It is buried after the rest of the poll was tried."""
+
+    corpses: list[_Corpse[Body]]
+
+
+_Work = Group[Body] | Isolation[Body] | Probe[Body] | _Corpses[Body]
 
 
 class Stage(Generic[Body]):
@@ -92,7 +101,7 @@ class Stage(Generic[Body]):
     ticks: told of ticks and the partition of each, once everything before them there is done; of those of one source
         only the newest.
     lost: what it means, and what to do, if messages are gone before this group has read them.
-    slots: which parts of a store a message needs. None: nobody knows, and messages that fail are told apart one by one.
+    slots: which parts of a store a message needs. None: unknown; messages that fail are then tried in slices and alone.
     batch: how many messages are polled at once.
     in_flight, in_flight_bytes: how much may wait before nothing more is polled.
     park: given messages and how many seconds they should wait, puts them where they are tried again, and says of each
@@ -153,10 +162,12 @@ class Stage(Generic[Body]):
         self._rest = Rest(policy, rng, clock)
         self._park_rest = Rest(policy, rng, clock)
         self._tick_rest = Rest(policy, rng, clock)
+        self._bury_rest = Rest(policy, rng, clock)
         self._lots = Lots()
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how much of it is still to be tried in this step
-        self._later: list[tuple[float, int, Group[Body] | _Corpse[Body]]] = []
+        self._later: list[tuple[float, int, Group[Body]]] = []
+        self._dead_ones: deque[_Corpse[Body]] = deque()
         self._outages: Outages[Body] = Outages(slots, self._split, rng)
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._order = itertools.count()
@@ -171,7 +182,8 @@ class Stage(Generic[Body]):
         """One round: takes in what is new, tries what is ready and what is due again, parks, commits. False if there
         was nothing to do.
 
-        Waits up to `patience_s` for new messages. It ends within `STEP_S` and the time of one attempt.
+        Waits up to `patience_s` for new messages. It begins no attempt after `STEP_S`; burying, parking, a tick and a
+        commit may follow, each bounded by its own time-out.
 
         Raises:
             TooManyDeadLettersError: stop the worker.
@@ -181,6 +193,7 @@ class Stage(Generic[Body]):
         polled = self._ask_queue(self._take_in)
         self._take_due()
         worked = self._work(began_s)
+        worked = self._bury_some(began_s) or worked
         self._park_some()
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None:
@@ -251,7 +264,8 @@ class Stage(Generic[Body]):
         items = self._leave_until_due(items)
         if items:
             self._ready.append(Group(items))
-        self._ready += corpses
+        if corpses:
+            self._ready.append(_Corpses(corpses))
 
     def _leave_until_due(self, items: list[Item[Body]]) -> list[Item[Body]]:
         """Puts what is not due yet aside; returns the rest."""
@@ -280,10 +294,11 @@ class Stage(Generic[Body]):
         """Whether the ticks were taken; if not, they are left alone for a while."""
         if self._tick_rest.goes_on():
             return False
+        began_s = self._clock()
         try:
-            self._ticks(ticks)
+            self._aside(lambda: self._ticks(ticks))
         except _NOT_NOW as error:
-            wait_s = self._tick_rest.failed()
+            wait_s = self._tick_rest.failed(RETRY_REST * (self._clock() - began_s))
             self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return False
         self._tick_rest.ended()
@@ -298,7 +313,10 @@ class Stage(Generic[Body]):
 
     def _patience(self) -> float:
         now_s = self._clock()
-        times = [self._later[0][0]] if self._later else []
+        times: list[float] = []
+        if self._later:
+            first_s, _, group = self._later[0]
+            times.append(max(first_s, self._retries_rest_until_s) if _is_retry(group) else first_s)
         if (due_s := self._outages.due_s()) is not None:
             times.append(max(due_s, self._retries_rest_until_s))
         return max(0.0, min([self._patience_s, *(time_s - now_s for time_s in times)]))
@@ -309,14 +327,23 @@ class Stage(Generic[Body]):
         retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
         may_retry = not retrying and now_s >= self._retries_rest_until_s
         retried: list[Group[Body]] = []
-        kept: list[tuple[float, int, Group[Body] | _Corpse[Body]]] = []
+        kept: list[tuple[float, int, Group[Body]]] = []
+        # What has been due for longer is tried first, so that neither keeps the other from being tried.
+        outage_s = self._outages.due_s()
+        room = self._batch
         while self._later and self._later[0][0] <= now_s:
             entry = heapq.heappop(self._later)
-            work = entry[2]
-            if isinstance(work, _Corpse) or not _is_retry(work):
-                self._ready.append(work)
-            elif may_retry and len(retried) < self._retry_width:
-                retried.append(work)
+            due_s, _, group = entry
+            if not _is_retry(group):
+                self._ready.append(group)
+            elif (
+                may_retry
+                and (retried or outage_s is None or due_s <= outage_s)
+                and len(retried) < self._retry_width
+                and (not retried or len(group.items) <= room)
+            ):
+                retried.append(group)
+                room -= len(group.items)
             else:
                 kept.append(entry)
         for entry in kept:
@@ -334,8 +361,9 @@ class Stage(Generic[Body]):
             tried = True
             # It stays where it is until the call that may raise has returned.
             work = self._ready[0]
-            if isinstance(work, _Corpse):
-                self._bury(work)
+            if isinstance(work, _Corpses):
+                self._take()
+                self._dead_ones += work.corpses
             elif isinstance(work, Isolation):
                 self._isolate(work)
             elif isinstance(work, Probe):
@@ -345,7 +373,7 @@ class Stage(Generic[Body]):
         return tried
 
     def _take(self) -> None:
-        """The first of what is ready is done with: what became of it is noted by the caller, which raises no more."""
+        """Removes the first of what is ready. The caller then notes what became of it, and must not raise."""
         self._ready.popleft()
         self._left -= 1
 
@@ -354,8 +382,8 @@ class Stage(Generic[Body]):
         self._ready.extendleft(reversed(works))
         self._left += len(works)
 
-    def _put_later(self, work: Group[Body] | _Corpse[Body], wait_s: float) -> None:
-        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), work))
+    def _put_later(self, group: Group[Body], wait_s: float) -> None:
+        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), group))
 
     # Attempts
     # ----------------------------------------------------------------------------------------------------------------
@@ -371,7 +399,7 @@ class Stage(Generic[Body]):
         if error is None:
             self._done(group.items)
             if group.failures:
-                self._retry_width *= 2
+                self._retry_width = min(2 * self._retry_width, self._batch)
         elif isinstance(error, _NOT_NOW):
             self._log_retry(group.failures + 1, error)
             if group.failures:
@@ -434,29 +462,43 @@ class Stage(Generic[Body]):
             self._fault(Group(probe.items), error)
 
     def _call(self, items: Sequence[Item[Body]]) -> Exception | None:
-        """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled, and the queue
-        hears of this member, however long it takes.
-        """
-        handling = self._handling.submit(self._handle, [item.body for item in items])
+        """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled."""
+        bodies = [item.body for item in items]
+        handling = self._handling.submit(self._handle, bodies)
         try:
-            # What the queue has to say against it, it says again in the next round: then this work is done.
+            # If the queue fails now, it fails again in the next round, when this work is done.
             with suppress(QueueUnavailableError, PositionLostError):
                 self._look_ahead()
-            while not _ended(handling, ALIVE_S):
-                with suppress(QueueUnavailableError, PositionLostError):
-                    self._consumer.keep_alive()
         finally:
-            wait([handling])
+            self._wait_for(handling)
         error = handling.exception()
         if error is not None and not isinstance(error, Exception):
             raise error
         return error
 
+    def _aside(self, call: Callable[[], Result]) -> Result:
+        """Makes another call that may take long, where the handler is called. Returns what it returns, and raises what
+        it raises.
+        """
+        calling = self._handling.submit(call)
+        self._wait_for(calling)
+        return calling.result()
+
+    def _wait_for(self, calling: "Future[Any]") -> None:
+        """Returns when a call has ended. The queue hears of this member, however long it takes."""
+        try:
+            while not wait([calling], ALIVE_S).done:
+                with suppress(QueueUnavailableError, PositionLostError):
+                    self._consumer.keep_alive()
+        finally:
+            wait([calling])
+
     def _look_ahead(self) -> None:
-        """Takes the next messages, if there is room for twice as many: what would fill it is better parked or done
+        """Takes the next messages, if there is room for twice as many: beyond that, what waits should be done or parked
         first.
         """
-        if len(self._ready) == 1 and self._has_room(2) and not self._rest.goes_on():
+        away = self._outages.whole is not None or self._rest.goes_on()
+        if len(self._ready) == 1 and self._has_room(2) and not away:
             self._poll(0)
 
     def _done(self, items: Sequence[Item[Body]]) -> None:
@@ -492,27 +534,45 @@ class Stage(Generic[Body]):
             return
         items[0].faults += 1
         if isinstance(error, _NEVER):
-            self._first([_Corpse(items[0], "refused", str(error))])
+            self._dead_ones.append(_Corpse(items[0], "refused", str(error)))
         elif items[0].faults >= self._policy.attempts:
-            self._first([_Corpse(items[0], "failed", "".join(traceback.format_exception(error)))])
+            self._dead_ones.append(_Corpse(items[0], "failed", "".join(traceback.format_exception(error))))
         else:
             self._log_retry(items[0].faults, error)
             self._put_later(group, self._wait_s(group.failures + items[0].faults))
 
+    def _bury_some(self, began_s: float) -> bool:
+        """Buries what can never be done, one message after the other; False if there was nothing to bury. If the dead
+        letters are away, all of it waits for them, and nothing else does.
+        """
+        tried = False
+        while self._dead_ones and not self._bury_rest.goes_on() and not self._too_many_dead():
+            if tried and self._clock() - began_s >= STEP_S:
+                break
+            tried = True
+            call_s = self._clock()
+            try:
+                self._bury(self._dead_ones[0])
+            except _NOT_NOW as error:
+                wait_s = self._bury_rest.failed(RETRY_REST * (self._clock() - call_s))
+                self._log.warning("message.not_buried", wait_s=round(wait_s, 3), error=str(error))
+                break
+            self._bury_rest.ended()
+        return tried
+
     def _bury(self, corpse: _Corpse[Body]) -> None:
+        """Buries the first of what can never be done."""
         item = corpse.item
         message = item.message
-        try:
+        body = item.body
+
+        def bury() -> None:
             self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
-            if self._given_up is not None and item.body is not None:
-                self._given_up(item.body)
-        except _NOT_NOW as error:
-            self._take()
-            corpse.failures += 1
-            self._log_retry(corpse.failures, error)
-            self._put_later(corpse, self._wait_s(corpse.failures))
-            return
-        self._take()
+            if self._given_up is not None and body is not None:
+                self._given_up(body)
+
+        self._aside(bury)
+        self._dead_ones.popleft()
         self._lots.done(item)
         self._log.error(
             "message.dead",
@@ -534,14 +594,18 @@ class Stage(Generic[Body]):
         """Parks what waits for an outage that lasts; and, if what waits takes more than half of the room, what waits
         for any outage, oldest first, until half of the room is free. What cannot be parked waits as before.
         """
-        if self._park is None or self._park_rest.goes_on():
+        park = self._park
+        if park is None or self._park_rest.goes_on():
             return
         now_s = self._clock()
         pressed = not self._has_room(2)
         lasting = [
             outage
             for outage in self._outages
-            if outage.slots is not None and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
+            if outage.slots is not None
+            and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
+            # What the next step may probe stays: a probe of nothing would never find that the outage is over.
+            and not outage.due_s <= now_s >= self._retries_rest_until_s
         ]
         count = sum(len(outage.items) for outage in lasting)
         if not count or (not pressed and count < self._batch and now_s - self._parked_s < PARK_EVERY_S):
@@ -554,7 +618,7 @@ class Stage(Generic[Body]):
         try:
             for start in range(0, len(waiting), self._batch):
                 some = waiting[start : start + self._batch]
-                taken = list(itertools.compress(some, self._park([item.body for item in some], wait_s)))
+                taken = list(itertools.compress(some, self._aside(partial(park, [item.body for item in some], wait_s))))
                 self._outages.drop(taken)
                 for item in taken:
                     self._lots.done(item)
@@ -567,7 +631,7 @@ class Stage(Generic[Body]):
             self._log.info("messages.parked", messages=len(parked))
             self._park_rest.ended()
         if not parked or reason:
-            rest_s = self._park_rest.failed()
+            rest_s = self._park_rest.failed(RETRY_REST * (self._clock() - now_s))
             self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
 
     def _split(self, item: Item[Body], slots: frozenset[int]) -> Item[Body] | None:
@@ -584,10 +648,6 @@ class Stage(Generic[Body]):
         # Ever more rarely: what is away for a day fills no log.
         log = self._log.warning if failures.bit_count() == 1 else self._log.debug
         log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
-
-
-def _ended(handling: "Future[None]", timeout_s: float) -> bool:
-    return bool(wait([handling], timeout_s).done)
 
 
 def _is_retry(work: _Work[Body]) -> bool:

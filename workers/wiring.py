@@ -262,18 +262,19 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
         handle=handler.write,
         ticks=handler.tick,
         lost=lost_message(cluster),
-        slots=DeliverySlots(cluster),
-        park=_parking(ports, config.limits, cluster).park,
+        slots=DeliverySlots(cluster, handler.late_before_ms),
+        park=_parking(ports, handler, cluster).park,
     )
 
 
 def retries(ports: Ports, config: Config, cluster: str) -> Loop:
-    parking = _parking(ports, config.limits, cluster)
+    writer = _writer(ports, config.limits, cluster)
+    parking = _parking(ports, writer, cluster)
     return _stage(ports, config, retry_group(cluster), RETRIES, decode_parked)(
         handle=parking.land,
         ticks=_no_ticks,
         lost=lost_message(cluster),
-        slots=ParkedSlots(cluster),
+        slots=ParkedSlots(cluster, writer.late_before_ms),
         # What is for another cluster waits for nothing.
         due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
         given_up=parking.give_up,
@@ -321,8 +322,7 @@ def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:
     return Writer(cluster, replica.feeds, Progress(replica.progress), ports.follows, ports.queue, limits)
 
 
-def _parking(ports: Ports, limits: Limits, cluster: str) -> Parking:
-    writer = _writer(ports, limits, cluster)
+def _parking(ports: Ports, writer: Writer, cluster: str) -> Parking:
     progress = Progress(ports.replicas[cluster].progress)
     return Parking(cluster, writer, progress, ports.follows, ports.queue, retry_group(cluster))
 

@@ -422,7 +422,8 @@ class ShardedFollowStore:
         found = self._on_each(
             self._by_shard(dict.fromkeys(boards), lambda board: board), lambda shard, mine: shard.board_owners(mine)
         )
-        return {board: owner for owners in found.values() for board, owner in owners.items()}
+        owners = {board: owner for owned in found.values() for board, owner in owned.items()}
+        return {board: owners[board] for board in boards if board in owners}
 
     def boards_of(self, owners: Sequence[int], after: tuple[int, int] | None, limit: int) -> list[tuple[int, int]]:
         _check_page(limit)

@@ -117,7 +117,8 @@ class Watched:
         now_s = self._clock()
         least_ms = (now_s - heard.answered_s) * (1 - DRIFT) * 1_000
         most_ms = (now_s - heard.asked_s) * (1 + DRIFT) * 1_000
-        return heard.shard_ms + math.floor(least_ms), heard.shard_ms + math.ceil(most_ms)
+        # Its clock shows whole ms: it was up to one further than it showed.
+        return heard.shard_ms + math.floor(least_ms), heard.shard_ms + 1 + math.ceil(most_ms)
 
     def _look_in_background(self, background: Background) -> None:
         """Begins to ask the shard for its time, unless that is under way or was done a moment ago."""

@@ -1,11 +1,12 @@
 """What Kafka brings beyond the port's other adapters: members that come and go, positions that are lost, topics."""
 
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from kafka_bench import Cluster, new_address, wait_until
 from queue_benches import after, drain, values
 
 from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, consumer, topics
+from workers.queue.memory import MemoryDeadLetters
 from workers.queue.port import (
     ACTIONS,
     DELIVERIES,
@@ -23,6 +25,8 @@ from workers.queue.port import (
     QueueError,
     QueueUnavailableError,
 )
+from workers.retry import RetryPolicy
+from workers.stage import Stage
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("broker")]
 
@@ -168,6 +172,37 @@ def test_a_member_that_hangs_gives_way_and_comes_back(hasty_queue: KafkaQueue) -
     other.close()
     assert len(read(hung, 4)) == 4
     hung.close()
+
+
+def test_a_stage_keeps_its_partitions_while_its_handler_takes_longer_than_members_may_be_silent(
+    hasty_queue: KafkaQueue,
+) -> None:
+    published = publish(hasty_queue)
+    handled: list[bytes] = []
+
+    def handle(bodies: Sequence[bytes]) -> None:
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            time.sleep(0.1)
+        handled.extend(bodies)
+
+    stage: Stage[bytes] = Stage(
+        "a",
+        DELIVERIES,
+        hasty_queue.consumer(DELIVERIES, "a"),
+        bytes,
+        MemoryDeadLetters(),
+        handle=handle,
+        ticks=lambda _: None,
+        policy=RetryPolicy(),
+        rng=random.Random(1),
+        clock=time.monotonic,
+        wall_ms=lambda: 1,
+        batch=20,
+    )
+    wait_until(lambda: len(handled) >= 40 and hasty_queue.lag(DELIVERIES, "a") == 0, stage.step)
+    stage.close()
+    assert sorted(handled) == sorted(published), "each once"
 
 
 def test_a_member_without_room_keeps_its_partitions(hasty_queue: KafkaQueue) -> None:

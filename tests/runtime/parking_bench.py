@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from feedstore.domain import Pin, PinSaved
+from feedstore.domain import Pin, PinSaved, RefillAsked
 from feedstore.feeds import Limits, Progress, entries_of, feed_table, progress_table, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError
@@ -23,10 +23,13 @@ from workers.messages import (
     Delivery,
     Hold,
     Parked,
+    Task,
     Tick,
+    decode_action,
     decode_delivery,
     decode_parked,
     encode_delivery,
+    wrap_action,
 )
 from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import (
@@ -158,6 +161,12 @@ class Follows:
         self._store = sqlite.open_store([":memory:"], clock)
         self.away = False
 
+    def refills(self) -> list[RefillAsked]:
+        """Those that were asked for."""
+        tasks = [decode_action(wrap_action(row.body)) for row in self._store.unrelayed(10_000, 0)]
+        actions = [task.action for task in tasks if isinstance(task, Task)]
+        return [action for action in actions if isinstance(action, RefillAsked)]
+
     def __getattr__(self, name: str) -> Any:
         if self.away:
             raise FollowStoreUnavailableError("away")
@@ -191,8 +200,10 @@ class Bench:
     def wall_ms(self) -> int:
         return START_MS + round(self.now_s * 1_000)
 
-    def parking(self, cluster: str = "a") -> Parking:
-        writer = Writer(cluster, self.feeds, self.progress, self.follows, self.queue, LIMITS)
+    def handler(self, cluster: str = "a") -> Writer:
+        return Writer(cluster, self.feeds, self.progress, self.follows, self.queue, LIMITS)
+
+    def parking(self, writer: Writer, cluster: str = "a") -> Parking:
         return Parking(cluster, writer, self.progress, self.follows, self.queue, f"retries-{cluster}")
 
     def begin(self) -> None:
@@ -207,8 +218,7 @@ class Bench:
             "batch": self.batch,
             "patience_s": 0,
         }
-        writer = Writer("a", self.feeds, self.progress, self.follows, self.queue, LIMITS)
-        parks = self.parking()
+        writer = self.handler()
         self.writer: Stage[Delivery | Hold] = Stage(
             WRITER,
             DELIVERIES,
@@ -217,8 +227,8 @@ class Bench:
             self.dead,
             handle=writer.write,
             ticks=writer.tick,
-            slots=DeliverySlots("a"),
-            park=parks.park,
+            slots=DeliverySlots("a", writer.late_before_ms),
+            park=self.parking(writer).park,
             in_flight=self.room,
             **common,
         )
@@ -226,7 +236,8 @@ class Bench:
         self.stages = [self.writer, self.retries]
 
     def retrier(self, cluster: str, **options: Any) -> Stage[Parked]:
-        parks = self.parking(cluster)
+        writer = self.handler(cluster)
+        parks = self.parking(writer, cluster)
         group = f"retries-{cluster}"
         return Stage(
             group,
@@ -236,7 +247,7 @@ class Bench:
             self.dead,
             handle=parks.land,
             ticks=lambda _: pytest.fail("a tick"),
-            slots=ParkedSlots(cluster),
+            slots=ParkedSlots(cluster, writer.late_before_ms),
             due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
             given_up=parks.give_up,
             **options,

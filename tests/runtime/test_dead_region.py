@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from feedstore.domain import Pin, PinSaved
+from feedstore.domain import Pin, PinSaved, Unfollowed, board
+from feedstore.feeds import row_key
 from tests.runtime.parking_bench import START_MS, Bench
-from workers.messages import Block, Delivery, encode_delivery
+from workers.messages import Block, Delivery, Purge, encode_delivery
 from workers.queue.port import DELIVERIES, Consumer, Message
 from workers.stage import STEP_S
 
@@ -105,3 +106,67 @@ def test_rule_12_good_rows_are_written_at_their_rate_whatever_time_a_region_take
     assert found.parked > 100
     assert not found.stuck, "it is parked within a minute"
     assert max(found.steps_s) <= STEP_S + fail_s + BATCH * MESSAGE_S + 1e-6
+
+
+@pytest.mark.parametrize("fail_s", [0.02, 5.0])
+@pytest.mark.parametrize("per_s", [0.5, 50], ids=["light traffic", "heavy traffic"])
+def test_rule_12_a_writer_notices_that_a_region_is_back_while_messages_arrive(fail_s: float, per_s: float) -> None:
+    bench = Bench(room=400, batch=BATCH)
+    bench.feeds.cell_s, bench.feeds.fail_s, bench.feeds.away = 0.001, fail_s, away
+    consuming = Consuming(bench, bench.writer._consumer, 1)
+    published = 0
+
+    def arrive(until_s: float) -> None:
+        nonlocal published
+        while bench.now_s < until_s:
+            if (due := int(bench.now_s * per_s)) > published:
+                bench.queue.publish(DELIVERIES, [consuming.message() for _ in range(due - published)])
+                published = due
+            bench.writer.step()
+            bench.now_s += 0.05
+
+    arrive(300)
+    assert bench.published() > 0
+    bench.feeds.away = lambda row: False
+    arrive(300 + 300)
+    parked = bench.published()
+    arrive(300 + 400)
+    assert bench.published() == parked, "nothing more is parked"
+    assert not bench.writer._outages.waiting()
+
+
+def test_rule_12_purges_of_other_rows_land_while_a_region_is_away() -> None:
+    bench = Bench(room=2_000, batch=50)
+    bench.feeds.away = away
+    users = range(1, 401)
+    for user in users:
+        action = Unfollowed(user, board(7), START_MS - 1_000, START_MS - 1_000)
+        block = Block([(user, START_MS - 1_000)], [(1, 1_000)])
+        delivery = Delivery(action, bench.wall_ms(), markers=[block], purge=Purge(1, 1, complete=True))
+        bench.queue.publish(DELIVERIES, [encode_delivery(delivery)])
+    healthy = {user for user in users if not away(row_key(user))}
+
+    def refilled() -> set[int]:
+        return {refill.user for refill in bench.follows.refills()}
+
+    bench.run(lambda: refilled() >= healthy, seconds=30)
+
+
+@pytest.mark.parametrize("fail_s", [0.02, 30.0])
+def test_rule_12_ticks_that_cannot_be_noted_cost_other_messages_an_eighth_of_the_time(
+    fail_s: float, without_the_fault: dict[int, Run]
+) -> None:
+    bench = Bench(room=400, batch=BATCH)
+    bench.feeds.cell_s = MESSAGE_S
+    bench.notes.fail_s = fail_s
+    bench.writer._consumer = Consuming(bench, bench.writer._consumer, 1)
+    bench.step(checked=False)  # it has read when the cluster was made
+    bench.notes.away = lambda row: True
+    ticked_s = 0.0
+    while bench.now_s < SECONDS:
+        if bench.now_s - ticked_s > 10:
+            bench.tick()
+            ticked_s = bench.now_s
+        bench.writer.step()
+    good = sum(len(columns) for row, columns in bench.feeds.scan() if not away(row))
+    assert good >= 0.8 * without_the_fault[1].good_cells

@@ -115,7 +115,7 @@ class Pipeline:
         self.writers[cluster].write(bodies)
         ticks = [(partition, body) for partition, body in polled if isinstance(body, Tick)]
         if ticks:
-            self.writers[cluster].tick(ticks, 2)
+            self.writers[cluster].tick(ticks)
         return bool(polled)
 
     def land(self, cluster: str, limit: int) -> bool:
@@ -362,7 +362,7 @@ def test_rule_10_a_writer_may_die_at_any_step_of_sending_back(moment: str) -> No
         pipeline.writers["b"].write(bodies)
         # A tick from before the task of what was sent back.
         ticks = [(partition, Tick(pipeline.now_ms, source, 2)) for partition in range(2) for source in range(2)]
-        pipeline.writers["b"].tick(ticks, 2)
+        pipeline.writers["b"].tick(ticks)
         assert pipeline.progress["b"].watermark() == committed_ms
         pipeline.drain("a", "b")
         pipeline.now_ms += 1

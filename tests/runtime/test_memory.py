@@ -25,7 +25,7 @@ def refill(follows: FollowStore) -> None:
     def publish(deliveries: Iterable[Delivery]) -> None:
         assert sum(delivery.cells() for delivery in deliveries) == CAP
 
-    Backfill(follows, publish, LIMITS).refill([RefillAsked(1, "a", NOW)], NOW)
+    Backfill(follows, publish, LIMITS).refill([RefillAsked(1, "a", NOW)], NOW, None)
 
 
 def look(follows: FollowStore) -> None:

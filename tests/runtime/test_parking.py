@@ -266,7 +266,13 @@ def test_what_cannot_be_parked_goes_on_waiting() -> None:
     ours, theirs = bench.delivery(1, 1), bench.delivery(2, 2, cluster="b")
     large = full(ours)
 
-    assert bench.parking().park([ours, theirs, Hold(1, 2), large, ours], 1.0) == [True, False, False, False, True]
+    assert bench.parking(bench.handler()).park([ours, theirs, Hold(1, 2), large, ours], 1.0) == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
     assert bench.published() == 1
 
 

@@ -17,7 +17,7 @@ from workers.outages import Isolation, Outage, Slots
 from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import ACTIONS, TOPICS, Consumer, Message, QueueUnavailableError, Topic
 from workers.retry import RetryPolicy
-from workers.stage import Stage, _Corpse
+from workers.stage import Stage, _Corpses
 
 PARTITIONS = 3
 Body = tuple[int, ...]
@@ -51,9 +51,10 @@ def decode(value: bytes) -> Body | Tick:
 
 
 def items_of(stage: Stage[Any]) -> Iterator[Item[Any]]:
+    yield from (corpse.item for corpse in stage._dead_ones)
     for work in (*stage._ready, *(work for _, _, work in stage._later), *stage._outages):
-        if isinstance(work, _Corpse):
-            yield work.item
+        if isinstance(work, _Corpses):
+            yield from (corpse.item for corpse in work.corpses)
         elif isinstance(work, Isolation):
             yield from work.items()
         else:
@@ -67,7 +68,7 @@ def check(stage: Stage[Any]) -> None:
     found = Counter(id(_merged(item.lot)) for item in items)
     assert found == {id(lot): lot.waiting for lot in stage._lots if lot.waiting}
     assert stage._lots.items == len(items)
-    assert stage._lots.size == sum(len(item.message.value) for item in items)
+    assert stage._lots.size == sum(item.size for item in items)
     slots = [slot for outage in stage._outages for slot in outage.slots or ()]
     assert sorted(slots) == sorted(stage._outages._by_slot), "each slot has one outage at most"
     assert all(outage.slots is None or outage.slots for outage in stage._outages)
@@ -265,3 +266,91 @@ def test_an_outage_is_known_by_its_slots() -> None:
     [*outages] = chaos.stage._outages
     assert {slot for outage in outages for slot in outage.slots or ()} == {8, 9}
     assert all(isinstance(outage, Outage) for outage in outages)
+
+
+class ShardSlots(RowSlots):
+    """Three slots, of which a message may need all; it cannot be divided."""
+
+    count = 3
+
+    def __init__(self) -> None:
+        super().__init__(divides=False)
+
+    def needed(self, body: Body) -> frozenset[int]:
+        return frozenset(number % 3 for number in body)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rule_12_messages_that_need_several_slots_do_not_make_one_look_like_all(seed: int) -> None:
+    chaos = Chaos(seed, ShardSlots())
+    chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.02
+    chaos.stage._in_flight = 1_000
+    chaos.stage._park = None
+
+    def handle(bodies: Sequence[Body]) -> None:
+        if any(row % 3 == 1 for body in bodies for row in body):
+            chaos.now_s += 0.02
+            raise UnavailableError("a shard is away")
+        chaos.done |= {row for body in bodies for row in body}
+
+    chaos.stage._handle = handle
+    bodies = [tuple(chaos.rng.sample(range(10_000), chaos.rng.choice((1, 2, 3)))) for _ in range(300)]
+    chaos.queue.publish(ACTIONS, [b",".join(b"%d" % row for row in body) for body in bodies])
+    for _ in range(1_000):
+        chaos.step()
+    good = {row for body in bodies for row in body if all(each % 3 != 1 for each in body)}
+    assert good <= chaos.done
+
+
+def test_rule_12_half_of_the_messages_are_done_without_slots_too() -> None:
+    chaos = Chaos(3, None)
+    chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.0
+    chaos.away = set(range(8))
+    chaos.stage._in_flight = 10_000
+    chaos.queue.publish(ACTIONS, [b"%d" % row for row in range(640)])
+    for _ in range(3_000):
+        chaos.step()
+    assert {row for row in range(640) if row % 32 >= 8} <= chaos.done
+
+
+@pytest.mark.parametrize("took_s", [0.0, 0.1, 5.0])
+def test_rule_12_dead_letters_that_are_away_delay_no_other_message(took_s: float) -> None:
+    chaos = Chaos(4, None)
+    chaos.often, chaos.poison = 0.0, -1
+
+    def bury(*_: object) -> None:
+        chaos.now_s += took_s
+        raise QueueUnavailableError("away")
+
+    chaos.dead.bury = bury  # type: ignore[method-assign]
+    chaos.stage._in_flight = 10_000
+    for number in range(2_000):
+        chaos.queue.publish(ACTIONS, [b"bad"] if number % 50 == 0 else [b"%d" % number])
+    until_s = chaos.now_s + 250
+    while len(chaos.done) < 1_960:
+        assert chaos.now_s < until_s
+        chaos.step()
+
+
+def test_a_retry_is_no_larger_than_a_poll() -> None:
+    chaos = Chaos(5, None)
+    chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.0
+    stage = chaos.stage
+    stage._batch, stage._in_flight = 10, 10_000
+    calls: list[int] = []
+    handle = stage._handle
+
+    def counted(bodies: Sequence[Body]) -> None:
+        calls.append(len(bodies))
+        handle(bodies)
+
+    stage._handle = counted
+    chaos.away = set(range(16))
+    chaos.queue.publish(ACTIONS, [b"%d" % row for row in range(640)])
+    for _ in range(500):
+        chaos.step()
+    chaos.away = set()
+    for _ in range(500):
+        chaos.step()
+    assert chaos.done >= set(range(640))
+    assert max(calls) <= 10

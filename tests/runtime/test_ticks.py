@@ -13,7 +13,7 @@ from workers.handlers import Expander, Writer
 from workers.messages import Tick, decode_delivery
 from workers.queue.memory import MemoryQueue
 from workers.queue.port import ACTIONS, DELIVERIES, TOPICS
-from workers.relay import Relay
+from workers.relay import Ticker
 
 LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
 
@@ -96,10 +96,10 @@ def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_w
 
 def test_rule_10_where_partitions_of_the_actions_are_added_ticks_go_through_them() -> None:
     queue = bag()
-    relay = Relay(ShardedFollowStore([MemoryShard(lambda: 20_000)]), queue, lambda: 0.0)
-    relay.tick()
+    ticker = Ticker(ShardedFollowStore([MemoryShard(lambda: 20_000)]), queue, lambda: 0.0)
+    ticker.tick()
     queue.grow(ACTIONS)
-    relay.tick()
+    ticker.tick()
     sent = [[(each.source, each.sources) for each in messages.values()] for messages in queue.expander.undone]
     assert sent == [[(0, 1), (0, 2)], [(1, 2)]]
 

@@ -415,7 +415,7 @@ def _partitions_at_start(world: World) -> None:
 def _sources_at_start(world: World) -> None:
     """The relay sends ticks to the partitions that there were when it was started."""
     count = world.bag.partitions(ACTIONS)
-    world.relay._queue = _Lying(world.relay._queue, partitions=lambda _topic: count)  # type: ignore[assignment]
+    world.ticker._queue = _Lying(world.ticker._queue, partitions=lambda _topic: count)  # type: ignore[assignment]
 
 
 def _lifted_before_landing() -> Patches:

@@ -166,7 +166,7 @@ class PipelineMachine(RuleBasedStateMachine):
                 if group == "expander":
                     self.expander.tick([body])
                 else:
-                    self.writers[group].tick([(partition, body)], 2)
+                    self.writers[group].tick([(partition, body)])
         self.consumers[group].commit({message.partition: message.offset + 1 for message in messages})
         return bool(messages)
 

@@ -3,7 +3,7 @@
 The slots of a cluster are the 256 first bytes of its row keys: a region holds a range of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from feedstore.domain import Unfollowed
@@ -18,18 +18,25 @@ FOLLOW_STORE: Final = BUCKETS + 1
 
 
 class DeliverySlots:
-    """What the messages of feed.deliveries need. cluster: the one that is written."""
+    """What the messages of feed.deliveries need.
+
+    cluster: the one that is written. late_before_ms: asks its writer before which time a delivery is late. It must not
+        raise: a time that was right a while ago will do.
+    """
 
     count = BUCKETS
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, late_before_ms: Callable[[], int]) -> None:
         self._cluster = cluster
+        self._late_before_ms = late_before_ms
 
     def needed(self, body: Delivery | Hold) -> frozenset[int]:
         if isinstance(body, Hold):
             return frozenset((NOTES,))
         if body.cluster not in (None, self._cluster):
             return frozenset()
+        if self._late(body):
+            return frozenset((NOTES,))  # it is sent back, and not written
         found = {bucket(user) for block in (*body.puts, *body.markers) for user, _ in block.rows}
         if body.purge is not None:
             found |= {NOTES, FOLLOW_STORE}
@@ -39,9 +46,12 @@ class DeliverySlots:
 
     def divided(self, body: Delivery | Hold, slots: frozenset[int]) -> tuple[Delivery | Hold, Delivery | Hold] | None:
         """Divides cells by their rows. A purge is one row's, and its refill must come after all of its markers."""
-        if isinstance(body, Hold) or body.purge is not None:
+        if isinstance(body, Hold) or body.purge is not None or self._late(body):
             return None
         return _with(body, slots, inside=True), _with(body, slots, inside=False)
+
+    def _late(self, delivery: Delivery) -> bool:
+        return delivery.read_ms < self._late_before_ms()
 
 
 class ParkedSlots:
@@ -51,12 +61,14 @@ class ParkedSlots:
 
     count = BUCKETS
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, late_before_ms: Callable[[], int]) -> None:
         self._cluster = cluster
-        self._deliveries = DeliverySlots(cluster)
+        self._deliveries = DeliverySlots(cluster, late_before_ms)
 
     def needed(self, body: Parked) -> frozenset[int]:
-        return self._deliveries.needed(body.delivery) if body.cluster == self._cluster else frozenset()
+        if body.cluster != self._cluster:
+            return frozenset()
+        return self._deliveries.needed(body.delivery) | {NOTES}
 
     def divided(self, body: Parked, slots: frozenset[int]) -> None:  # noqa: ARG002 - the port's
         return None

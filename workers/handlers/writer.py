@@ -38,6 +38,11 @@ class Writer:
         self._follows = follows
         self._queue = queue
         self._limits = limits
+        self._late_before_ms = 0
+
+    def late_before_ms(self) -> int:
+        """What was read before this was late when messages were written last."""
+        return self._late_before_ms
 
     def write(self, messages: Sequence[Delivery | Hold]) -> None:
         """Applies deliveries and what follows from them; all is durable when it returns. If it raises, write them all
@@ -47,6 +52,7 @@ class Writer:
         # The time is never too early, or what is too old would be applied. Plain cells need no more of the store.
         now_ms = self._follows.about_now().latest_ms
         late_before_ms = max(now_ms - self._limits.delivery_age_ms, self._progress.made_ms())
+        self._late_before_ms = late_before_ms
         ours = [message for message in messages if message.cluster in (None, self._cluster)]
         holds = [(message.since_ms, message.until_ms) for message in ours if isinstance(message, Hold)]
         deliveries = [message for message in ours if isinstance(message, Delivery)]
