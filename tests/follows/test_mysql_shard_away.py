@@ -42,9 +42,17 @@ class Door:
 
     def end(self) -> None:
         self.close_door()
-        self._loop.call_soon_threadsafe(self._server.close)
+        self._run(self._ended())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _ended(self) -> None:
+        self._server.close()
+        passing = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in passing:
+            each.cancel()
+        await asyncio.gather(*passing, return_exceptions=True)
 
     def _run(self, work):  # noqa: ANN001, ANN202 - whatever it gives
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)

@@ -225,7 +225,7 @@ def test_rule_10_a_cluster_that_lost_what_it_had_is_rewound(real: Cli) -> None:
 
 
 ROLES = {
-    "relay": ["relay"],
+    "relay-0": ["relay"],
     "expander": ["expand"],
     "writer-a": ["write", "--cluster", "a"],
     "writer-b": ["write", "--cluster", "b"],
