@@ -6,7 +6,7 @@ before it is done (rule 10).
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -63,8 +63,8 @@ class Lots:
     def __len__(self) -> int:
         return len(self._lots)
 
-    def __iter__(self) -> "itertools.chain[Lot]":
-        return itertools.chain(self._lots)
+    def __iter__(self) -> Iterator[Lot]:
+        return iter(self._lots)
 
     def begin(self, positions: Mapping[int, int]) -> Lot:
         """A new lot at the end. positions: for each partition, the offset after its last message."""
@@ -90,7 +90,7 @@ class Lots:
         return part
 
     def done(self, item: Item[Any]) -> None:
-        """An item is done: its effect is durable, or somebody else answers for it."""
+        """An item is done: its effect is durable, or it is parked or in the dead letters."""
         item.lot = _merged(item.lot)
         self._count(item, -1)
 

@@ -123,7 +123,7 @@ class Probe(Generic[Body]):
 class Outages(Generic[Body]):
     """Every outage that a stage knows of, each slot in one at most.
 
-    slots: None if nobody knows what a message needs: then only the whole store may have an outage.
+    slots: None if it is unknown what a message needs: then only the whole store may have an outage.
     """
 
     def __init__(self, slots: Slots[Body] | None, split: Split[Body], rng: random.Random) -> None:
@@ -144,7 +144,7 @@ class Outages(Generic[Body]):
         return sum(len(outage.items) for outage in self)
 
     def admit(self, items: Sequence[Item[Body]]) -> list[Item[Body]]:
-        """Leaves what needs a slot that is away to its outage; returns the rest."""
+        """Puts items that need a slot that is away into its outage; returns the others."""
         if self.whole is not None:
             self.whole.items += items
             return []
@@ -152,7 +152,7 @@ class Outages(Generic[Body]):
             return list(items)
         free: list[Item[Body]] = []
         for item in items:
-            needed = self._slots.needed(item.body)
+            needed = self._item_slots(item)
             # The outages of its slots, each once, in the order of the slots.
             for outage in {id(each): each for slot in sorted(needed) if (each := self._by_slot.get(slot))}.values():
                 taken = self._slots_of(outage) & needed
@@ -172,7 +172,7 @@ class Outages(Generic[Body]):
         found: dict[tuple[int, ...], list[Item[Body]]] = {}
         for item in items:
             by_slice: dict[int, set[int]] = {}
-            for slot in self._slots.needed(item.body):
+            for slot in self._item_slots(item):
                 by_slice.setdefault(self._slice(slot), set()).add(slot)
             numbers = sorted(by_slice)
             while len(numbers) > 1 and (part := self._split(item, frozenset(by_slice[numbers[0]]))) is not None:
@@ -228,8 +228,8 @@ class Outages(Generic[Body]):
         return self._probe(outage, limit)
 
     def worked(self, probe: Probe[Body], now_s: float) -> list[Item[Body]]:
-        """A probe's items are done: its slots have no outage any more. What may be away no longer is tried soon.
-        Returns what can be tried now.
+        """A probe's items are done, and the outage of its slots ends. Every other outage is tried soon: it may be over
+        too. Returns the items that no outage holds any more.
         """
         outage = probe.outage
         for each in self._outages:
