@@ -2,6 +2,7 @@
 
 A home of its own, embedded, with a worker. While `feedctl replay` records the unfollows and the worker does them,
 somebody else saves a pin every second, and a follower of theirs looks until the page shows it.
+`python -m bench.stack --only storm` does the same on the real servers.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import ours
@@ -23,6 +25,8 @@ from feedstore.serving.service import FeedService
 from feedstore.serving.wiring import open_follows, open_service, wall_ms
 from workers import wiring
 
+FOLLOWS = 100_000
+PINS = 2
 FIRST = 1_000_000
 STORMER, FOLLOWER, OWNER = 1, 2, 3
 TIMEOUT_S = 1_800.0
@@ -30,35 +34,47 @@ MINUTE_S = 60.0
 POLL_S = 0.02
 
 
+@dataclass(frozen=True)
+class Storm:
+    """landed_s: from the first unfollow until all have landed in all clusters. shown_s: of each pin that somebody else
+    saved meanwhile, from its saving until a page of theirs showed it.
+    """
+
+    landed_s: float
+    shown_s: list[float]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.storm", description=__doc__)
-    parser.add_argument("--follows", type=int, default=100_000)
-    parser.add_argument("--pins", type=int, default=2, help="of each followee")
+    parser.add_argument("--follows", type=int, default=FOLLOWS)
+    parser.add_argument("--pins", type=int, default=PINS, help="of each followee")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        home, log = scratch / "home", scratch / "log"
-        config = ours.make_home(home)
-        followed = range(FIRST, FIRST + chosen.follows)
-        _write(scratch / "before", _before(followed, chosen.pins))
-        _write(
-            scratch / "storm", ({"type": "unfollow", "ts": 1, "follower": STORMER, "user": each} for each in followed)
-        )
-        run(ours.feedctl(home, "replay", str(scratch / "before")), log, TIMEOUT_S)
-        run(ours.feedctl(home, "work", "--until-idle"), log, TIMEOUT_S)
-        with child(ours.feedctl(home, "work"), log), closing(open_follows(config, wall_ms)) as follows:
-            follows.record([Request(Follow(FOLLOWER, user(OWNER)))])
-            service = open_service(config)
-            _shown_s(service, follows, 1)  # the worker is there
+        took = storm(ours.make_home(scratch / "home"), scratch, chosen.follows, chosen.pins)
+    print(f"the unfollows have landed in all clusters after {took.landed_s:.1f} s")
+    shown_s = statistics.median(took.shown_s)
+    print(f"others' pins are shown after {shown_s:.2f} s (the longest {max(took.shown_s):.2f} s)")
+
+
+def storm(config: Config, scratch: Path, follows: int, pins: int) -> Storm:
+    """In a home without any data and without a worker. follows: how many are unfollowed, with so many pins each."""
+    log = scratch / "log"
+    followed = range(FIRST, FIRST + follows)
+    _write(scratch / "before", _before(followed, pins))
+    _write(scratch / "storm", ({"type": "unfollow", "ts": 1, "follower": STORMER, "user": each} for each in followed))
+    run(ours.feedctl(config.home, "replay", str(scratch / "before")), log, TIMEOUT_S)
+    run(ours.feedctl(config.home, "work", "--until-idle"), log, TIMEOUT_S)
+    with child(ours.feedctl(config.home, "work"), log), closing(open_follows(config, wall_ms)) as store:
+        store.record([Request(Follow(FOLLOWER, user(OWNER)))])
+        with closing(open_service(config)) as service:
+            _shown_s(service, store, 1)  # the worker is there
             began_s = time.perf_counter()
-            with child(ours.feedctl(home, "replay", str(scratch / "storm")), log) as replay:
-                took = list(_others(service, follows, began_s))
+            with child(ours.feedctl(config.home, "replay", str(scratch / "storm")), log) as replay:
+                took = list(_others(service, store, began_s))
                 replay.wait(TIMEOUT_S)
-            recorded_ms = follows.now()
-            _wait_for(config, recorded_ms)
-            print(f"the unfollows have landed in all clusters after {time.perf_counter() - began_s:.1f} s")
-            service.close()
-    print(f"others' pins are shown after {statistics.median(took):.2f} s (the longest {max(took):.2f} s)")
+            _wait_for(config, store.now())
+            return Storm(time.perf_counter() - began_s, took)
 
 
 def _write(path: Path, lines: Iterator[dict[str, object]]) -> None:

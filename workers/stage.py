@@ -4,8 +4,8 @@ Rule 11: a position is committed only when every message before it is done: hand
 Rule 12: a message that cannot be done now does not block others. It waits in an outage, or for its next attempt, and is
 parked in another topic if the outage lasts. A message that can never be done is buried with its reason.
 
-What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_later`, `_outages` or
-`_dead_ones`.
+What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
+`_outages` or `_dead_ones`.
 Work is taken out of its place only after the call that may raise has returned.
 
 A handler waits for servers most of its time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
@@ -40,6 +40,7 @@ from workers.queue.port import (
     Topic,
 )
 from workers.retry import REST_S, Rest, RetryPolicy
+from workers.turns import Turns
 
 _log = structlog.get_logger()
 
@@ -50,6 +51,8 @@ STEP_S: Final = 1.0
 """A step begins no new attempt after so long: it ends within this and the time of one attempt."""
 ALIVE_S: Final = 1.0
 """How often the queue hears of this member while its handler works."""
+POLLS_PAST_TURNS: Final = 10
+"""How many more polls pass by what waits for its turn before something is tried."""
 PARK_AFTER_S: Final = 30.0
 """A message is parked when the outage that it waits for has lasted so long. An attempt that fails takes 30 s at most,
 and two find out what is away, so that it is parked within a minute of the first failure."""
@@ -101,6 +104,7 @@ class Stage(Generic[Body]):
     ticks: told of ticks and the partition of each, once everything before them there is done; of those of one source
         only the newest.
     lost: what it means, and what to do, if messages are gone before this group has read them.
+    turns: the messages of a sender who sent many wait there, while others' are done. None: all are done as they come.
     slots: which parts of a store a message needs. None: unknown; messages that fail are then tried in slices and alone.
     batch: how many messages are polled at once.
     in_flight, in_flight_bytes: how much may wait before nothing more is polled.
@@ -128,6 +132,7 @@ class Stage(Generic[Body]):
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         lost: str = "this group lost messages",
+        turns: Turns[Body] | None = None,
         slots: Slots[Body] | None = None,
         batch: int = 2_000,
         in_flight: int = 10_000,
@@ -166,6 +171,7 @@ class Stage(Generic[Body]):
         self._lots = Lots()
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how much of it is still to be tried in this step
+        self._turns = turns
         self._later: list[tuple[float, int, Group[Body]]] = []
         self._dead_ones: deque[_Corpse[Body]] = deque()
         self._outages: Outages[Body] = Outages(slots, self._split, rng)
@@ -233,18 +239,28 @@ class Stage(Generic[Body]):
 
     def _take_in(self) -> bool:
         """Polls if there is room and nothing is ready; otherwise says that this member lives."""
-        if self._ready or self._outages.whole is not None or not self._has_room():
+        if self._ready or not self._may_begin() or not self._has_room():
             # However long everything waits, the group keeps its partitions here: given away, they would come back with
             # all that waits, once more.
             self._consumer.keep_alive()
         else:
-            self._poll(self._patience())
+            self._poll_past_turns(self._patience(), lambda: True)
         return True
 
-    def _poll(self, timeout_s: float) -> None:
+    def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool]) -> None:
+        """Polls once; and again, if what came waits for its turn: messages of others may lie behind it."""
+        polled = self._poll(timeout_s)
+        for _ in range(POLLS_PAST_TURNS):
+            ahead = sum(len(work.items) for work in self._ready if isinstance(work, Group))
+            if not (polled and self._turns and ahead < self._batch and self._has_room() and may_go_on()):
+                return
+            polled = self._poll(0)
+
+    def _poll(self, timeout_s: float) -> bool:
+        """False if there was nothing."""
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
-            return
+            return False
         lot = self._lots.begin({message.partition: message.offset + 1 for message in messages})
         items: list[Item[Body]] = []
         corpses: list[_Corpse[Body]] = []
@@ -262,10 +278,13 @@ class Stage(Generic[Body]):
             else:
                 items.append(self._lots.item(lot, message, body))
         items = self._leave_until_due(items)
+        if self._turns is not None:
+            items = self._turns.admit(items)
         if items:
             self._ready.append(Group(items))
         if corpses:
             self._ready.append(_Corpses(corpses))
+        return True
 
     def _leave_until_due(self, items: list[Item[Body]]) -> list[Item[Body]]:
         """Puts what is not due yet aside; returns the rest."""
@@ -311,9 +330,18 @@ class Stage(Generic[Body]):
         """Whether so many times as much as waits would still leave room."""
         return self._lots.items * times < self._in_flight and self._lots.size * times < self._in_flight_bytes
 
+    def _may_begin(self) -> bool:
+        """Whether messages that were not tried yet may be. If the whole store is away, they may be now and then: all
+        that waits for it may need the one part that is away, and another message may find that the rest answers.
+        """
+        whole = self._outages.whole
+        return whole is None or self._clock() >= max(whole.due_s, self._retries_rest_until_s)
+
     def _patience(self) -> float:
         now_s = self._clock()
         times: list[float] = []
+        if self._turns:
+            return 0.0
         if self._later:
             first_s, _, group = self._later[0]
             times.append(max(first_s, self._retries_rest_until_s) if _is_retry(group) else first_s)
@@ -324,6 +352,8 @@ class Stage(Generic[Body]):
     def _take_due(self) -> None:
         """Puts what is due behind what is ready: messages that were not tried yet, and one retry at most."""
         now_s = self._clock()
+        if self._turns and self._may_begin():
+            self._ready.append(Group(self._turns.take()))
         retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
         may_retry = not retrying and now_s >= self._retries_rest_until_s
         retried: list[Group[Body]] = []
@@ -468,7 +498,7 @@ class Stage(Generic[Body]):
         try:
             # If the queue fails now, it fails again in the next round, when this work is done.
             with suppress(QueueUnavailableError, PositionLostError):
-                self._look_ahead()
+                self._look_ahead(handling)
         finally:
             self._wait_for(handling)
         error = handling.exception()
@@ -493,13 +523,13 @@ class Stage(Generic[Body]):
         finally:
             wait([calling])
 
-    def _look_ahead(self) -> None:
+    def _look_ahead(self, handling: "Future[Any]") -> None:
         """Takes the next messages, if there is room for twice as many: beyond that, what waits should be done or parked
-        first.
+        first. What waits for its turn is passed by as long as there is room.
         """
-        away = self._outages.whole is not None or self._rest.goes_on()
-        if len(self._ready) == 1 and self._has_room(2) and not away:
-            self._poll(0)
+        away = not self._may_begin() or self._rest.goes_on()
+        if len(self._ready) == 1 and self._has_room(1 if self._turns else 2) and not away:
+            self._poll_past_turns(0, lambda: not handling.done())
 
     def _done(self, items: Sequence[Item[Body]]) -> None:
         for item in items:

@@ -17,7 +17,7 @@ from feedstore.serving.config import FILE_NAME, Config, ConfigError
 from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from workers.handlers import Expander, Parking, Writer
-from workers.handlers.expander import MAX_BATCH, MAX_WAITING
+from workers.handlers.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.handlers.slots import DeliverySlots, ParkedSlots
 from workers.handlers.task_slots import TaskSlots
 from workers.housekeeping import Housekeeper, Sweeper
@@ -38,6 +38,7 @@ from workers.relay import Relay, Ticker
 from workers.retry import RetryPolicy
 from workers.runtime import Loop, Worker
 from workers.stage import Stage
+from workers.turns import Turns
 
 if TYPE_CHECKING:
     from workers.queue.kafka import Address
@@ -246,6 +247,7 @@ def expander(ports: Ports, config: Config) -> Loop:
         ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
         batch=MAX_BATCH,
         in_flight=MAX_WAITING,
+        turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
         slots=TaskSlots(ports.follows),
         lost="actions were lost before they were expanded: rebuild every cluster",
     )

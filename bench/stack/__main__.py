@@ -11,7 +11,7 @@ from bench import command
 from bench.context import Context
 from bench.native import native
 from bench.results import Row
-from bench.stack import drills, fanout, fanout_on_read, outage, pages, serving, space, sync, trace, trim, writers
+from bench.stack import drills, fanout, fanout_on_read, outage, pages, serving, space, storm, sync, trace, trim, writers
 from bench.stack.servers import Servers
 from deploy.local import Stack, StackError
 
@@ -22,6 +22,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     pages.NAME: pages.measure,
     serving.NAME: serving.measure,
     space.NAME: space.measure,
+    storm.NAME: storm.measure,
     sync.NAME: sync.measure,
     trim.NAME: trim.measure,
     trim.NAME_LONG: trim.measure_long,

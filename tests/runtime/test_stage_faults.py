@@ -18,6 +18,7 @@ from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import ACTIONS, TOPICS, Consumer, Message, QueueUnavailableError, Topic
 from workers.retry import RetryPolicy
 from workers.stage import Stage, _Corpses
+from workers.turns import Turns
 
 PARTITIONS = 3
 Body = tuple[int, ...]
@@ -52,6 +53,7 @@ def decode(value: bytes) -> Body | Tick:
 
 def items_of(stage: Stage[Any]) -> Iterator[Item[Any]]:
     yield from (corpse.item for corpse in stage._dead_ones)
+    yield from stage._turns or ()
     for work in (*stage._ready, *(work for _, _, work in stage._later), *stage._outages):
         if isinstance(work, _Corpses):
             yield from (corpse.item for corpse in work.corpses)
@@ -107,6 +109,7 @@ class Chaos:
             rng=random.Random(seed),
             clock=lambda: self.now_s,
             wall_ms=lambda: 7,
+            turns=Turns(lambda body: body[0] % 3, 2, 3) if seed % 2 else None,
             slots=slots,
             park=self.park if slots is not None and self.rng.random() < 0.5 else None,
             batch=self.rng.choice((1, 5, 20)),
@@ -300,6 +303,28 @@ def test_rule_12_messages_that_need_several_slots_do_not_make_one_look_like_all(
         chaos.step()
     good = {row for body in bodies for row in body if all(each % 3 != 1 for each in body)}
     assert good <= chaos.done
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rule_12_messages_that_all_need_what_is_away_do_not_hold_others(seed: int) -> None:
+    """As when the first polls bring the actions of one user, whose shard is away: the whole store seems to be."""
+    chaos = Chaos(seed, ShardSlots())
+    chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.0
+    chaos.stage._in_flight = 1_000
+    chaos.stage._park = None
+
+    def handle(bodies: Sequence[Body]) -> None:
+        if any(row % 3 == 1 for body in bodies for row in body):
+            raise UnavailableError("a shard is away")
+        chaos.done |= {row for body in bodies for row in body}
+
+    chaos.stage._handle = handle
+    away = [(1,), (0, 1), (1, 2)] * 20
+    chaos.queue.publish(ACTIONS, [b",".join(b"%d" % row for row in body) for body in away], 0)
+    chaos.queue.publish(ACTIONS, [b"%d" % row for row in range(3, 300)], 0)
+    for _ in range(1_000):
+        chaos.step()
+    assert {row for row in range(3, 300) if row % 3 != 1} <= chaos.done
 
 
 def test_rule_12_half_of_the_messages_are_done_without_slots_too() -> None:

@@ -19,15 +19,30 @@ MAX_BATCH = 2_000
 """The most actions that are expanded together: they share the index writes, which are one transaction."""
 
 MAX_WAITING = 100_000
-"""How many actions may wait for a shard of the follow store that is away: about 150 MB. With more, the expander waits
-as a whole."""
+"""How many actions may wait, for a shard of the follow store that is away or because their user has done so much: about
+150 MB. With more, the expander waits as a whole."""
+
+AS_THEY_COME = 50
+"""Of how many actions of one user in one poll the expander does not ask whether others should go first."""
 
 AT_ONCE = 500
-"""How many of them a handler takes at once: their followees fit one page of the follow store."""
+"""How many of them a handler takes at once: their followees fit one page of the follow store. So many are taken at once
+of what waits for its turn, too: others wait half a second for them, on slow servers."""
 
 _PUBLISH_BYTES = 1_000_000
 
 _Action = TypeVar("_Action", bound=RecordedAction)
+
+
+def sender_of(task: Task) -> int:
+    """Whose action it is: the follower's, or the owner's of the pin."""
+    match task.action:
+        case Followed() | Unfollowed():
+            return task.action.follower
+        case PinSaved() | PinDeleted():
+            return task.action.pin.owner
+        case RefillAsked():
+            return task.action.user
 
 
 class Expander:
