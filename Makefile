@@ -36,6 +36,9 @@ DEMO_SERVE ?= $(shell test -t 0 && echo 1 || echo 0)
 demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline; then serve it (ACTIONS=file for your own; DEMO_SERVE=0)
 	@$(BIN)/feedctl demo $(if $(ACTIONS),--actions $(ACTIONS)) $(if $(filter 1,$(DEMO_SERVE)),--serve)
 
+# Tests start hundreds of processes of this code: none of them compiles it again, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests are spread over so many processes.
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
@@ -45,7 +48,7 @@ UNITS := domain feeds follows messages queue runtime serving widecolumn
 check: lint ## style, types, and the tests that need no processes: under a minute
 	@$(PYTEST) -m "not stack and not browser and not docker and not processes" $(addprefix tests/,$(UNITS))
 
-test: $(VENV)/test ## run the tests (SIMULATION=full: every seed and order, and mutants searched blind, as .ci/run does)
+test: $(VENV)/test ## run the tests (SIMULATION=full: all random and exhaustive depth, as .ci/run does)
 	@$(PYTEST)
 
 test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (through apt where it is missing)
