@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from deploy.docker.clusters import Clusters
 from deploy.local import Stack
+from tests.effort import FULL, part
 
 RUNNING = "FEED_TEST_STACK"
 """Names the home of a stack to use; it is left running, so that tests can be repeated without waiting for its start."""
 RUNNING_CLUSTERS = "FEED_TEST_CLUSTER"
 """The same for the clusters in Docker."""
+
+if not FULL:
+    settings.register_profile("part", max_examples=part(settings().max_examples))
+    settings.load_profile("part")
 
 
 @pytest.fixture(scope="session")

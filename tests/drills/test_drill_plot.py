@@ -1,10 +1,11 @@
 """What a drill's picture must be able to show."""
 
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
 
+from tests.effort import FULL
 from workers.drills import plot
 from workers.drills.report import Figures, Moments, Report, Setting
 from workers.drills.samples import Sample
@@ -18,6 +19,10 @@ SAMPLES = [
     Sample("read", 3, 1.0, 0.0, is_done=True),
     Sample("write", 4, 1.0, 2.0, is_done=False, detail="UnavailableError: away"),
 ]
+STEPS = [Step(f"step {number}, named as long as a process that ends", number * 0.01) for number in range(40)]
+MEASURED = [([], []), ([(0.0, 3), (1.0, 0)], []), ([(0.0, 3)], [(0.0, 0.7), (0.25, 1.0)])]
+LACKING = list(product(MEASURED, ([], SAMPLES), ([], [*STEPS, Step("not seen", None)])))
+"""A picture takes a second. One in five of these has each value once."""
 
 
 def test_numbers_of_steps_never_stand_on_each_other() -> None:
@@ -28,20 +33,16 @@ def test_numbers_of_steps_never_stand_on_each_other() -> None:
     assert levels == [0, 1, 2, 3, 0, 1, 0]
 
 
-@pytest.mark.parametrize("samples", [[], SAMPLES])
-@pytest.mark.parametrize(
-    ("backlog", "processors"), [([], []), ([(0.0, 3), (1.0, 0)], []), ([(0.0, 3)], [(0.0, 0.7), (0.25, 1.0)])]
-)
+@pytest.mark.parametrize(("measured", "samples", "steps"), LACKING[:: 1 if FULL else 5])
 def test_whatever_a_run_lacks_it_can_be_drawn(
     tmp_path: Path,
+    measured: tuple[list[tuple[float, int]], list[tuple[float, float]]],
     samples: list[Sample],
-    backlog: list[tuple[float, int]],
-    processors: list[tuple[float, float]],
+    steps: list[Step],
 ) -> None:
-    many = [Step(f"step {number}, named as long as a process that ends", number * 0.01) for number in range(40)]
-    for steps in ([], [*many, Step("not seen", None)]):
-        drawn = tmp_path / f"{len(steps)}.png"
-        moments = Moments(-2, 0, 1, 20, 30)
-        report = Report(SETTING, FIGURES, [], [], steps=steps, moments=moments, backlog=backlog, processors=processors)
-        plot.draw(report, samples, drawn)
-        assert drawn.read_bytes().startswith(b"\x89PNG")
+    backlog, processors = measured
+    drawn = tmp_path / "drawn.png"
+    moments = Moments(-2, 0, 1, 20, 30)
+    report = Report(SETTING, FIGURES, [], [], steps=steps, moments=moments, backlog=backlog, processors=processors)
+    plot.draw(report, samples, drawn)
+    assert drawn.read_bytes().startswith(b"\x89PNG")

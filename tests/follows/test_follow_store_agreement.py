@@ -30,6 +30,7 @@ from feedstore.domain import (
 )
 from feedstore.follows import mysql, sqlite
 from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, PinState, Request
+from tests.effort import part
 
 USERS = range(1, 6)
 BOARDS = range(11, 16)
@@ -339,7 +340,7 @@ class MySQLAgreement(Agreement):
 
 
 TestAgreement = Agreement.TestCase
-TestAgreement.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestAgreement.settings = settings(max_examples=part(100), stateful_step_count=30, deadline=None)
 
 TestMySQLAgreement = pytest.mark.stack(pytest.mark.usefixtures("mariadb")(MySQLAgreement.TestCase))
 TestMySQLAgreement.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)

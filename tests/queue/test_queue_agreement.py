@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from kafka_bench import kafka_bench
 from queue_benches import Bench, embedded_bench, memory_bench
 
+from tests.effort import part
 from workers.queue import embedded, room
 from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES, RETRIES, Consumer, QueueError, Topic
 
@@ -144,7 +145,7 @@ class Agreement(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-Agreement.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Agreement.TestCase.settings = settings(max_examples=part(60), stateful_step_count=30, deadline=None)
 TestAgreement = Agreement.TestCase
 
 

@@ -19,6 +19,7 @@ from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.widecolumn import WideColumnStore
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.rocksdb import RocksCluster
+from tests.effort import part
 from tests.simulation.model import Model
 from workers.handlers import Expander, Writer
 from workers.messages import Task, Tick, decode_action, decode_delivery
@@ -247,7 +248,7 @@ class RocksMachine(PipelineMachine):
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 TestPipelineInMemory = PipelineMachine.TestCase
 TestPipelineInMemory.settings = settings(
-    max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=_QUIET
+    max_examples=part(300), stateful_step_count=50, deadline=None, suppress_health_check=_QUIET
 )
 TestPipelineOnRocksDB = RocksMachine.TestCase
 TestPipelineOnRocksDB.settings = settings(

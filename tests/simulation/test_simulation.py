@@ -1,13 +1,13 @@
 """The real handlers under a scheduler that interleaves them at every port call: always the feeds of the model.
 
-`SIMULATION_RUNS` says how many seeds (effort.py). A failing seed is printed; `python -m tests.simulation --seed N`
-replays it with its history.
+`SIMULATION_RUNS` says how many seeds (tests/effort.py). A failing seed is printed;
+`python -m tests.simulation --seed N` replays it with its history.
 """
 
 import pytest
 
 from feedstore.follows import sqlite
-from tests.simulation.effort import RUNS
+from tests.effort import RUNS
 from tests.simulation.world import GENERAL, GROWING, PARKING, REBUILDING, simulate
 
 _BLOCKS = 8

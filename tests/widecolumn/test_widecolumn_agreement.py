@@ -13,6 +13,7 @@ from widecolumn_adapters import ADAPTERS, EMBEDDED, open_rocks
 
 from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, Trim, WideColumnStore, rocksdb
 from feedstore.widecolumn.rocksdb import RocksCluster
+from tests.effort import part
 
 MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """What is durable is asked elsewhere; here a sync would only cost time."""
@@ -112,4 +113,4 @@ class Agreement(RuleBasedStateMachine):
 
 
 TestAgreement = Agreement.TestCase
-TestAgreement.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestAgreement.settings = settings(max_examples=part(40), stateful_step_count=30, deadline=None)
