@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -17,6 +18,9 @@ from click.testing import CliRunner, Result
 from feedstore.serving import config as configuration
 from workers import wiring
 from workers.cli import main
+from workers.cli.running import run_until_landed
+from workers.cli.session import Session
+from workers.home import worker_lock
 from workers.wiring import Ports
 
 DEADLINE_S = 60.0
@@ -57,7 +61,13 @@ class Cli:
         return {line["user"]: line["entries"] for line in lines}
 
     def work(self) -> None:
-        self("--log-level", "error", "work", "--until-idle")
+        """Works until everything has landed, as `feedctl work --until-idle` does but in this process: a test of that
+        command calls the command.
+        """
+        config = configuration.load(self.home, os.environ)
+        with worker_lock(config.home), closing(wiring.open_ports(config, "owner")) as ports:
+            worker = wiring.worker(ports, config)
+            run_until_landed(Session(self.home, "error"), ports, worker, Event())
 
     def set(self, key: str, value: str) -> None:
         """Changes a line of feed.toml."""

@@ -48,7 +48,7 @@ def real(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
             for pin in range(owner * 1_000, owner * 1_000 + PINS)
         ]
         homes.replay(cli, [line.encode() for line in follows + pins])
-        cli.work()
+        cli("work", "--until-idle")
         yield cli
 
 
@@ -93,7 +93,7 @@ def test_a_purge_of_all_that_was_kept_ends_in_the_right_page(real: Cli) -> None:
     assert real.feed(REFILLED) == newest(NEW)
 
     real("unfollow", REFILLED, "--user", NEW)
-    real.work()
+    real("work", "--until-idle")
     assert real.feed(REFILLED) == newest(OLD)
     cut(real)
     assert real.feed(REFILLED) == newest(OLD)
@@ -125,7 +125,7 @@ def test_without_the_refill_the_page_stays_short(real: Cli) -> None:
     assert "missing" in real("verify", code=1).stdout
     assert real.feed(NOT_REFILLED) == []
 
-    real.work()  # a walk that ended below the cap has asked for it
+    real("work", "--until-idle")  # a walk that ended below the cap has asked for it
     assert real.feed(NOT_REFILLED) == newest(OLD)
     assert "no difference" in real("verify").stderr
 
