@@ -18,7 +18,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name in [each for each in os.environ if each.startswith("FEED_")]:
             patch.delenv(name)
         cli("init")
-        cli.set("tick", '"50ms"')
+        cli.set("tick", '"250ms"')  # soon enough for a test, and cheap for a server that is there all the time
         with feedctl_serve(cli) as (_, served):
             yield served
 
