@@ -13,7 +13,7 @@ from feedstore.feeds import Limits, Progress, Replica
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving import wiring as feedstore_wiring
 from feedstore.serving.clusters import replica
-from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.config import Config, ConfigError
 from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from workers.handlers import Expander, Parking, Writer
@@ -174,7 +174,7 @@ def kafka_address(config: Config) -> "Address":
     try:
         return parse(config.queue, os.environ)
     except (ValueError, OSError) as error:
-        raise ConfigError(f"{config.home / FILE_NAME}: queue.url: {error}") from error
+        raise ConfigError(f"{config.sources.blamed('queue.url')}: queue.url: {error}") from error
 
 
 def topic_definitions(config: Config) -> "list[Definition]":

@@ -1,8 +1,8 @@
 """`feed.toml`: one file, read into frozen typed values. The environment overrides it; secrets never stand in it.
 
 A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [http], [follows], [queue], [hbase] or
-[worker], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. Durations are a number and one of ms, s, m,
-h, d.
+[worker], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. A variable `FEED_...` that nothing reads is
+refused. Durations are a number and one of ms, s, m, h, d.
 """
 
 import re
@@ -10,17 +10,17 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from feedstore.feeds import Limits
+from feedstore.serving.environment import Sources, UnknownVariableError, overridden
 
 FILE_NAME = "feed.toml"
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SECTIONS = ("feed", "limits", "serving", "http", "follows", "queue", "hbase", "worker")
 
 DEFAULT = """\
 # The configuration of a following-feed home. Every key may be overridden by the environment: FEED_<SECTION>_<KEY>.
@@ -135,6 +135,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http: _Http = _Http()
 
 
+_KEYS: Final = {
+    section.name: [key.name for key in msgspec.structs.fields(section.type)]
+    for section in msgspec.structs.fields(_File)
+    if isinstance(section.type, type)
+}
+"""The keys that a variable may override, by section: all but the clusters, which are a list."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A cluster's name and where it is. zookeeper: HOST:PORT, or several, for what no gateway does."""
@@ -169,7 +177,7 @@ class Config:
     """What `feed.toml` says. home: the directory that relative paths in urls start from. replication: of the topics,
     where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty. clusters: in the
     order in which readers prefer them, but for `prefer`. deadline_ms: how long a page may take. reads_at_once: of each
-    cluster that is on servers.
+    cluster that is on servers. sources: which values come from the environment.
     """
 
     home: Path
@@ -188,12 +196,14 @@ class Config:
     prefer: str | None
     http: Http
     dead_letters_in_a_row: int
+    sources: Sources
 
     def path(self, url: str, scheme: str) -> Path:
         """The path in a url of an embedded adapter. Raises ConfigError for another scheme."""
         found, colon, rest = url.partition(":")
         if not colon or found != scheme or not rest or rest.startswith("//"):
-            raise ConfigError(f"{self.home / FILE_NAME}: url {url!r}: expected {scheme}:PATH")
+            key = {self.queue: "queue.url", **dict.fromkeys(self.shards, "follows.shards")}.get(url, "clusters")
+            raise ConfigError(f"{self.sources.blamed(key)}: url {url!r}: expected {scheme}:PATH")
         return self.home / rest
 
 
@@ -218,16 +228,22 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    _override(raw, environ)
+    try:
+        sources = overridden(raw, path, _KEYS, environ)
+    except UnknownVariableError as error:
+        raise ConfigError(str(error)) from error
     try:
         file = msgspec.convert(raw, _File)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{sources.blamed(_key_in(str(error)))}: {error}") from error
     names = [cluster.name for cluster in file.clusters]
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: clusters: two of them have the same name")
     if file.serving.prefer not in {None, *names}:
-        raise ConfigError(f"{path}: serving.prefer: no cluster {file.serving.prefer!r}; there are: {', '.join(names)}")
+        raise ConfigError(
+            f"{sources.blamed('serving.prefer')}: serving.prefer: no cluster {file.serving.prefer!r};"
+            f" there are: {', '.join(names)}"
+        )
     durations = {
         "limits.action_age": file.limits.action_age,
         "limits.delivery_age": file.limits.delivery_age,
@@ -239,7 +255,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         "http.patience": file.http.patience,
         "http.drain": file.http.drain,
     }
-    ms = {key: _duration_ms(path, key, text) for key, text in durations.items()}
+    ms = {key: _duration_ms(sources, key, text) for key, text in durations.items()}
     try:
         limits = Limits(
             cap=file.feed.cap,
@@ -249,7 +265,9 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
             purge_window_ms=ms["limits.purge_window"],
         )
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        # Its message names what does not fit together.
+        keys = [f"{section}.{key}" for section in ("feed", "limits") for key in _KEYS[section] if key in str(error)]
+        raise ConfigError(f"{sources.blamed(*keys)}: {error}") from error
     return Config(
         home=home,
         limits=limits,
@@ -274,6 +292,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
             drain_ms=ms["http.drain"],
         ),
         dead_letters_in_a_row=file.worker.dead_letters_in_a_row,
+        sources=sources,
     )
 
 
@@ -285,22 +304,14 @@ def duration_ms(text: str) -> int:
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
-def _duration_ms(path: Path, key: str, text: str) -> int:
+def _duration_ms(sources: Sources, key: str, text: str) -> int:
     try:
         return duration_ms(text)
     except ValueError as error:
-        raise ConfigError(f"{path}: {key}: {error}") from error
+        raise ConfigError(f"{sources.blamed(key)}: {key}: {error}") from error
 
 
-def _override(raw: dict[str, object], environ: Mapping[str, str]) -> None:
-    for name, text in environ.items():
-        prefix, _, rest = name.partition("_")
-        section, _, key = rest.lower().partition("_")
-        if prefix != "FEED" or section not in _SECTIONS or not key:
-            continue
-        values = raw.setdefault(section, {})
-        if isinstance(values, dict):
-            try:
-                values[key] = tomllib.loads(f"value = {text}")["value"]
-            except tomllib.TOMLDecodeError:
-                values[key] = text  # a bare word is text: FEED_LIMITS_ACTION_AGE=12h
+def _key_in(error: str) -> str:
+    """The key that an error of msgspec is about: it ends in "at `$.section.key`", and more where that is a list."""
+    match = re.search(r"`\$\.([a-z]+\.[a-z_]+)", error)
+    return match[1] if match else ""

@@ -12,7 +12,7 @@ from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving.attempts import InPlace, OnThreads, Reads
 from feedstore.serving.clusters import Prepare, place, replica
-from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.config import Config, ConfigError
 from feedstore.serving.replicas import Replicas, Source
 from feedstore.serving.service import FeedService
 from feedstore.serving.watermarks import Watermarks
@@ -164,7 +164,7 @@ def _mysql_servers(config: Config) -> list["Server"]:
     try:
         return [server(url, config.home, os.environ) for url in config.shards]
     except (InvalidValueError, OSError) as error:
-        raise ConfigError(f"{config.home / FILE_NAME}: follows.shards: {error}") from error
+        raise ConfigError(f"{config.sources.blamed('follows.shards')}: follows.shards: {error}") from error
 
 
 def create_cluster(config: Config, name: str, prepare: Prepare | None = None) -> None:

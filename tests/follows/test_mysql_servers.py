@@ -233,9 +233,9 @@ def home(tmp_path: Path) -> Path:
 
 def test_a_url_in_the_configuration_that_cannot_be_is_named(home: Path):
     for work in (lambda each: wiring.open_follows(each, int), wiring.create_follows):
-        with pytest.raises(ConfigError, match=r"feed\.toml: follows\.shards: url: expected no password"):
+        with pytest.raises(ConfigError, match=r"FEED_FOLLOWS_SHARDS: follows\.shards: url: expected no password"):
             work(config(home, "mysql://feed:s3cret@db/follows"))
-        with pytest.raises(ConfigError, match=r"feed\.toml: follows\.shards: .*nowhere"):
+        with pytest.raises(ConfigError, match=r"FEED_FOLLOWS_SHARDS: follows\.shards: .*nowhere"):
             work(config(home, "mysql://feed@db/follows?password_file=nowhere"))
         with pytest.raises(ConfigError, match="expected sqlite:PATH"):
             work(config(home, "mysql://feed@db/follows", "sqlite:data/follows.db"))

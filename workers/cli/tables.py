@@ -211,8 +211,8 @@ def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool,
         raise ConfigError(f"{cluster or 'no cluster of this home'}: not HBase: there are no tables to look after")
     if not config.hbase_jars:
         raise ConfigError(
-            f"{config.home / FILE_NAME}: hbase.jars: expected the Java class path with HBase's jars and ours"
-            " (or FEED_HBASE_JARS)"
+            f"{config.sources.blamed('hbase.jars')}: hbase.jars: expected the Java class path with HBase's jars and"
+            " ours (or FEED_HBASE_JARS)"
         )
     places = [place(config, each.name) for each in meant]
     from feedstore.serving.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra, and are there by now

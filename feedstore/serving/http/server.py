@@ -8,7 +8,7 @@ from typing import Final
 
 import uvicorn
 
-from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.config import Config, ConfigError
 from feedstore.serving.http import listening
 from feedstore.serving.http.app import App
 from feedstore.serving.http.connections import SPARE_PLACES, bounded
@@ -118,7 +118,8 @@ def _raise_files(config: Config) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
-            f"{config.home / FILE_NAME}: http.connections: {config.http.connections:,} need {needed:,} file"
-            f" descriptors, and this process may have {hard:,}: raise the limit (ulimit -n) or take fewer"
+            f"{config.sources.blamed('http.connections')}: http.connections: {config.http.connections:,} need"
+            f" {needed:,} file descriptors, and this process may have {hard:,}:"
+            " raise the limit (ulimit -n) or take fewer"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,0 +1,75 @@
+"""Variables of the environment: what nothing reads is refused, and an error names the variable that holds it."""
+
+import pytest
+
+from tests.cli.command import Cli
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "nearest"),
+    [
+        ("FEED_SERVERING_PREFER", "b", "FEED_SERVING_PREFER"),
+        ("FEED_FEED_CAPP", "500", "FEED_FEED_CAP"),
+        ("FEED_LIMIT_ACTION_AGE", "1d", "FEED_LIMITS_ACTION_AGE"),
+        ("FEED_KAFKA_PASWORD", "s3cret", "FEED_KAFKA_PASSWORD"),
+        ("FEED_QUEUE", "embedded:q.db", None),
+        ("FEED_CLUSTERS", "[]", None),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_refused_with_the_nearest_name(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, nearest: str | None
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    said = cli("status", code=2).stderr
+
+    assert f"environment's {name}: nothing reads this variable" in said
+    assert nearest is None or nearest in said
+    assert "s3cret" not in said
+    assert "feed.toml" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("FEED_FEED_CAP", "many", "Expected `int`"),
+        ("FEED_FEED_CAP", "0", "Expected `int` >= 1"),
+        ("FEED_LIMITS_ACTION_AGE", "soon", "limits.action_age: expected a duration"),
+        ("FEED_LIMITS_PURGE_WINDOW", "1d", "purge_window"),
+        ("FEED_SERVING_PREFER", "c", "no cluster 'c'"),
+        ("FEED_FOLLOWS_SHARDS", "[1]", "Expected `str`"),
+        ("FEED_QUEUE_URL", "embeded:queue.db", "expected embedded:PATH"),
+        ("FEED_FOLLOWS_SHARDS", '["sqlight:follows.db"]', "expected sqlite:PATH"),
+        ("FEED_QUEUE_URL", "kafka://", "expected HOST:PORT"),
+        ("FEED_FOLLOWS_SHARDS", '["mysql://nobody"]', "mysql://USER@HOST"),
+    ],
+)
+def test_an_error_in_a_variable_names_the_variable(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    stderr = cli("status", code=2).stderr
+
+    assert f"environment's {name}: " in stderr
+    assert said in stderr
+    assert "feed.toml" not in stderr
+
+
+def test_an_error_in_the_file_names_the_file_while_a_variable_overrides_something_else(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEED_FEED_SLACK", "1")
+    cli.set("cap", "0")
+
+    stderr = cli("status", code=2).stderr
+
+    assert str(cli.home / "feed.toml") in stderr
+    assert "FEED_FEED_SLACK" not in stderr
+
+
+def test_variables_of_the_tools_around_are_no_mistakes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FEED_TEST_STACK", "FEED_CLUSTER_NET", "FEED_WEB_PORT", "FEED_SITES", "FEED_RESTART_S", "FEEDER"):
+        monkeypatch.setenv(name, "1")
+
+    cli("status")
