@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from workers import stderr
+from workers.shown import shown, shown_json
 from workers.stderr import Stderr
 
 _Event = MutableMapping[str, Any]
@@ -115,7 +116,7 @@ def _loggers(least: int) -> type[structlog.BoundLoggerBase]:
 
 def _json(event: _Event) -> str:
     try:
-        return _encode(event).decode()
+        return shown_json(_encode(event).decode())
     except (UnicodeEncodeError, OverflowError, TypeError):
         # Slower, and takes everything: a file's name in no encoding, for one.
         return json.dumps({**event, "timestamp": _iso(event)}, default=repr)
@@ -123,7 +124,13 @@ def _json(event: _Event) -> str:
 
 def _people() -> Callable[[_Event], str]:
     renderer = structlog.dev.ConsoleRenderer(pad_event_to=24)
-    return lambda event: str(renderer(None, event["level"], {**event, "timestamp": _iso(event)}))
+
+    def rendered(event: _Event) -> str:
+        # The renderer adds colours of its own; what an event says must not.
+        line = {key: shown(value if isinstance(value, str) else repr(value)) for key, value in event.items()}
+        return str(renderer(None, event["level"], {**line, "timestamp": _iso(event)}))
+
+    return rendered
 
 
 def _iso(event: _Event) -> str:

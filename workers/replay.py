@@ -29,7 +29,7 @@ _READ_BYTES: Final = 131_072
 _Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
-class _Follow(msgspec.Struct, tag_field="type", tag="follow"):
+class _Follow(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="follow"):
     ts: _Id
     follower: _Id
     user: _Id | None = None
@@ -39,7 +39,7 @@ class _Follow(msgspec.Struct, tag_field="type", tag="follow"):
         return Request(Follow(self.follower, _followee(self.user, self.board)))
 
 
-class _Unfollow(msgspec.Struct, tag_field="type", tag="unfollow"):
+class _Unfollow(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="unfollow"):
     ts: _Id
     follower: _Id
     user: _Id | None = None
@@ -49,7 +49,7 @@ class _Unfollow(msgspec.Struct, tag_field="type", tag="unfollow"):
         return Request(Unfollow(self.follower, _followee(self.user, self.board)))
 
 
-class _SavePin(msgspec.Struct, tag_field="type", tag="save_pin"):
+class _SavePin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="save_pin"):
     ts: _Id
     pin: _Id
     owner: _Id
@@ -59,7 +59,7 @@ class _SavePin(msgspec.Struct, tag_field="type", tag="save_pin"):
         return Request(SavePin(Pin(self.pin, self.owner, self.board, self.ts)))
 
 
-class _DeletePin(msgspec.Struct, tag_field="type", tag="delete_pin"):
+class _DeletePin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="delete_pin"):
     ts: _Id
     pin: _Id
 
@@ -95,10 +95,12 @@ class Replayed:
 
 
 class InterruptedReplayError(Exception):
-    """The follow store became unavailable: continue with line `next_line`. The last batch before it may be recorded."""
+    """It stopped before its end: continue with line `next_line`. Every line before it is recorded, or was reported as
+    bad; up to a batch of those from it on may be recorded too.
+    """
 
-    def __init__(self, next_line: int, cause: FollowStoreUnavailableError) -> None:
-        super().__init__(str(cause))
+    def __init__(self, next_line: int, cause: str) -> None:
+        super().__init__(cause)
         self.next_line = next_line
 
 
@@ -116,7 +118,7 @@ def replay(
     progress: told now and then what was done so far, and how many bytes were read.
 
     Raises:
-        InterruptedReplayError: the follow store is unavailable.
+        InterruptedReplayError: the follow store is unavailable, the source cannot be read, or a signal came.
     """
     done = Replayed()
     bytes_read = 0
@@ -125,24 +127,27 @@ def replay(
         done.bad += 1
         bad_line(number, reason)
 
-    for first, lines, size in _blocks(source):
-        bytes_read += size
-        skip = min(max(0, from_line - first), len(lines))
-        numbers, requests = _requests(lines[skip:], first + skip, bad)
-        for start in range(0, len(requests), BATCH):
-            batch = requests[start : start + BATCH]
-            try:
-                answers = follows.record(batch)
-            except FollowStoreUnavailableError as error:
-                raise InterruptedReplayError(numbers[start], error) from error
-            done.recorded += len(batch)
-            for number, answer in zip(numbers[start : start + BATCH], answers, strict=True):
-                if type(answer) is ActionRefusedError:
-                    done.recorded -= 1
-                    bad(number, f"{answer.reason}: {answer}")
-            done.lines = numbers[start] + len(batch) - 1
-            progress(done, bytes_read)
-        done.lines = first + len(lines) - 1
+    try:
+        for first, lines, size in _blocks(source):
+            bytes_read += size
+            skip = min(max(0, from_line - first), len(lines))
+            numbers, requests = _requests(lines[skip:], first + skip, bad)
+            for start in range(0, len(requests), BATCH):
+                batch = numbers[start : start + BATCH]
+                done.lines = batch[0] - 1
+                answers = follows.record(requests[start : start + BATCH])
+                done.recorded += len(batch)
+                for number, answer in zip(batch, answers, strict=True):
+                    if type(answer) is ActionRefusedError:
+                        done.recorded -= 1
+                        bad(number, f"{answer.reason}: {answer}")
+                done.lines = batch[-1]
+                progress(done, bytes_read)
+            done.lines = first + len(lines) - 1
+    except (FollowStoreUnavailableError, OSError) as error:
+        raise InterruptedReplayError(max(done.lines + 1, from_line), str(error)) from error
+    except KeyboardInterrupt as error:
+        raise InterruptedReplayError(max(done.lines + 1, from_line), "stopped by a signal") from error
     progress(done, bytes_read)
     return done
 

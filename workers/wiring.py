@@ -139,9 +139,9 @@ def _open_queue(
     queue: Queue
     dead: DeadLetters
     if config.queue.startswith("kafka:"):
+        address = kafka_address(config)  # first: it says what to install
         from workers.queue.kafka import KafkaDeadLetters, KafkaQueue  # noqa: PLC0415 - its library is an extra
 
-        address = kafka_address(config)
         queue = stack.enter_context(closing(KafkaQueue.open(address)))
         dead = stack.enter_context(closing(KafkaDeadLetters.open(address)))
     else:
@@ -153,9 +153,9 @@ def _open_queue(
 
 def _create_queue(config: Config) -> None:
     if config.queue.startswith("kafka:"):
+        address = kafka_address(config)  # first: it says what to install
         from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
 
-        address = kafka_address(config)
         # What the brokers themselves should be set to otherwise stops nobody: feedctl topics check names it.
         if left := [each for each in topics.apply(address, topic_definitions(config)) if not each.is_broker]:
             raise QueueError("; ".join(map(str, left)))
@@ -201,9 +201,10 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
         ConfigError
     """
     if config.queue.startswith("kafka:"):
+        address = kafka_address(config)  # first: it says what to install
         from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
 
-        topics.refuse_unsafe(kafka_address(config), topic_definitions(config))
+        topics.refuse_unsafe(address, topic_definitions(config))
     for name in clusters:
         try:
             Progress(ports.replicas[name].progress).watermark()

@@ -1,6 +1,7 @@
 """follow, unfollow, save-pin, delete-pin, replay: actions into the follow store. A worker does the rest."""
 
 import os
+import signal
 import stat
 import sys
 from typing import BinaryIO, cast
@@ -138,11 +139,13 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
       {"type":"delete_pin","ts":1341100975000,"pin":7}
 
     A pin keeps its recorded time; everything else gets the store's clock, in the order of the lines. A bad line is
-    reported with its number on stderr and does not stop the rest; the exit status is 1 then.
+    reported with its number on stderr and does not stop the rest; the exit status is 1 then. If it is stopped, it says
+    which line to go on with.
 
     \b
     Examples:
       feedctl replay actions.jsonl
+      feedctl replay actions.jsonl --from-line 40001
       zcat actions.jsonl.gz | feedctl replay -
     """
     collector.relax()
@@ -177,14 +180,17 @@ def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
     def bad_line(number: int, reason: str) -> None:
         note(f"line {number}: {reason}")
 
+    # Ended either way, it says where to go on.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return replaying.replay(cast("Source", source), follows, from_line=from_line, bad_line=bad_line, progress=show)
     except InterruptedReplayError as error:
         raise NotNowError(
-            f"{error}; stopped before line {error.next_line}, everything before it is recorded:"
+            f"{error}; stopped before line {error.next_line}, everything before it is done:"
             f" go on with --from-line {error.next_line}"
         ) from error
     finally:
+        signal.signal(signal.SIGTERM, before)
         progress.clear()
 
 

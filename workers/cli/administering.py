@@ -9,7 +9,7 @@ from feedstore.serving import wiring as serving_wiring
 from feedstore.serving.clusters import place
 from feedstore.serving.config import Cluster, ConfigError
 from workers import wiring
-from workers.cli.output import note, plural
+from workers.cli.output import note, plural, say
 from workers.cli.session import RefusedError, Session, pass_session
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def schema_check(session: Session) -> None:
     tables = serving_wiring.tables(session.config)
     found = [(name, each) for name, gateways in _in_hbase(session) for each in gateways.differences(tables)]
     for name, each in found:
-        click.echo(f"{name}: {each}")
+        say(f"{name}: {each}")
     _end(len(found))
 
 
@@ -95,11 +95,12 @@ def topics_apply(session: Session) -> None:
       feedctl topics apply
     """
     _refuse_embedded_queue(session)
+    address, definitions = wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
     from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
 
-    left = kafka_topics.apply(wiring.kafka_address(session.config), wiring.topic_definitions(session.config))
+    left = kafka_topics.apply(address, definitions)
     for each in left:
-        click.echo(str(each))
+        say(str(each))
     _end(len(left))
 
 
@@ -114,11 +115,12 @@ def topics_check(session: Session) -> None:
       feedctl topics check
     """
     _refuse_embedded_queue(session)
+    address, definitions = wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
     from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
 
-    found = kafka_topics.differences(wiring.kafka_address(session.config), wiring.topic_definitions(session.config))
+    found = kafka_topics.differences(address, definitions)
     for each in found:
-        click.echo(str(each))
+        say(str(each))
     _end(len(found))
 
 

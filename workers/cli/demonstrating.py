@@ -17,7 +17,7 @@ from feedstore.serving.wiring import wall_ms
 from workers import demo as demonstration
 from workers import graph, home, logs, replay, wiring
 from workers.cli import serving
-from workers.cli.output import Progress, note
+from workers.cli.output import Progress, note, say
 from workers.cli.running import stopping
 from workers.cli.session import RefusedError, Session, pass_session
 
@@ -148,7 +148,7 @@ class _Console:
         self._echo(f"  {text}")
 
     def claim(self, text: str) -> None:
-        self._echo(click.style("  \N{CHECK MARK} ", fg="green") + text)
+        self._echo(text, click.style("  \N{CHECK MARK} ", fg="green"))
 
     def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
         if self._progress is None:
@@ -159,10 +159,10 @@ class _Console:
             on_their_way = "  ".join(f"{name} {lag:,}" for name, lag in lags.items())
             self._progress.show(f"to do: {on_their_way}", max(0.0, 1 - left / self.total))
 
-    def _echo(self, text: str) -> None:
+    def _echo(self, text: str, mark: str = "") -> None:
         Progress.clear_any()
         self._progress = None
-        click.echo(text)
+        say(text, mark)
 
 
 COMMANDS = (demo,)

@@ -12,7 +12,7 @@ import msgspec
 from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
-from workers.cli.output import emit_json, note
+from workers.cli.output import emit_json, note, say
 from workers.cli.session import MisusedError, RefusedError, Session, json_option, pass_session
 from workers.drills import compare, history, page
 from workers.drills.catalogue import DRILLS
@@ -48,7 +48,7 @@ def drill_list() -> None:
       feedctl drill list
     """
     for each in DRILLS.values():
-        click.echo(f"{each.name:<27} {each.what}")
+        say(f"{each.name:<27} {each.what}")
 
 
 @drill.command("run")
@@ -113,7 +113,7 @@ def drill_run(
     if failed:
         raise RefusedError(f"{len(failed)} of {len(plans)} runs did not pass: {', '.join(failed)}")
     if len(plans) > 1:
-        click.echo(f"all {len(plans)} runs kept their budgets")
+        say(f"all {len(plans)} runs kept their budgets")
 
 
 def _run(plans: Sequence["Plan"], run: Callable[["Plan"], Run], folder: Path) -> list[str]:
@@ -145,7 +145,7 @@ def _keep(folder: Path, run: Run) -> None:
     kept = history.keep(folder, run, note)
     for verdict in run.report.verdicts:
         found = "-" if verdict.found is None else f"{verdict.found:.2f}"
-        click.echo(f"{'ok  ' if verdict.passed else 'OVER'} {verdict.figure:<24} {found:>8} of {verdict.at_most:g}")
+        say(f"{'ok  ' if verdict.passed else 'OVER'} {verdict.figure:<24} {found:>8} of {verdict.at_most:g}")
     note(str(kept))
 
 
@@ -221,7 +221,7 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
         if as_json:
             emit_json({"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)})
         else:
-            click.echo("\n".join(compare.text(comparison, page.shown)))
+            say("\n".join(compare.text(comparison, page.shown)))
     if worse:
         raise RefusedError(f"{worse} of {len(shared)} drills got worse")
 
@@ -243,7 +243,7 @@ def drill_history(session: Session, name: str | None, folder: Path | None, *, as
     """
     kept = [each for each in _kept(folder or session.home / "drills") if name in {None, each.report.setting.drill}]
     if as_table:
-        click.echo("\n".join(compare.table(each.report for each in kept)))
+        say("\n".join(compare.table(each.report for each in kept)))
         return
     for path, report in kept:
         if as_json:
@@ -254,9 +254,7 @@ def drill_history(session: Session, name: str | None, folder: Path | None, *, as
         setting = report.setting
         said = [f"{figure} {page.shown(getattr(report.figures, figure), figure)}" for figure in _MAIN]
         verdict = "passed" if report.passed else "FAILED"
-        click.echo(
-            f"{setting.started_at[:19]}  {verdict}  {setting.drill:<26} {page.where(setting):<11} {', '.join(said)}"
-        )
+        say(f"{setting.started_at[:19]}  {verdict}  {setting.drill:<26} {page.where(setting):<11} {', '.join(said)}")
     if not kept:
         note("no run is kept there")
 
@@ -277,7 +275,7 @@ def drill_plot(report: Path) -> None:
         raise MisusedError(str(error)) from error
     if not drawn:
         raise RefusedError(f"{report}: the picture could not be drawn")
-    click.echo(report.with_name(drawn))
+    say(str(report.with_name(drawn)))
 
 
 _MAIN = ("pages_failed", "page_gap_s", "affected_read_back_s", "affected_write_back_s", "missing")

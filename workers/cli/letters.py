@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from workers.cli.output import emit_json, note, plural, when
+from workers.cli.output import emit_json, note, plural, say, when
 from workers.cli.session import REFUSED, RefusedError, Session, json_option, pass_session
 from workers.queue.port import DeadLetter, DeadLetters
 from workers.redeliver import every_letter, redeliver
@@ -48,7 +48,7 @@ def list_letters(session: Session, limit: int, after: int, *, as_json: bool) -> 
             emit_json(_described(letter))
         else:
             first = letter.detail.strip().rsplit("\n", 1)[-1]
-            click.echo(f"{letter.id:>6}  {when(letter.died_ms)}  {letter.group:<12} {letter.reason:<16} {first[:90]}")
+            say(f"{letter.id:>6}  {when(letter.died_ms)}  {letter.group:<12} {letter.reason:<16} {first[:90]}")
     if not as_json:
         note(plural(count, "dead letter") + (f", {len(letters)} shown" if len(letters) < count else ""))
 
@@ -69,11 +69,11 @@ def show(session: Session, letter_id: int, *, as_json: bool) -> None:
     if as_json:
         emit_json(_described(letter) | {"value_base64": base64.b64encode(letter.value).decode()})
         return
-    click.echo(f"id      {letter.id}")
-    click.echo(f"died    {when(letter.died_ms)} UTC, in {letter.group} from {letter.topic}")
-    click.echo(f"reason  {letter.reason}")
-    click.echo(f"detail  {letter.detail}")
-    click.echo(f"value   {len(letter.value):,} bytes: {letter.value[:2_000]!r}")
+    say(f"id      {letter.id}")
+    say(f"died    {when(letter.died_ms)} UTC, in {letter.group} from {letter.topic}")
+    say(f"reason  {letter.reason}")
+    say(f"detail  {letter.detail}")
+    say(f"value   {len(letter.value):,} bytes: {letter.value[:2_000]!r}")
 
 
 @dead.command()

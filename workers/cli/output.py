@@ -1,17 +1,32 @@
-"""What people and machines see: data on stdout; progress, logs and errors on stderr."""
+"""What people and machines see: data on stdout; progress, logs and errors on stderr.
 
+Every command writes through here: text from elsewhere is escaped, and an output that is closed or full has a name.
+"""
+
+import contextlib
+import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import click
 import msgspec
 
+from workers.shown import shown, shown_json
+
 _REDRAW_S = 0.1
 _LINE_S = 10.0
 """How often progress is shown: on a terminal one line is drawn again, elsewhere lines are added."""
+
+
+class OutputError(Exception):
+    """Stdout takes no more; the message says why."""
+
+
+class OutputClosedError(OutputError):
+    """Whoever read stdout has gone: `feedctl export | head -1`."""
 
 
 class Progress:
@@ -39,12 +54,11 @@ class Progress:
         self._shown_s = self._clock()
         if not sys.stderr.isatty():
             percent = "" if share is None else f" {share:4.0%}"
-            click.echo(f"{self._what}:{percent} {text}", err=True)
+            note(f"{self._what}:{percent} {text}")
             return
         bar = "" if share is None else f" [{'#' * round(30 * share):<30}] {share:4.0%}"
         width = shutil.get_terminal_size().columns
-        sys.stderr.write("\r\033[K" + f"{self._what}{bar} {text}"[: width - 1])
-        sys.stderr.flush()
+        _draw("\r\033[K" + shown(f"{self._what}{bar} {text}")[: width - 1])
         Progress._drawn = self
 
     def clear(self) -> None:
@@ -55,20 +69,70 @@ class Progress:
     @classmethod
     def clear_any(cls) -> None:
         if cls._drawn is not None:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
+            _draw("\r\033[K")
             cls._drawn = None
 
 
+def _draw(text: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
 def note(text: str) -> None:
-    """A line for people, on stderr."""
+    """A line for people, on stderr. If stderr does not take it, it is lost: no command fails for that."""
     Progress.clear_any()
-    click.echo(text, err=True)
+    with contextlib.suppress(OSError):
+        click.echo(shown(text), err=True)
+
+
+def say(text: str, mark: str = "") -> None:
+    """A line of data for people, on stdout. mark: of ours, with colours, before it. Raises OutputError."""
+    with _written():
+        click.echo(mark + shown(text))
 
 
 def emit_json(value: object) -> None:
-    """One line of JSON on stdout."""
-    click.echo(msgspec.json.encode(value).decode())
+    """One line of JSON on stdout. Raises OutputError."""
+    emit_lines(shown_json(msgspec.json.encode(value).decode()).encode() + b"\n")
+
+
+def emit_lines(lines: bytes) -> None:
+    """Whole lines on stdout, as they are. Raises OutputError."""
+    with _written():
+        click.echo(lines, nl=False)
+
+
+def flush() -> None:
+    """Writes what stdout still keeps. Raises OutputError, and then stdout takes nothing more."""
+    try:
+        with _written():
+            sys.stdout.flush()
+    except OutputError:
+        # The interpreter flushes once more when it ends, and would show a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise
+
+
+def fill_streams() -> None:
+    """A standard stream that is closed would lend its number to the next file, which then gets what is printed."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+@contextlib.contextmanager
+def _written() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputClosedError("the output was closed") from error
+    except OSError as error:
+        raise OutputError(f"the output cannot be written: {error.strerror or error}") from error
 
 
 def when(ms: int) -> str:

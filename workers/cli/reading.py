@@ -1,7 +1,5 @@
 """feed, export: what readers get."""
 
-import sys
-
 import click
 import msgspec
 
@@ -9,7 +7,7 @@ from feedstore.feeds import FEEDS, MAX_PAGE, Page, entries_of, feeds_ascending
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.serving.pages import FeedPages
 from feedstore.serving.wiring import open_cluster, open_service, reading
-from workers.cli.output import Progress, ago, emit_json, note, plural, when
+from workers.cli.output import Progress, ago, emit_json, emit_lines, note, plural, say, when
 from workers.cli.session import ID, Session, json_option, pass_session
 
 
@@ -43,7 +41,7 @@ def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json
         )
         return
     for entry in page.entries:
-        click.echo(f"{when(entry.created_ms)}  pin {entry.pin}")
+        say(f"{when(entry.created_ms)}  pin {entry.pin}")
     behind = "an unknown time" if page.behind_ms is None else f"at most {ago(page.behind_ms)}"
     note(
         f"feed of user {user}: {plural(len(page.entries), 'entry', 'entries')}, from {page.served_by}, {behind} behind"
@@ -87,7 +85,6 @@ def export(session: Session, cluster: str) -> None:
     opened = open_cluster(session.config, cluster, "beside")
     progress = Progress("export")
     encoder = msgspec.json.Encoder()
-    out = sys.stdout.buffer
     lines: list[dict[str, object]] = []
     users = 0
     try:
@@ -95,12 +92,11 @@ def export(session: Session, cluster: str) -> None:
             lines.append({"user": user, "entries": entries_of(columns)})
             users += 1
             if len(lines) == _LINES_AT_ONCE:
-                out.write(encoder.encode_lines(lines))
+                emit_lines(encoder.encode_lines(lines))
                 lines.clear()
                 if progress.due():
                     progress.show(f"{users:,} users")
-        out.write(encoder.encode_lines(lines))
-        out.flush()
+        emit_lines(encoder.encode_lines(lines))
     finally:
         progress.clear()
         opened.close()

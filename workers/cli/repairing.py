@@ -13,7 +13,7 @@ from feedstore.widecolumn import UnavailableError
 from workers import collector, wiring
 from workers import rebuild as rebuilding
 from workers import rewind as rewinding
-from workers.cli.output import Progress, emit_json, note, plural, when
+from workers.cli.output import Progress, emit_json, note, plural, say, when
 from workers.cli.running import run_until_landed, run_worker, stopping
 from workers.cli.session import ID, REFUSED, NotNowError, RefusedError, Session, json_option, pass_session
 from workers.home import HomeBusyError
@@ -109,7 +109,7 @@ def _report(look: Look, found: Sequence[Difference], *, as_json: bool) -> None:
         emit_json({"users": look.users, "entries": look.entries, "differences": len(found), "suspects": look.found})
     else:
         for user, cluster, kind, pin, created_ms in found:
-            click.echo(f"{cluster}  user {user}  {kind:<7}  pin {pin}  of {when(created_ms)}")
+            say(f"{cluster}  user {user}  {kind:<7}  pin {pin}  of {when(created_ms)}")
         seen = f"{plural(look.users, 'user')}, {plural(look.entries, 'entry', 'entries')} compared"
         note(f"{seen}: {plural(len(found), 'difference') if found else 'no difference'}")
     if look.found > len(look.suspects):
@@ -231,7 +231,7 @@ def rewind(session: Session, cluster: str, by: str, *, as_json: bool) -> None:
         emit_json({"cluster": cluster, "to_ms": rewound.to_ms, "again": rewound.again})
         return
     again = ", ".join(f"{group} reads {plural(count, 'message')} again" for group, count in rewound.again.items())
-    click.echo(f"{cluster}: back to {when(rewound.to_ms)} UTC: {again}")
+    say(f"{cluster}: back to {when(rewound.to_ms)} UTC: {again}")
     note("start its writers now; its watermark stays before that time until they have caught up")
 
 

@@ -1,6 +1,7 @@
 """The command `feedctl` itself: the options of all commands, and what becomes of errors."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from workers.cli import (
     demonstrating,
     drilling,
     letters,
+    output,
     reading,
     repairing,
     running,
@@ -25,12 +27,13 @@ from workers.cli import (
     showing,
     tables,
 )
-from workers.cli.output import Progress
-from workers.cli.session import MisusedError, NotNowError, RefusedError, Session
+from workers.cli.output import OutputClosedError, OutputError, Progress, note
+from workers.cli.session import CLOSED, NOT_NOW, MisusedError, NotNowError, RefusedError, Session
 from workers.drills.hosts import HostError, NotDrillableError
 from workers.home import HomeBusyError
 from workers.queue.port import QueueError
 from workers.runtime import WorkerFailedError
+from workers.shown import shown
 from workers.table_tool import TableToolError
 
 _FAILED: dict[type[Exception], type[click.ClickException]] = {
@@ -45,6 +48,7 @@ _FAILED: dict[type[Exception], type[click.ClickException]] = {
     StoreError: NotNowError,
     TableToolError: RefusedError,
     WorkerFailedError: RefusedError,
+    OutputError: NotNowError,
 }
 _EXPECTED = tuple(_FAILED)
 _WORKERS = ("work", "relay", "expand", "write", "serve")
@@ -53,13 +57,44 @@ _WORKERS = ("work", "relay", "expand", "write", "serve")
 class _Feedctl(click.Group):
     """Turns errors that have a name into one line and an exit code. Anything else is a bug, and shows its traceback."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        output.fill_streams()
+        try:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                output.flush()
+        except OutputClosedError:
+            sys.exit(CLOSED)
+        except OutputError as error:
+            note(f"Error: {error}")
+            sys.exit(NOT_NOW)
+        except OSError as error:
+            # Of help, or of an error's own line: neither is written by us.
+            note(f"Error: the output cannot be written: {error.strerror}")
+            sys.exit(NOT_NOW)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            error.message = shown(error.message)  # type: ignore[misc]  # final in its types only
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        try:
             return super().invoke(ctx)
+        except OutputClosedError as error:
+            raise click.exceptions.Exit(CLOSED) from error
         except _EXPECTED as error:
             Progress.clear_any()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
             raise failed(str(error)) from error
+        except OSError as error:
+            if error.filename is None:
+                raise
+            Progress.clear_any()
+            raise NotNowError(f"{os.fsdecode(error.filename)}: {error.strerror}") from error
         finally:
             Progress.clear_any()
 
@@ -92,6 +127,7 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
       1  something was found or refused: differences, bad lines, dead letters, a worker that failed
       2  the command line or the configuration is wrong
       3  not now: a store is unavailable, a worker holds the home, or an answer cannot be had yet
+    141  whoever reads the output closed it
 
     \b
     Begin with:

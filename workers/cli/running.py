@@ -15,7 +15,7 @@ from feedstore.serving.config import ConfigError
 from workers import collector, home, wiring
 from workers.apart import WriterApart
 from workers.cli import stacks
-from workers.cli.output import Progress, emit_json, note, plural
+from workers.cli.output import Progress, emit_json, note, plural, say
 from workers.cli.session import NotNowError, Session, json_option, pass_session
 from workers.home import HomeBusyError
 from workers.queue.port import QueueUnavailableError
@@ -259,7 +259,7 @@ def trim(session: Session, *, as_json: bool) -> None:
                 elif as_json:
                     emit_json({"cluster": name, **vars(swept)})
                 else:
-                    click.echo(
+                    say(
                         f"{name}: {plural(swept.rows, 'row')}, dropped {swept.trimmed:,} beyond the cap,"
                         f" {swept.masked:,} masked, {plural(swept.markers, 'expired marker')}"
                     )

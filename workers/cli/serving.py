@@ -20,7 +20,7 @@ from feedstore.serving.http.tokens import SCOPES, Scope
 from feedstore.serving.queues import Queues
 from feedstore.serving.service import FeedService
 from workers import collector, home, logs, wiring
-from workers.cli.output import note
+from workers.cli.output import note, say
 from workers.cli.running import stopping
 from workers.cli.session import Session, pass_session
 from workers.home import HomeBusyError
@@ -155,7 +155,7 @@ def _serving(
     app = http_wiring.open_app(config, os.environ, service, queues, owns_clusters=owns_clusters)
     with closing(http_wiring.server(config, app, listener)) as server:
         server.start()
-        click.echo(server.address)
+        say(server.address)
         note(f"serving; try it in a browser, or: curl {server.address}/v1/users/1/feed")
         yield server
 
@@ -216,7 +216,7 @@ def new(session: Session, name: str, scopes: tuple[Scope, ...]) -> None:
         raise ConfigError(
             f'{session.home / FILE_NAME}: http.tokens names no file: set it to "tokens.toml", for example'
         )
-    click.echo(tokens.issue(path, name, scopes))
+    say(tokens.issue(path, name, scopes))
     note(f"its hash stands in {path}; servers know it once they are started again")
 
 

@@ -15,8 +15,8 @@ from feedstore.widecolumn import Access
 from workers import home, wiring
 from workers.wiring import Ports
 
-DONE, REFUSED, USAGE, NOT_NOW = 0, 1, 2, 3
-"""The exit codes; `feedctl --help` says what they mean."""
+DONE, REFUSED, USAGE, NOT_NOW, CLOSED = 0, 1, 2, 3, 141
+"""The exit codes; `feedctl --help` says what they mean. CLOSED is a shell's own for a program that SIGPIPE ended."""
 
 
 class RefusedError(click.ClickException):

@@ -10,7 +10,7 @@ from feedstore.feeds.behind import AHEAD_MS, behind_ms
 from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import UnavailableError
 from workers import wiring
-from workers.cli.output import ago, emit_json, when
+from workers.cli.output import ago, emit_json, say, when
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 from workers.wiring import Ports
 
@@ -81,21 +81,21 @@ def status(session: Session, *, as_json: bool) -> None:
             }
         )
     else:
-        click.echo(f"home      {session.home}")
-        click.echo("worker    none runs" if worker is None else f"worker    pid {worker or 'unknown'}")
+        say(f"home      {session.home}")
+        say("worker    none runs" if worker is None else f"worker    pid {worker or 'unknown'}")
         if stopped is not None:
-            click.echo(f"          has stopped, and only serves: {stopped}")
-        click.echo(
+            say(f"          has stopped, and only serves: {stopped}")
+        say(
             f"follows   {counts.edges_active:,} edges ({counts.edges_tombstoned:,} ended), {counts.boards:,} boards,"
             f" {counts.pins:,} pins ({counts.pins_deleted:,} deleted)"
         )
         waiting = ", ".join(f"{name} {lag:,}" for name, lag in lags.items())
-        click.echo(f"to do     {'nothing' if quiet else waiting}")
+        say(f"to do     {'nothing' if quiet else waiting}")
         for name, state in states.items():
-            click.echo(f"cluster   {name}: {_described(state)}")
+            say(f"cluster   {name}: {_described(state)}")
         for shard, ms in clocks.items():
-            click.echo(f"clock     shard {shard} is {ago(ms)} ahead of this machine")
-        click.echo(f"dead      {dead:,} letters: feedctl dead list" if dead else "dead      no letters")
+            say(f"clock     shard {shard} is {ago(ms)} ahead of this machine")
+        say(f"dead      {dead:,} letters: feedctl dead list" if dead else "dead      no letters")
     if dead or clocks or stopped is not None or any(state.error for state in states.values()):
         sys.exit(REFUSED)
 

@@ -8,7 +8,7 @@ import click
 from feedstore.feeds import FEEDS, PROGRESS
 from feedstore.serving.clusters import place
 from feedstore.serving.config import FILE_NAME, ConfigError
-from workers.cli.output import Progress, emit_json
+from workers.cli.output import Progress, emit_json, say
 from workers.cli.session import ID, Session, json_option, pass_session
 from workers.table_tool import TableTool, TableToolError
 
@@ -182,7 +182,7 @@ def _run(
             if as_json:
                 emit_json({"cluster": each} | line)
             else:
-                click.echo(f"{each}  {_shown(line)}")
+                say(f"{each}  {_shown(line)}")
 
         def waiting(progress: Progress = progress) -> None:
             if progress.due():

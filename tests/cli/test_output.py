@@ -1,0 +1,149 @@
+"""What a terminal, a pipe and a disk get: escapes are shown, and an output that is closed or full has an end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Cli, eventually
+from workers.queue.embedded import open_dead_letters
+from workers.queue.port import ACTIONS
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\r"
+_EXECUTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def _bury(cli: Cli) -> None:
+    with closing(open_dead_letters(cli.home / "data" / "queue.db")) as letters:
+        letters.bury(ACTIONS, f"expander{EVIL}", f"broken{EVIL}", f"Traceback\n{EVIL}", 1_000, EVIL.encode())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dead", "list"],
+        ["dead", "list", "--json"],
+        ["dead", "show", 1],
+        ["dead", "show", 1, "--json"],
+        ["dead", "retry", 1],
+        ["replay", "{evil file}"],
+        ["replay", f"/nowhere/{EVIL}"],
+        ["feed", EVIL],
+        ["feed", 1, "--cursor", EVIL],
+        ["export", "--cluster", EVIL],
+        ["follow", 1, "--user", 2, "--key", EVIL],
+        [EVIL],
+        ["status"],
+    ],
+)
+def test_escapes_from_elsewhere_are_shown_and_not_executed(cli: Cli, tmp_path: Path, words: list[object]) -> None:
+    _bury(cli)
+    file = tmp_path / f"actions{EVIL}.jsonl"
+    file.write_text(f'{{"type":"follow","ts":1,"follower":1,"{EVIL}":2}}\n{{"type":"{EVIL}"}}\n{EVIL}\n')
+
+    result = cli(*[file if word == "{evil file}" else word for word in words], code=None)
+
+    for said in (result.stdout, result.stderr):
+        assert not _EXECUTED.search(said), repr(said)
+
+
+def test_a_home_with_escapes_in_its_name_and_its_file_is_shown(tmp_path: Path) -> None:
+    cli = Cli(tmp_path / f"home{EVIL}")
+
+    missing = cli("status", code=2).stderr
+    cli.home.mkdir()
+    (cli.home / "feed.toml").write_text(f'"{EVIL}" = 1\n[[[')
+    broken = cli("status", code=2).stderr
+
+    assert "\\x1b]0;owned" in missing
+    assert not _EXECUTED.search(missing + broken)
+
+
+def test_every_command_writes_through_the_place_that_escapes() -> None:
+    elsewhere = [
+        file.name
+        for file in (Path(__file__).parents[2] / "workers" / "cli").glob("*.py")
+        if file.name != "output.py" and re.search(r"\bprint\(|click\.echo\(|sys\.std(out|err)\b", file.read_text())
+    ]
+
+    assert elsewhere == []
+
+
+def _shell(cli: Cli, script: str) -> subprocess.CompletedProcess[str]:
+    feedctl = f'{sys.executable} -c "from workers.cli import main; main()" --home {cli.home}'
+    return subprocess.run(
+        ["bash", "-c", script.replace("feedctl", feedctl)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("words", ["export --cluster a", "feed 1", "feed 1 --json", "status"])
+def test_an_output_that_is_closed_ends_the_command_quietly(filled: Cli, words: str) -> None:
+    ended = _shell(filled, f"feedctl {words} 2>errors | true; echo ${{PIPESTATUS[0]}}; cat errors; rm errors")
+
+    # Whether it wrote before its reader had gone is a race: then there is nothing to be quiet about.
+    assert ended.stdout.splitlines()[0] in {"141", "0"}
+    assert "Traceback" not in ended.stdout
+    assert "Broken" not in ended.stdout + ended.stderr
+
+
+def test_what_is_written_after_its_reader_has_gone_is_quiet(filled: Cli) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = filled.spawn("export", "--cluster", "a", stdout=write)
+    os.close(write)
+
+    _, stderr = process.communicate(timeout=60)
+
+    assert (process.returncode, stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("words", ["export --cluster a", "feed 1", "feed 1 --json", "status --json", "--help"])
+def test_an_output_that_is_full_ends_the_command_with_a_sentence(filled: Cli, words: str) -> None:
+    ended = _shell(filled, f"feedctl {words} >/dev/full")
+
+    assert ended.returncode == 3
+    assert ended.stderr.splitlines()[-1] == "Error: the output cannot be written: No space left on device"
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_full_stderr_fails_no_command_and_changes_no_exit_code(filled: Cli) -> None:
+    fine = _shell(filled, "feedctl feed 1 2>/dev/full")
+    wrong = _shell(filled, "feedctl export --cluster c 2>/dev/full")
+
+    assert (fine.returncode, len(fine.stdout.splitlines())) == (0, 6)
+    assert wrong.returncode != 0
+
+
+def test_closed_streams_do_not_lend_their_numbers_to_the_files_of_a_home(filled: Cli) -> None:
+    assert _shell(filled, "feedctl feed 1 <&- >&- 2>&-").returncode == 0
+    assert _shell(filled, "feedctl export --cluster a >&-").returncode == 0
+    assert filled.export("a") == filled.export("b")
+
+
+def test_replay_names_the_line_to_go_on_with_when_a_signal_stops_it(cli: Cli) -> None:
+    for number, recorded in ((signal.SIGINT, 3), (signal.SIGTERM, 6)):
+        process = cli.spawn("replay", "-", stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(b'{"type":"follow","ts":1,"follower":1,"user":2}\n' * 3 + b'{"type"')
+        process.stdin.flush()
+        eventually(lambda count=recorded: cli.json("status")["groups"]["relay"] == count, "the lines are recorded")
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+
+        assert process.returncode == 3
+        assert b"go on with --from-line 4" in stderr, stderr
+        assert b"Traceback" not in stderr
+
+
+def test_replay_refuses_fields_that_it_does_not_know(cli: Cli) -> None:
+    line = '{"type":"follow","ts":1,"follower":1,"user":2,"at":3}'
+
+    said = cli("replay", "-", stdin=line, code=1).stderr
+
+    assert "line 1: Object contains unknown field `at`" in said
+    assert cli.json("status")["groups"]["relay"] == 0
