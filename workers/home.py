@@ -54,7 +54,7 @@ def create(
             text = _with_number(text, key, value)
     config = configuration.parse(home, text, environ)
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         wiring.create(config)
         _write_durably(path, text)
     except OSError as error:
@@ -88,6 +88,18 @@ def _write_durably(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
+def private() -> Iterator[None]:
+    """What this process and those that it starts make meanwhile is for their own user alone: RocksDB and SQLite make
+    files with the rights that the process leaves them.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
 def worker_lock(home: Path) -> Iterator[int]:
     """Holds the home as its one worker; gives the lock's descriptor. The system lets go of it when this process, and
     every one that inherited the descriptor, has ended, however it ended.
@@ -98,7 +110,7 @@ def worker_lock(home: Path) -> Iterator[int]:
     """
     path = home / LOCK_NAME
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}: a worker must be able to write its home") from error
     try:

@@ -363,7 +363,7 @@ class _LockFile:
 
     def acquire(self, deadline: float) -> None:
         if self._file < 0:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         pause = _POLL_S
         while True:
             try:
@@ -411,7 +411,7 @@ def migrate(path: Path, initialise: Callable[[sqlite3.Connection], None]) -> Non
         FollowStoreUnavailableError: it is another file, newer than this program, or it cannot be written.
     """
     try:
-        path.touch()
+        path.touch(mode=0o600)  # its log gets the same rights
         turn = Turn(path)
         try:
             with turn:

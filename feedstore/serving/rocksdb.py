@@ -28,7 +28,8 @@ class Directory:
         new = self.path.with_name(self.path.name + ".new")
         try:
             shutil.rmtree(new, ignore_errors=True)
-            new.mkdir(parents=True)
+            new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new.mkdir(mode=0o700)
             made = LateCluster(lambda: RocksCluster.open(new, tables, access="owner"))
             try:
                 made.opened()

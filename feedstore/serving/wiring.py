@@ -146,7 +146,7 @@ def create_follows(config: Config) -> None:
     paths = [config.path(url, "sqlite") for url in config.shards]
     try:
         for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise FollowStoreUnavailableError(str(error)) from error
     sqlite.create(paths)

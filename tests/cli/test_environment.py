@@ -1,5 +1,7 @@
 """Variables of the environment: what nothing reads is refused, and an error names the variable that holds it."""
 
+import sys
+
 import pytest
 
 from tests.cli.command import Cli
@@ -73,3 +75,28 @@ def test_variables_of_the_tools_around_are_no_mistakes(cli: Cli, monkeypatch: py
         monkeypatch.setenv(name, "1")
 
     cli("status")
+
+
+@pytest.mark.parametrize(
+    "words", ["status", "work --until-idle", "dead list", "topics check", "topics apply", "verify", "rebuild 1"]
+)
+def test_a_queue_on_kafka_without_its_extra_says_what_to_install(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setenv("FEED_QUEUE_URL", "kafka://localhost:9092")
+    for name in [name for name in sys.modules if name.startswith("workers.queue.kafka")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kafka", None)
+
+    said = cli(*words.split(), code=2).stderr
+
+    assert said.startswith("Error: the queue is Kafka: install feedstore[kafka]: ")
+
+
+def test_a_new_home_on_kafka_without_its_extra_says_what_to_install(
+    empty: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEED_QUEUE_URL", "kafka://localhost:9092")
+    monkeypatch.setitem(sys.modules, "workers.queue.kafka", None)
+
+    assert "install feedstore[kafka]" in empty("init", code=2).stderr

@@ -12,6 +12,7 @@ from feedstore.feeds import MalformedCursorError
 from feedstore.follows.port import FollowStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
+from workers import home as home_files
 from workers import logs
 from workers.cli import (
     acting,
@@ -61,7 +62,8 @@ class _Feedctl(click.Group):
         output.fill_streams()
         try:
             try:
-                return super().main(*args, **kwargs)
+                with home_files.private():
+                    return super().main(*args, **kwargs)
             finally:
                 output.flush()
         except OutputClosedError:

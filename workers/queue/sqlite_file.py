@@ -92,7 +92,7 @@ class WriteLock:
         files: list[int] = []
         try:
             for path in self._paths:
-                files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))  # noqa: PERF401 - closed below
+                files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # noqa: PERF401 - closed below
         except OSError:
             for file in files:
                 os.close(file)
@@ -141,11 +141,12 @@ class SqliteFile:
             QueueUnavailableError: it cannot be written, or is something else.
         """
         with unavailable(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = cls(path)
         try:
             with unavailable(path), file._lock.held():
                 new = not path.exists()
+                path.touch(mode=0o600)  # its log gets the same rights
                 with contextlib.closing(
                     sqlite3.connect(path, timeout=WRITE_WAIT_S, isolation_level=None)
                 ) as connection:

@@ -1,0 +1,99 @@
+"""Who may read a home: its own user; another user of the machine gets a sentence."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Cli
+
+NOBODY = 65_534
+_AS_NOBODY = f"""
+import encodings.idna, json, os, sys
+import feedstore.serving.http.wiring, feedstore.serving.rocksdb
+from click.testing import CliRunner
+from workers.cli import main
+os.setgid({NOBODY})
+os.setuid({NOBODY})
+home, *commands = sys.argv[1:]
+for words in commands:
+    result = CliRunner().invoke(main, ["--home", home, *words.split()])
+    print(json.dumps([words, repr(result.exception), result.exit_code, result.stderr]))
+"""
+COMMANDS = [
+    "status",
+    "feed 1",
+    "work --until-idle",
+    "serve --port 0",
+    "replay /dev/null",
+    "follow 1 --user 2",
+    "verify",
+    "rebuild 1",
+    "dead list",
+    "export --cluster a",
+    "schema apply",
+    "trim",
+    "init",
+]
+
+
+@pytest.fixture(autouse=True)
+def _usual_rights() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_what_a_home_holds_is_for_its_user_alone(empty: Cli, tmp_path: Path) -> None:
+    empty("init")
+    action = {"type": "follow", "ts": 1, "follower": 1, "user": 2}
+    empty("replay", "-", stdin=json.dumps(action))
+    with empty.worker():
+        empty("save-pin", 7, "--owner", 2, "--board", 8)
+        open_to_others = _open_to_others(empty.home)
+        names = {path.suffix or path.name for path in empty.home.rglob("*")}
+    empty.work()
+
+    assert open_to_others == _open_to_others(empty.home) == []
+    assert {".db-wal", ".db-shm", ".log", "LOCK", ".lock"} <= names
+    # The process itself leaves the rights of others' files alone.
+    (tmp_path / "mine").touch()
+    assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o644
+
+
+def _open_to_others(home: Path) -> list[str]:
+    return [str(path) for path in (home, *home.rglob("*")) if path.stat().st_mode & 0o077]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize("closed", ["home", "data", "files"])
+def test_another_user_gets_a_sentence(made: Path, closed: str) -> None:
+    _close(made, closed)
+    try:
+        command = [sys.executable, "-c", _AS_NOBODY, str(made), *COMMANDS]
+        environ = {**os.environ, "HOME": "/nowhere"}
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    finally:
+        _close(made, "home")
+
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert len(answers) == len(COMMANDS), ended.stderr
+    for words, exception, code, stderr in answers:
+        assert code in {2, 3}, (words, exception)
+        assert stderr.splitlines()[-1].startswith("Error: "), words
+        assert str(made) in stderr, words
+
+
+def _close(home: Path, closed: str) -> None:
+    """What another user meets first: the home, the directory with the data, or its files."""
+    for path in home.parents:
+        if path.owner() == "root" and len(path.parts) > 2:
+            path.chmod(0o755)
+    home.chmod(0o700 if closed == "home" else 0o755)
+    (home / "feed.toml").chmod(0o644 if closed != "home" else 0o600)
+    (home / "data").chmod(0o755 if closed == "files" else 0o700)
