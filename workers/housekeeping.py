@@ -1,18 +1,22 @@
-"""What has to be forgotten in time: expired rows and messages, and in each cluster what lies beyond the caps."""
+"""What has to be forgotten in time: expired rows, messages and dead letters, and in each cluster what is beyond the
+caps.
+"""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 import structlog
 
 from feedstore.feeds import Limits, Progress, Replica
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.widecolumn import Sweep, UnavailableError
-from workers.queue.port import Queue, QueueUnavailableError, Topic
+from workers.queue.port import DeadLetter, DeadLetters, Queue, QueueUnavailableError, Topic
 
 _log = structlog.get_logger()
 
 _ROWS_AT_ONCE = 5_000
+_LETTERS_AT_ONCE = 100
 _LOOK_S = 1.0
 """How often it is looked whether it is time, at most."""
 
@@ -33,11 +37,21 @@ class _Rounds:
         return True
 
 
+@dataclass(frozen=True)
+class LettersKept:
+    """Bounds of the dead letters: how old, in ms, and how many."""
+
+    age_ms: int
+    letters: int
+
+
 class Housekeeper:
-    """Forgets what the follow store and the queue need no more, every so often. One is enough; several do no harm.
+    """Forgets what the follow store, the queue and the dead letters need no more, every so often. One is enough;
+    several do no harm.
 
     clock: monotonic seconds. every_s: how long between two rounds; the first comes after as long. readers: the groups
-        that every message of a topic is for, and which lose none of them here.
+        that every message of a topic is for, and which lose none of them here. wall_ms: this machine's clock, ms since
+        1970.
     """
 
     name = "housekeeper"
@@ -46,11 +60,17 @@ class Housekeeper:
         self,
         follows: FollowStore,
         queue: Queue,
+        dead: DeadLetters,
         limits: Limits,
+        kept: LettersKept,
         clock: Callable[[], float],
         every_s: float,
         readers: Mapping[Topic, Collection[str]],
+        wall_ms: Callable[[], int],
     ) -> None:
+        self._dead = dead
+        self._kept = kept
+        self._wall_ms = wall_ms
         self._readers = readers
         self.rest_s = min(every_s, _LOOK_S)
         self._follows = follows
@@ -68,12 +88,42 @@ class Housekeeper:
             self._queue.expire(window_ms, self._readers)
             while self._follows.expire(window_ms, _ROWS_AT_ONCE) == _ROWS_AT_ONCE:
                 pass
+            # Both clocks must say so: what a clock that has jumped calls old may have died just now.
+            expire_letters(self._dead, self._kept, min(self._wall_ms(), self._follows.now()), _log_expired)
         except (FollowStoreUnavailableError, QueueUnavailableError) as error:
             _log.warning("housekeeping.unavailable", error=str(error))
         return True
 
     def close(self) -> None:
         """Nothing to release: the ports are their owner's."""
+
+
+def expire_letters(dead: DeadLetters, kept: LettersKept, now_ms: int, told: Callable[[DeadLetter, str], None]) -> None:
+    """Drops dead letters that are too old, and the oldest of those that are too many. told: of each with the reason,
+    before it goes: what it would have written is written by nothing else.
+
+    Raises QueueError: some may have gone; do it again.
+    """
+    too_many = dead.count() - kept.letters
+    while page := dead.letters(0, _LETTERS_AT_ONCE):
+        for letter in page:
+            if too_many <= 0 and now_ms - letter.died_ms <= kept.age_ms:
+                return
+            told(letter, "too many" if too_many > 0 else "too old")
+            dead.drop(letter.id)
+            too_many -= 1
+
+
+def _log_expired(letter: DeadLetter, why: str) -> None:
+    _log.error(
+        "dead_letter.expired",
+        letter=letter.id,
+        topic=letter.topic,
+        group=letter.group,
+        reason=letter.reason,
+        died_ms=letter.died_ms,
+        why=why,
+    )
 
 
 class Sweeper:

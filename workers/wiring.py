@@ -20,7 +20,7 @@ from workers.handlers import Expander, Parking, Writer
 from workers.handlers.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.handlers.slots import DeliverySlots, ParkedSlots
 from workers.handlers.task_slots import TaskSlots
-from workers.housekeeping import Housekeeper, Sweeper
+from workers.housekeeping import Housekeeper, LettersKept, Sweeper
 from workers.messages import Tick, decode_action, decode_delivery, decode_parked
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.port import (
@@ -312,7 +312,10 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
         for topic, group in cluster_groups(cluster):
             readers[topic].append(group)
     every_s = config.housekeeping_ms / 1_000
-    return Housekeeper(ports.follows, ports.queue, config.limits, time.monotonic, every_s, readers)
+    kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
+    return Housekeeper(
+        ports.follows, ports.queue, ports.dead, config.limits, kept, time.monotonic, every_s, readers, wall_ms
+    )
 
 
 def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:

@@ -32,6 +32,8 @@ slack = 250                   # live entries that a trim keeps beyond the cap
 action_age = "2d"             # an action older than this, from its commit, is dated anew before it is done
 delivery_age = "1d"           # a delivery older than this, from its first read, is expanded anew
 purge_window = "5d"           # how long markers live: more than action_age + 2 x delivery_age
+dead_letter_age = "30d"       # how long a dead letter is kept; each that goes is logged
+dead_letters = 10000          # so many are kept at most, the latest
 
 [[clusters]]                  # in the order in which readers prefer them
 name = "a"
@@ -79,6 +81,8 @@ class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     action_age: str
     delivery_age: str
     purge_window: str
+    dead_letter_age: str = "30d"
+    dead_letters: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
 
 
 class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,7 +181,8 @@ class Config:
     """What `feed.toml` says. home: the directory that relative paths in urls start from. replication: of the topics,
     where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty. clusters: in the
     order in which readers prefer them, but for `prefer`. deadline_ms: how long a page may take. reads_at_once: of each
-    cluster that is on servers. sources: which values come from the environment.
+    cluster that is on servers. dead_letter_age_ms, dead_letters: how long, and how many, dead letters are kept.
+    sources: which values come from the environment.
     """
 
     home: Path
@@ -196,6 +201,8 @@ class Config:
     prefer: str | None
     http: Http
     dead_letters_in_a_row: int
+    dead_letter_age_ms: int
+    dead_letters: int
     sources: Sources
 
     def path(self, url: str, scheme: str) -> Path:
@@ -248,6 +255,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         "limits.action_age": file.limits.action_age,
         "limits.delivery_age": file.limits.delivery_age,
         "limits.purge_window": file.limits.purge_window,
+        "limits.dead_letter_age": file.limits.dead_letter_age,
         "worker.tick": file.worker.tick,
         "worker.housekeeping": file.worker.housekeeping,
         "worker.refill_again": file.worker.refill_again,
@@ -292,6 +300,8 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
             drain_ms=ms["http.drain"],
         ),
         dead_letters_in_a_row=file.worker.dead_letters_in_a_row,
+        dead_letter_age_ms=ms["limits.dead_letter_age"],
+        dead_letters=file.limits.dead_letters,
         sources=sources,
     )
 

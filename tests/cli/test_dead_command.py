@@ -5,7 +5,8 @@ import json
 import pytest
 
 from feedstore.domain import Pin, PinSaved
-from tests.cli.command import Cli
+from feedstore.serving.wiring import wall_ms
+from tests.cli.command import Cli, eventually
 from workers.messages import Task, encode_action
 from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES
 from workers.redeliver import SET_ASIDE
@@ -127,3 +128,22 @@ def test_an_unknown_id_is_refused_before_anything_is_done(filled: Cli) -> None:
     filled("dead", "drop", letter_id, 99, code=1)
 
     assert len(letters(filled)) == 1
+
+
+@pytest.mark.processes
+def test_a_worker_lets_old_letters_go_and_logs_each(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEED_WORKER_HOUSEKEEPING", "50ms")
+    monkeypatch.setenv("FEED_LIMITS_DEAD_LETTER_AGE", "1d")
+    with cli.ports() as ports:
+        ports.dead.bury(ACTIONS, "expander", "malformed", "long ago", 1, b"old")
+        ports.dead.bury(ACTIONS, "expander", "malformed", "just now", wall_ms(), b"new")
+    worker = cli.spawn("work")
+    try:
+        eventually(lambda: cli.json("status", code=1)["dead_letters"] == 1, "the old one is gone")
+    finally:
+        worker.terminate()
+        _, stderr = worker.communicate(timeout=60)
+
+    (line,) = [json.loads(line) for line in stderr.splitlines() if b"dead_letter.expired" in line]
+    assert (line["letter"], line["reason"], line["level"]) == (1, "malformed", "error")
+    assert "just now" in cli("dead", "show", 2).stdout
