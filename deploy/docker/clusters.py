@@ -197,7 +197,7 @@ class Clusters:
         if token is None:
             raise StackError(f"the set-up printed no token for the web:\n{said}")
         if self._inspected((names.WEB,))[names.WEB] is not None:
-            # It reads its tokens when it starts.
+            # It may have started before there was a file of tokens.
             run("docker", "restart", container_name(names.WEB), failed="the web could not be started again")
         _write(self._token, f"{token}\n", 0o600)
         self._say(f"the web's token is in {self._token}")

@@ -3,7 +3,9 @@
 import socket
 import stat
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -15,8 +17,9 @@ from feedstore.follows.port import Request
 from feedstore.serving.config import DEFAULT, ConfigError, parse
 from feedstore.serving.http.connections import PIPELINED_MAX
 from feedstore.serving.http.endpoints import ENDPOINTS
+from feedstore.serving.http.problems import ProblemError
 from feedstore.serving.http.server import listen
-from feedstore.serving.http.tokens import SCOPES, Scope, is_loopback, issue, load
+from feedstore.serving.http.tokens import LOOK_S, SCOPES, Scope, Tokens, is_loopback, issue, listed, revoke
 from feedstore.serving.refills import ASKED_PER_S_MAX, BURST_S
 
 FOLLOW = {"follower": "1", "user": "2"}
@@ -190,7 +193,7 @@ def test_the_file_holds_no_token_and_is_its_owners(tmp_path: Path):
         issue(path, "web", ["read"])
     with pytest.raises(ConfigError):
         issue(path, 'x"\n', ["read"])
-    load(path)
+    Tokens(path, clock=lambda: 0.0, wall_ms=lambda: 0)
 
 
 @pytest.mark.parametrize(
@@ -209,16 +212,120 @@ def test_a_file_that_is_wrong_lets_nobody_in(tmp_path: Path, text: str):
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(ConfigError, match=r"tokens\.toml"):
-        load(path)
+        Tokens(path, clock=lambda: 0.0, wall_ms=lambda: 0)
 
 
 def test_a_file_that_is_missing_or_open_to_all_lets_nobody_in(tmp_path: Path):
     path = tmp_path / "tokens.toml"
     with pytest.raises(ConfigError, match="not found"):
-        load(path)
+        Tokens(path, clock=lambda: 0.0, wall_ms=lambda: 0)
     issue(path, "web", ["read"])
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="everybody may use it"):
-        load(path)
+        Tokens(path, clock=lambda: 0.0, wall_ms=lambda: 0)
     with pytest.raises(ConfigError, match="everybody may use it"):
         issue(path, "other", ["read"])
+
+
+def test_a_file_of_before_tokens_had_an_end_still_works(tmp_path: Path):
+    path = tmp_path / "tokens.toml"
+    path.write_text(f'[[tokens]]\nname = "old"\nscopes = ["read"]\nsha256 = "{"0" * 64}"\n\n')
+    path.chmod(0o600)
+
+    assert [(each.name, each.expires) for each in listed(path)] == [("old", None)]
+    issue(path, "new", ["read"], datetime(2030, 1, 1, tzinfo=UTC))
+    assert [(each.name, each.expires) for each in listed(path)] == [
+        ("old", None),
+        ("new", datetime(2030, 1, 1, tzinfo=UTC)),
+    ]
+
+
+def test_a_revoked_token_leaves_everything_else_as_it_is(tmp_path: Path):
+    path = tmp_path / "tokens.toml"
+    path.write_text("# ours\n")
+    path.chmod(0o640)
+    for name in ("a", "b", "c"):
+        issue(path, name, ["read"])
+    path.write_text(path.read_text().replace('name = "a"', 'name = "a"  # of the web tier'))
+
+    revoke(path, "b")
+
+    assert [each.name for each in listed(path)] == ["a", "c"]
+    assert path.read_text().startswith('# ours\n[[tokens]]\nname = "a"  # of the web tier\n')
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    with pytest.raises(ConfigError, match="no token 'b'; there are: a, c"):
+        revoke(path, "b")
+    two = ", ".join(f'{{name = "{name}", scopes = ["read"], sha256 = "{name * 64}"}}' for name in "ab")
+    path.write_text(f"tokens = [{two}]\n")
+    with pytest.raises(ConfigError, match="edited by hand"):
+        revoke(path, "b")
+
+
+def test_changes_of_several_processes_lose_no_token(tmp_path: Path):
+    path = tmp_path / "tokens.toml"
+    with ThreadPoolExecutor(4) as several:
+        list(several.map(lambda number: issue(path, f"t{number}", ["read"]), range(20)))
+        list(several.map(lambda number: revoke(path, f"t{number}"), range(0, 20, 2)))
+
+    assert sorted(each.name for each in listed(path)) == sorted(f"t{number}" for number in range(1, 20, 2))
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def _lets_in(tokens: Tokens, token: str) -> str:
+    """Whether a token lets somebody in, or what is said of it."""
+    try:
+        tokens.scopes(f"Bearer {token}".encode(), None)
+    except ProblemError as error:
+        return str(error)
+    return "yes"
+
+
+def test_a_server_sees_what_was_issued_and_revoked_without_a_restart(tmp_path: Path):
+    path, clock = tmp_path / "tokens.toml", _Clock()
+    first = issue(path, "first", ["read"])
+    tokens = Tokens(path, clock, wall_ms=lambda: 0)
+    second = issue(path, "second", ["read"])
+    revoke(path, "first")
+    assert (_lets_in(tokens, first), "not known" in _lets_in(tokens, second)) == ("yes", True)
+
+    clock.s += LOOK_S
+
+    assert ("not known" in _lets_in(tokens, first), _lets_in(tokens, second)) == (True, "yes")
+
+
+def test_a_file_that_cannot_be_read_any_more_leaves_the_tokens_that_were_read_last(tmp_path: Path):
+    path, clock = tmp_path / "tokens.toml", _Clock()
+    token = issue(path, "web", ["read"])
+    tokens = Tokens(path, clock, wall_ms=lambda: 0)
+    good = path.read_text()
+    for broken in ("[[tokens]]", None):
+        path.unlink()
+        if broken is not None:
+            path.write_text(broken)
+        clock.s += LOOK_S
+        assert _lets_in(tokens, token) == "yes"
+    path.touch(mode=0o600)
+    clock.s += LOOK_S
+    assert "not known" in _lets_in(tokens, token)
+    path.write_text(good)
+    clock.s += LOOK_S
+    assert _lets_in(tokens, token) == "yes"
+
+
+def test_a_token_lets_nobody_in_once_it_has_expired(tmp_path: Path):
+    path = tmp_path / "tokens.toml"
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    token = issue(path, "web", ["read"], now)
+    times = iter([now - timedelta(seconds=1), now, now + timedelta(days=1)])
+    tokens = Tokens(path, clock=lambda: 0.0, wall_ms=lambda: int(next(times).timestamp() * 1_000))
+
+    assert _lets_in(tokens, token) == "yes"
+    assert "expired" in _lets_in(tokens, token)
+    assert "expired" in _lets_in(tokens, token)

@@ -1,4 +1,4 @@
-"""serve, token new: the HTTP API."""
+"""serve, token: the HTTP API."""
 
 import contextlib
 import itertools
@@ -8,21 +8,24 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
 import click
 
 from feedstore.serving import wiring as feedstore_wiring
-from feedstore.serving.config import FILE_NAME, Config, ConfigError
+from feedstore.serving.config import FILE_NAME, Config, ConfigError, duration_ms
 from feedstore.serving.http import tokens
 from feedstore.serving.http.tokens import SCOPES, Scope
 from feedstore.serving.queues import Queues
 from feedstore.serving.service import FeedService
+from feedstore.serving.wiring import wall_ms
 from workers import collector, home, logs, wiring
-from workers.cli.output import note, say
+from workers.cli.output import emit_json, note, say
 from workers.cli.running import stopping
-from workers.cli.session import Session, pass_session
+from workers.cli.session import Session, json_option, pass_session
 from workers.home import HomeBusyError
 from workers.runtime import WorkerFailedError
 from workers.stage import TooManyDeadLettersError
@@ -181,11 +184,13 @@ class _Ended:
 
 @click.group()
 def token() -> None:
-    """Makes tokens for the HTTP API.
+    """Makes, lists and revokes tokens for the HTTP API.
 
     \b
     Examples:
       feedctl token new --name web --scope read --scope write
+      feedctl token list
+      feedctl token revoke web
     """
 
 
@@ -199,25 +204,88 @@ def token() -> None:
     required=True,
     help="What it may do; may be given several times. None includes another.",
 )
+@click.option(
+    "--expires",
+    default="365d",
+    show_default=True,
+    metavar="DURATION",
+    help="How long it lets somebody in, such as 90d; never: it has no end.",
+)
 @pass_session
-def new(session: Session, name: str, scopes: tuple[Scope, ...]) -> None:
+def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) -> None:
     """Makes a token, writes it to stdout, and keeps its hash only.
 
-    The hash goes into the file that feed.toml names (http.tokens). A server reads that when it starts; to withdraw a
-    token, delete its lines and start the servers again.
+    The hash goes into the file that feed.toml names (http.tokens). Servers that run know it within seconds.
 
     \b
     Examples:
       feedctl token new --name web --scope read --scope write
-      feedctl token new --name sre --scope read --scope operate
+      feedctl token new --name sre --scope read --scope operate --expires 90d
     """
+    path = _tokens(session)
+    end = None if expires == "never" else _in(expires)
+    say(tokens.issue(path, name, scopes, end))
+    until = "and never expires" if end is None else f"and expires at {end:%Y-%m-%d %H:%M:%S} UTC"
+    note(f"its hash is in {path}, {until}; servers that run know it within seconds")
+
+
+def _in(duration: str) -> datetime:
+    try:
+        return datetime.fromtimestamp(wall_ms() // 1_000 + duration_ms(duration) // 1_000, UTC)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{error}, or never", param_hint="--expires") from error
+
+
+@token.command(name="list")
+@json_option
+@pass_session
+def list_tokens(session: Session, *, as_json: bool) -> None:
+    """Lists the tokens: their names, what they may do, when they expire. The tokens themselves are stored nowhere.
+
+    \b
+    Examples:
+      feedctl token list
+    """
+    now_ms = wall_ms()
+    for each in tokens.listed(_tokens(session)):
+        if as_json:
+            expires_ms = None if each.expires is None else int(each.expires.timestamp() * 1_000)
+            emit_json(
+                {
+                    "name": each.name,
+                    "scopes": each.scopes,
+                    "sha256": each.sha256,
+                    "expires_ms": expires_ms,
+                    "expired": each.expired(now_ms),
+                }
+            )
+            continue
+        end = "never expires" if each.expires is None else f"expires {each.expires.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+        say(f"{each.name:<20} {','.join(each.scopes):<20} {'HAS EXPIRED' if each.expired(now_ms) else end}")
+
+
+@token.command()
+@click.argument("name")
+@pass_session
+def revoke(session: Session, name: str) -> None:
+    """Takes the token NAME back: servers that run refuse it within seconds.
+
+    \b
+    Examples:
+      feedctl token revoke web
+    """
+    tokens.revoke(_tokens(session), name)
+    note(f"{name} is revoked; servers that run refuse it within seconds")
+
+
+def _tokens(session: Session) -> Path:
+    """The file with the tokens. Raises ConfigError: there is none."""
     path = session.config.http.tokens
     if path is None:
         raise ConfigError(
             f'{session.home / FILE_NAME}: http.tokens names no file: set it to "tokens.toml", for example'
         )
-    say(tokens.issue(path, name, scopes))
-    note(f"its hash stands in {path}; servers know it once they are started again")
+    return path
 
 
 COMMANDS = (serve, token)

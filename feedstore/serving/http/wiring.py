@@ -4,13 +4,12 @@ import socket
 from collections.abc import Callable, Mapping
 
 from feedstore.serving.config import Config
-from feedstore.serving.http import tokens
 from feedstore.serving.http.app import App, Bounds
 from feedstore.serving.http.cursors import Cursors, load_key
 from feedstore.serving.http.endpoints import Api
 from feedstore.serving.http.running import InLoop, InThreads, Runner
 from feedstore.serving.http.server import HttpServer
-from feedstore.serving.http.tokens import Access, Loopback
+from feedstore.serving.http.tokens import Access, Loopback, Tokens
 from feedstore.serving.queues import Queues
 from feedstore.serving.service import FeedService
 from feedstore.serving.wiring import in_files, monotonic_s, wall_ms
@@ -34,7 +33,7 @@ def open_app(
     Raises ConfigError.
     """
     http = config.http
-    access: Access = Loopback() if http.tokens is None else tokens.load(http.tokens)
+    access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
     cursors = Cursors(load_key(http.cursor_key, environ))
     calls = InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock)
     pages: Runner = InLoop() if owns_clusters and in_files(config) else calls

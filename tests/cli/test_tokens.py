@@ -1,0 +1,67 @@
+"""token new, list, revoke, beside a server that runs."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.command import Cli, eventually
+
+
+@pytest.fixture
+def guarded(cli: Cli) -> Cli:
+    file = cli.home / "feed.toml"
+    file.write_text(file.read_text().replace("# tokens =", "tokens ="))
+    return cli
+
+
+def test_tokens_are_made_listed_and_revoked(guarded: Cli) -> None:
+    token = guarded("token", "new", "--name", "web", "--scope", "read", "--scope", "write").stdout.strip()
+    assert "never expires" in guarded("token", "new", "--name", "old", "--scope", "read", "--expires", "never").stderr
+    guarded("token", "new", "--name", "gone", "--scope", "read", "--expires", "1ms")
+
+    said = guarded("token", "list").stdout
+    lines = [json.loads(line) for line in guarded("token", "list", "--json").stdout.splitlines()]
+
+    assert [line.split()[0] for line in said.splitlines()] == ["web", "old", "gone"]
+    assert "read,write" in said
+    assert "HAS EXPIRED" in said.splitlines()[2]
+    assert token not in said + str(lines)
+    assert [(line["name"], line["expired"], line["expires_ms"] is None) for line in lines] == [
+        ("web", False, False),
+        ("old", False, True),
+        ("gone", True, False),
+    ]
+    guarded("token", "revoke", "web")
+    assert "web" not in guarded("token", "list").stdout
+    assert "no token 'web'" in guarded("token", "revoke", "web", code=2).stderr
+    assert (
+        "expected a duration"
+        in guarded("token", "new", "--name", "x", "--scope", "read", "--expires", "soon", code=2).stderr
+    )
+
+
+@pytest.mark.processes
+def test_a_server_that_runs_knows_tokens_that_are_issued_and_refuses_those_that_are_revoked(
+    guarded: Cli, tmp_path: Path
+) -> None:
+    guarded("token", "new", "--name", "first", "--scope", "read")
+    with (tmp_path / "log").open("wb") as log:
+        process = guarded.spawn("serve", "--port", 0, stderr=log)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().decode().strip()
+        token = guarded("token", "new", "--name", "web", "--scope", "read").stdout.strip()
+
+        def answers(status: int) -> bool:
+            headers = {"authorization": f"Bearer {token}"}
+            return httpx.get(f"{address}/v1/token", headers=headers, timeout=30).status_code == status
+
+        eventually(lambda: answers(200), "the new token is known")
+        guarded("token", "revoke", "web")
+        eventually(lambda: answers(401), "the revoked token is refused")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
