@@ -128,7 +128,7 @@ def open_follows(config: Config, clock: Callable[[], int]) -> FollowStore:
     Raises FollowStoreUnavailableError, ConfigError.
     """
     if _in_mysql(config):
-        servers = _mysql_servers(config)
+        servers = mysql_servers(config)
         from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
 
         return mysql.open_store(servers)
@@ -138,7 +138,7 @@ def open_follows(config: Config, clock: Callable[[], int]) -> FollowStore:
 def create_follows(config: Config) -> None:
     """Makes the follow store, or brings an older one up to date. Raises FollowStoreUnavailableError, ConfigError."""
     if _in_mysql(config):
-        servers = _mysql_servers(config)
+        servers = mysql_servers(config)
         from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
 
         mysql.create(servers)
@@ -156,7 +156,8 @@ def _in_mysql(config: Config) -> bool:
     return all(url.startswith("mysql:") for url in config.shards)
 
 
-def _mysql_servers(config: Config) -> list["Server"]:
+def mysql_servers(config: Config) -> list["Server"]:
+    """Where the shards of a follow store in MySQL are; asks none of them. Raises ConfigError."""
     try:
         from feedstore.follows.mysql import server  # noqa: PLC0415 - PyMySQL is an extra
     except ImportError as error:

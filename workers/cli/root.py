@@ -17,6 +17,7 @@ from workers import logs
 from workers.cli import (
     acting,
     administering,
+    checking,
     demonstrating,
     drilling,
     letters,
@@ -145,6 +146,7 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
 
 for _module in (
     running,
+    checking,
     serving,
     acting,
     reading,

@@ -577,6 +577,19 @@ def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
     return EmbeddedDeadLetters(file)
 
 
+def stored_partitions(path: Path) -> dict[Topic, int]:
+    """How many partitions each topic of the queue at a path has; writes nothing.
+
+    Raises:
+        QueueUnavailableError: there is no file, no queue in it, or a queue of another format.
+    """
+    with contextlib.closing(SqliteFile.open(path)) as file, file.read() as reader:
+        ids = _stored_partitions(reader)
+    if not ids:
+        raise QueueUnavailableError(f"{path}: holds no queue; create it first")
+    return {topic: len(each) for topic, each in ids.items() if each}
+
+
 def _has_table(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).fetchone() is not None
 
