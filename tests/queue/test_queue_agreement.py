@@ -121,6 +121,13 @@ class Agreement(RuleBasedStateMachine):
     def reset(self, topic: Topic, group: str) -> None:
         self.both(lambda bench, _: bench.queue.reset(topic, group))
 
+    @rule(topic=TOPICS, group=GROUPS, position=st.integers(0, 30), data=st.data())
+    def go_back(self, topic: Topic, group: str, position: int, data: st.DataObject) -> None:
+        positions = {data.draw(st.integers(0, self.partitions)): position, 0: position}
+        self.both(lambda bench, _: bench.queue.go_back(topic, group, positions))
+        self.both(lambda bench, _: bench.queue.positions(topic, group))
+        self.both(lambda bench, _: bench.queue.earliest(topic))
+
     @rule(step=st.integers(-2, 5))
     def pass_time(self, step: int) -> None:
         for bench in self.benches:

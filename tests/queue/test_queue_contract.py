@@ -437,6 +437,52 @@ def test_a_group_with_a_live_consumer_is_not_rewound(bench: Bench) -> None:
     assert bench.queue.lag(DELIVERIES, "a") == 0
 
 
+def test_a_group_goes_back_to_the_positions_that_it_is_given(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    everywhere = dict.fromkeys(range(bench.partitions), 5)
+    for group in ("a", "b"):
+        consumer = bench.consumer(group)
+        consumer.commit(after(drain(consumer)))
+        consumer.close()
+    assert bench.queue.positions(DELIVERIES, "a") == everywhere
+    assert bench.queue.go_back(DELIVERIES, "a", {0: 2}) == 3
+    assert bench.queue.positions(DELIVERIES, "a") == everywhere | {0: 2}
+    assert bench.queue.go_back(DELIVERIES, "a", everywhere) == 0, "nothing moves forward"
+    assert bench.queue.positions(DELIVERIES, "b") == everywhere
+    bench.restart()
+    assert [(each.partition, each.offset) for each in drain(bench.consumer("a"))] == [(0, 2), (0, 3), (0, 4)]
+
+
+def test_a_group_that_goes_back_to_what_is_gone_has_lost_its_position(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    consumer = bench.consumer("a")
+    consumer.commit(after(drain(consumer)))
+    consumer.close()
+    assert bench.queue.earliest(DELIVERIES) == dict.fromkeys(range(bench.partitions), 0)
+    bench.clock.now_ms += 10
+    bench.queue.expire(0, {})
+    bench.queue.publish(DELIVERIES, [b"x"], 0)
+    assert bench.queue.earliest(DELIVERIES)[0] == 5
+    assert bench.queue.go_back(DELIVERIES, "a", {0: 3}) == 2
+    assert bench.queue.lost(DELIVERIES, "a") == 2
+    with pytest.raises(PositionLostError):
+        drain(bench.consumer("a"))
+
+
+def test_a_group_goes_back_only_while_it_has_no_consumer_and_only_in_what_there_is(bench: Bench) -> None:
+    assert bench.queue.positions(DELIVERIES, "a") == {}
+    assert bench.queue.go_back(DELIVERIES, "a", {0: 0}) == 0, "a group that was never there has nothing to go back from"
+    with pytest.raises(ValueError, match="partition"):
+        bench.queue.go_back(DELIVERIES, "a", {bench.partitions: 0})
+    bench.queue.publish(DELIVERIES, [b"x"], 0)
+    consumer = bench.consumer("a")
+    consumer.commit(after(drain(consumer)))
+    with pytest.raises(GroupBusyError):
+        bench.queue.go_back(DELIVERIES, "a", {0: 0})
+    assert bench.queue.positions(DELIVERIES, "a")[0] == 1
+
+
 def test_a_waiting_poll_wakes_up_when_something_is_published(bench: Bench) -> None:
     consumer = bench.consumer("a")
     with ThreadPoolExecutor(1) as pool:

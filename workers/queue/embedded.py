@@ -138,6 +138,12 @@ _REWOUND = """
         WHERE g.consumer_group = ? AND p.topic = ?)
     WHERE first < position"""
 
+_EARLIEST = "SELECT partition, earliest_offset FROM partitions WHERE topic = ?"
+
+_GROUP_POSITIONS = """
+    SELECT p.partition, p.id, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
+    WHERE g.consumer_group = ? AND p.topic = ?"""
+
 _MOVE = "UPDATE positions SET next_offset = ? WHERE consumer_group = ? AND partition_id = ?"
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -309,6 +315,28 @@ class EmbeddedQueue:
             found = writer.execute(_REWOUND, (to_ms, group, topic)).fetchall()
             writer.executemany(_MOVE, [(first, group, identity) for identity, _, first in found])
         return sum(position - first for _, position, first in found)
+
+    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+        with self._file.read() as reader:
+            found = reader.execute(_GROUP_POSITIONS, (group, topic)).fetchall()
+        return {partition: position for partition, _, position in found}
+
+    def earliest(self, topic: Topic) -> dict[int, int]:
+        with self._file.read() as reader:
+            return dict(reader.execute(_EARLIEST, (topic,)).fetchall())
+
+    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
+        for partition in positions:
+            check_partition(topic, partition, len(self._ids[topic]))
+        self._shared.refuse_live(topic, group)
+        with self._file.write(synced=True) as writer:
+            found = [
+                (identity, position, to)
+                for partition, identity, position in writer.execute(_GROUP_POSITIONS, (group, topic)).fetchall()
+                if (to := positions.get(partition, position)) < position
+            ]
+            writer.executemany(_MOVE, [(to, group, identity) for identity, _, to in found])
+        return sum(position - to for _, position, to in found)
 
     def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
         dropped = 0

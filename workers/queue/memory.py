@@ -123,6 +123,27 @@ class MemoryQueue:
                     again += position - log.earliest - older
             return again
 
+    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+        with self._open() as state:
+            return dict(enumerate(state.committed.get((topic, group), ())))
+
+    def earliest(self, topic: Topic) -> dict[int, int]:
+        with self._open() as state:
+            return {partition: log.earliest for partition, log in enumerate(state.logs[topic])}
+
+    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
+        with self._open() as state:
+            state.refuse_live(topic, group)
+            for partition in positions:
+                check_partition(topic, partition, len(state.logs[topic]))
+            committed = state.committed.get((topic, group), [])
+            again = 0
+            for partition, position in enumerate(committed):
+                to = min(position, positions.get(partition, position))
+                committed[partition] = to
+                again += position - to
+            return again
+
     def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
         with self._open() as state:
             dropped = 0

@@ -188,6 +188,35 @@ class Queue(Protocol):
         """
         ...
 
+    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+        """The committed position of a group in each partition in which it has one: the offset of the next message that
+        it wants. Safe beside a live consumer, in any process.
+
+        Raises:
+            QueueUnavailableError: later.
+        """
+        ...
+
+    def earliest(self, topic: Topic) -> dict[int, int]:
+        """The offset of the first message that is kept in each partition; in an empty one, of the next message.
+
+        Raises:
+            QueueUnavailableError: later.
+        """
+        ...
+
+    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
+        """Moves a group back to given positions, in each partition where it is past them (the others stay); returns how
+        many messages come again. It is for effects that were lost after they were committed. If a message at a
+        position is gone, the position moves all the same, and is lost: the group's consumers raise PositionLostError.
+
+        Raises:
+            ValueError: the topic has no such partition; nothing was moved.
+            GroupBusyError: the group has a live consumer; nothing was moved.
+            QueueUnavailableError: later; some partitions may have moved. Doing it again is fine.
+        """
+        ...
+
     def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
         """Drops messages that were published longer ago than `kept_ms`, from the front of each partition up to the
         first that was not; returns how many. Kafka does this by itself, by its own settings.

@@ -156,6 +156,33 @@ class KafkaQueue:
                 raise self._busy(topic, group)
         return sum(positions[place] - offset for place, offset in back.items())
 
+    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+        with self._calling(topic):
+            found = self._committed(topic, group)
+        return {place.partition: position for place, position in found.items() if position is not None}
+
+    def earliest(self, topic: Topic) -> dict[int, int]:
+        with self._calling(topic):
+            return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.EARLIEST).items()}
+
+    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
+        """The port's; refused while the group has any live member."""
+        with self._calling(topic):
+            count = self.partitions(topic)
+            for partition in positions:
+                check_partition(topic, partition, count)
+            self._refuse_live(topic, group)
+            committed = self._committed(topic, group)
+            back = {
+                place: (position, to)
+                for place, position in committed.items()
+                if position is not None and (to := positions.get(place.partition, position)) < position
+            }
+            moved = {place: OffsetAndMetadata(to) for place, (_, to) in back.items()}
+            if moved and not self._alter(topic, group, moved):
+                raise self._busy(topic, group)
+        return sum(position - to for position, to in back.values())
+
     def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:  # noqa: ARG002 - the port's
         """Nothing: the brokers drop what is past the topic's retention."""
         self._refuse_closed()
