@@ -4,6 +4,7 @@ import contextlib
 import re
 import signal
 import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -24,6 +25,9 @@ from feedstore.serving.queues import GroupState, Letter, QueuesState, QueuesUnav
 from feedstore.serving.service import FeedService
 from tests.cli.command import DEADLINE_S, Cli
 from tests.serving.fakes import CAP, NOW_MS, Pair
+
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Of no use over plain HTTP; without it, each client would read the certificates of the world, which takes 40 ms."""
 
 
 @dataclass
@@ -67,8 +71,8 @@ def client_of(address: str, token: str = "", operator: str = "") -> Iterator[Cli
         return {"authorization": f"Bearer {brought}"} if brought else {}
 
     with (
-        httpx.Client(base_url=address, headers=headers(token), timeout=DEADLINE_S) as http,
-        httpx.Client(base_url=address, headers=headers(operator), timeout=DEADLINE_S) as other,
+        httpx.Client(base_url=address, headers=headers(token), timeout=DEADLINE_S, verify=_NO_TLS) as http,
+        httpx.Client(base_url=address, headers=headers(operator), timeout=DEADLINE_S, verify=_NO_TLS) as other,
     ):
         yield Client(http, other)
 
