@@ -46,7 +46,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 # Packages whose tests start no server and no worker.
 UNITS := domain feeds follows messages queue runtime serving widecolumn
 check: lint ## style, types, and the tests that need no processes: under a minute
-	@$(PYTEST) -m "not stack and not browser and not docker and not processes" $(addprefix tests/,$(UNITS))
+	@$(PYTEST) -m "not stack and not browser and not docker and not processes and not long" $(addprefix tests/,$(UNITS))
 
 test: $(VENV)/test ## run the tests (SIMULATION=full: all random and exhaustive depth, as .ci/run does)
 	@$(PYTEST)

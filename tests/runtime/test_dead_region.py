@@ -13,6 +13,8 @@ from workers.messages import Block, Delivery, Purge, encode_delivery
 from workers.queue.port import DELIVERIES, Consumer, Message
 from workers.stage import STEP_S
 
+pytestmark = pytest.mark.long
+
 SECONDS = 900 if FULL else 500
 BATCH = 10
 MESSAGE_S = 0.2
