@@ -22,6 +22,7 @@ from feedstore.serving import config as configuration
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import UnsafeTableError
 from workers import collector, logs, wiring
+from workers.groups import writer_group
 from workers.queue.port import PositionLostError, QueueError
 from workers.retry import REST_S
 from workers.runtime import Worker, WorkerFailedError
@@ -50,7 +51,7 @@ class WriterApart:
     rest_s = REST_S
 
     def __init__(self, home: Path, cluster: str, log_level: str, lock: int) -> None:
-        self.name = wiring.writer_group(cluster)
+        self.name = writer_group(cluster)
         self._command = [sys.executable, "-m", __name__, str(home.resolve()), cluster, log_level]
         self._lock = lock
         self._process: subprocess.Popen[bytes] | None = None

@@ -15,6 +15,7 @@ from feedstore.feeds import FeedReader, Page, feeds_ascending
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from feedstore.serving.config import Config
 from workers import wiring
+from workers.groups import writer_group
 from workers.messages import Task, encode_action
 from workers.queue.port import ACTIONS
 from workers.verify import Verifier
@@ -132,7 +133,7 @@ class Demo:
         with self._working() as landed_in:
             landed_in(others)
             page = self._page(user)
-            lag = wiring.lags(self._ports)[wiring.writer_group(away)]
+            lag = wiring.lags(self._ports)[writer_group(away)]
             self._stage.check(
                 page.served_by != away and [entry.pin for entry in page.entries[: len(pins)]] == pins,
                 f"replica {page.served_by} serves the page, with the pins just saved on top,"

@@ -23,12 +23,13 @@ MAX_LOTS = 100
 class Lot:
     """One poll, or several that were merged: committed as a whole, once none of its items waits.
 
+    spans: for each partition, the offset of its first message and that after its last one.
     waiting: how many of its items are not done.
     ticks: the newest one of each source, by (partition, source, sources).
     progressed: whether one of its items was handled.
     """
 
-    positions: dict[int, int]
+    spans: dict[int, tuple[int, int]]
     ticks: dict[tuple[int, int, int], Tick] = field(default_factory=dict)
     waiting: int = 0
     progressed: bool = False
@@ -66,11 +67,21 @@ class Lots:
     def __iter__(self) -> Iterator[Lot]:
         return iter(self._lots)
 
-    def begin(self, positions: Mapping[int, int]) -> Lot:
-        """A new lot at the end. positions: for each partition, the offset after its last message."""
-        lot = Lot(dict(positions))
+    def begin(self, spans: Mapping[int, tuple[int, int]]) -> Lot:
+        """A new lot at the end. spans: for each partition, the offset of its first message and that after its last."""
+        lot = Lot(dict(spans))
         self._lots.append(lot)
         return lot
+
+    def done_spans(self) -> dict[int, tuple[int, int]]:
+        """What of each partition the lots hold that are done, with everything before them: its first offset and the one
+        after its last message.
+        """
+        self._merge()
+        spans: dict[int, tuple[int, int]] = {}
+        for lot in self._done():
+            _join(spans, lot.spans)
+        return spans
 
     def tick(self, lot: Lot, partition: int, tick: Tick) -> None:
         """Notes a tick of a lot. It replaces an older one of the same source."""
@@ -112,7 +123,7 @@ class Lots:
                 done = list(itertools.takewhile(lambda lot: not lot.ticks, done))
         positions: dict[int, int] = {}
         for lot in done:
-            positions |= lot.positions
+            positions |= {partition: end for partition, (_, end) in lot.spans.items()}
         return positions
 
     def committed(self) -> None:
@@ -157,13 +168,18 @@ def _merged(lot: Lot) -> Lot:
 
 
 def _merge_into(before: Lot, lot: Lot) -> None:
-    before.positions |= lot.positions
+    _join(before.spans, lot.spans)
     before.waiting += lot.waiting
     before.progressed |= lot.progressed
     for key, tick in lot.ticks.items():
         _note(before.ticks, key, tick)
     # Items may keep the merged lot for as long as they wait: it must not keep its ticks.
-    lot.positions, lot.ticks, lot.merged_into = {}, {}, before
+    lot.spans, lot.ticks, lot.merged_into = {}, {}, before
+
+
+def _join(spans: dict[int, tuple[int, int]], later: Mapping[int, tuple[int, int]]) -> None:
+    for partition, (first, end) in later.items():
+        spans[partition] = (min(first, spans.get(partition, (first, end))[0]), end)
 
 
 def _note(ticks: dict[tuple[int, int, int], Tick], key: tuple[int, int, int], tick: Tick) -> None:

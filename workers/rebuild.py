@@ -5,13 +5,18 @@ deliveries, may also lack markers, and then it is made anew.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Final
 
-from feedstore.feeds import Progress
+from feedstore.feeds import Progress, Replica
 from feedstore.follows.port import MAX_PAGE, FollowStore
 from feedstore.serving import wiring as serving_wiring
+from feedstore.serving.clusters import replica
 from feedstore.serving.config import Config
 from workers import wiring
+from workers.applied import note_all
+from workers.faults import fault
+from workers.groups import cluster_groups
 from workers.queue.port import Queue, Topic
 from workers.runtime import Worker
 from workers.wiring import Ports
@@ -52,8 +57,17 @@ def _users(follows: FollowStore) -> Iterator[list[int]]:
 
 
 def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
-    """Whether a cluster is gone, or lost deliveries: a refill alone does not mend it."""
-    return not serving_wiring.cluster_exists(config, cluster) or wiring.lost_deliveries(ports, cluster)
+    """Whether a cluster is gone, damaged, or lost deliveries: a refill alone does not mend it. Reads all feeds of a
+    cluster in files.
+
+    Raises UnavailableError, QueueUnavailableError, ConfigError.
+    """
+    if not serving_wiring.cluster_exists(config, cluster):
+        return True
+    in_files = any(each.in_files for each in config.clusters if each.name == cluster)
+    with closing(serving_wiring.open_cluster(config, cluster, "beside")) as opened:
+        found = fault(replica(cluster, opened), ports.queue, lambda: in_files)
+    return found is not None and not found.is_mended_by_writers
 
 
 def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Worker], None], told: Told) -> None:
@@ -68,7 +82,7 @@ def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Work
 
     Interrupted at any step, it leaves a cluster that is missing or still lost: do it again.
     """
-    groups = wiring.cluster_groups(cluster)
+    groups = cluster_groups(cluster)
     serving_wiring.remove_cluster(config, cluster)
     for topic, group in groups:
         ports.queue.reset(topic, group)
@@ -79,7 +93,13 @@ def make_anew(ports: Ports, config: Config, cluster: str, worker: Callable[[Work
     # Whatever is read after this finds all that was passed over in the follow store.
     made_ms = ports.follows.now() + CLOCKS_APART_MS
     asked_ms = ask_all(ports.follows, cluster, told)
-    serving_wiring.create_cluster(config, cluster, lambda new: begin(Progress(new.progress), made_ms, asked_ms))
+
+    def prepare(new: Replica) -> None:
+        progress = Progress(new.progress)
+        begin(progress, made_ms, asked_ms)
+        note_all(cluster, progress, ports.queue)
+
+    serving_wiring.create_cluster(config, cluster, prepare)
 
 
 def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:

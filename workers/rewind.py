@@ -7,7 +7,8 @@ by now is expanded again (rule 8).
 from typing import Final, NamedTuple
 
 from feedstore.feeds import Limits, Progress
-from workers.wiring import Ports, cluster_groups
+from workers.groups import cluster_groups
+from workers.wiring import Ports
 
 _NEVER_MS: Final = 2**62
 """A time that no message was published after: a rewind to it moves nothing, and is refused where any would be."""

@@ -17,7 +17,7 @@ import itertools
 import random
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from workers.outages import Group, Isolation, Outages, Probe, Slots
 from workers.queue.port import (
     Consumer,
     DeadLetters,
+    Message,
     MessageRefusedError,
     PositionLostError,
     QueueUnavailableError,
@@ -56,6 +57,8 @@ POLLS_PAST_TURNS: Final = 10
 PARK_AFTER_S: Final = 30.0
 """A message is parked when the outage that it waits for has lasted so long. An attempt that fails takes 30 s at most,
 and two find out what is away, so that it is parked within a minute of the first failure."""
+NOTE_EVERY_S: Final = 1.0
+"""How often a busy stage notes what it has done, and commits it. One that is killed repeats so much work at most."""
 PARK_EVERY_S: Final = 1.0
 """How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
 RETRY_REST: Final = 7.0
@@ -111,6 +114,9 @@ class Stage(Generic[Body]):
     park: given messages and how many seconds they should wait, puts them where they are tried again, and says of each
         whether it did: that message is done then. It may raise as `handle` does. None: nothing is parked.
     due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
+    note: told what is done of each partition, its first offset and the one after its last message, before ticks are
+        told and before it is committed; durable when it returns. Told of nothing (an empty mapping) once in a while if
+        nothing was done. It may raise as `handle` does; any other error ends this stage. None: nothing is noted.
     given_up: told of a message that is in the dead letters, before it counts as done; raises as `handle` does.
     clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
     """
@@ -141,6 +147,7 @@ class Stage(Generic[Body]):
         park: Callable[[Sequence[Body], float], Sequence[bool]] | None = None,
         due_ms: Callable[[Body], int] | None = None,
         given_up: Callable[[Body], None] | None = None,
+        note: Callable[[Mapping[int, tuple[int, int]]], None] | None = None,
     ) -> None:
         if park is not None and slots is None:
             raise ValueError(f"{name}: a stage that parks must know which slots a message needs")
@@ -164,8 +171,12 @@ class Stage(Generic[Body]):
         self._park = park
         self._due_ms = due_ms
         self._given_up = given_up
+        self._note = note
+        self._noted_s = clock() - NOTE_EVERY_S
+        self._quiet = True  # whether the last poll brought nothing to be handled
         self._rest = Rest(policy, rng, clock)
         self._park_rest = Rest(policy, rng, clock)
+        self._note_rest = Rest(policy, rng, clock)
         self._tick_rest = Rest(policy, rng, clock)
         self._bury_rest = Rest(policy, rng, clock)
         self._lots = Lots()
@@ -194,8 +205,10 @@ class Stage(Generic[Body]):
         Raises:
             TooManyDeadLettersError: stop the worker.
             PositionLostError: stop this stage; its cluster must be rebuilt.
+            Whatever else `note` raises.
         """
         began_s = self._clock()
+        self._quiet = True
         polled = self._ask_queue(self._take_in)
         self._take_due()
         worked = self._work(began_s)
@@ -261,7 +274,7 @@ class Stage(Generic[Body]):
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
             return False
-        lot = self._lots.begin({message.partition: message.offset + 1 for message in messages})
+        lot = self._lots.begin(_spans(messages))
         items: list[Item[Body]] = []
         corpses: list[_Corpse[Body]] = []
         good = 0
@@ -277,6 +290,7 @@ class Stage(Generic[Body]):
                 self._lots.tick(lot, message.partition, body)
             else:
                 items.append(self._lots.item(lot, message, body))
+        self._quiet = self._quiet and not items
         items = self._leave_until_due(items)
         if self._turns is not None:
             items = self._turns.admit(items)
@@ -301,13 +315,39 @@ class Stage(Generic[Body]):
         return ready
 
     def _settle(self) -> bool:
-        """Fires ticks and commits positions, as far as everything before them is done; True if there were any."""
+        """Notes what is done, fires ticks and commits positions, as far as everything before them is done; True if it
+        committed any.
+        """
+        if not self._noted():
+            return False
         positions = self._lots.settle(self._tick)
         if positions:
             # They stay among the lots until the queue has them.
             self._consumer.commit(positions)
         self._lots.committed()
         return bool(positions)
+
+    def _noted(self) -> bool:
+        """Whether what is done is noted, so that it may be committed. A busy stage lets it wait for up to NOTE_EVERY_S,
+        because a note costs round trips.
+        """
+        note = self._note
+        if note is None:
+            return True
+        spans = self._lots.done_spans()
+        now_s = self._clock()
+        due = now_s - self._noted_s >= NOTE_EVERY_S
+        if not (due or (spans and self._quiet)) or self._note_rest.goes_on():
+            return False
+        try:
+            self._aside(lambda: note(spans))
+        except _NOT_NOW as error:
+            wait_s = self._note_rest.failed(RETRY_REST * (self._clock() - now_s))
+            self._log.warning("note.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            return False
+        self._note_rest.ended()
+        self._noted_s = self._clock()
+        return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Whether the ticks were taken; if not, they are left alone for a while."""
@@ -689,6 +729,14 @@ def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
     since_s = min((group.since_s for group in groups if group.since_s is not None), default=None)
     items = [item for group in groups for item in group.items]
     return Group(items, max(group.failures for group in groups), since_s=since_s)
+
+
+def _spans(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
+    spans: dict[int, tuple[int, int]] = {}
+    for message in messages:
+        first, _ = spans.get(message.partition, (message.offset, 0))
+        spans[message.partition] = first, message.offset + 1
+    return spans
 
 
 def _number(item: Item[Body]) -> int:

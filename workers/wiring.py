@@ -16,12 +16,14 @@ from feedstore.serving.clusters import replica
 from feedstore.serving.config import Config, ConfigError
 from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
+from workers.applied import Applied, FromItsCluster
+from workers.groups import cluster_groups, lost_message, retry_group, writer_group
 from workers.handlers import Expander, Parking, Writer
 from workers.handlers.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.handlers.slots import DeliverySlots, ParkedSlots
 from workers.handlers.task_slots import TaskSlots
 from workers.housekeeping import Housekeeper, LettersKept, Sweeper
-from workers.messages import Tick, decode_action, decode_delivery, decode_parked
+from workers.messages import Delivery, Hold, Parked, Tick, decode_action, decode_delivery, decode_parked
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.port import (
     ACTIONS,
@@ -35,7 +37,7 @@ from workers.queue.port import (
     Topic,
 )
 from workers.relay import Relay, Ticker
-from workers.retry import RetryPolicy
+from workers.retry import Rest, RetryPolicy
 from workers.runtime import Loop, Worker
 from workers.stage import Stage
 from workers.turns import Turns
@@ -54,21 +56,6 @@ TICKER = "ticker"
 EXPANDER = "expander"
 
 Body = TypeVar("Body")
-
-
-def writer_group(cluster: str) -> str:
-    """The consumer group that writes a cluster."""
-    return f"writer-{cluster}"
-
-
-def retry_group(cluster: str) -> str:
-    """The consumer group that lands what was parked for a cluster."""
-    return f"retries-{cluster}"
-
-
-def cluster_groups(cluster: str) -> tuple[tuple[Topic, str], ...]:
-    """The topics of a cluster's writing, and its groups; messages may go from the first to the second."""
-    return ((DELIVERIES, writer_group(cluster)), (RETRIES, retry_group(cluster)))
 
 
 @dataclass(frozen=True)
@@ -261,27 +248,50 @@ def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
 
 def writer(ports: Ports, config: Config, cluster: str) -> Loop:
     handler = _writer(ports, config.limits, cluster)
-    return _stage(ports, config, writer_group(cluster), DELIVERIES, decode_delivery)(
-        handle=handler.write,
-        ticks=handler.tick,
-        lost=lost_message(cluster),
-        slots=DeliverySlots(cluster, handler.late_before_ms),
-        park=_parking(ports, handler, cluster).park,
-    )
+    park = _parking(ports, handler, cluster).park
+    slots = DeliverySlots(cluster, handler.late_before_ms)
+
+    def stage(applied: Applied) -> Stage[Delivery | Hold]:
+        made: partial[Stage[Delivery | Hold]] = _stage(
+            ports, config, writer_group(cluster), DELIVERIES, decode_delivery
+        )
+        return made(
+            handle=handler.write,
+            ticks=handler.tick,
+            lost=lost_message(cluster),
+            slots=slots,
+            park=park,
+            note=applied.note,
+        )
+
+    return _from_its_cluster(ports, cluster, DELIVERIES, writer_group(cluster), stage)
 
 
 def retries(ports: Ports, config: Config, cluster: str) -> Loop:
     writer = _writer(ports, config.limits, cluster)
     parking = _parking(ports, writer, cluster)
-    return _stage(ports, config, retry_group(cluster), RETRIES, decode_parked)(
-        handle=parking.land,
-        ticks=_no_ticks,
-        lost=lost_message(cluster),
-        slots=ParkedSlots(cluster, writer.late_before_ms),
-        # What is for another cluster waits for nothing.
-        due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
-        given_up=parking.give_up,
-    )
+
+    def stage(applied: Applied) -> Stage[Parked]:
+        return _stage(ports, config, retry_group(cluster), RETRIES, decode_parked)(
+            handle=parking.land,
+            ticks=_no_ticks,
+            lost=lost_message(cluster),
+            slots=ParkedSlots(cluster, writer.late_before_ms),
+            # What is for another cluster waits for nothing.
+            due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
+            given_up=parking.give_up,
+            note=applied.note,
+        )
+
+    return _from_its_cluster(ports, cluster, RETRIES, retry_group(cluster), stage)
+
+
+def _from_its_cluster(
+    ports: Ports, cluster: str, topic: Topic, group: str, stage: Callable[[Applied], Stage[Body]]
+) -> Loop:
+    applied = Applied(ports.replicas[cluster], ports.queue, topic, group)
+    rest = Rest(RetryPolicy(), random.Random(), time.monotonic)  # noqa: S311 - jitter needs no secrecy
+    return FromItsCluster(group, applied.begin, lambda: stage(applied), rest)
 
 
 def _stage(
@@ -331,15 +341,6 @@ def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:
 def _parking(ports: Ports, writer: Writer, cluster: str) -> Parking:
     progress = Progress(ports.replicas[cluster].progress)
     return Parking(cluster, writer, progress, ports.follows, ports.queue, retry_group(cluster))
-
-
-def lost_deliveries(ports: Ports, cluster: str) -> bool:
-    """Whether messages are gone that this cluster's writer has not read (rule 8)."""
-    return any(ports.queue.lost(topic, group) for topic, group in cluster_groups(cluster))
-
-
-def lost_message(cluster: str) -> str:
-    return f"cluster {cluster} lost deliveries: rebuild it (feedctl rebuild --all --cluster {cluster})"
 
 
 def lags(ports: Ports) -> dict[str, int]:

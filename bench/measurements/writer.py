@@ -9,6 +9,7 @@ from bench.redis_side import apply_deliveries
 from bench.results import Row, at_least, interleaved
 from feedstore.serving.config import load
 from workers import wiring
+from workers.groups import writer_group
 from workers.queue.port import DELIVERIES
 
 NAME = "writer"
@@ -29,9 +30,9 @@ def measure(context: Context) -> list[Row]:
         config = ours.with_cluster(load(home, {}), name)
         with ours.ports(config) as opened:
             stage = wiring.writer(opened, config, name)
-            waiting = opened.queue.lag(DELIVERIES, wiring.writer_group(name))
+            waiting = opened.queue.lag(DELIVERIES, writer_group(name))
             began = time.perf_counter()
-            while opened.queue.lag(DELIVERIES, wiring.writer_group(name)):
+            while opened.queue.lag(DELIVERIES, writer_group(name)):
                 stage.step()
                 if time.perf_counter() - began > WRITER_S:
                     raise TimeoutError(f"the writer was not done after {WRITER_S:.0f} s")

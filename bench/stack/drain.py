@@ -14,6 +14,7 @@ from pathlib import Path
 from feedstore.serving import config as configuration
 from feedstore.widecolumn import Cell, Mutation, WideColumnStore
 from workers import collector, logs, wiring
+from workers.groups import writer_group
 from workers.queue.port import DELIVERIES
 
 
@@ -61,7 +62,7 @@ def main() -> None:
     stage = wiring.writer(opened, config, cluster)
     print("ready", flush=True)
     sys.stdin.readline()
-    while stage.step() or opened.queue.lag(DELIVERIES, wiring.writer_group(cluster)):
+    while stage.step() or opened.queue.lag(DELIVERIES, writer_group(cluster)):
         pass
     assert feeds.began is not None
     seconds, processor_s = time.perf_counter() - feeds.began, time.process_time() - feeds.processor_began

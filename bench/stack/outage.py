@@ -16,6 +16,7 @@ from bench.stack.arriving import FOLLOWERS, arriving
 from bench.stack.servers import Servers, home
 from feedstore.feeds import Progress
 from workers import wiring
+from workers.groups import writer_group
 from workers.queue.port import DELIVERIES
 
 NAME = "outage"
@@ -152,4 +153,4 @@ def _bring_back(servers: Servers, opened: wiring.Ports, away: _Looks, before: _L
 
 
 def _lag(opened: wiring.Ports, cluster: str) -> int:
-    return opened.queue.lag(DELIVERIES, wiring.writer_group(cluster))
+    return opened.queue.lag(DELIVERIES, writer_group(cluster))

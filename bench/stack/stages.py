@@ -10,6 +10,7 @@ from bench.context import Context
 from bench.ours import feedctl, ports
 from feedstore.serving.config import Config
 from workers import wiring
+from workers.groups import writer_group
 from workers.queue.port import ACTIONS, DELIVERIES
 
 STAGE_S = 3_600.0
@@ -34,7 +35,7 @@ def expand(context: Context, config: Config) -> float:
 
 def write(context: Context, config: Config, cluster: str) -> float:
     """Seconds until all deliveries are in one cluster."""
-    group = wiring.writer_group(cluster)
+    group = writer_group(cluster)
     return _until(context, config, ["write", "--cluster", cluster], lambda opened: opened.queue.lag(DELIVERIES, group))
 
 

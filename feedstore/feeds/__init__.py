@@ -1,5 +1,6 @@
 """The following feed on the storage port: cell layout, mutations, pages and cursors, replicas."""
 
+from feedstore.feeds.canaries import Canaries, is_canary, trusted_watermark
 from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor, sealed, unsealed
 from feedstore.feeds.export import feeds_ascending
 from feedstore.feeds.layout import FEEDS, bucket, columns, entries_of, feed_table, pins_and_times, row_key, user_of
@@ -13,6 +14,7 @@ __all__ = [
     "MAX_CHUNK",
     "MAX_PAGE",
     "PROGRESS",
+    "Canaries",
     "Cursor",
     "FeedReader",
     "Limits",
@@ -30,12 +32,14 @@ __all__ = [
     "entries_of",
     "feed_table",
     "feeds_ascending",
+    "is_canary",
     "page_of",
     "pins_and_times",
     "progress_table",
     "row_key",
     "sealed",
     "start_of",
+    "trusted_watermark",
     "unsealed",
     "user_of",
 ]

@@ -1,6 +1,6 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
-Five kinds of rows, named by their first byte:
+Eight kinds of rows, named by their first byte:
 - ticks: one cell for each partition of feed.deliveries and each partition of feed.actions that ticks come through;
   its timestamp is the settled time that has come through.
 - put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. What is
@@ -10,6 +10,10 @@ Five kinds of rows, named by their first byte:
 - sent back: which actions were sent back to the expander because deliveries of them came too late, and a time: what was
   read before it needs no sending back any more.
 - made: when the cluster was made anew, if it was.
+- name: the name of the cluster.
+- applied: how far the messages of each partition of a topic are in this cluster, contiguously. A group may commit only
+  what is noted here: a cluster that was put back from a copy then says that it is older than its group.
+- canary: the number that every canary of the feeds' table must have reached (`feedstore.feeds.canaries`).
 """
 
 import struct
@@ -30,6 +34,11 @@ _SENT_BACK = struct.Struct(">QQ")
 _TICKS = _ROW(b"t", 0)
 _PUT_OFF = _ROW(b"h", 0)
 _MADE = _ROW(b"m", 0)
+_NAME = _ROW(b"n", 0)
+_NAME_BYTES = 16
+_APPLIED = _ROW(b"a", 0)
+_POSITION = struct.Struct(">QQ")
+_CANARY = _ROW(b"c", 0)
 _FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
 """The rows of notes that are of use for a while only. Their columns begin with the time to which they belong."""
 _PARKED = 2**63
@@ -197,6 +206,42 @@ class Progress:
         if self._made_ms is None:
             self._made_ms = max((cell.timestamp for cell in self._store.cells(_MADE)), default=0)
         return self._made_ms
+
+    def began(self) -> bool:
+        """Whether any tick has come through, or the cluster was made anew: it is no new one."""
+        return bool(self._store.cells(_TICKS) or self._store.cells(_MADE))
+
+    def name(self) -> str | None:
+        """The name that the cluster was first written under; None if it is new, or an earlier version noted no name."""
+        parts = sorted((cell.timestamp, cell.column) for cell in self._store.cells(_NAME))
+        return b"".join(column for _, column in parts).rstrip(b"\0").decode() or None
+
+    def note_name(self, name: str) -> None:
+        """Notes the cluster's name, 31 bytes at most. It must not have another one."""
+        # The last part ends with a zero, so that no two parts are the same column.
+        padded = name.encode().ljust(2 * _NAME_BYTES, b"\0")
+        parts = (padded[:_NAME_BYTES], padded[_NAME_BYTES:])
+        self._store.apply([Put([(_NAME, number)], [part]) for number, part in enumerate(parts, 1)])
+
+    def applied(self) -> dict[tuple[int, int], int]:
+        """By (topic, partition): everything before this offset has been applied to this cluster. A partition of which
+        nothing is noted is left out. The numbers of topics are those of `note_applied`.
+        """
+        noted = self._store.cells(_APPLIED)
+        return {_POSITION.unpack(cell.column): cell.timestamp - 1 for cell in noted}
+
+    def note_applied(self, positions: Mapping[tuple[int, int], int], canary: int | None = None) -> None:
+        """Notes positions by (topic, partition): everything before them is durable here. One that is below what is
+        noted changes nothing. canary: the number that every canary has reached.
+        """
+        notes = [Put([(_APPLIED, 1 + offset)], [_POSITION.pack(*key)]) for key, offset in positions.items()]
+        if canary is not None:
+            notes.append(Put([(_CANARY, canary)], [_POSITION.pack(0, 0)]))
+        self._store.apply(notes)
+
+    def canary(self) -> int:
+        """The number that every canary of the feeds' table has reached; 0 before the first."""
+        return max((cell.timestamp for cell in self._store.cells(_CANARY)), default=0)
 
     def _put_off(self) -> list[bytes]:
         """The columns of all holds, and at least the first of what is parked; of up to _READ_AT_ONCE holds in one look

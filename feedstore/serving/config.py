@@ -5,12 +5,14 @@ A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving]
 refused. Durations are a number and one of ms, s, m, h, d.
 """
 
+import itertools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -246,6 +248,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     names = [cluster.name for cluster in file.clusters]
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: clusters: two of them have the same name")
+    _refuse_one_place(path, file.clusters)
     if file.serving.prefer not in {None, *names}:
         raise ConfigError(
             f"{sources.blamed('serving.prefer')}: serving.prefer: no cluster {file.serving.prefer!r};"
@@ -304,6 +307,27 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         dead_letters=file.limits.dead_letters,
         sources=sources,
     )
+
+
+def _refuse_one_place(path: Path, clusters: Sequence[_Cluster]) -> None:
+    """Raises ConfigError if two clusters are one: each would hold what was written for the other."""
+    places = [(cluster.name, _places(path.parent, cluster.url)) for cluster in clusters]
+    for (name, ours), (other, theirs) in itertools.combinations(places, 2):
+        if shared := ours & theirs:
+            raise ConfigError(
+                f"{path}: clusters: {name} and {other} are one place ({min(shared)}): give each a url of its own"
+            )
+
+
+def _places(home: Path, url: str) -> frozenset[str]:
+    """What a cluster's url leads to: its directory, whatever its path; or its tables behind each of its gateways."""
+    scheme, _, rest = url.partition(":")
+    if scheme != "hbase":
+        return frozenset({str((home / rest).resolve())})
+    parts = urlsplit(url)
+    namespace = parts.path.strip("/") or "default"
+    gateways = ",".join([parts.netloc, *parse_qs(parts.query).get("thrift1", ())])
+    return frozenset(f"{gateway.lower()}/{namespace}" for gateway in gateways.split(",") if gateway)
 
 
 def duration_ms(text: str) -> int:

@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable, Iterable
 
-from feedstore.feeds import Progress, Replica
-from feedstore.widecolumn import UnavailableError
+from feedstore.feeds import Replica, trusted_watermark
+from feedstore.widecolumn import DamagedError, UnavailableError
 
 EVERY_S = 1.0
 
@@ -15,7 +15,8 @@ Heard = Callable[[str, int | None], None]
 class Watermarks:
     """A thread for each cluster: one that hangs keeps nobody from hearing of the others.
 
-    Of a cluster that cannot be asked, the last thing that was heard goes on to hold: it only grows older.
+    Of a cluster that cannot be asked, the last thing that was heard goes on to hold: it only grows older. Of one that
+    is damaged nothing is known any more.
 
     clock: monotonic, in s.
     """
@@ -48,10 +49,11 @@ class Watermarks:
         self._closed.set()
 
     def _watch(self, replica: Replica, looked: threading.Event) -> None:
-        progress = Progress(replica.progress)
         while not self._closed.is_set():
             try:
-                watermark_ms = progress.watermark()
+                watermark_ms = trusted_watermark(replica)
+            except DamagedError:
+                self._heard(replica.name, None)  # whatever it said before, others are asked first
             except UnavailableError:
                 pass
             else:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from feedstore.domain import InvalidValueError
-from feedstore.feeds import FEEDS, Replica, feed_table, progress_table
+from feedstore.feeds import FEEDS, PROGRESS, Progress, Replica, feed_table, progress_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.serving.attempts import InPlace, OnThreads, Reads
@@ -16,7 +16,7 @@ from feedstore.serving.config import Config, ConfigError
 from feedstore.serving.replicas import Replicas, Source
 from feedstore.serving.service import FeedService
 from feedstore.serving.watermarks import Watermarks
-from feedstore.widecolumn import Access, Table
+from feedstore.widecolumn import Access, Cluster, DamagedError, Table, UnavailableError
 from feedstore.widecolumn.late import LateCluster
 
 if TYPE_CHECKING:
@@ -169,8 +169,14 @@ def mysql_servers(config: Config) -> list["Server"]:
 
 
 def create_cluster(config: Config, name: str, prepare: Prepare | None = None) -> None:
-    """`Place.create`. Raises UnavailableError, ConfigError."""
-    place(config, name).create(tables(config), prepare)
+    """`Place.create`; the new cluster knows its name. Raises UnavailableError, ConfigError."""
+
+    def prepared(new: Replica) -> None:
+        if prepare is not None:
+            prepare(new)
+        Progress(new.progress).note_name(name)
+
+    place(config, name).create(tables(config), prepared)
 
 
 def remove_cluster(config: Config, name: str) -> None:
@@ -182,10 +188,39 @@ def open_cluster(config: Config, name: str, access: Access, *, feeds: bool = Tru
     """A cluster by name, opened when it is first used. access: `owner` writes; `beside` reads while somebody else
     writes. feeds: whether the feeds are read, or only how far the cluster is: what was written to an embedded table
     since its last flush is in the memory of everyone who opens it. Raises ConfigError.
+
+    Opening raises DamagedError if the cluster was written under another name.
     """
     where = place(config, name)
-    opened = [table for table in tables(config) if feeds or table.name != FEEDS]
-    return LateCluster(lambda: where.open(opened, access))
+    wanted = [table for table in tables(config) if feeds or table.name != FEEDS]
+
+    def open_named() -> Cluster:
+        opened = where.open(wanted, access)
+        try:
+            _refuse_another(opened, name, access)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    return LateCluster(open_named)
+
+
+def _refuse_another(opened: Cluster, name: str, access: Access) -> None:
+    """Raises DamagedError for a cluster that was written under another name, UnavailableError."""
+    try:
+        found = Progress(opened.table(PROGRESS)).name()
+    except DamagedError:
+        raise
+    except UnavailableError:
+        if access == "owner":
+            raise
+        return  # pages can be read without the table of the progress
+    if found not in {None, name}:
+        raise DamagedError(
+            f"this is cluster {found}, and feed.toml calls it {name}: bring back what was there, or rebuild it"
+            f" (feedctl rebuild --all --cluster {name})"
+        )
 
 
 def cluster_exists(config: Config, name: str) -> bool:

@@ -24,6 +24,14 @@ class UnavailableError(StoreError):
     """Not now: repeat the whole call later, with the same timestamps; a reader asks another replica at once."""
 
 
+class DamagedError(UnavailableError):
+    """A part of what the store acknowledged is gone or unreadable: a file is missing, or a table was emptied.
+
+    Unavailable, so that a reader asks another replica and a writer keeps what it has. But it does not end by itself:
+    the cluster must be made anew, or its files brought back.
+    """
+
+
 class UnsafeTableError(UnavailableError):
     """A table is defined so that the rules would not hold: nothing is written until somebody has changed it.
 

@@ -1,16 +1,19 @@
 """Reading a RocksDB beside the process that owns it."""
 
+import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from feedstore.widecolumn import rocksdb_files
-from feedstore.widecolumn.port import Table, UnavailableError
+from feedstore.widecolumn.port import DamagedError, Table, UnavailableError
 from feedstore.widecolumn.rocksdb_files import Files
 
 _ATTEMPTS_MAX = 10
+_MANIFEST, _LOG, _TABLE = "MANIFEST-", ".log", ".sst"
 
 
 class Follower:
@@ -22,10 +25,15 @@ class Follower:
     which every flush and compaction extends; else the secondary is thrown away and opened anew (10-30 ms, and the
     replay of the owner's log). Where neither the manifest nor the log has grown there is nothing to catch up with: the
     owner writes each batch into its log before the write returns.
+
+    A secondary does not miss a file that is gone or cut: it shows what was there before that file. So the files that
+    the manifest names are looked for each time.
     """
 
     def __init__(self, path: Path, tables: Sequence[Table]) -> None:
         self._path = path
+        self._live: dict[str, int] = {}
+        """The files of the tables, with their sizes, as of the manifest that is open."""
         self._tables = tables
         self._files: Files | None = None
         self._seen: set[tuple[str, int]] = set()
@@ -39,25 +47,29 @@ class Follower:
         """All that the owner has written by now.
 
         Raises:
+            DamagedError: a file is missing, or it is too short.
             UnavailableError: there is no cluster, or its owner rewrites the files faster than they can be opened.
         """
         for attempts_left in reversed(range(_ATTEMPTS_MAX)):
-            manifests, logs = self._sizes("MANIFEST-*"), self._sizes("*.log")
-            if self._files is not None and self._seen == manifests and self._read == logs and manifests:
-                return self._files
+            there = self._look()
+            manifests, logs = _of(there, _MANIFEST), _of(there, _LOG)
             try:
                 if self._files is None or self._seen != manifests:
                     self._close_files()
+                    self._live = rocksdb_files.live_files(self._path, self._tables)
                     self._files = rocksdb_files.open_beside(self._path, self._tables, self._own_logs)
                 else:
+                    self._refuse_missing(there)
+                    if self._read == logs and manifests:
+                        return self._files
                     rocksdb_files.catch_up(self._path, self._files)
             except UnavailableError:  # the owner may have deleted a file under our hands
                 self._close_files()
-                if attempts_left == 0 or manifests == self._sizes("MANIFEST-*"):
+                if attempts_left == 0 or manifests == _of(self._look(), _MANIFEST):
                     raise
                 continue
             self._seen, self._read = manifests, logs
-            if manifests == self._sizes("MANIFEST-*"):
+            if manifests == _of(self._look(), _MANIFEST):
                 return self._files
         raise UnavailableError(f"{self._path}: the owner rewrites its files faster than they can be opened beside it")
 
@@ -65,13 +77,30 @@ class Follower:
         self._close_files()
         self._remove_own_logs()
 
+    def _refuse_missing(self, there: Mapping[str, int]) -> None:
+        """Raises DamagedError if a file of the version that is open is gone or has another size."""
+        for name, size in self._live.items():
+            found = there.get(name)
+            if found != size:
+                said = "is missing" if found is None else f"has {found} bytes, expected {size}"
+                raise DamagedError(f"{self._path}: damaged: {name} {said}")
+
     def _close_files(self) -> None:
         files, self._files = self._files, None
         if files is not None:
             files.close()
 
-    def _sizes(self, pattern: str) -> set[tuple[str, int]]:
-        try:
-            return {(each.name, each.stat().st_size) for each in self._path.glob(pattern)}
-        except OSError:
-            return set()  # gone between the listing and the look, or never there: opening says what is wrong
+    def _look(self) -> dict[str, int]:
+        """The size of each file that counts, by name, in one look at the directory."""
+        found: dict[str, int] = {}
+        # What is gone before it was asked for its size, or was never there, is missed by whoever needs it.
+        with suppress(OSError), os.scandir(self._path) as entries:
+            for entry in entries:
+                if entry.name.startswith(_MANIFEST) or entry.name.endswith((_LOG, _TABLE)):
+                    with suppress(OSError):
+                        found[entry.name] = entry.stat().st_size
+        return found
+
+
+def _of(there: Mapping[str, int], kind: str) -> set[tuple[str, int]]:
+    return {(name, size) for name, size in there.items() if name.startswith(kind) or name.endswith(kind)}

@@ -27,7 +27,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from feedstore.widecolumn.port import RefusedError, Table, UnavailableError
+from feedstore.widecolumn.port import DamagedError, RefusedError, Table, UnavailableError
 
 MIB = 1 << 20
 
@@ -86,11 +86,9 @@ def open_owner(path: Path, tables: Iterable[Table]) -> Files:
 
 
 def open_beside(path: Path, tables: Iterable[Table], log_directory: Path) -> Files:
-    """Opens for reading beside an owner, in this or in another process."""
+    """Opens for reading beside an owner, in this or in another process. `live_files` is called before it."""
     try:
-        _refuse_damage(path)
         names = [table.name for table in tables]
-        _refuse_missing(path, names)
         options = _database_options()
         options.set_max_open_files(-1)  # else the owner may delete a file between two reads of it
         cache = Cache(CACHE_BYTES)
@@ -98,6 +96,30 @@ def open_beside(path: Path, tables: Iterable[Table], log_directory: Path) -> Fil
         db = Rdict(str(path), options, families, AccessType.secondary(str(log_directory)))
         _check_widths(path, db, tables, create=False)
         return _files(db, names)
+    except Exception as error:
+        raise unavailable(path, error) from error
+
+
+def live_files(path: Path, tables: Iterable[Table]) -> dict[str, int]:
+    """The files of which the tables consist, as the manifest names them, and their sizes in bytes.
+
+    A secondary passes over what is missing, and shows an older version without a word. Opening for reading alone does
+    not: it looks for every file, and for its size.
+
+    Raises:
+        DamagedError: a file is missing or has another size. Or the owner has just replaced it: the manifest has grown
+            then.
+        UnavailableError: there is no cluster, or one without these tables.
+    """
+    try:
+        _refuse_damage(path)
+        families = {table.name: _table_options(Cache(0)) for table in tables}
+        _refuse_missing(path, families)
+        db = Rdict(str(path), _database_options(), families, AccessType.read_only(False))
+        try:
+            return {str(each["name"]).lstrip("/"): int(each["size"]) for each in db.live_files()}
+        finally:
+            db.close()
     except Exception as error:
         raise unavailable(path, error) from error
 
@@ -169,6 +191,8 @@ def unavailable(path: Path, error: Exception) -> Exception:
     text = str(error)
     if "LOCK" in text and ("lock hold by" in text or "While lock file" in text):
         return UnavailableError(f"{path}: another process or cluster object owns this directory ({text})")
+    if "Corruption" in text or (".sst" in text and "No such file" in text):
+        return DamagedError(f"{path}: damaged: {text}")
     return UnavailableError(f"{path}: {text}")
 
 
@@ -179,7 +203,7 @@ def _exists(path: Path) -> bool:
 def _refuse_damage(path: Path) -> None:
     """RocksDB would start an empty database over the files of one whose CURRENT is gone."""
     if path.is_dir() and not _exists(path) and any(path.glob("MANIFEST-*")):
-        raise UnavailableError(f"{path}: damaged: there are database files, but CURRENT is missing")
+        raise DamagedError(f"{path}: damaged: there are database files, but CURRENT is missing")
 
 
 def _refuse_missing(path: Path, names: Iterable[str]) -> None:

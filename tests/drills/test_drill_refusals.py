@@ -30,7 +30,8 @@ BESIDE = dataclasses.replace(GATEWAY, name="b-gateway-1", cluster="b")
 
 
 def home(path: Path, url: str) -> Config:
-    text = configuration.DEFAULT.replace("rocksdb:data/a", url).replace("rocksdb:data/b", url)
+    other = url.replace("/?", "/other?") if url.startswith("hbase:") else f"{url}-b"
+    text = configuration.DEFAULT.replace("rocksdb:data/a", url).replace("rocksdb:data/b", other)
     return configuration.parse(path, text, {})
 
 

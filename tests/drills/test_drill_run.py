@@ -147,7 +147,8 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
 
 
 def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
-    text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", URL)
+    other = URL.replace("/?", "/other?")
+    text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", other)
     plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s, budgets=DRILLS[name].budgets)
     return running.run(configuration.parse(system.home, text, {}), system, plan, lambda _: None).report
 

@@ -597,7 +597,7 @@ def test_ticks_behind_a_message_that_waits_for_a_day_are_not_kept() -> None:
         bench.stage.step()
         bench.now_s += 43
         lots = list(bench.stage._lots)
-        sizes.append((len(lots), sum(len(lot.ticks) + len(lot.positions) for lot in lots)))
+        sizes.append((len(lots), sum(len(lot.ticks) + len(lot.spans) for lot in lots)))
     assert bench.now_s >= 86_000
     assert sizes[-1] == sizes[10]
     assert sizes[-1][1] <= 4

@@ -17,6 +17,7 @@ from widecolumn_adapters import TABLE
 
 from feedstore.widecolumn import (
     Cell,
+    DamagedError,
     DeleteColumns,
     Put,
     RefusedError,
@@ -26,6 +27,7 @@ from feedstore.widecolumn import (
     rocksdb,
     rocksdb_files,
 )
+from feedstore.widecolumn.late import LateCluster
 from feedstore.widecolumn.rocksdb import RocksCluster, RocksStore
 
 ROW = b"r1"
@@ -423,7 +425,7 @@ def test_a_damaged_manifest_is_named(path: Path):
     RocksCluster.open(path, [TABLE]).close()
     for manifest in path.glob("MANIFEST-*"):
         manifest.write_bytes(b"not a manifest")
-    with pytest.raises(UnavailableError, match=f"^{path}: Corruption"):
+    with pytest.raises(UnavailableError, match=f"^{path}: damaged: Corruption"):
         RocksCluster.open(path, [TABLE])
 
 
@@ -515,4 +517,54 @@ def test_a_torn_tail_of_the_log_loses_only_what_was_not_acknowledged(path: Path)
     os.truncate(log, log.stat().st_size - 3)
     cluster = RocksCluster.open(crashed, [TABLE])
     assert cluster.table("feed").read(ROW, None, 100) == [column(number) for number in range(9)]
+    cluster.close()
+
+
+def several_files(path: Path) -> Path:
+    """A cluster of several files; returns one of them, which holds cells that no other file has."""
+    for number in range(1, 4):
+        cluster = RocksCluster.open(path, [TABLE])
+        rows = [((1_000 * number + row).to_bytes(2), number) for row in range(500)]
+        cluster.table(TABLE.name).apply([Put(rows, [column(number)])])
+        cluster._files.families[TABLE.name].flush()
+        cluster.close()
+    return max(path.glob("*.sst"), key=lambda file: file.stat().st_size)
+
+
+@pytest.mark.parametrize("how", ["missing", "cut"])
+@pytest.mark.parametrize("when", ["before it is opened", "while it is open"])
+def test_a_reader_names_a_file_that_is_gone_or_cut_and_shows_nothing_older(path: Path, how: str, when: str) -> None:
+    file = several_files(path)
+    kept = file.read_bytes()
+    late = LateCluster(lambda: RocksCluster.open(path, [TABLE], access="beside"))
+    store = late.table(TABLE.name)
+    if when == "while it is open":
+        assert len(list(store.scan())) == 1_500
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(kept[: len(kept) // 2])
+
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=f"damaged: .*{file.name}"):
+            store.read((1_000).to_bytes(2), None, 10)
+        with pytest.raises(DamagedError):
+            list(store.scan())
+    with pytest.raises(DamagedError):
+        RocksCluster.open(path, [TABLE])
+
+    file.write_bytes(kept)
+    assert len(list(store.scan())) == 1_500
+    late.close()
+
+
+def test_a_byte_that_flipped_is_an_error_and_never_a_wrong_page(path: Path) -> None:
+    file = several_files(path)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    file.write_bytes(data)
+    cluster = RocksCluster.open(path, [TABLE], access="beside")
+
+    with pytest.raises(DamagedError, match="checksum"):
+        list(cluster.table(TABLE.name).scan())
     cluster.close()

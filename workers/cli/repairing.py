@@ -16,6 +16,7 @@ from workers import rewind as rewinding
 from workers.cli.output import Progress, emit_json, note, plural, say, when
 from workers.cli.running import run_until_landed, run_worker, stopping
 from workers.cli.session import ID, REFUSED, NotNowError, RefusedError, Session, json_option, pass_session
+from workers.faults import fault
 from workers.home import HomeBusyError
 from workers.queue.port import GroupBusyError
 from workers.verify import Difference, Look, Verifier
@@ -52,6 +53,7 @@ def verify(session: Session, wait_s: float, *, as_json: bool) -> None:
     progress = Progress("verify")
     with session.ports("beside") as ports:
         running = session.worker() is not None
+        _refuse_faults(ports, running=running, as_json=as_json)
         if not running and not wiring.is_embedded(session.config):
             # Its parts may run on any machine, and hold no home.
             running = True
@@ -79,6 +81,22 @@ def verify(session: Session, wait_s: float, *, as_json: bool) -> None:
             users = sorted({difference.user for difference in found})
         progress.clear()
     _report(look, found, as_json=as_json)
+
+
+def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
+    """Ends the command if a cluster cannot be compared: it says of itself that it lacks something."""
+    faults = [(name, fault(replica, ports.queue, lambda: False)) for name, replica in ports.replicas.items()]
+    mended = [found.message for _, found in faults if found is not None and found.is_mended_by_writers]
+    if mended and not running:
+        raise NotNowError("; ".join(mended))
+    damaged = [(name, found.message) for name, found in faults if found is not None and not found.is_mended_by_writers]
+    for name, message in damaged:
+        if as_json:
+            emit_json({"cluster": name, "kind": "damaged", "detail": message})
+        else:
+            click.echo(f"{name}  damaged  {message}")
+    if damaged:
+        sys.exit(REFUSED)
 
 
 def _wait_for_watermarks(session: Session, ports: Ports, progress: Progress, wait_s: float) -> None:

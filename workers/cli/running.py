@@ -17,6 +17,7 @@ from workers.apart import WriterApart
 from workers.cli import stacks
 from workers.cli.output import Progress, emit_json, note, plural, say
 from workers.cli.session import NotNowError, Session, json_option, pass_session
+from workers.groups import writer_group
 from workers.home import HomeBusyError
 from workers.queue.port import QueueUnavailableError
 from workers.runtime import Loop, Worker
@@ -141,7 +142,7 @@ def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -
 def clusters_of(worker: Worker, ports: Ports) -> list[str]:
     """The clusters that a worker still writes."""
     running = worker.running()
-    return [name for name in ports.replicas if wiring.writer_group(name) in running]
+    return [name for name in ports.replicas if writer_group(name) in running]
 
 
 def _show_lags(progress: Progress, ports: Ports) -> None:

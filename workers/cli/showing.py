@@ -2,17 +2,22 @@
 
 import sys
 from dataclasses import dataclass
+from typing import Final
 
 import click
 
 from feedstore.feeds import Progress as ClusterProgress
 from feedstore.feeds.behind import AHEAD_MS, behind_ms
-from feedstore.serving.wiring import wall_ms
+from feedstore.serving.wiring import monotonic_s, wall_ms
 from feedstore.widecolumn import UnavailableError
 from workers import wiring
 from workers.cli.output import ago, emit_json, say, when
 from workers.cli.session import REFUSED, Session, json_option, pass_session
+from workers.faults import fault
 from workers.wiring import Ports
+
+READ_S: Final = 0.25
+"""How long `status` reads rows of each cluster: blocks that cannot be read are found by reading them."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,14 @@ class ClusterState:
 
 
 def cluster_state(ports: Ports, name: str) -> ClusterState:
+    replica = ports.replicas[name]
+    until_s = monotonic_s() + READ_S
     try:
-        mark = ClusterProgress(ports.replicas[name].progress).watermark()
+        mark = ClusterProgress(replica.progress).watermark()
+        found = fault(replica, ports.queue, lambda: monotonic_s() < until_s)
     except UnavailableError as error:
-        return ClusterState(None, None, str(error))
-    behind = behind_ms(mark, wall_ms())
-    lost = wiring.lost_deliveries(ports, name)
-    return ClusterState(mark, behind, wiring.lost_message(name) if lost else None)
+        return ClusterState(None, None, f"cluster {name} does not answer: {error}")
+    return ClusterState(mark, behind_ms(mark, wall_ms()), None if found is None else found.message)
 
 
 def clocks_ahead_ms(ports: Ports) -> dict[int, int]:

@@ -31,6 +31,7 @@ from workers.drills.regions import Region, regions, server_of_meta
 from workers.drills.report import Moments, Run, Setting
 from workers.drills.samples import Loss, loss
 from workers.drills.under_way import Mark, mark
+from workers.groups import cluster_groups
 
 LANDED_S = 180.0
 
@@ -340,7 +341,7 @@ def _lag(config: Config, cluster: str) -> Iterator[Callable[[], int]]:
     """Asks how many messages the cluster's writers have left to do."""
     ports = wiring.open_ports(config, "beside", feeds=False)
     with closing(ports):
-        yield lambda: sum(ports.queue.lag(topic, group) for topic, group in wiring.cluster_groups(cluster))
+        yield lambda: sum(ports.queue.lag(topic, group) for topic, group in cluster_groups(cluster))
 
 
 def _one_in_each(found: Sequence[Region], first: int) -> list[int]:

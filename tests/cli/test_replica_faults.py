@@ -1,0 +1,191 @@
+"""A replica that lacks what it said that it had: put back from a copy, damaged, emptied, or another one altogether."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rocksdict import AccessType, Rdict
+
+from feedstore.feeds import FEEDS, progress_table
+from feedstore.serving import config as configuration
+from feedstore.widecolumn import DeleteColumns
+from feedstore.widecolumn.rocksdb import RocksCluster
+from tests.cli.command import Cli
+
+HEALS = "feedctl rebuild --all --cluster b"
+
+
+def data(cli: Cli, cluster: str = "b") -> Path:
+    return cli.home / "data" / cluster
+
+
+def put_back(copy: Path, there: Path) -> None:
+    shutil.rmtree(there)
+    shutil.copytree(copy, there)
+
+
+def error_of(cli: Cli, cluster: str = "b") -> str:
+    """What status says of a cluster that needs a look."""
+    status = cli.json("status", code=1)
+    return str(status["clusters"][cluster]["error"])
+
+
+def test_a_replica_that_was_put_back_from_a_copy_says_so_and_catches_up_by_itself(filled: Cli, tmp_path: Path) -> None:
+    """Its groups have committed what it lacks."""
+    shutil.copytree(data(filled), tmp_path / "copy")
+    filled("follow", 9, "--user", 2)
+    filled("unfollow", 1, "--board", 31)
+    filled.work()
+    put_back(tmp_path / "copy", data(filled))
+
+    assert error_of(filled).startswith("cluster b is older than what its writers have committed")
+    assert "feedctl work" in filled("verify", code=3).stderr
+
+    filled.work()
+    assert filled.export("b") == filled.export("a")
+    assert "no difference" in filled("verify").stderr
+    assert filled.json("status")["clusters"]["b"]["error"] is None
+
+
+def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(filled: Cli, tmp_path: Path) -> None:
+    shutil.copytree(data(filled), tmp_path / "copy")
+    filled("follow", 9, "--user", 2)
+    filled.work()
+    with filled.ports(access="owner") as ports:
+        assert ports.queue.expire(-1, {}) > 0
+    put_back(tmp_path / "copy", data(filled))
+
+    assert HEALS in error_of(filled)
+    assert HEALS in filled("verify", code=1).stdout
+    assert HEALS in filled("--log-level", "critical", "work", "--until-idle", code=1).stderr
+    assert 9 not in filled.export("b")
+
+    filled("rebuild", "--all", "--cluster", "b")
+    assert "no difference" in filled("verify").stderr
+    assert filled.export("b") == filled.export("a")
+    assert filled.json("status")["clusters"]["b"]["error"] is None
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "flipped"])
+def test_a_damaged_file_is_named_pages_fail_over_and_a_rebuild_heals_it(filled: Cli, fault: str) -> None:
+    config = configuration.load(filled.home, {})
+    filled("trim")  # what stands in the log is a file then
+    with filled.ports(access="owner") as ports:
+        ports.replicas["a"].feeds.sweep(1)
+    cluster = Rdict(str(data(filled, "a")), access_type=AccessType.read_only(False))
+    files = {each["name"].lstrip("/"): each["size"] for each in cluster.live_files()}
+    cluster.close()
+    before = filled.feed(1)
+    assert files
+    assert config.clusters[0].name == "a"
+    for name in files:
+        file = data(filled, "a") / name
+        content = bytearray(file.read_bytes())
+        if fault == "missing":
+            file.unlink()
+        elif fault == "cut":
+            file.write_bytes(content[: len(content) // 2])
+        else:
+            content[: len(content) // 3] = bytes(each ^ 0xFF for each in content[: len(content) // 3])
+            file.write_bytes(content)
+
+    page = filled.json("feed", 1, "--limit", 1000)
+
+    assert [pin for pin, _ in page["entries"]] == before
+    assert page["served_by"] == "b"
+    assert "damaged" in filled("export", "--cluster", "a", code=None).stderr
+    assert "feedctl rebuild --all --cluster a" in error_of(filled, "a")
+    assert "damaged" in error_of(filled, "a")
+    assert "a  damaged" in filled("verify", code=1).stdout
+
+    filled("rebuild", "--all", "--cluster", "a")
+    assert "no difference" in filled("verify").stderr
+    assert filled.json("status")["clusters"]["a"]["error"] is None
+
+
+def empty_feeds(cli: Cli, cluster: str) -> None:
+    """Takes every row of the feeds' table away, as a truncation does, and leaves the table of the progress."""
+    with cli.ports(access="owner") as ports:
+        feeds = ports.replicas[cluster].feeds
+        rows = [(row, columns) for row, columns in feeds.scan()]
+        for row, columns in rows:
+            newest = max(cell.timestamp for cell in feeds.cells(row))
+            feeds.apply([DeleteColumns([(row, newest)], columns)])
+
+
+def test_feeds_that_were_emptied_next_to_their_progress_are_noticed(filled: Cli) -> None:
+    before = filled.feed(1)
+    empty_feeds(filled, "a")
+
+    page = filled.json("feed", 1, "--limit", 1000)
+
+    assert [pin for pin, _ in page["entries"]] == before
+    assert page["served_by"] == "b"
+    assert "feedctl rebuild --all --cluster a" in error_of(filled, "a")
+    assert FEEDS in error_of(filled, "a")
+    assert "feedctl rebuild" in filled("--log-level", "critical", "work", "--until-idle", code=1).stderr
+
+    filled("rebuild", "--all", "--cluster", "a")
+    assert filled.export("a") == filled.export("b")
+    assert "no difference" in filled("verify").stderr
+
+
+def test_a_cluster_under_another_name_is_refused(filled: Cli) -> None:
+    put_back(data(filled, "a"), data(filled, "b"))
+
+    assert "this is cluster a, and feed.toml calls it b" in error_of(filled)
+    assert filled.json("feed", 1)["served_by"] == "a"
+    assert "cluster a" in filled("export", "--cluster", "b", code=None).stderr
+
+    filled("rebuild", "--all", "--cluster", "b")
+    assert "no difference" in filled("verify").stderr
+    assert filled.export("b") == filled.export("a")
+
+
+@pytest.mark.parametrize("url", ["rocksdb:data/a", "rocksdb:data/../data/a", "rocksdb:link"])
+def test_two_clusters_with_one_directory_are_refused(filled: Cli, url: str) -> None:
+    (filled.home / "link").symlink_to(data(filled, "a"))
+    file = filled.home / configuration.FILE_NAME
+    file.write_text(file.read_text().replace("rocksdb:data/b", url))
+
+    assert "clusters: a and b are one place" in filled("status", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "are_one"),
+    [
+        ("hbase://x:1,y:1/n?thrift1=x:2", "hbase://y:1/n?thrift1=y:2", True),
+        ("hbase://x:1/n?thrift1=x:2", "hbase://x:1/m?thrift1=x:2", False),
+        ("hbase://x:1/?thrift1=x:2", "hbase://X:1/default?thrift1=x:3", True),
+        ("hbase://x:1/?thrift1=x:2", "hbase://y:1/?thrift1=y:2", False),
+    ],
+)
+def test_two_clusters_with_the_tables_of_one_are_refused(tmp_path: Path, a: str, b: str, *, are_one: bool) -> None:
+    text = configuration.DEFAULT.replace("rocksdb:data/a", a).replace("rocksdb:data/b", b)
+    if are_one:
+        with pytest.raises(configuration.ConfigError, match="are one place"):
+            configuration.parse(tmp_path, text, {})
+    else:
+        configuration.parse(tmp_path, text, {})
+
+
+def test_a_home_of_an_earlier_version_goes_on(filled: Cli) -> None:
+    """It has noted no name, no positions and no canaries."""
+    for cluster in ("a", "b"):
+        with_notes = RocksCluster.open(data(filled, cluster), [progress_table(1)])
+        store = with_notes.table("progress")
+        for kind in (b"a", b"n", b"c"):
+            row = kind + bytes(8)
+            cells = store.cells(row)
+            newest = max(cell.timestamp for cell in cells)
+            store.apply([DeleteColumns([(row, newest)], [cell.column for cell in cells])])
+        with_notes.close()
+        assert filled.json("status")["clusters"][cluster]["error"] is None
+
+    filled("save-pin", 50, "--owner", 2, "--board", 20)
+    filled.work()
+
+    assert filled.feed(1)[0] == 50
+    assert "no difference" in filled("verify").stderr
+    with filled.ports() as ports:
+        assert ports.queue.lag("feed.deliveries", "writer-b") == 0

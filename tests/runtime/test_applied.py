@@ -1,0 +1,211 @@
+"""Positions that a cluster has applied: a group begins where its cluster is, and again when the cluster goes back."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from feedstore.feeds import Canaries, Progress, Replica, Through, feed_table, progress_table, trusted_watermark
+from feedstore.feeds.canaries import ROWS
+from feedstore.widecolumn import DamagedError, DeleteColumns, Put
+from feedstore.widecolumn.memory import MemoryStore
+from workers.applied import Applied, OlderClusterError
+from workers.faults import fault
+from workers.queue.memory import MemoryQueue
+from workers.queue.port import DELIVERIES, TOPICS, PositionLostError
+
+GROUP = "writer-b"
+
+
+def stores() -> Replica:
+    return Replica("b", MemoryStore(feed_table(10, 2, 10**6)), MemoryStore(progress_table(10**6)))
+
+
+@dataclass
+class Bench:
+    """A cluster b and its group, with ten messages in each of two partitions."""
+
+    replica: Replica = field(default_factory=stores)
+    now_ms: int = 1_000
+    queue: MemoryQueue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: self.now_ms)
+        for partition in range(2):
+            self.queue.publish(DELIVERIES, [b"%d" % number for number in range(10)], partition)
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.replica.progress)
+
+    def applied(self) -> Applied:
+        return Applied(self.replica, self.queue, DELIVERIES, GROUP)
+
+    def commit(self, positions: dict[int, int]) -> None:
+        consumer = self.queue.consumer(DELIVERIES, GROUP)
+        consumer.commit(positions)
+        consumer.close()
+
+    def done(self, positions: dict[int, int]) -> Applied:
+        """A group that has begun, and has noted and committed these positions."""
+        self.commit({})
+        applied = self.applied()
+        applied.begin()
+        applied.note({partition: (0, end) for partition, end in positions.items()})
+        self.progress.advance({Through(0, 1, 0, 1): 5})
+        self.commit(positions)
+        return applied
+
+    def state(self) -> tuple[str, bool] | None:
+        found = fault(self.replica, self.queue, lambda: True)
+        return None if found is None else (found.message, found.is_mended_by_writers)
+
+
+def test_a_group_begins_where_it_was_if_its_cluster_has_that() -> None:
+    bench = Bench()
+    bench.done({0: 4, 1: 2})
+
+    bench.applied().begin()
+
+    assert bench.queue.positions(DELIVERIES, GROUP) == {0: 4, 1: 2}
+    assert bench.state() is None
+    assert bench.progress.name() == "b"
+
+
+def test_a_group_goes_back_to_what_a_cluster_has_that_was_put_back_while_it_was_away() -> None:
+    bench = Bench()
+    bench.done({0: 4})
+    bench.commit({0: 9, 1: 3})  # the cluster that had this was replaced by a copy from before
+
+    said = bench.state()
+    assert said is not None
+    assert said[0].startswith("cluster b is older than what its writers have committed")
+    assert said[1]
+    bench.applied().begin()
+
+    assert bench.queue.positions(DELIVERIES, GROUP) == {0: 4, 1: 0}
+    assert bench.state() is None
+
+
+@pytest.mark.parametrize("spans", [{0: (4, 6)}, {}], ids=["with news", "without"])
+def test_a_cluster_that_goes_back_under_its_writer_is_noticed_before_anything_is_noted(
+    spans: dict[int, tuple[int, int]],
+) -> None:
+    bench = Bench()
+    applied = bench.done({0: 2})
+    before = bench.progress.applied()
+    applied.note({0: (2, 4)})
+    bench.replica.progress.apply([DeleteColumns([(b"a" + bytes(8), 5)], [bytes(7) + b"\1" + bytes(8)])])
+    bench.replica.progress.apply([])
+    assert bench.progress.applied() != before
+
+    with pytest.raises(OlderClusterError):
+        applied.note(spans)
+
+    assert bench.progress.applied() == {}
+
+
+def test_a_position_is_noted_only_if_everything_before_it_is() -> None:
+    """A partition comes from another member, which has committed more than this cluster has."""
+    bench = Bench()
+    applied = bench.done({0: 2})
+    with pytest.raises(OlderClusterError):
+        applied.note({1: (3, 5)})
+    assert bench.progress.applied() == {(1, 0): 2}
+
+
+def test_what_is_noted_again_after_a_rewind_moves_nothing_back() -> None:
+    bench = Bench()
+    applied = bench.done({0: 6})
+    applied.note({0: (2, 3)})
+    assert bench.progress.applied() == {(1, 0): 6}
+    applied.note({})
+
+
+def test_if_the_queue_does_not_keep_what_a_cluster_lacks_it_must_be_made_anew() -> None:
+    bench = Bench()
+    bench.done({0: 4})
+    bench.commit({0: 9, 1: 9})
+    bench.now_ms += 10
+    bench.queue.expire(0, {})
+    bench.queue.publish(DELIVERIES, [b"x"], 0)
+
+    message, by_writers = bench.state() or ("", True)
+    assert "feedctl rebuild --all --cluster b" in message
+    assert not by_writers
+    bench.applied().begin()
+
+    with pytest.raises(PositionLostError):
+        bench.queue.consumer(DELIVERIES, GROUP).poll(1, 0)
+
+
+def test_a_cluster_of_an_earlier_version_is_taken_as_it_is() -> None:
+    bench = Bench()
+    bench.commit({0: 7, 1: 3})
+    bench.progress.advance({Through(0, 1, 0, 1): 5})
+    assert bench.state() is None
+
+    bench.applied().begin()
+
+    assert bench.queue.positions(DELIVERIES, GROUP) == {0: 7, 1: 3}
+    assert bench.progress.applied() == {(1, 0): 7, (1, 1): 3}
+    assert bench.progress.name() == "b"
+
+
+def test_an_empty_cluster_whose_group_has_read_is_one_that_was_lost() -> None:
+    bench = Bench()
+    bench.commit({0: 7, 1: 3})
+    assert bench.state() is not None
+
+    bench.applied().begin()
+
+    assert bench.queue.positions(DELIVERIES, GROUP) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("parts", [1, len(ROWS)])
+def test_feeds_that_were_emptied_are_noticed_by_writers_and_readers(parts: int) -> None:
+    bench = Bench()
+    applied = bench.done({0: 2})
+    assert trusted_watermark(bench.replica) == 5
+    lost = ROWS[:parts]
+    bench.replica.feeds.apply([DeleteColumns([(row, 9) for row in lost], [bytes(16)])])
+
+    with pytest.raises(DamagedError, match="following_feed was emptied or is older"):
+        trusted_watermark(bench.replica)
+    with pytest.raises(PositionLostError, match="feedctl rebuild --all --cluster b"):
+        applied.note({0: (2, 4)})
+    with pytest.raises(PositionLostError, match="damaged"):
+        bench.applied().begin()
+    message, by_writers = bench.state() or ("", True)
+    assert "cluster b is damaged" in message
+    assert not by_writers
+    assert bench.progress.applied() == {(1, 0): 2}
+
+
+def test_feeds_that_were_put_back_next_to_a_later_progress_are_noticed() -> None:
+    bench = Bench()
+    applied = bench.done({0: 2})
+    older = stores().feeds
+    older.apply([Put([(row, 1) for row in ROWS], [bytes(16)])])
+    applied.note({0: (2, 4)})
+
+    with pytest.raises(DamagedError):
+        trusted_watermark(Replica("b", older, bench.replica.progress))
+
+
+def test_a_progress_that_was_put_back_leaves_canaries_that_are_ahead_and_go_on() -> None:
+    bench = Bench()
+    bench.done({0: 2})
+    bench.replica.feeds.apply([Put([(row, 40) for row in ROWS], [bytes(16)])])
+    canaries = Canaries(bench.replica.feeds, bench.progress)
+
+    canaries.refuse_lost()
+    assert canaries.mark() == 41
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 15, "x" * 16, "x" * 17, "x" * 31])
+def test_a_cluster_keeps_its_name(name: str) -> None:
+    progress = Progress(MemoryStore(progress_table(10**6)))
+    assert progress.name() is None
+    progress.note_name(name)
+    progress.note_name(name)
+    assert progress.name() == name

@@ -1,0 +1,188 @@
+"""What a cluster has applied of its groups' messages, as the cluster itself says.
+
+Positions are in the queue, cells in the cluster, and a cluster can go back: a directory or a snapshot that is put back,
+a disk that comes up with old blocks. So a group commits only what its cluster has noted before. A cluster that notes
+less than its group has committed is older than its group, and its group goes back to what the cluster has: every effect
+may be repeated (rule 1). If the queue does not keep those messages any more, the cluster must be made anew.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Generic
+
+import structlog
+
+from feedstore.feeds import Canaries, Progress, Replica
+from feedstore.widecolumn import DamagedError, UnavailableError
+from workers.groups import cluster_groups, damaged_message
+from workers.queue.port import (
+    DELIVERIES,
+    RETRIES,
+    GroupBusyError,
+    PositionLostError,
+    Queue,
+    QueueUnavailableError,
+    Topic,
+)
+from workers.retry import REST_S, Rest
+from workers.stage import Body, Stage
+
+_log = structlog.get_logger()
+
+_NUMBERS: Final[Mapping[Topic, int]] = {DELIVERIES: 1, RETRIES: 2}
+"""What stands for a topic in a cluster's notes. Fixed: clusters keep them."""
+
+
+class OlderClusterError(Exception):
+    """A cluster has gone back since it was looked at last. Its group must go back too, before it does anything else."""
+
+
+def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
+    """Notes in a cluster, which needs nothing from before that, the positions of its groups and then its name. For one
+    that has just been made, or that an earlier version has written.
+    """
+    progress.note_applied(
+        {
+            (_NUMBERS[topic], partition): position
+            for topic, group in cluster_groups(cluster)
+            for partition, position in queue.positions(topic, group).items()
+        }
+    )
+    progress.note_name(cluster)
+
+
+def behind(progress: Progress, queue: Queue, topic: Topic, group: str) -> dict[int, int]:
+    """Where a group is past what its cluster has applied: for each such partition, the position to go back to.
+
+    Raises UnavailableError, QueueUnavailableError.
+    """
+    number = _NUMBERS[topic]
+    # Positions first: what is noted and then committed between the two reads looks well.
+    committed = queue.positions(topic, group)
+    if _is_unnamed(progress):
+        return {}
+    applied = progress.applied()
+    return {
+        partition: noted
+        for partition, position in committed.items()
+        if (noted := applied.get((number, partition), 0)) < position
+    }
+
+
+def _is_unnamed(progress: Progress) -> bool:
+    """Whether a version wrote this cluster that noted neither names nor positions."""
+    # Asked in this order: the name is noted before the first tick.
+    return progress.began() and progress.name() is None
+
+
+class Applied:
+    """What one group has applied. Used by one thread at a time.
+
+    replica: the cluster. topic, group: one of `cluster_groups`.
+    """
+
+    def __init__(self, replica: Replica, queue: Queue, topic: Topic, group: str) -> None:
+        self._cluster = replica.name
+        self._progress = Progress(replica.progress)
+        self._canaries = Canaries(replica.feeds, self._progress)
+        self._queue = queue
+        self._topic: Topic = topic
+        self._group = group
+        self._seen: dict[tuple[int, int], int] = {}
+
+    def begin(self) -> None:
+        """Makes the group begin where its cluster is: to be called before its consumer is made.
+
+        Raises:
+            PositionLostError: the cluster must be made anew; the message says how.
+            GroupBusyError: other members of the group are still there: later.
+            UnavailableError, QueueUnavailableError: later.
+        """
+        self._refuse_lost()
+        back = behind(self._progress, self._queue, self._topic, self._group)
+        if back:
+            again = self._queue.go_back(self._topic, self._group, back)
+            _log.warning("cluster.older", cluster=self._cluster, group=self._group, messages_again=again)
+        if _is_unnamed(self._progress):
+            note_all(self._cluster, self._progress, self._queue)
+        elif self._progress.name() is None:
+            # A new cluster, or one that lost everything: its groups have just gone back to the first message.
+            self._progress.note_name(self._cluster)
+        self._seen = self._progress.applied()
+
+    def note(self, spans: Mapping[int, tuple[int, int]]) -> None:
+        """Notes what has been applied: durable when it returns. spans: of each partition, the offset of the first
+        message and that after the last one. Nothing: only looks whether the cluster has gone back.
+
+        Raises:
+            OlderClusterError: it has; nothing was noted.
+            PositionLostError: its feeds were emptied or put back, and it must be made anew; nothing was noted.
+            UnavailableError: later.
+        """
+        number = _NUMBERS[self._topic]
+        noted = self._progress.applied()
+        for key, offset in self._seen.items():
+            if noted.get(key, 0) < offset:
+                raise OlderClusterError(f"{self._cluster}: had applied {offset} of {key}, now {noted.get(key, 0)}")
+        self._seen = noted
+        if not spans:
+            return
+        for partition, (first, _) in spans.items():
+            if noted.get((number, partition), 0) < first:
+                raise OlderClusterError(f"{self._cluster}: {self._topic}/{partition} lacks messages before {first}")
+        self._refuse_lost()
+        canary = self._canaries.mark()
+        new = {(number, partition): end for partition, (_, end) in spans.items()}
+        self._progress.note_applied(new, canary)
+        self._seen = noted | {key: max(offset, noted.get(key, 0)) for key, offset in new.items()}
+
+    def _refuse_lost(self) -> None:
+        try:
+            self._canaries.refuse_lost()
+        except DamagedError as error:
+            raise PositionLostError(damaged_message(self._cluster, str(error))) from error
+
+
+class FromItsCluster(Generic[Body]):
+    """A loop that writes a cluster: it begins where the cluster is, and again when the cluster has gone back.
+
+    begin: `Applied.begin`. stage: makes the loop that does the work.
+    """
+
+    rest_s = REST_S
+
+    def __init__(self, name: str, begin: Callable[[], None], stage: Callable[[], Stage[Body]], rest: Rest) -> None:
+        self.name = name
+        self._begin = begin
+        self._make = stage
+        self._rest = rest
+        self._stage: Stage[Body] | None = None
+
+    def step(self) -> bool:
+        """A step of the stage. Raises what that raises, and PositionLostError: the cluster must be made anew."""
+        if self._stage is None:
+            if self._rest.goes_on():
+                return False
+            try:
+                self._begin()
+                self._stage = self._make()
+            except (UnavailableError, QueueUnavailableError, GroupBusyError) as error:
+                wait_s = self._rest.failed()
+                _log.warning("cluster.not_begun", loop=self.name, wait_s=round(wait_s, 3), error=str(error))
+                return False
+            self._rest.ended()
+        try:
+            return self._stage.step()
+        except OlderClusterError as error:
+            _log.warning("cluster.went_back", loop=self.name, detail=str(error))
+            self.close()
+            return True
+
+    def idle(self) -> bool:
+        """Whether nothing that was polled is still to be done or to be committed."""
+        return self._stage is None or self._stage.idle()
+
+    def close(self) -> None:
+        """Leaves the group."""
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
