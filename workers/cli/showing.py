@@ -9,7 +9,7 @@ import click
 from feedstore.feeds import Progress as ClusterProgress
 from feedstore.feeds.behind import AHEAD_MS, behind_ms
 from feedstore.serving.wiring import monotonic_s, wall_ms
-from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn import DamagedError, UnavailableError
 from workers import wiring
 from workers.cli.output import ago, emit_json, say, when
 from workers.cli.session import REFUSED, Session, json_option, pass_session
@@ -34,12 +34,16 @@ class ClusterState:
 def cluster_state(ports: Ports, name: str) -> ClusterState:
     replica = ports.replicas[name]
     until_s = monotonic_s() + READ_S
+    error: str | None = None
     try:
-        mark = ClusterProgress(replica.progress).watermark()
         found = fault(replica, ports.queue, lambda: monotonic_s() < until_s)
-    except UnavailableError as error:
-        return ClusterState(None, None, f"cluster {name} does not answer: {error}")
-    return ClusterState(mark, behind_ms(mark, wall_ms()), None if found is None else found.message)
+        error = None if found is None else found.message
+        mark = ClusterProgress(replica.progress).watermark()
+    except DamagedError:
+        return ClusterState(None, None, error)
+    except UnavailableError as unavailable:
+        return ClusterState(None, None, f"cluster {name} does not answer: {unavailable}")
+    return ClusterState(mark, behind_ms(mark, wall_ms()), error)
 
 
 def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
