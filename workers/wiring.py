@@ -247,11 +247,9 @@ def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
 
 
 def writer(ports: Ports, config: Config, cluster: str) -> Loop:
-    handler = _writer(ports, config.limits, cluster)
-    park = _parking(ports, handler, cluster).park
-    slots = DeliverySlots(cluster, handler.late_before_ms)
-
     def stage(applied: Applied) -> Stage[Delivery | Hold]:
+        # Made with the stage: what it remembers of its cluster holds until the cluster goes back.
+        handler = _writer(ports, config.limits, cluster)
         made: partial[Stage[Delivery | Hold]] = _stage(
             ports, config, writer_group(cluster), DELIVERIES, decode_delivery
         )
@@ -259,8 +257,8 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
             handle=handler.write,
             ticks=handler.tick,
             lost=lost_message(cluster),
-            slots=slots,
-            park=park,
+            slots=DeliverySlots(cluster, handler.late_before_ms),
+            park=_parking(ports, handler, cluster).park,
             note=applied.note,
         )
 
@@ -268,15 +266,14 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
 
 
 def retries(ports: Ports, config: Config, cluster: str) -> Loop:
-    writer = _writer(ports, config.limits, cluster)
-    parking = _parking(ports, writer, cluster)
-
     def stage(applied: Applied) -> Stage[Parked]:
+        handler = _writer(ports, config.limits, cluster)
+        parking = _parking(ports, handler, cluster)
         return _stage(ports, config, retry_group(cluster), RETRIES, decode_parked)(
             handle=parking.land,
             ticks=_no_ticks,
             lost=lost_message(cluster),
-            slots=ParkedSlots(cluster, writer.late_before_ms),
+            slots=ParkedSlots(cluster, handler.late_before_ms),
             # What is for another cluster waits for nothing.
             due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
             given_up=parking.give_up,

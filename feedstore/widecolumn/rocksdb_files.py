@@ -191,7 +191,7 @@ def unavailable(path: Path, error: Exception) -> Exception:
     text = str(error)
     if "LOCK" in text and ("lock hold by" in text or "While lock file" in text):
         return UnavailableError(f"{path}: another process or cluster object owns this directory ({text})")
-    if "Corruption" in text or (".sst" in text and "No such file" in text):
+    if "Corruption" in text or ("No such file" in text and path.is_dir()):
         return DamagedError(f"{path}: damaged: {text}")
     return UnavailableError(f"{path}: {text}")
 
@@ -208,6 +208,8 @@ def _refuse_damage(path: Path) -> None:
 
 def _refuse_missing(path: Path, names: Iterable[str]) -> None:
     if not _exists(path):  # rocksdict would create the directory
+        if path.is_dir() and any(path.glob("*.sst")):
+            raise DamagedError(f"{path}: damaged: there are files of tables, but nothing that names them")
         raise UnavailableError(f"{path}: there is no cluster in this directory")
     if missing := set(names) - set(Rdict.list_cf(str(path))):
         raise UnavailableError(f"{path}: the owner of this cluster has not created {', '.join(sorted(missing))}")

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from feedstore.feeds import entries_of, user_of
+from feedstore.feeds import entries_of, is_canary, user_of
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.serving import config as configuration
 from feedstore.serving.config import Config
@@ -129,6 +129,7 @@ def _entries(ports: Ports, name: str, cap: int) -> list[tuple[int, int, int]]:
     return [
         (user_of(row), entry.pin, entry.created_ms)
         for row, columns in ports.replicas[name].feeds.scan()
+        if not is_canary(row)
         for entry in entries_of(columns[:cap])
     ]
 

@@ -1,0 +1,1 @@
+"""Rounds of faults on the replicas of an embedded home."""
