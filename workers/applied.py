@@ -32,6 +32,10 @@ _NUMBERS: Final[Mapping[Topic, int]] = {DELIVERIES: 1, RETRIES: 2}
 """What stands for a topic in a cluster's notes. Fixed: clusters keep them."""
 
 
+CANARY_EVERY_S: Final = 1.0
+"""How often a writer looks at the canaries of its cluster, and marks them."""
+
+
 class OlderClusterError(Exception):
     """A cluster has gone back since it was looked at last. Its group must go back too, before it does anything else."""
 
@@ -77,16 +81,18 @@ def _is_unnamed(progress: Progress) -> bool:
 class Applied:
     """What one group has applied. Used by one thread at a time.
 
-    replica: the cluster. topic, group: one of `cluster_groups`.
+    replica: the cluster. topic, group: one of `cluster_groups`. clock: monotonic seconds.
     """
 
-    def __init__(self, replica: Replica, queue: Queue, topic: Topic, group: str) -> None:
+    def __init__(self, replica: Replica, queue: Queue, topic: Topic, group: str, clock: Callable[[], float]) -> None:
         self._cluster = replica.name
         self._progress = Progress(replica.progress)
         self._canaries = Canaries(replica.feeds, self._progress)
         self._queue = queue
         self._topic: Topic = topic
         self._group = group
+        self._clock = clock
+        self._marked_s: float | None = None
         self._seen: dict[tuple[int, int], int] = {}
 
     def begin(self) -> None:
@@ -129,11 +135,20 @@ class Applied:
         for partition, (first, _) in spans.items():
             if noted.get((number, partition), 0) < first:
                 raise OlderClusterError(f"{self._cluster}: {self._topic}/{partition} lacks messages before {first}")
-        self._refuse_lost()
-        canary = self._canaries.mark()
+        canary = self._next_canary()
         new = {(number, partition): end for partition, (_, end) in spans.items()}
         self._progress.note_applied(new, canary)
         self._seen = noted | {key: max(offset, noted.get(key, 0)) for key, offset in new.items()}
+
+    def _next_canary(self) -> int | None:
+        """Looks at the canaries and gives them a new number, once in CANARY_EVERY_S; None in between."""
+        now_s = self._clock()
+        if self._marked_s is not None and now_s - self._marked_s < CANARY_EVERY_S:
+            return None
+        self._refuse_lost()
+        number = self._canaries.mark()
+        self._marked_s = now_s
+        return number
 
     def _refuse_lost(self) -> None:
         try:

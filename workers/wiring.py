@@ -286,7 +286,7 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
 def _from_its_cluster(
     ports: Ports, cluster: str, topic: Topic, group: str, stage: Callable[[Applied], Stage[Body]]
 ) -> Loop:
-    applied = Applied(ports.replicas[cluster], ports.queue, topic, group)
+    applied = Applied(ports.replicas[cluster], ports.queue, topic, group, time.monotonic)
     rest = Rest(RetryPolicy(), random.Random(), time.monotonic)  # noqa: S311 - jitter needs no secrecy
     return FromItsCluster(group, applied.begin, lambda: stage(applied), rest)
 

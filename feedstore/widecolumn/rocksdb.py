@@ -68,6 +68,8 @@ _RANGE_CHUNK_KEYS = 1_024
 """How many keys a scan of a range holds: hundreds of them are read side by side."""
 _FIRST_CHUNK_KEYS = 64
 _SLOW_CHUNK_KEYS_MAX = 4_096
+_FIRST_CELLS_KEYS = 16
+"""How many keys of a row are looked at first if its cells are asked for."""
 _RESOLVED_AT_ONCE = 2
 """A page that meets markers looks at so many keys for each column that it wants: every other one may be a marker."""
 _CUT_TOGETHER_MAX = 128
@@ -263,8 +265,24 @@ class RocksStore:
         check_row(self._table, row)
         with self._reading:
             family = self._cluster.refreshed(self._table.name).families[self._table.name]
-            keys = self._whole_row(family, row, _SLOW_CHUNK_KEYS_MAX)
-        return [Cell(v.column, v.timestamp) for v in map(self._decode, self._deciding(keys)) if not v.is_marker]
+            keys = self._deciding_of(family, row)
+        return [Cell(v.column, v.timestamp) for v in map(self._decode, keys) if not v.is_marker]
+
+    def _deciding_of(self, family: Rdict, row: bytes) -> list[bytes]:
+        """The first key of each column of a row. A column of many versions is stepped over: notes have thousands
+        between two sweeps.
+        """
+        deciding: list[bytes] = []
+        position, count = row, _FIRST_CELLS_KEYS
+        while True:
+            keys = self._within(row, self._take(family, position, count))
+            found = self._deciding(keys)
+            deciding += found
+            if len(keys) < count:
+                return deciding
+            position = keys[-1][: self._column_end] + _PAST_COLUMN
+            # Where each key is another column, there is nothing to step over.
+            count = min(4 * count, _SLOW_CHUNK_KEYS_MAX) if len(found) == count else _FIRST_CELLS_KEYS
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)

@@ -26,6 +26,7 @@ class Bench:
 
     replica: Replica = field(default_factory=stores)
     now_ms: int = 1_000
+    now_s: float = 0.0
     queue: MemoryQueue = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +39,11 @@ class Bench:
         return Progress(self.replica.progress)
 
     def applied(self) -> Applied:
-        return Applied(self.replica, self.queue, DELIVERIES, GROUP)
+        return Applied(self.replica, self.queue, DELIVERIES, GROUP, self.monotonic_s)
+
+    def monotonic_s(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
 
     def commit(self, positions: dict[int, int]) -> None:
         consumer = self.queue.consumer(DELIVERIES, GROUP)
