@@ -120,6 +120,9 @@ class TestedQueue:
         self.lost = self.queue.lost
         self.partitions = self.queue.partitions
         self.rewind = self.queue.rewind
+        self.positions = self.queue.positions
+        self.earliest = self.queue.earliest
+        self.go_back = self.queue.go_back
         self.reset = self.queue.reset
 
     def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
