@@ -24,7 +24,7 @@ from workers.handlers.slots import DeliverySlots, ParkedSlots
 from workers.handlers.task_slots import TaskSlots
 from workers.housekeeping import Housekeeper, LettersKept, Sweeper
 from workers.messages import Delivery, Hold, Parked, Tick, decode_action, decode_delivery, decode_parked
-from workers.queue.embedded import EmbeddedQueue, open_dead_letters
+from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letters
 from workers.queue.port import (
     ACTIONS,
     DELIVERIES,
@@ -102,9 +102,14 @@ def create(config: Config) -> None:
         ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: done in part; do it again.
     """
     feedstore_wiring.create_follows(config)
-    _create_queue(config)
+    create_queue(config)
     for cluster in config.clusters:
         feedstore_wiring.create_cluster(config, cluster.name)
+
+
+def create_queue(config: Config) -> None:
+    """Makes the queue with its groups; one that is there stays as it is. Raises QueueError, ConfigError."""
+    _create_topics(config)
     with ExitStack() as stack:
         queue, _ = _open_queue(config, wall_ms, stack)
         # From now on, what retention takes before a group has read it is noticed.
@@ -133,12 +138,15 @@ def _open_queue(
         dead = stack.enter_context(closing(KafkaDeadLetters.open(address)))
     else:
         path = config.path(config.queue, "embedded")
-        queue = stack.enter_context(closing(EmbeddedQueue.open(path, clock, alone=alone)))
+        try:
+            queue = stack.enter_context(closing(EmbeddedQueue.open(path, clock, alone=alone)))
+        except NoQueueError as error:
+            raise NoQueueError(lost_queue(error)) from error
         dead = stack.enter_context(closing(open_dead_letters(path)))
     return queue, dead
 
 
-def _create_queue(config: Config) -> None:
+def _create_topics(config: Config) -> None:
     if config.queue.startswith("kafka:"):
         address = kafka_address(config)  # first: it says what to install
         from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
@@ -150,6 +158,11 @@ def _create_queue(config: Config) -> None:
     path = config.path(config.queue, "embedded")
     EmbeddedQueue.create(path, dict.fromkeys(TOPICS, config.partitions))
     open_dead_letters(path).close()
+
+
+def lost_queue(error: NoQueueError) -> str:
+    """What is said of a home without its queue."""
+    return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
 
 
 def kafka_address(config: Config) -> "Address":

@@ -154,6 +154,19 @@ class Progress:
         at_ms = max([now_ms, *(since for since, _ in lifted)])
         self._store.apply([DeleteColumns([(_PUT_OFF, at_ms)], [_parked(*each) for each in lifted])])
 
+    def lift_all(self, now_ms: int) -> None:
+        """All that was parked is gone: nothing of it lands any more, and something else holds the watermark instead.
+        now_ms: as of `lift`.
+        """
+        after = _HOLD.pack(_PARKED, 0)
+        while page := self._store.read(_PUT_OFF, after, _READ_AT_ONCE):
+            after = page[-1]
+            self.lift([(until - _PARKED, number) for until, number in map(_HOLD.unpack, page)], now_ms)
+
+    def partitions(self) -> int:
+        """The most partitions of a topic that ticks came through; 0 if none came."""
+        return max((max(_TICK.unpack(cell.column)[1::2]) for cell in self._store.cells(_TICKS)), default=0)
+
     def refuse_unwritable(self) -> None:
         """Raises UnavailableError where nothing can be put off now. Changes nothing."""
         self._store.apply([DeleteColumns([(_PUT_OFF, 1)], [_HOLD.pack(0, 0)])])

@@ -224,6 +224,14 @@ class FollowStore(Protocol):
         """Marks rows as published; only the shards of these rows are asked. Marking twice is fine."""
         ...
 
+    def relay_again(self) -> bool:
+        """Marks every outbox row that is left as not relayed, and every refill as not published: for a queue that was
+        lost with what it held. Returns whether the outbox has had all its rows left, or some have expired.
+
+        Interrupted, some are marked: do it again. What is relayed twice does no more (rule 1).
+        """
+        ...
+
     def backlog(self) -> int:
         """How many outbox rows are not marked relayed. Cheap: it may be asked every second."""
         ...

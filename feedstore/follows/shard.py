@@ -154,6 +154,18 @@ class Shard(Protocol):
 
     def mark_relayed(self, ids: Sequence[int]) -> None: ...
 
+    def mark_unrelayed(self, after: int, limit: int) -> int | None:
+        """Marks up to `limit` outbox rows with ids larger than `after`; returns the last id, None if there are none."""
+        ...
+
+    def mark_refills_unserved(self) -> None:
+        """Counts all refills as not published."""
+        ...
+
+    def outbox_is_whole(self) -> bool:
+        """Whether the first row that the outbox ever had is still in it, or it never had any."""
+        ...
+
     def backlog(self) -> int:
         """How many outbox rows are not marked."""
         ...

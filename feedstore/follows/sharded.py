@@ -267,6 +267,16 @@ class ShardedFollowStore:
             marks[shard].append(row_id)
         self._on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
+    def relay_again(self) -> bool:
+        def mark(shard: Shard) -> bool:
+            last: int | None = 0
+            while last is not None:
+                last = shard.mark_unrelayed(last, _MARKED_AT_ONCE)
+            shard.mark_refills_unserved()
+            return shard.outbox_is_whole()
+
+        return all(self._on_all(mark))
+
     def backlog(self) -> int:
         return sum(self._on_all(lambda shard: shard.backlog()))
 
@@ -611,6 +621,8 @@ _HOME_ID: Final[dict[type, Callable[[object], int]]] = {
 }
 """The id that an action's own record is looked up by."""
 
+_MARKED_AT_ONCE: Final = 10_000
+"""How many rows of the outbox one transaction marks: who records waits no longer for it."""
 _FIRST_CHUNK: Final = 3
 _FEED_ORDER: Final = itemgetter(0, 1)
 

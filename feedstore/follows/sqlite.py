@@ -394,6 +394,24 @@ class SQLiteShard:
         with self._database.writing() as connection:
             connection.executemany("DELETE FROM outbox_unrelayed WHERE id = ?", [(each,) for each in ids])
 
+    def mark_unrelayed(self, after: int, limit: int) -> int | None:
+        with self._database.writing() as connection:
+            ids = connection.execute(
+                "SELECT id FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+            ).fetchall()
+            connection.executemany("INSERT INTO outbox_unrelayed (id) VALUES (?) ON CONFLICT DO NOTHING", ids)
+        return ids[-1][0] if ids else None
+
+    def mark_refills_unserved(self) -> None:
+        with self._database.writing() as connection:
+            connection.execute("UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0")
+
+    def outbox_is_whole(self) -> bool:
+        whole: int = self._all(
+            "SELECT next_outbox_id = 1 OR EXISTS (SELECT 1 FROM outbox WHERE id = 1) FROM shard_state", ()
+        )[0][0]
+        return bool(whole)
+
     def backlog(self) -> int:
         backlog: int = self._all("SELECT count(*) FROM outbox_unrelayed", ())[0][0]
         return backlog

@@ -176,7 +176,7 @@ WRONG: dict[str, tuple[Break, str, str]] = {
         "shard 0 of 2",
     ),
     "a follow store that is none": (_garbage("follows.db"), "follow store", "not a database"),
-    "the queue lost": (_gone("data/queue.db"), "queue", "no such file"),
+    "the queue lost": (_gone("data/queue.db"), "queue", "feedctl reindex"),
     "a queue that is none": (_garbage("queue.db"), "queue", "not a database"),
     "a queue of a newer program": (_sql("queue.db", "PRAGMA user_version = 9"), "queue", "format 9"),
     "another number of partitions": (_env("FEED_QUEUE_PARTITIONS", "4"), "queue", "queue.partitions: 4"),

@@ -929,3 +929,50 @@ def test_what_a_user_follows_now_comes_in_pages_by_key(store: FollowStore):
     for limit in (0, 1_001):
         with pytest.raises(InvalidValueError):
             store.following_after(1, None, limit)
+
+
+# A queue that was lost
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_left_in_the_outbox_is_relayed_again(store: FollowStore, clock: FakeClock):
+    assert store.relay_again()
+    assert store.unrelayed(10) == []
+    record(store, *(Follow(follower, user(9)) for follower in range(1, 6)))
+    rows = store.unrelayed(10)
+    store.mark_relayed(rows)
+    clock.ms += 1_000
+    late = record(store, Follow(6, user(9)))
+
+    assert store.relay_again()
+    assert store.relay_again()
+
+    again = store.unrelayed(10)
+    assert sorted(again) == sorted([*rows, *(row for row in again if row.action == late[0])])
+    assert (len(again), store.backlog()) == (6, 6)
+    assert store.settled_ms() <= min(row.action.committed_ms for row in rows)
+    store.mark_relayed(again)
+    assert store.unrelayed(10) == []
+
+
+def test_relaying_again_says_whether_rows_have_expired(store: FollowStore, clock: FakeClock):
+    record(store, *(Follow(follower, user(99)) for follower in range(1, 20)))
+    store.mark_relayed(store.unrelayed(100))
+    clock.ms += 10 * DAY
+    record(store, *(Follow(follower, user(99)) for follower in range(21, 40)))
+    while store.expire(5 * DAY, 1_000):
+        pass
+
+    assert not store.relay_again()
+
+    assert {row.action.follower for row in store.unrelayed(100)} == {*range(21, 40)}
+
+
+def test_a_refill_that_was_published_is_not_published_once_all_is_relayed_again(store: FollowStore):
+    store.ask_refill([1, 2], "a", 0)
+    asked = store.refill_times([(1, "a")])[1, "a"].asked_ms
+    store.mark_refills_served({(1, "a"): asked + 1})
+
+    store.relay_again()
+
+    assert [times.served_before_ms for times in store.refill_times([(1, "a"), (2, "a")]).values()] == [0, 0]

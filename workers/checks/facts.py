@@ -17,7 +17,7 @@ from feedstore.serving.http import cursors, tokens
 from feedstore.serving.http.tokens import Token
 from feedstore.widecolumn import StoreError
 from workers import wiring
-from workers.queue.embedded import stored_partitions
+from workers.queue.embedded import NoQueueError, stored_partitions
 from workers.queue.port import QueueError
 
 _FILES_MAX: Final = 100_000
@@ -200,7 +200,10 @@ def _open_queue(config: Config) -> list[int]:
     if config.queue.startswith("kafka:"):
         wiring.kafka_address(config)
         return []
-    return list(stored_partitions(config.path(config.queue, "embedded")).values())
+    try:
+        return list(stored_partitions(config.path(config.queue, "embedded")).values())
+    except NoQueueError as error:
+        raise NoQueueError(wiring.lost_queue(error)) from error
 
 
 def _open_cluster(config: Config, name: str) -> None:

@@ -150,6 +150,10 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
+class NoQueueError(QueueUnavailableError):
+    """There is no file, or one in which no queue was made: it was lost, or its making was interrupted."""
+
+
 class _Shared:
     """What a queue and its consumers share: the file, who is live, and the news that something was published."""
 
@@ -236,8 +240,10 @@ class EmbeddedQueue:
         in this process. A poll hears of that at once, and of what others publish only when it begins and when it ends.
 
         Raises:
-            QueueUnavailableError: there is no file, no queue in it, or a queue of another format.
+            NoQueueError: there is no file, or no queue in it.
+        QueueUnavailableError: it is something else, or a queue of another format.
         """
+        _refuse_missing(path)
         file = SqliteFile.open(path)
         try:
             with file.read() as reader:
@@ -251,7 +257,7 @@ class EmbeddedQueue:
             raise
         if not ids:
             file.close()
-            raise QueueUnavailableError(f"{path}: holds no queue; create it first")
+            raise NoQueueError(f"{path}: holds no queue")
         return cls(file, ids, clock, alone=alone)
 
     def partitions(self, topic: Topic) -> int:
@@ -605,16 +611,23 @@ def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
     return EmbeddedDeadLetters(file)
 
 
+def _refuse_missing(path: Path) -> None:
+    if not path.exists():
+        raise NoQueueError(f"{path}: no such file")
+
+
 def stored_partitions(path: Path) -> dict[Topic, int]:
     """How many partitions each topic of the queue at a path has; writes nothing.
 
     Raises:
-        QueueUnavailableError: there is no file, no queue in it, or a queue of another format.
+        NoQueueError: there is no file, or no queue in it.
+        QueueUnavailableError: it is something else, or a queue of another format.
     """
+    _refuse_missing(path)
     with contextlib.closing(SqliteFile.open(path)) as file, file.read() as reader:
         ids = _stored_partitions(reader)
     if not ids:
-        raise QueueUnavailableError(f"{path}: holds no queue; create it first")
+        raise NoQueueError(f"{path}: holds no queue")
     return {topic: len(each) for topic, each in ids.items() if each}
 
 

@@ -144,6 +144,20 @@ class MySQLShard:
     def mark_relayed(self, ids: Sequence[int]) -> None:
         self._write(sql.mark_relayed(ids))
 
+    def mark_unrelayed(self, after: int, limit: int) -> int | None:
+        rows = self._all([sql.outbox_after(after, limit)])
+        if not rows:
+            return None
+        self._write(sql.mark_unrelayed((int(row), int(committed_ms)) for row, committed_ms in rows))
+        return int(rows[-1][0])
+
+    def mark_refills_unserved(self) -> None:
+        self._write([sql.MARK_REFILLS_UNSERVED])
+
+    def outbox_is_whole(self) -> bool:
+        # An outbox that is empty may have had rows: its ids are the server's to count.
+        return bool(self._rows(sql.OUTBOX_IS_WHOLE)[0][0])
+
     def backlog(self) -> int:
         return int(self._rows(sql.BACKLOG)[0][0])
 

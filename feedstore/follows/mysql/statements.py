@@ -154,6 +154,8 @@ STAMP: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1 
 NOW: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1"
 LATEST: Final = "SELECT latest_ms FROM shard_state WHERE only_row = 1"
 OLDEST_UNRELAYED: Final = "SELECT MIN(committed_ms) FROM outbox_unrelayed"
+OUTBOX_IS_WHOLE: Final = "SELECT EXISTS (SELECT 1 FROM outbox WHERE id <= @@auto_increment_increment)"
+MARK_REFILLS_UNSERVED: Final = "UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0"
 BACKLOG: Final = "SELECT COUNT(*) FROM outbox_unrelayed"
 
 
@@ -249,6 +251,15 @@ def unrelayed(limit: int) -> str:
 
 def mark_relayed(ids: Iterable[int]) -> Iterator[str]:
     return _delete("outbox_unrelayed", "id", ids, _integer)
+
+
+def outbox_after(after: int, limit: int) -> str:
+    return f"SELECT id, committed_ms FROM outbox WHERE id > {after:d} ORDER BY id LIMIT {limit:d}"
+
+
+def mark_unrelayed(rows: Iterable[tuple[int, int]]) -> Iterator[str]:
+    values = (f"({row:d}, {committed_ms:d})" for row, committed_ms in rows)
+    return _insert("outbox_unrelayed (id, committed_ms)", values, _update("committed_ms"))
 
 
 # Index writes

@@ -1,0 +1,276 @@
+"""The queue is lost at a random moment: reindex makes a new one, and no feed lacks anything.
+
+REINDEX_ROUNDS=200 pytest tests/cli/test_reindex.py runs more random rounds than a suite has time for.
+"""
+
+import json
+import os
+import random
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from feedstore.feeds import Progress
+from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.serving import config as configuration
+from feedstore.serving.wiring import wall_ms
+from feedstore.widecolumn import UnavailableError
+from tests.cli.command import Cli
+from workers import wiring
+from workers.queue.embedded import EmbeddedQueue
+from workers.queue.port import ACTIONS
+from workers.wiring import Ports
+
+ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "4"))
+USERS, FOLLOWEES = range(1, 6), range(11, 17)
+
+
+class Model:
+    """What every feed must be, from the actions alone."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._edges: dict[tuple[int, str, int], bool] = {}
+        self._pins: dict[int, tuple[int, int, int]] = {}
+        self._deleted: set[int] = set()
+
+    def actions(self, count: int) -> Iterator[dict[str, object]]:
+        for _ in range(count):
+            yield self._action()
+
+    def _action(self) -> dict[str, object]:
+        rng = self._rng
+        chosen = rng.random()
+        if chosen < 0.5:
+            owner, pin = rng.choice(FOLLOWEES), len(self._pins) + 1
+            board = owner * 10 + rng.randrange(2)
+            created_ms = 1_000 + rng.randrange(500)
+            self._pins[pin] = (owner, board, created_ms)
+            return {"type": "save_pin", "ts": created_ms, "pin": pin, "owner": owner, "board": board}
+        if chosen < 0.6 and len(self._deleted) < len(self._pins):
+            pin = rng.choice([pin for pin in self._pins if pin not in self._deleted])
+            self._deleted.add(pin)
+            return {"type": "delete_pin", "ts": 1, "pin": pin}
+        owner = rng.choice(FOLLOWEES)
+        kind, followee = rng.choice([("user", owner), ("board", owner * 10), ("board", owner * 10 + 1)])
+        follower, follows = rng.choice(USERS), chosen < 0.85
+        self._edges[follower, kind, followee] = follows
+        return {"type": "follow" if follows else "unfollow", "ts": 1, "follower": follower, kind: followee}
+
+    def feeds(self) -> dict[int, list[int]]:
+        """The pins of each feed that has any, in its order."""
+        found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for follower in USERS:
+            for pin, (owner, board, created_ms) in self._pins.items():
+                covered = self._edges.get((follower, "user", owner)) or self._edges.get((follower, "board", board))
+                if covered and pin not in self._deleted:
+                    found[follower].append((-created_ms, pin))
+        return {user: [pin for _, pin in sorted(pins)] for user, pins in found.items()}
+
+
+def _record(cli: Cli, model: Model, count: int) -> None:
+    cli("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in model.actions(count)))
+
+
+def _lose(cli: Cli) -> None:
+    for path in (cli.home / "data").glob("queue.db*"):
+        path.unlink()
+
+
+def _feeds(cli: Cli, cluster: str) -> dict[int, list[int]]:
+    return {user: [pin for pin, _ in entries] for user, entries in cli.export(cluster).items() if entries}
+
+
+def _work(cli: Cli) -> None:
+    """As `feedctl work --until-idle`, in this process."""
+    config = configuration.load(cli.home, {})
+    with cli.ports(access="owner", alone=True) as ports:
+        landed = wiring.UntilIdle(ports, config, lambda: ports.replicas)
+        wiring.worker(ports, config).run(landed)
+
+
+def _work_for_a_while(ports: Ports, config: configuration.Config, rng: random.Random) -> None:
+    """Some steps of each loop of a worker, in any order, and then no more."""
+    loops = [
+        *wiring.relays(ports, config),
+        wiring.expander(ports, config),
+        *(loop for name in rng.sample(["a", "b"], rng.randrange(3)) for loop in wiring.writing(ports, config, name)),
+    ]
+    for _ in range(rng.randrange(40)):
+        rng.choice(loops).step()
+    for loop in loops:
+        loop.close()
+
+
+def _right(cli: Cli, model: Model) -> None:
+    assert _feeds(cli, "a") == _feeds(cli, "b") == model.feeds()
+    assert "no difference" in cli("verify").stderr
+    assert cli.json("status")["idle"]
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_what_was_in_the_queue_comes_back(cli: Cli, seed: int) -> None:
+    rng = random.Random(seed)
+    print("seed", seed)
+    model = Model(rng)
+    config = configuration.load(cli.home, {})
+    for _ in range(rng.randrange(1, 4)):
+        _record(cli, model, rng.randrange(1, 60))
+        with cli.ports(access="owner") as ports:
+            _work_for_a_while(ports, config, rng)
+    _lose(cli)
+    for words in (["status"], ["work", "--until-idle"], ["dead", "list"], ["verify"], ["rebuild", 1]):
+        assert "feedctl reindex" in cli(*words, code=3).stderr, words
+
+    cli("reindex")
+
+    _record(cli, model, rng.randrange(20))
+    _work(cli)
+    _right(cli, model)
+    assert "nothing was changed" in cli("reindex").stderr
+
+
+def test_a_watermark_claims_nothing_that_has_not_landed_again(cli: Cli) -> None:
+    model = Model(random.Random(1))
+    _record(cli, model, 40)
+    _work(cli)
+    with cli.ports() as ports:
+        before = Progress(ports.replicas["a"].progress).watermark()
+        _record(cli, model, 40)
+        relay, *_ = wiring.relays(ports, configuration.load(cli.home, {}))
+        while relay.step():
+            pass
+    _lose(cli)
+    cli("reindex")
+
+    with cli.ports(access="owner") as ports:
+        ticker = wiring.ticker(ports, configuration.load(cli.home, {}))
+        config = configuration.load(cli.home, {})
+        loops = [wiring.expander(ports, config), *wiring.writing(ports, config, "a")]
+        ticker.tick()
+        for _ in range(20):
+            for loop in loops:
+                loop.step()
+        for loop in loops:
+            loop.close()
+        # Nothing was relayed yet.
+        assert before is not None
+        assert (Progress(ports.replicas["a"].progress).watermark() or 0) <= before
+
+    _work(cli)
+    _right(cli, model)
+
+
+def test_what_was_parked_keeps_no_watermark_back(cli: Cli) -> None:
+    model = Model(random.Random(2))
+    _record(cli, model, 30)
+    _work(cli)
+    with cli.ports(access="owner") as ports:
+        Progress(ports.replicas["b"].progress).park((wall_ms(), number) for number in range(1, 2_500))
+    _lose(cli)
+
+    cli("reindex")
+
+    _work(cli)  # ends only when the watermarks have moved on
+    _right(cli, model)
+
+
+@pytest.mark.parametrize("step", ["hold", "lift_all", "relay_again", "create", "consumer"])
+def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    model = Model(random.Random(3))
+    _record(cli, model, 40)
+    with cli.ports(access="owner") as ports:
+        _work_for_a_while(ports, configuration.load(cli.home, {}), random.Random(4))
+    _lose(cli)
+    owner = {
+        "hold": Progress,
+        "lift_all": Progress,
+        "relay_again": ShardedFollowStore,
+        "create": EmbeddedQueue,
+        "consumer": EmbeddedQueue,
+    }[step]
+    done = getattr(owner, step)
+
+    def dies(*arguments: object, **named: object) -> None:
+        done(*arguments, **named)
+        raise UnavailableError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, dies)
+        cli("reindex", code=3)
+
+    cli("reindex")
+    _work(cli)
+    _right(cli, model)
+
+
+def test_a_cluster_that_lacks_more_than_the_outbox_keeps_is_made_anew(cli: Cli) -> None:
+    model = Model(random.Random(5))
+    _record(cli, model, 40)
+    _work(cli)
+    with cli.ports(access="owner") as ports:
+        # As long after: everything that was relayed has expired, and b has waited for something all the time.
+        while ports.follows.expire(-1_000, 1_000):
+            pass
+        Progress(ports.replicas["b"].progress).hold([(1, 2**62)])
+    _lose(cli)
+
+    said = cli("reindex", code=1).stderr
+
+    assert "feedctl rebuild --all --cluster b" in said
+    assert not (cli.home / "data" / "b").exists()
+    assert (cli.home / "data" / "a").exists()
+    cli("rebuild", "--all", "--cluster", "b")
+    _right(cli, model)
+
+
+def test_a_queue_of_fewer_partitions_than_the_lost_one_is_refused(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEED_QUEUE_PARTITIONS", "3")
+    empty("init")
+    empty("follow", 1, "--user", 2)
+    empty.work()
+    _lose(empty)
+    monkeypatch.delenv("FEED_QUEUE_PARTITIONS")
+
+    assert "set it to 3" in empty("reindex", code=2).stderr
+    assert not (empty.home / "data" / "queue.db").exists()
+
+
+def test_a_file_that_is_no_queue_is_left_for_somebody_to_look_at(cli: Cli) -> None:
+    (cli.home / "data" / "queue.db").write_bytes(b"no database" * 1_000)
+
+    cli("reindex", code=3)
+
+    assert (cli.home / "data" / "queue.db").read_bytes().startswith(b"no database")
+
+
+def test_a_log_that_the_lost_queue_left_is_not_taken_for_the_new_ones(cli: Cli) -> None:
+    with cli.ports() as ports:
+        ports.queue.publish(ACTIONS, [b"old"])
+        for name in ("queue.db-wal", "queue.db-shm"):
+            shutil.copy(cli.home / "data" / name, cli.home / name)
+    _lose(cli)
+    for name in ("queue.db-wal", "queue.db-shm"):
+        shutil.move(cli.home / name, cli.home / "data" / name)
+
+    cli("reindex")
+
+    assert cli.json("status")["groups"]["expander"] == 0
+
+
+@pytest.mark.processes
+def test_a_worker_that_is_killed_and_a_queue_that_is_lost_under_load(cli: Cli) -> None:
+    model = Model(random.Random(6))
+    with cli.worker() as worker:
+        for _ in range(5):
+            _record(cli, model, 100)
+        worker.kill()
+        worker.wait()
+    _lose(cli)
+
+    cli("reindex")
+    cli.work()
+
+    _right(cli, model)

@@ -1,0 +1,112 @@
+"""A new queue in place of one that was lost, and what it held once more, from the follow store.
+
+The outbox keeps what was recorded for as long as the purge window, which is longer than anything is in flight. So all
+of it is relayed again: what had landed lands once more and changes nothing (rule 1); what was relayed and not expanded,
+or expanded and not landed, lands now. A cluster whose watermark is older than what the outbox keeps is removed, to be
+made anew.
+
+The order makes it safe to kill at any step. Each cluster is told first that what is to come has not landed; then the
+outbox is marked; the queue is made last. Until then there is none, no worker starts, and all is done again.
+"""
+
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+
+from feedstore.feeds import PROGRESS, Progress
+from feedstore.serving import wiring as feedstore_wiring
+from feedstore.serving.config import Config, ConfigError
+from feedstore.serving.wiring import wall_ms
+from workers import wiring
+from workers.queue.embedded import NoQueueError, stored_partitions
+from workers.queue.port import QueueUnavailableError
+
+
+class OtherPartitionsError(Exception):
+    """The queue that was lost had other partitions than `feed.toml` says; the message names both."""
+
+
+class Reindexed(NamedTuple):
+    """What was done. again: how many actions are relayed again. gone: clusters that were removed, because what they
+    lack is no longer in the outbox: they must be made anew. unindexed_before_ms: what was recorded before this time,
+    and not expanded by then, is in no index any more; None if all of it is.
+    """
+
+    again: int
+    gone: tuple[str, ...]
+    unindexed_before_ms: int | None
+
+
+def is_lost(config: Config) -> bool:
+    """Whether there is no queue, or one that was not made to its end.
+
+    Raises:
+        ConfigError: the queue is not a file of the home.
+        QueueUnavailableError: there is a file that is no queue: somebody has to look at it.
+    """
+    if config.queue.startswith("kafka:"):
+        raise ConfigError(
+            "the queue is Kafka: make its topics with feedctl topics apply, then rebuild each cluster:"
+            " feedctl rebuild --all --cluster NAME"
+        )
+    path = config.path(config.queue, "embedded")
+    if not path.exists() or path.stat().st_size == 0:
+        return True
+    try:
+        return not stored_partitions(path)
+    except NoQueueError:
+        return True
+
+
+def reindex(config: Config) -> Reindexed:
+    """Makes the queue anew. For who holds the home, if `is_lost`.
+
+    Raises:
+        OtherPartitionsError: nothing was changed.
+        ConfigError, FollowStoreUnavailableError, UnavailableError, QueueError: do it again.
+    """
+    with ExitStack() as stack:
+        follows = feedstore_wiring.open_follows(config, wall_ms)
+        stack.callback(follows.close)
+        clusters: dict[str, Progress] = {}
+        for cluster in config.clusters:
+            if feedstore_wiring.cluster_exists(config, cluster.name):
+                opened = stack.enter_context(closing(feedstore_wiring.open_cluster(config, cluster.name, "owner")))
+                clusters[cluster.name] = Progress(opened.table(PROGRESS))
+        _refuse_other_partitions(config, clusters)
+        now_ms = follows.now()
+        marks = {name: progress.watermark() or 0 for name, progress in clusters.items()}
+        for name, progress in clusters.items():
+            # As long as not everything is relayed again, no tick is later than now. The hold comes before the notes on
+            # what was parked go: what they wait for is among what is done again.
+            progress.hold([(max(1, marks[name]), now_ms)])
+            progress.lift_all(now_ms)
+        whole = follows.relay_again()
+        again = follows.backlog()
+    kept_ms = 0 if whole else now_ms - config.limits.purge_window_ms
+    gone = [name for name, mark in marks.items() if mark < kept_ms]
+    for name in gone:
+        feedstore_wiring.remove_cluster(config, name)
+    _remove_leftovers(config)
+    wiring.create_queue(config)
+    unindexed = max(marks.values(), default=0) < kept_ms
+    return Reindexed(again, tuple(gone), kept_ms if unindexed else None)
+
+
+def _refuse_other_partitions(config: Config, clusters: dict[str, Progress]) -> None:
+    """Ticks that came through partitions which are no more would keep the watermarks back for ever."""
+    for name, progress in clusters.items():
+        if (had := progress.partitions()) > config.partitions:
+            raise OtherPartitionsError(
+                f"{config.sources.blamed('queue.partitions')}: queue.partitions: {config.partitions}, and cluster"
+                f" {name} was written from a queue of {had}: set it to {had}"
+            )
+
+
+def _remove_leftovers(config: Config) -> None:
+    """The log of the lost file: it must not be taken for that of the new one."""
+    path = config.path(config.queue, "embedded")
+    try:
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        raise QueueUnavailableError(f"{path}: {error.strerror or error}") from error
