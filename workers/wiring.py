@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from feedstore.feeds import Limits, Progress, Replica
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError
 from feedstore.serving import wiring as feedstore_wiring
 from feedstore.serving.clusters import replica
 from feedstore.serving.config import Config, ConfigError
@@ -163,6 +163,11 @@ def _create_topics(config: Config) -> None:
 def lost_queue(error: NoQueueError) -> str:
     """What is said of a home without its queue."""
     return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
+
+
+def outdated(error: OutdatedStoreError) -> str:
+    """What is said of a home whose follow store is of an earlier program."""
+    return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
 
 
 def kafka_address(config: Config) -> "Address":

@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from feedstore.follows.port import Counts, FollowStore, FollowStoreUnavailableError
+from feedstore.follows.port import Counts, FollowStore, FollowStoreUnavailableError, refuse_version
 from feedstore.follows.shard import (
     BoardRow,
     Changes,
@@ -53,15 +53,16 @@ Clock = Callable[[], int]
 Where = Path | Literal[":memory:"]
 
 
-def create(paths: Sequence[Path]) -> None:
-    """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing.
+def create(paths: Sequence[Path], to: int | None = None) -> None:
+    """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing. to: of the versions
+    of the tables, the last that they get; None: this program's.
 
     Raises:
         FollowStoreUnavailableError: a file is something else, another shard, newer than this program, or cannot be
             written.
     """
     for shard, path in enumerate(paths):
-        migrate(path, _Identity(path, shard, len(paths)).claim)
+        migrate(path, _Identity(path, shard, len(paths)).claim, to)
 
 
 def open_store(paths: Sequence[Where], clock: Clock) -> FollowStore:
@@ -92,11 +93,7 @@ def _open_shard(where: Where, number: int, count: int, clock: Clock) -> "SQLiteS
         raise FollowStoreUnavailableError(f"{path}: no such file: create the store first")
     try:
         with closing(connect(path, READER_CACHE_KIB)) as connection:
-            stands, latest = version_of(connection), migrations()[-1][0]
-            if stands != latest:
-                raise FollowStoreUnavailableError(
-                    f"{path}: its tables have version {stands}, this program needs {latest}: migrate it"
-                )
+            refuse_version(path, version_of(connection), migrations()[-1][0])
             _Identity(path, number, count).check(connection)
             latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
     except (sqlite3.Error, OSError) as error:

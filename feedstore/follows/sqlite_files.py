@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol
 
-from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
 
 LOCK_WAIT_S: Final = 10.0
 """How long a writer waits for its turn before it gives up."""
@@ -404,8 +404,27 @@ def version_of(connection: sqlite3.Connection) -> int:
     return version
 
 
-def migrate(path: Path, initialise: Callable[[sqlite3.Connection], None]) -> None:
-    """Creates the file if it is missing, applies the migrations that it lacks, and initialises it.
+def lacking(path: Path) -> list[int]:
+    """The versions of the tables that a file which is there lacks, ascending.
+
+    Raises FollowStoreUnavailableError: it is another file, newer than this program, or cannot be read.
+    """
+    try:
+        connection = connect(path, READER_CACHE_KIB)
+        try:
+            version = version_of(connection)
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise FollowStoreUnavailableError(f"{path}: {error}") from error
+    if version > migrations()[-1][0]:
+        refuse_version(path, version, migrations()[-1][0])
+    return [each for each, _ in migrations() if each > version]
+
+
+def migrate(path: Path, initialise: Callable[[sqlite3.Connection], None], to: int | None = None) -> None:
+    """Creates the file if it is missing, applies the migrations that it lacks, and initialises it. to: the last
+    migration that is applied; None: all. Each is a transaction: it is applied or not.
 
     Raises:
         FollowStoreUnavailableError: it is another file, newer than this program, or it cannot be written.
@@ -417,7 +436,7 @@ def migrate(path: Path, initialise: Callable[[sqlite3.Connection], None]) -> Non
             with turn:
                 connection = connect(path, READER_CACHE_KIB)
                 try:
-                    _migrate(connection, initialise)
+                    _migrate(connection, initialise, migrations()[-1][0] if to is None else to)
                 finally:
                     connection.close()
         finally:
@@ -426,14 +445,14 @@ def migrate(path: Path, initialise: Callable[[sqlite3.Connection], None]) -> Non
         raise FollowStoreUnavailableError(f"{path}: {error}") from error
 
 
-def _migrate(connection: sqlite3.Connection, initialise: Callable[[sqlite3.Connection], None]) -> None:
+def _migrate(connection: sqlite3.Connection, initialise: Callable[[sqlite3.Connection], None], to: int) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     stands = version_of(connection)
     latest = migrations()[-1][0]
     if stands > latest:
         raise sqlite3.DatabaseError(f"it has version {stands}, this program knows {latest}")
     for version, script in migrations():
-        if version > stands:
+        if stands < version <= to:
             connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {version}; COMMIT;")
     connection.execute("BEGIN IMMEDIATE")
     initialise(connection)

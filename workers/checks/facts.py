@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from feedstore.follows.port import FollowStoreError
+from feedstore.follows.port import FollowStoreError, OutdatedStoreError
 from feedstore.serving import wiring as feedstore_wiring
 from feedstore.serving.clusters import place
 from feedstore.serving.config import Config, ConfigError
@@ -83,6 +83,8 @@ def gather(config: Config, environ: Mapping[str, str]) -> Facts:
     def attempt(check: str, start: Callable[[], None]) -> None:
         try:
             start()
+        except OutdatedStoreError as error:
+            failed.setdefault(check, []).append(wiring.outdated(error))
         except (ConfigError, FollowStoreError, QueueError, StoreError) as error:
             failed.setdefault(check, []).append(str(error))
 

@@ -9,11 +9,11 @@ import click
 
 from feedstore.domain import InvalidValueError
 from feedstore.feeds import MalformedCursorError
-from feedstore.follows.port import FollowStoreError
+from feedstore.follows.port import FollowStoreError, OutdatedStoreError
 from feedstore.serving.config import ConfigError
 from feedstore.widecolumn import StoreError
 from workers import home as home_files
-from workers import logs
+from workers import logs, wiring
 from workers.cli import (
     acting,
     administering,
@@ -21,6 +21,7 @@ from workers.cli import (
     demonstrating,
     drilling,
     letters,
+    migrating,
     output,
     reading,
     reindexing,
@@ -90,6 +91,8 @@ class _Feedctl(click.Group):
             return super().invoke(ctx)
         except OutputClosedError as error:
             raise click.exceptions.Exit(CLOSED) from error
+        except OutdatedStoreError as error:
+            raise NotNowError(wiring.outdated(error)) from error
         except _EXPECTED as error:
             Progress.clear_any()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
@@ -154,6 +157,7 @@ for _module in (
     showing,
     repairing,
     reindexing,
+    migrating,
     letters,
     administering,
     tables,

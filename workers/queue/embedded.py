@@ -631,6 +631,12 @@ def stored_partitions(path: Path) -> dict[Topic, int]:
     return {topic: len(each) for topic, each in ids.items() if each}
 
 
+def has_dead_letters(path: Path) -> bool:
+    """Whether the file at a path has the table of the dead letters. Raises QueueUnavailableError."""
+    with contextlib.closing(SqliteFile.open(path)) as file, file.read() as reader:
+        return _has_table(reader, "dead_letters")
+
+
 def _has_table(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).fetchone() is not None
 

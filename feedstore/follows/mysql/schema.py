@@ -11,7 +11,7 @@ import pymysql
 
 from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.follows.mysql.servers import Server
-from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
 
 LOCK_WAIT_S: Final = 15
 """How long a runner waits for another one."""
@@ -61,11 +61,7 @@ def check(connection: Connection, server: Server, shard: int, shards: int) -> No
         FollowStoreUnavailableError
         pymysql.MySQLError: it could not look.
     """
-    stands, latest = _version(connection), migrations()[-1][0]
-    if stands != latest:
-        raise FollowStoreUnavailableError(
-            f"{server}: its tables have version {stands}, this program needs {latest}: migrate it"
-        )
+    refuse_version(server, _version(connection), migrations()[-1][0])
     rows = connection.rows("SELECT shard, shards FROM shard_state WHERE only_row = 1")
     found = rows[0] if rows else None
     if found != (shard, shards):

@@ -1,0 +1,145 @@
+"""feedctl migrate: homes of earlier formats, killed at every step, brought up to date."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Cli
+
+# Each undoes what one version brought.
+FOLLOWS = {
+    3: "ALTER TABLE refills DROP COLUMN served_before_ms",
+    2: "DROP INDEX boards_owner",
+}
+QUEUE = (
+    "DELETE FROM positions WHERE partition_id IN (SELECT id FROM partitions WHERE topic = 'feed.retries')",
+    "DELETE FROM partitions WHERE topic = 'feed.retries'",
+    "DROP TABLE dead_letters",
+)
+_KILLED = """
+import os, signal, sys
+from workers import migrate
+from workers.cli import main
+steps = int(sys.argv.pop(1))
+plan = migrate.plan
+def counted(config):
+    found = plan(config)
+    if steps == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if steps > len(found):
+        return found
+    do = found[steps - 1].do
+    def dies():
+        do()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [*found[:steps - 1], found[steps - 1]._replace(do=dies), *found[steps:]]
+migrate.plan = counted
+main()
+"""
+
+
+def _older(home: Path, version: int) -> None:
+    """Makes a home what a program of an earlier version left. 3: before its files were its user's alone."""
+    with closing(sqlite3.connect(home / "data" / "follows.db")) as connection:
+        for each, undo in FOLLOWS.items():
+            if each > version:
+                connection.execute(undo)
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.commit()
+    if version < 3:
+        with closing(sqlite3.connect(home / "data" / "queue.db")) as connection:
+            for statement in QUEUE:
+                connection.execute(statement)
+            connection.commit()
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _tables(file: Path) -> set[tuple[object, ...]]:
+    """The columns and the indexes of a file."""
+    with closing(sqlite3.connect(file)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        columns = {(name, *column[1:]) for name in names for column in connection.execute(f"PRAGMA table_info({name})")}
+        indexes = {("index", *row) for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return columns | indexes | {("version", version)}
+
+
+def _state(home: Path) -> dict[str, object]:
+    return {str(path): (path.stat().st_mode, path.stat().st_size) for path in (home, *home.rglob("*"))}
+
+
+def _is_up_to_date(cli: Cli, new: Path) -> None:
+    for name in ("follows.db", "queue.db"):
+        assert _tables(cli.home / "data" / name) == _tables(new / "data" / name)
+    assert "up to date" in cli("migrate", "--dry-run").stderr
+    cli("check")
+    assert "no difference" in cli("verify").stderr
+    assert cli.feed(1) == [6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked: Path, version: int) -> None:
+    _older(filled.home, version)
+    before = _state(filled.home)
+    if version < 3:
+        for words in (["status"], ["work", "--until-idle"], ["follow", 1, "--user", 5]):
+            assert "feedctl migrate" in filled(*words, code=3).stderr
+        assert "feedctl migrate" in filled("check", code=2).stdout
+
+    planned = filled("migrate", "--dry-run").stdout.splitlines()
+    lock = filled.home / "worker.lock"
+    assert {name: each for name, each in _state(filled.home).items() if name != str(lock)} == {
+        name: each for name, each in before.items() if name != str(lock)
+    }
+
+    assert filled("migrate").stdout.splitlines() == planned
+    assert len(planned) == {1: 5, 2: 4, 3: 1}[version]
+    _is_up_to_date(filled, worked)
+    assert filled("migrate").stdout == ""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("killed_after", range(6))
+def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Path, killed_after: int) -> None:
+    _older(filled.home, 1)
+    command = [sys.executable, "-c", _KILLED, str(killed_after), "--home", str(filled.home), "migrate"]
+    ended = subprocess.run(command, env={**os.environ}, capture_output=True, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+    left = filled("migrate").stdout.splitlines()
+
+    assert len(left) == 5 - killed_after
+    _is_up_to_date(filled, worked)
+
+
+@pytest.mark.processes
+def test_beside_a_worker_it_refuses(cli: Cli) -> None:
+    with cli.worker():
+        for words in (["migrate"], ["migrate", "--dry-run"]):
+            assert "a worker holds this home" in cli(*words, code=3).stderr
+
+
+def test_a_home_of_a_newer_program_is_left_alone(cli: Cli) -> None:
+    with closing(sqlite3.connect(cli.home / "data" / "follows.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = _tables(cli.home / "data" / "follows.db")
+
+    assert "update the program" in cli("status", code=3).stderr
+    assert "update the program" in cli("migrate", code=3).stderr
+
+    assert _tables(cli.home / "data" / "follows.db") == before
+
+
+def test_a_lost_store_is_not_made_by_a_migration(cli: Cli) -> None:
+    for name, said in (("queue.db", "feedctl reindex"), ("follows.db", "bring it back")):
+        (cli.home / "data" / name).rename(cli.home / name)
+        assert said in cli("migrate", code=3).stderr
+        assert not (cli.home / "data" / name).exists()
+        (cli.home / name).rename(cli.home / "data" / name)
