@@ -20,7 +20,7 @@ from workers import wiring
 from workers.cli import main
 from workers.cli.running import run_until_landed
 from workers.cli.session import Session
-from workers.home import worker_lock
+from workers.home import private, worker_lock
 from workers.wiring import Ports
 
 DEADLINE_S = 60.0
@@ -65,7 +65,7 @@ class Cli:
         command calls the command.
         """
         config = configuration.load(self.home, os.environ)
-        with worker_lock(config.home), closing(wiring.open_ports(config, "owner")) as ports:
+        with private(), worker_lock(config.home), closing(wiring.open_ports(config, "owner")) as ports:
             worker = wiring.worker(ports, config)
             run_until_landed(Session(self.home, "error"), ports, worker, Event())
 

@@ -83,14 +83,6 @@ def _feeds(cli: Cli, cluster: str) -> dict[int, list[int]]:
     return {user: [pin for pin, _ in entries] for user, entries in cli.export(cluster).items() if entries}
 
 
-def _work(cli: Cli) -> None:
-    """As `feedctl work --until-idle`, in this process."""
-    config = configuration.load(cli.home, {})
-    with cli.ports(access="owner", alone=True) as ports:
-        landed = wiring.UntilIdle(ports, config, lambda: ports.replicas)
-        wiring.worker(ports, config).run(landed)
-
-
 def _work_for_a_while(ports: Ports, config: configuration.Config, rng: random.Random) -> None:
     """Some steps of each loop of a worker, in any order, and then no more."""
     loops = [
@@ -127,7 +119,7 @@ def test_what_was_in_the_queue_comes_back(cli: Cli, seed: int) -> None:
     cli("reindex")
 
     _record(cli, model, rng.randrange(20))
-    _work(cli)
+    cli.work()
     _right(cli, model)
     assert "nothing was changed" in cli("reindex").stderr
 
@@ -135,7 +127,7 @@ def test_what_was_in_the_queue_comes_back(cli: Cli, seed: int) -> None:
 def test_a_watermark_claims_nothing_that_has_not_landed_again(cli: Cli) -> None:
     model = Model(random.Random(1))
     _record(cli, model, 40)
-    _work(cli)
+    cli.work()
     with cli.ports() as ports:
         before = Progress(ports.replicas["a"].progress).watermark()
         _record(cli, model, 40)
@@ -159,21 +151,21 @@ def test_a_watermark_claims_nothing_that_has_not_landed_again(cli: Cli) -> None:
         assert before is not None
         assert (Progress(ports.replicas["a"].progress).watermark() or 0) <= before
 
-    _work(cli)
+    cli.work()
     _right(cli, model)
 
 
 def test_what_was_parked_keeps_no_watermark_back(cli: Cli) -> None:
     model = Model(random.Random(2))
     _record(cli, model, 30)
-    _work(cli)
+    cli.work()
     with cli.ports(access="owner") as ports:
         Progress(ports.replicas["b"].progress).park((wall_ms(), number) for number in range(1, 2_500))
     _lose(cli)
 
     cli("reindex")
 
-    _work(cli)  # ends only when the watermarks have moved on
+    cli.work()  # ends only when the watermarks have moved on
     _right(cli, model)
 
 
@@ -202,14 +194,14 @@ def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPat
         cli("reindex", code=3)
 
     cli("reindex")
-    _work(cli)
+    cli.work()
     _right(cli, model)
 
 
 def test_a_cluster_that_lacks_more_than_the_outbox_keeps_is_made_anew(cli: Cli) -> None:
     model = Model(random.Random(5))
     _record(cli, model, 40)
-    _work(cli)
+    cli.work()
     with cli.ports(access="owner") as ports:
         # As long after: everything that was relayed has expired, and b has waited for something all the time.
         while ports.follows.expire(-1_000, 1_000):
