@@ -242,7 +242,15 @@ def test_each_mistake_is_named_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch, 
     assert [answer["check"] for answer in found] == [check], found
     assert said in found[0]["said"]
     assert _state(cli.home) == before
-    assert found[0]["said"] in cli("check", code=2).stdout
+
+
+def test_what_is_wrong_is_a_line_for_people_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEED_QUEUE_PARTITIONS", "4")
+
+    said = cli("check", code=2)
+
+    assert "WRONG queue         queue.partitions: 4" in said.stdout
+    assert "1 finding: nothing was written" in said.stderr
 
 
 def test_a_good_home_says_a_line_for_each_thing_that_was_looked_at(filled: Cli) -> None:

@@ -23,7 +23,7 @@ from workers.queue.embedded import EmbeddedQueue
 from workers.queue.port import ACTIONS
 from workers.wiring import Ports
 
-ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "3"))
 USERS, FOLLOWEES = range(1, 6), range(11, 17)
 
 
