@@ -239,7 +239,8 @@ class FollowStore(Protocol):
 
     def relay_again(self) -> bool:
         """Marks every outbox row that is left as not relayed, and every refill as not published: for a queue that was
-        lost with what it held. Returns whether the outbox has had all its rows left, or some have expired.
+        lost with what it held. Returns whether the outbox has all its rows left; False if some have expired, or if that
+        is unknown.
 
         Interrupted, some are marked: do it again. What is relayed twice does no more (rule 1).
         """

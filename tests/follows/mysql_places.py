@@ -78,6 +78,7 @@ def fresh(shards: int, purpose: str = "contract") -> list[mysql.Server]:
     for each in servers:
         connection = connect(each)
         connection.run(["START TRANSACTION", *empty, "UPDATE shard_state SET latest_ms = 0", "COMMIT"])
+        connection.run(["ALTER TABLE outbox AUTO_INCREMENT = 1"])  # an outbox without its first row has lost it
         connection.close()
     return servers
 

@@ -155,7 +155,7 @@ class MySQLShard:
         self._write([sql.MARK_REFILLS_UNSERVED])
 
     def outbox_is_whole(self) -> bool:
-        # An outbox that is empty may have had rows: its ids are the server's to count.
+        # An outbox that is empty has had rows if anything was recorded: records stay.
         return bool(self._rows(sql.OUTBOX_IS_WHOLE)[0][0])
 
     def backlog(self) -> int:

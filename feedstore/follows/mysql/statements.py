@@ -154,7 +154,10 @@ STAMP: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1 
 NOW: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1"
 LATEST: Final = "SELECT latest_ms FROM shard_state WHERE only_row = 1"
 OLDEST_UNRELAYED: Final = "SELECT MIN(committed_ms) FROM outbox_unrelayed"
-OUTBOX_IS_WHOLE: Final = "SELECT EXISTS (SELECT 1 FROM outbox WHERE id <= @@auto_increment_increment)"
+OUTBOX_IS_WHOLE: Final = (
+    "SELECT EXISTS (SELECT 1 FROM outbox WHERE id <= @@auto_increment_increment)"
+    " OR NOT EXISTS (SELECT 1 FROM outbox UNION ALL SELECT 1 FROM clocks UNION ALL SELECT 1 FROM pins)"
+)
 MARK_REFILLS_UNSERVED: Final = "UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0"
 BACKLOG: Final = "SELECT COUNT(*) FROM outbox_unrelayed"
 
