@@ -54,6 +54,20 @@ def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
     progress.note_name(cluster)
 
 
+def furthest(progress: Progress) -> int:
+    """The largest offset that a cluster has noted, of any partition of any topic."""
+    return max(progress.applied().values(), default=0)
+
+
+def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> None:
+    """Notes that a cluster lacks nothing that lies before the first message of a new queue. first_offset: not below
+    `furthest` of any cluster, or what the notes say would not be true of the new queue.
+    """
+    progress.note_applied(
+        {(number, partition): first_offset for number in _NUMBERS.values() for partition in range(partitions)}
+    )
+
+
 def behind(progress: Progress, queue: Queue, topic: Topic, group: str) -> dict[int, int]:
     """Where a group is past what its cluster has applied: for each such partition, the position to go back to.
 

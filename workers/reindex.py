@@ -17,6 +17,7 @@ from feedstore.serving import wiring as feedstore_wiring
 from feedstore.serving.config import Config, ConfigError
 from feedstore.serving.wiring import wall_ms
 from workers import wiring
+from workers.applied import furthest, note_new_queue
 from workers.queue.embedded import NoQueueError, stored_partitions
 from workers.queue.port import QueueUnavailableError
 
@@ -80,6 +81,10 @@ def reindex(config: Config) -> Reindexed:
             # what was parked go: what they wait for is among what is done again.
             progress.hold([(max(1, marks[name]), now_ms)])
             progress.lift_all(now_ms)
+        # The clusters note offsets, and take smaller ones for messages that they have (0032).
+        first_offset = max(map(furthest, clusters.values()), default=0)
+        for progress in clusters.values():
+            note_new_queue(progress, config.partitions, first_offset)
         whole = follows.relay_again()
         again = follows.backlog()
     kept_ms = 0 if whole else now_ms - config.limits.purge_window_ms
@@ -87,7 +92,7 @@ def reindex(config: Config) -> Reindexed:
     for name in gone:
         feedstore_wiring.remove_cluster(config, name)
     _remove_leftovers(config)
-    wiring.create_queue(config)
+    wiring.create_queue(config, first_offset)
     unindexed = max(marks.values(), default=0) < kept_ms
     return Reindexed(again, tuple(gone), kept_ms if unindexed else None)
 

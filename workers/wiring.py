@@ -107,9 +107,11 @@ def create(config: Config) -> None:
         feedstore_wiring.create_cluster(config, cluster.name)
 
 
-def create_queue(config: Config) -> None:
-    """Makes the queue with its groups; one that is there stays as it is. Raises QueueError, ConfigError."""
-    _create_topics(config)
+def create_queue(config: Config, first_offset: int = 0) -> None:
+    """Makes the queue with its groups; one that is there stays as it is. first_offset: of a queue in a file that takes
+    the place of another one. Raises QueueError, ConfigError.
+    """
+    _create_topics(config, first_offset)
     with ExitStack() as stack:
         queue, _ = _open_queue(config, wall_ms, stack)
         # From now on, what retention takes before a group has read it is noticed.
@@ -146,7 +148,7 @@ def _open_queue(
     return queue, dead
 
 
-def _create_topics(config: Config) -> None:
+def _create_topics(config: Config, first_offset: int) -> None:
     if config.queue.startswith("kafka:"):
         address = kafka_address(config)  # first: it says what to install
         from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
@@ -156,7 +158,7 @@ def _create_topics(config: Config) -> None:
             raise QueueError("; ".join(map(str, left)))
         return
     path = config.path(config.queue, "embedded")
-    EmbeddedQueue.create(path, dict.fromkeys(TOPICS, config.partitions))
+    EmbeddedQueue.create(path, dict.fromkeys(TOPICS, config.partitions), first_offset)
     open_dead_letters(path).close()
 
 

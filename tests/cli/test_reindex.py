@@ -9,6 +9,7 @@ import random
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -169,7 +170,26 @@ def test_what_was_parked_keeps_no_watermark_back(cli: Cli) -> None:
     _right(cli, model)
 
 
-@pytest.mark.parametrize("step", ["hold", "lift_all", "relay_again", "create", "consumer"])
+def test_a_cluster_that_is_put_back_is_noticed_in_the_new_queue_too(cli: Cli, tmp_path: Path) -> None:
+    model = Model(random.Random(7))
+    _record(cli, model, 300)
+    cli.work()
+    _lose(cli)
+    cli("reindex")
+    shutil.copytree(cli.home / "data" / "b", tmp_path / "b")
+    cli.work()
+    _record(cli, model, 20)
+    cli.work()
+    shutil.rmtree(cli.home / "data" / "b")
+    shutil.copytree(tmp_path / "b", cli.home / "data" / "b")
+
+    assert "cluster b is older than what its writers have committed" in cli("status", code=1).stdout
+
+    cli.work()
+    _right(cli, model)
+
+
+@pytest.mark.parametrize("step", ["hold", "lift_all", "note_applied", "relay_again", "create", "consumer"])
 def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     model = Model(random.Random(3))
     _record(cli, model, 40)
@@ -179,6 +199,7 @@ def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPat
     owner = {
         "hold": Progress,
         "lift_all": Progress,
+        "note_applied": Progress,
         "relay_again": ShardedFollowStore,
         "create": EmbeddedQueue,
         "consumer": EmbeddedQueue,

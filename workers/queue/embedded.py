@@ -74,7 +74,7 @@ _QUEUE_TABLES = (
 )
 
 _NEW_PARTITION = """
-    INSERT INTO partitions (topic, partition, earliest_offset, next_offset) VALUES (?, ?, 0, 0)
+    INSERT INTO partitions (topic, partition, earliest_offset, next_offset) VALUES (?1, ?2, ?3, ?3)
     ON CONFLICT DO NOTHING"""
 
 _LETTERS_TABLE = """CREATE TABLE IF NOT EXISTS dead_letters (
@@ -212,8 +212,9 @@ class EmbeddedQueue:
         self._shared = _Shared(file, alone=alone)
 
     @classmethod
-    def create(cls, path: Path, partitions: Mapping[Topic, int]) -> None:
-        """Makes a queue at a path; one that is there already stays as it is.
+    def create(cls, path: Path, partitions: Mapping[Topic, int], first_offset: int = 0) -> None:
+        """Makes a queue at a path; one that is there already stays as it is. first_offset: that of the first message of
+        each partition, if another queue was there before.
 
         Raises:
             QueueError: there is a queue with other numbers of partitions.
@@ -228,7 +229,7 @@ class EmbeddedQueue:
                 if not there:
                     for statement in _QUEUE_TABLES:
                         writer.execute(statement)
-                    _add_partitions(writer, partitions)
+                    _add_partitions(writer, partitions, first_offset)
                 elif there != dict(partitions):
                     raise QueueError(f"{path}: there is a queue of {there} partitions already, not {dict(partitions)}")
         finally:
@@ -651,8 +652,8 @@ def _stored_partitions(connection: sqlite3.Connection) -> dict[Topic, list[int]]
     return ids
 
 
-def _add_partitions(connection: sqlite3.Connection, partitions: Mapping[Topic, int]) -> None:
-    rows = [(topic, partition) for topic, count in partitions.items() for partition in range(count)]
+def _add_partitions(connection: sqlite3.Connection, partitions: Mapping[Topic, int], first_offset: int = 0) -> None:
+    rows = [(topic, partition, first_offset) for topic, count in partitions.items() for partition in range(count)]
     connection.executemany(_NEW_PARTITION, rows)
 
 
