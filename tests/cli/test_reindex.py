@@ -20,6 +20,7 @@ from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import UnavailableError
 from tests.cli.command import Cli
 from workers import wiring
+from workers.applied import note_new_queue
 from workers.queue.embedded import EmbeddedQueue
 from workers.queue.port import ACTIONS
 from workers.wiring import Ports
@@ -172,8 +173,12 @@ def test_what_was_parked_keeps_no_watermark_back(cli: Cli) -> None:
 
 def test_a_cluster_that_is_put_back_is_noticed_in_the_new_queue_too(cli: Cli, tmp_path: Path) -> None:
     model = Model(random.Random(7))
-    _record(cli, model, 300)
+    _record(cli, model, 40)
     cli.work()
+    with cli.ports(access="owner") as ports:
+        for replica in ports.replicas.values():
+            # As after a year, of which the outbox keeps days.
+            note_new_queue(Progress(replica.progress), 1, 1_000_000)
     _lose(cli)
     cli("reindex")
     shutil.copytree(cli.home / "data" / "b", tmp_path / "b")
