@@ -24,7 +24,7 @@ from workers.queue.port import (
     Topic,
 )
 from workers.retry import REST_S, Rest
-from workers.stage import Body, Stage
+from workers.stage import RETRY_REST, Body, Stage
 
 _log = structlog.get_logger()
 
@@ -106,7 +106,7 @@ class Applied:
         self._topic: Topic = topic
         self._group = group
         self._clock = clock
-        self._marked_s: float | None = None
+        self._mark_again_s = clock()
         self._seen: dict[tuple[int, int], int] = {}
 
     def begin(self) -> None:
@@ -117,7 +117,7 @@ class Applied:
             GroupBusyError: other members of the group are still there: later.
             UnavailableError, QueueUnavailableError: later.
         """
-        self._refuse_lost()
+        self._next_canary()
         back = behind(self._progress, self._queue, self._topic, self._group)
         if back:
             again = self._queue.go_back(self._topic, self._group, back)
@@ -155,20 +155,23 @@ class Applied:
         self._seen = noted | {key: max(offset, noted.get(key, 0)) for key, offset in new.items()}
 
     def _next_canary(self) -> int | None:
-        """Looks at the canaries and gives them a new number, once in CANARY_EVERY_S; None in between."""
-        now_s = self._clock()
-        if self._marked_s is not None and now_s - self._marked_s < CANARY_EVERY_S:
+        """Looks at the canaries and gives them a new number, once in CANARY_EVERY_S. None: not now. A region that is
+        away must keep nobody from noting what is done in the others (rule 12): the number that is noted stays then.
+        """
+        began_s = self._clock()
+        if began_s < self._mark_again_s:
             return None
-        self._refuse_lost()
-        number = self._canaries.mark()
-        self._marked_s = now_s
-        return number
-
-    def _refuse_lost(self) -> None:
         try:
             self._canaries.refuse_lost()
+            number = self._canaries.mark()
         except DamagedError as error:
             raise PositionLostError(damaged_message(self._cluster, str(error))) from error
+        except UnavailableError:
+            ended_s = self._clock()
+            self._mark_again_s = ended_s + max(CANARY_EVERY_S, RETRY_REST * (ended_s - began_s))
+            return None
+        self._mark_again_s = began_s + CANARY_EVERY_S
+        return number
 
 
 class FromItsCluster(Generic[Body]):

@@ -14,7 +14,7 @@ from typing import Final
 from feedstore.feeds.layout import COLUMN_BYTES, FEEDS, ROW_BYTES
 from feedstore.feeds.progress import Progress
 from feedstore.feeds.reader import Replica
-from feedstore.widecolumn import DamagedError, Put, WideColumnStore
+from feedstore.widecolumn import DamagedError, Put, UnavailableError, WideColumnStore
 
 PARTS: Final = 16
 """How many canaries there are: one for each region that the table is made with (`schemas/hbase.json`)."""
@@ -70,5 +70,10 @@ def trusted_watermark(replica: Replica) -> int | None:
     """
     progress = Progress(replica.progress)
     mark = progress.watermark()
-    Canaries(replica.feeds, progress).refuse_lost()
+    try:
+        Canaries(replica.feeds, progress).refuse_lost()
+    except DamagedError:
+        raise
+    except UnavailableError:
+        pass  # a region is away: its own pages come from elsewhere, and the others are as good as they were
     return mark

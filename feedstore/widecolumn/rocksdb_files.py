@@ -207,11 +207,15 @@ def _refuse_damage(path: Path) -> None:
 
 
 def _refuse_missing(path: Path, names: Iterable[str]) -> None:
+    has_files = path.is_dir() and any(path.glob("*.sst"))
     if not _exists(path):  # rocksdict would create the directory
-        if path.is_dir() and any(path.glob("*.sst")):
+        if has_files:
             raise DamagedError(f"{path}: damaged: there are files of tables, but nothing that names them")
         raise UnavailableError(f"{path}: there is no cluster in this directory")
-    if missing := set(names) - set(Rdict.list_cf(str(path))):
+    wanted = set(names)
+    if missing := wanted - set(Rdict.list_cf(str(path))):
+        if has_files and missing == wanted:
+            raise DamagedError(f"{path}: damaged: there are files of tables, but its manifest names none")
         raise UnavailableError(f"{path}: the owner of this cluster has not created {', '.join(sorted(missing))}")
 
 

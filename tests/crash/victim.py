@@ -87,10 +87,11 @@ def run(spec: Spec) -> None:
     file = os.open(spec.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     trip = Trip(spec.point, spec.nth, lambda point: os.write(file, f"reached {point}\n".encode()))
     config = configuration.load(home, {})
-    with worker_lock(home), contextlib.closing(wiring.open_ports(config, "owner")) as real:
+    room = hardly_any_room() if spec.flapping else contextlib.nullcontext()
+    # Stages are made by the worker, when it has asked their clusters where they are.
+    with room, worker_lock(home), contextlib.closing(wiring.open_ports(config, "owner")) as real:
         ports = tripping(flapping(real) if spec.flapping else real, trip)
-        with hardly_any_room() if spec.flapping else contextlib.nullcontext():
-            worker = wiring.worker(ports, config)
+        worker = wiring.worker(ports, config)
         errors: list[BaseException] = []
 
         def work() -> None:

@@ -1,12 +1,13 @@
 """Positions that a cluster has applied: a group begins where its cluster is, and again when the cluster goes back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from feedstore.feeds import Canaries, Progress, Replica, Through, feed_table, progress_table, trusted_watermark
 from feedstore.feeds.canaries import ROWS
-from feedstore.widecolumn import DamagedError, DeleteColumns, Put
+from feedstore.widecolumn import Cell, DamagedError, DeleteColumns, Mutation, Put, UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 from workers.applied import Applied, OlderClusterError
 from workers.faults import fault
@@ -214,3 +215,29 @@ def test_a_cluster_keeps_its_name(name: str) -> None:
     progress.note_name(name)
     progress.note_name(name)
     assert progress.name() == name
+
+
+class OneRegionAway(MemoryStore):
+    """Rows of the last region are away."""
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        if any(row[0] >= 0xF0 for mutation in batch for row, _ in mutation.rows):
+            raise UnavailableError("a region is away")
+        super().apply(batch)
+
+    def cells(self, row: bytes) -> list[Cell]:
+        if row[0] >= 0xF0:
+            raise UnavailableError("a region is away")
+        return super().cells(row)
+
+
+def test_rule_12_a_region_that_is_away_keeps_nobody_from_noting_what_is_done_elsewhere() -> None:
+    feeds = OneRegionAway(feed_table(10, 2, 10**6))
+    bench = Bench(Replica("b", feeds, MemoryStore(progress_table(10**6))))
+
+    applied = bench.done({0: 4})
+    applied.note({0: (4, 6)})
+
+    assert bench.progress.applied() == {(1, 0): 6}
+    assert trusted_watermark(bench.replica) == 5
+    bench.applied().begin()
