@@ -7,6 +7,7 @@ may be repeated (rule 1). If the queue does not keep those messages any more, th
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, Generic
 
 import structlog
@@ -117,7 +118,8 @@ class Applied:
             GroupBusyError: other members of the group are still there: later.
             UnavailableError, QueueUnavailableError: later.
         """
-        self._next_canary()
+        with suppress(UnavailableError):
+            self._refuse_lost()
         back = behind(self._progress, self._queue, self._topic, self._group)
         if back:
             again = self._queue.go_back(self._topic, self._group, back)
@@ -162,16 +164,20 @@ class Applied:
         if began_s < self._mark_again_s:
             return None
         try:
-            self._canaries.refuse_lost()
+            self._refuse_lost()
             number = self._canaries.mark()
-        except DamagedError as error:
-            raise PositionLostError(damaged_message(self._cluster, str(error))) from error
         except UnavailableError:
             ended_s = self._clock()
             self._mark_again_s = ended_s + max(CANARY_EVERY_S, RETRY_REST * (ended_s - began_s))
             return None
         self._mark_again_s = began_s + CANARY_EVERY_S
         return number
+
+    def _refuse_lost(self) -> None:
+        try:
+            self._canaries.refuse_lost()
+        except DamagedError as error:
+            raise PositionLostError(damaged_message(self._cluster, str(error))) from error
 
 
 class FromItsCluster(Generic[Body]):

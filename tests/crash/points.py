@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from feedstore.feeds import Replica
+from feedstore.feeds import Replica, is_canary
 from feedstore.widecolumn import Mutation, Put
 from workers.queue.port import Topic
 from workers.wiring import Ports
@@ -116,6 +116,20 @@ class _TrippingQueue(_Tripping):
         return _Tripping(self._port.consumer(topic, group), self._trip, {"commit": f"commit.{group}"})
 
 
+class _TrippingFeeds(_Tripping):
+    """Canaries are no deliveries: they pass."""
+
+    def __init__(self, store: Any, trip: Trip, cluster: str) -> None:
+        super().__init__(store, trip, {})
+        self._step = f"{cluster}.feeds.apply"
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        if all(is_canary(row) for mutation in batch for row, _ in mutation.rows):
+            self._port.apply(batch)
+        else:
+            self._trip.around(self._step, lambda: self._port.apply(batch))
+
+
 class _TrippingProgress(_Tripping):
     """Tells apart what is noted of parked messages: only their columns begin so high."""
 
@@ -146,7 +160,7 @@ def tripping(ports: Ports, trip: Trip) -> Ports:
         replicas={
             name: Replica(
                 name,
-                _Tripping(replica.feeds, trip, {"apply": f"{name}.feeds.apply"}),
+                _TrippingFeeds(replica.feeds, trip, name),  # type: ignore[arg-type]
                 _TrippingProgress(replica.progress, trip, name),  # type: ignore[arg-type]
             )
             for name, replica in ports.replicas.items()
