@@ -39,6 +39,9 @@ class Counted:
     def cells(self, row: bytes) -> list[Cell]:
         return self._store.cells(row)
 
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        return self._store.masks(row, columns)
+
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         return self._store.scan(start, stop)
 

@@ -57,6 +57,9 @@ class _LateTable:
     def cells(self, row: bytes) -> list[Cell]:
         return self._opened().cells(row)
 
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        return self._opened().masks(row, columns)
+
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         return self._opened().scan(start, stop)
 

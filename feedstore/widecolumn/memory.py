@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.port import Cell, DeleteColumns, Mutation, Sweep, Table, UnavailableError
-from feedstore.widecolumn.resolution import Version, garbage, visible
+from feedstore.widecolumn.resolution import Version, garbage, masks, visible
 
 
 class MemoryStore:
@@ -45,6 +45,12 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             return visible(self._rows.get(row, ()))
+
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        check_row(self._table, row)
+        with self._lock:
+            self._check_open()
+            return masks(self._rows.get(row, ()), columns)
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)

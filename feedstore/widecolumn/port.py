@@ -181,6 +181,18 @@ class WideColumnStore(Protocol):
         """
         ...
 
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        """Why columns are not visible: of these columns of a row those that hold a marker and show nothing, in column
+        order, each with the largest timestamp of its markers.
+
+        For diagnosis. It costs what the whole row costs, markers and all. A marker that was dropped (it had expired) is
+        not known any more.
+
+        Raises:
+            UnavailableError
+        """
+        ...
+
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         """Streams rows with `start` <= key < `stop` (None: to the end) in key order, each with its visible columns in
         order.

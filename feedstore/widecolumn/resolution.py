@@ -39,6 +39,16 @@ def visible(versions: Collection[Version]) -> list[Cell]:
     return [Cell(column, ts) for column, ts in sorted(puts.items()) if ts > markers.get(column, 0)]
 
 
+def masks(versions: Collection[Version], columns: Collection[bytes]) -> list[Cell]:
+    """Of these columns those that hold a marker and show nothing, in column order, at their largest markers."""
+    shown = {cell.column for cell in visible(versions)}
+    markers: dict[bytes, int] = {}
+    for column, timestamp, is_marker in versions:
+        if is_marker and column not in shown:
+            markers[column] = max(timestamp, markers.get(column, 0))
+    return [Cell(column, markers[column]) for column in sorted({*columns} & markers.keys())]
+
+
 def garbage(versions: Collection[Version], keep: int | None, now_ms: int, purge_window_ms: int) -> Garbage:
     """What a row can lose without changing its first `keep` visible columns, now or by any write that is not older
     than the purge window.

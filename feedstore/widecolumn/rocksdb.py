@@ -52,7 +52,7 @@ from feedstore.widecolumn.port import (
     Table,
     UnavailableError,
 )
-from feedstore.widecolumn.resolution import Garbage, Version, garbage
+from feedstore.widecolumn.resolution import Garbage, Version, garbage, masks
 from feedstore.widecolumn.rocksdb_beside import Follower
 from feedstore.widecolumn.rocksdb_files import DURABLE, UNSYNCED, Files
 
@@ -283,6 +283,13 @@ class RocksStore:
             position = keys[-1][: self._column_end] + _PAST_COLUMN
             # Where each key is another column, there is nothing to step over.
             count = min(4 * count, _SLOW_CHUNK_KEYS_MAX) if len(found) == count else _FIRST_CELLS_KEYS
+
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        check_row(self._table, row)
+        with self._reading:
+            family = self._cluster.refreshed(self._table.name).families[self._table.name]
+            keys = self._whole_row(family, row, _SLOW_CHUNK_KEYS_MAX)
+        return masks([*map(self._decode, keys)], columns)
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)

@@ -125,6 +125,11 @@ class PrefixedStore:
         found = self._inner.cells(self._prefix + row)
         return [Cell(cell.column, self._times.here(cell.timestamp)) for cell in found]
 
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        check_row(self._table, row)
+        found = self._inner.masks(self._prefix + row, columns)
+        return [Cell(cell.column, self._times.here(cell.timestamp)) for cell in found]
+
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)
         past = (int.from_bytes(self._prefix, "big") + 1).to_bytes(PREFIX_BYTES, "big")

@@ -197,6 +197,37 @@ def test_cells_of_what_cannot_be_are_refused(store: WideColumnStore):
         store.cells(b"r")
 
 
+# ---- masks
+
+
+def test_masks_are_the_largest_markers_of_columns_that_show_nothing(store: WideColumnStore):
+    store.apply([put(5, A, B, C), delete(5, A), delete(4, B), delete(3, A), delete(9, D), delete(8, A, row=OTHER)])
+    assert store.masks(ROW, [D, C, B, A, E]) == [Cell(A, 5), Cell(D, 9)]
+    assert store.masks(ROW, [D]) == [Cell(D, 9)]
+    assert store.masks(ROW, []) == []
+
+
+def test_a_later_put_ends_a_mask(store: WideColumnStore):
+    store.apply([put(5, A), delete(7, A)])
+    assert store.masks(ROW, [A]) == [Cell(A, 7)]
+    store.apply([put(7, A)])
+    assert store.masks(ROW, [A]) == [Cell(A, 7)]
+    store.apply([put(8, A)])
+    assert store.masks(ROW, [A]) == []
+
+
+def test_masks_outlive_a_sweep_until_they_expire(store: WideColumnStore):
+    young, old = NOW - TABLE.purge_window_ms, NOW - TABLE.purge_window_ms - 1
+    store.apply([put(5, A, B), delete(young, A), delete(old, B)])
+    store.sweep(NOW)
+    assert store.masks(ROW, [A, B]) == [Cell(A, young)]
+
+
+def test_masks_of_what_cannot_be_are_refused(store: WideColumnStore):
+    with pytest.raises(RefusedError):
+        store.masks(b"r", [A])
+
+
 # ---- scan
 
 
@@ -383,6 +414,7 @@ def test_what_was_applied_is_there_after_reopening(adapter: Adapter, open_store:
         lambda store: store.apply([]),
         lambda store: store.read(ROW, None, 1),
         lambda store: store.cells(ROW),
+        lambda store: store.masks(ROW, [A]),
         lambda store: store.scan(),
         lambda store: store.sweep(NOW),
     ],

@@ -13,6 +13,7 @@ from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
 from feedstore.widecolumn.port import Cell, Mutation, Table, UnavailableError
 
 _FIRST_ROWS = 2
+_EVERY_VERSION = 2**31 - 1
 _SCAN_CELLS = 2_000
 """About how many cells a scan of a range holds: hundreds of them are read side by side."""
 _FULL_SCAN_CELLS = 50_000
@@ -62,6 +63,21 @@ class HBaseStore:
         check_row(self._table, row)
         get = structs.TGet(row, self._family)
         return [Cell(each.qualifier, each.timestamp) for each in self._get(lambda to: to.cells.get(self._name, get))]
+
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        """A raw scan gives puts and markers alike, with their times: of a column that shows nothing, a marker has the
+        largest.
+        """
+        check_row(self._table, row)
+        self._check_open()
+        raw = structs.TScan(row, row + b"\0", self._family, _EVERY_VERSION, {b"_raw_": b"\xff"})
+        found = self._thrift2.call(lambda to: to.cells.getScannerResults(self._name, raw, 1), self._addresses.write_ms)
+        newest: dict[bytes, int] = {}
+        for cell in found[0].columnValues if found else ():
+            newest[cell.qualifier] = max(cell.timestamp, newest.get(cell.qualifier, 0))
+        # Read afterwards: what shows now may have been put in between, and is not masked.
+        shown = {cell.column for cell in self.cells(row)}
+        return [Cell(column, newest[column]) for column in sorted({*columns} & newest.keys() - shown)]
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)

@@ -38,6 +38,14 @@ struct TGet {
   15: optional binary filterBytes
 }
 
+struct TScan {
+  1: optional binary startRow,
+  2: optional binary stopRow,
+  3: optional list<TColumn> columns,
+  5: optional i32 maxVersions,
+  9: optional map<binary, binary> attributes
+}
+
 struct TPut {
   1: required binary row,
   2: required list<TColumnValue> columnValues,
@@ -91,9 +99,11 @@ service Pages {
   TResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io)
 }
 
-/* The same call as in Pages, read with the timestamps. */
+/* The same call as in Pages, read with the timestamps; and a scan that begins and ends in one call. */
 service Cells {
-  TCellsResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io)
+  TCellsResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io),
+  list<TCellsResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
+    throws (1: TIOError io)
 }
 
 service Writes {
