@@ -16,6 +16,7 @@ from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from feedstore.serving.config import Config
 from workers import wiring
 from workers.groups import writer_group
+from workers.landed import landed_before
 from workers.messages import Task, encode_action
 from workers.queue.port import ACTIONS
 from workers.verify import Verifier
@@ -154,12 +155,11 @@ class Demo:
         """Every feed of every replica against the follow store."""
         self._stage.title("Every feed of both replicas against the follow store")
         tables = {name: replica.feeds for name, replica in self._ports.replicas.items()}
-        verifier = Verifier(self._ports.follows, tables, self._config.limits.cap)
-        look = verifier.look(lambda _users, _entries: None)
-        differences = list(verifier.differences(look.suspects))
-        self._stage.check(
-            not differences, f"{look.users:,} users, {look.entries:,} entries, {len(differences)} differences"
-        )
+        verifier = Verifier(self._ports.follows, tables, self._config.limits.cap, lambda: landed_before(self._ports))
+        looks = list(verifier.look())
+        differences = [finding for seen in looks for finding in seen.findings]
+        users, entries = looks[-1][:2]
+        self._stage.check(not differences, f"{users:,} users, {entries:,} entries, {len(differences)} differences")
 
     # How it is done
     # --------------------------------------------------------------------------------------------------------

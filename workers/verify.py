@@ -1,36 +1,40 @@
-"""Verify: the clusters against each other and against what the follow store says that every feed must hold."""
+"""Verify: every feed of every cluster against what the follow store says that it must hold.
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, groupby
-from operator import attrgetter
+A finding is believed if no action explains it that may still be on its way to the cluster: everything that it rests on
+committed before a time before which everything has landed there. So it may be looked for while actions are recorded,
+beside a worker and without one. The kinds are defined in docs/glossary.md.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from feedstore.domain import Edge, Followee
-from feedstore.feeds import columns, entries_of, feeds_ascending, row_key
-from feedstore.follows.port import MAX_PAGE, FollowStore
-from feedstore.widecolumn import WideColumnStore
+from feedstore.domain import MAX_ID, Edge, Followee, Pin
+from feedstore.feeds import entries_of, row_key, rows_ascending
+from feedstore.follows.port import MAX_PAGE, FollowStore, PinState
+from feedstore.widecolumn import Cell, DamagedError, WideColumnStore
+from workers.expected import Expected
 
-USERS_AT_ONCE = 200
-"""After how many users progress is told, and what was read of the follow store is read again."""
+SUSPECTS_AT_ONCE = 200
+"""After how many users that differ at first sight they are looked at closely."""
 
-FOLLOWEES_AT_ONCE = 64
-"""How many followees' newest pins are read together, up to `cap` of each."""
+USERS_AT_ONCE = 1_000
+"""After how many users it is told how far it is."""
 
-MAX_SUSPECTS = 100_000
-"""How many users that differ at first sight are looked at again; with more, a cluster needs a rebuild, not a list."""
+Kind = Literal["missing", "masked", "extra", "displaced", "differs", "unknown user", "damaged"]
 
-_CACHED_COLUMNS = 200_000
-
-Kind = Literal["missing", "extra", "differs"]
+Landed = Callable[[], Mapping[str, int]]
+"""For each cluster a store time such that everything that committed before it has landed there."""
 
 
-class Difference(NamedTuple):
-    """One entry of one feed in one cluster that is not as it must be.
+class Finding(NamedTuple):
+    """One entry of one row of one cluster that is not as it must be; or a cluster that is damaged: then user, pin and
+    times are 0.
 
-    missing: the feed must hold it and does not. extra: it holds it and must not. differs: it holds the pin at another
-    creation time. created_ms is the time that stands in the cluster, or for a missing one that must stand there.
+    user: whose feed; of a displaced entry the id that stands in the key of its row.
+    created_ms: the time that stands in the cluster, or must stand there.
+    ts: of a visible cell its timestamp; of a masked entry its marker's; of a missing one the timestamp of the edge that
+        delivers it.
+    why: the action or the marker that explains it, for people.
     """
 
     user: int
@@ -38,200 +42,363 @@ class Difference(NamedTuple):
     kind: Kind
     pin: int
     created_ms: int
+    ts: int
+    row: bytes
+    why: str
+
+    def same_as(self) -> tuple[object, ...]:
+        """What stays the same if somebody looks again."""
+        return self[:-1]
 
 
-@dataclass(frozen=True)
-class Look:
-    """What one pass over everything saw: users, and entries that the follow store expects; how many users differ, and
-    the first MAX_SUSPECTS of them.
+class Span(NamedTuple):
+    """The users of some ids, both ends included. One user alone is read, and not scanned for: entries of theirs in
+    displaced rows are found only with others.
+    """
+
+    first: int
+    last: int
+
+
+EVERYBODY = (Span(1, 2**64 - 1),)
+"""Also what no id can be: keys have room for more."""
+
+
+class Seen(NamedTuple):
+    """How far a look is.
+
+    users, entries, suspects: how many so far; entries are those that the feeds must hold, suspects are users that
+        differ at first sight. up_to: all users up to this one are done. findings: those of the users since the last.
     """
 
     users: int
     entries: int
-    found: int
-    suspects: list[int]
+    suspects: int
+    up_to: int
+    findings: list[Finding]
 
 
 class Verifier:
-    """Compares. Reads only; memory is bounded by MAX_SUSPECTS ids and one cache of _CACHED_COLUMNS columns.
+    """Compares. Reads only; memory is bounded by the rows and feeds of a few users, and a cache (`Expected`).
 
-    clusters: the tables of the feeds by cluster name.
+    clusters: the tables of the feeds by cluster name. landed: asked before rows are looked at closely.
     """
 
-    def __init__(self, follows: FollowStore, clusters: Mapping[str, WideColumnStore], cap: int) -> None:
+    def __init__(self, follows: FollowStore, clusters: Mapping[str, WideColumnStore], cap: int, landed: Landed) -> None:
         self._follows = follows
-        self._clusters = clusters
+        self._clusters = dict(clusters)
         self._cap = cap
+        self._landed = landed
+        self._users = self._entries = self._suspects = 0
 
-    def look(self, progress: Callable[[int, int], None]) -> Look:
-        """Streams every feed of every cluster beside what it must be. progress: told how many
-        users and entries were compared.
+    def look(self, spans: Sequence[Span] = EVERYBODY, after_user: int = 0) -> Iterator[Seen]:
+        """Looks at every feed of some users, whose spans ascend; at those with ids larger than `after_user`.
 
-        Work in flight makes differences that pass: look at the suspects again once it has landed.
+        A cluster that is damaged is left out from then on.
 
         Raises:
-            UnavailableError, FollowStoreUnavailableError: begin again.
+            UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: go on after the last `up_to`.
         """
-        streams = [_Stream(feeds_ascending(store, self._cap)) for store in self._clusters.values()]
-        users = entries = 0
-        suspects = _Suspects()
-        for user, wanted in _Expected(self._follows, self._cap).all():
-            for stream in streams:
-                # Feeds of users that the follow store does not know: they follow nobody, and must be empty.
-                suspects.add(*stream.skip_to(user))
-            users += 1
-            entries += len(wanted)
-            # The order of a row is the order of a feed, so that equal feeds are equal lists.
-            if any(stream.take(user) != wanted for stream in streams):
-                suspects.add(user)
-            if users % USERS_AT_ONCE == 0:
-                progress(users, entries)
-        for stream in streams:
-            for user in stream.rest():
-                suspects.add(user)
-        progress(users, entries)
-        return Look(users, entries, suspects.found, suspects.first)
+        self._users = self._entries = self._suspects = 0
+        for first, last in spans:
+            if last > after_user:
+                yield from self._look(Span(max(first, after_user + 1), last))
 
-    def differences(self, users: Sequence[int]) -> Iterator[Difference]:
-        """Reads the feeds of some users again, and what they must hold, and names every difference.
+    def again(self, findings: Iterable[Finding]) -> list[Finding]:
+        """What is found now in the rows of findings from before, in all clusters."""
+        rows = {(finding.cluster, finding.row) for finding in findings if finding.kind == "displaced"}
+        users = {finding.user for finding in findings if finding.kind not in ("displaced", "damaged")}
+        return self._close_look(sorted(users), sorted(rows))
 
-        What is committed or lands between the two reads of a feed makes a difference too: where work is in flight, ask
-        twice, with all watermarks passed in between, and believe what differs both times.
-        """
-        for start in range(0, len(users), USERS_AT_ONCE):
-            # Read anew: what an earlier look has seen was right at its time.
-            expected = _Expected(self._follows, self._cap)
-            for user in users[start : start + USERS_AT_ONCE]:
-                wanted = expected.of(user)
-                for name, store in self._clusters.items():
-                    yield from _compare(user, name, wanted, store.read(row_key(user), None, self._cap))
+    def _look(self, span: Span) -> Iterator[Seen]:
+        if span.first == span.last:
+            self._users += 1
+            self._suspects += 1
+            yield self._seen(span.last, self._believed([span.first], []))
+            return
+        damage: list[Finding] = []
+        streams = {name: _Stream(name, store, span, damage) for name, store in self._clusters.items()}
+        users: dict[int, None] = {}
+        displaced: list[tuple[str, bytes]] = []
+        told = self._users
+        expected = Expected(self._follows, self._cap)
+        for user, wanted in expected.all(span.first - 1, span.last):
+            for name, stream in streams.items():
+                # Feeds of users that follow nobody must be empty.
+                users.update(dict.fromkeys(stream.skip_to(user)))
+                # The order of a row is the order of a feed, so that equal feeds are equal lists.
+                if stream.take(user)[: self._cap] != wanted and not stream.is_damaged:
+                    users[user] = None
+                displaced += [(name, row) for row in stream.displaced()]
+            self._users += 1
+            self._entries += len(wanted)
+            if len(users) + len(displaced) >= SUSPECTS_AT_ONCE or self._users - told >= USERS_AT_ONCE:
+                told = self._users
+                yield self._seen(user, self._settle(users, displaced, damage))
+        for name, stream in streams.items():
+            for user in stream.skip_to(MAX_ID + 1):
+                users[user] = None
+                displaced += [(name, row) for row in stream.displaced()]
+                if len(users) + len(displaced) >= SUSPECTS_AT_ONCE:
+                    # No place to go on from: the other clusters' users before this one come later.
+                    yield self._seen(0, self._settle(users, displaced, damage))
+            displaced += [(name, row) for row in stream.displaced()]
+        yield self._seen(span.last, self._settle(users, displaced, damage))
 
+    def _settle(
+        self, users: dict[int, None], displaced: list[tuple[str, bytes]], damage: list[Finding]
+    ) -> list[Finding]:
+        """Looks at suspects closely, and empties the lists."""
+        self._suspects += len(users)
+        for finding in damage:
+            self._clusters.pop(finding.cluster, None)
+        found = [*damage, *self._believed(list(users), displaced)]
+        users.clear()
+        displaced.clear()
+        damage.clear()
+        return found
 
-def _compare(user: int, cluster: str, wanted: Sequence[bytes], found: Sequence[bytes]) -> Iterator[Difference]:
-    missing = {entry.pin: entry.created_ms for entry in entries_of(sorted(set(wanted) - set(found)))}
-    extra = {entry.pin: entry.created_ms for entry in entries_of(sorted(set(found) - set(wanted)))}
-    for pin, created_ms in missing.items():
-        if pin not in extra:
-            yield Difference(user, cluster, "missing", pin, created_ms)
-    for pin, created_ms in extra.items():
-        yield Difference(user, cluster, "differs" if pin in missing else "extra", pin, created_ms)
+    def _seen(self, up_to: int, findings: list[Finding]) -> Seen:
+        return Seen(self._users, self._entries, self._suspects, up_to, findings)
 
+    def _believed(self, users: Sequence[int], displaced: Sequence[tuple[str, bytes]]) -> list[Finding]:
+        """What is found twice: whoever mends something meanwhile is not in the way."""
+        first = self._close_look(users, displaced)
+        if not first:
+            return []
+        known = {finding.same_as() for finding in first}
+        return [finding for finding in self.again(first) if finding.same_as() in known]
 
-class _Suspects:
-    """Users that differ, nearly ascending; each counts once. Memory is bounded."""
-
-    def __init__(self) -> None:
-        self.found = 0
-        self.first: list[int] = []
-        self._known: set[int] = set()
-
-    def add(self, *users: int) -> None:
+    def _close_look(self, users: Sequence[int], displaced: Sequence[tuple[str, bytes]]) -> list[Finding]:
+        if not users and not displaced:
+            return []
+        # Before the rows are read: what committed before these times is in the rows.
+        before_ms = self._landed()
+        found: list[Finding] = []
+        for name, row in displaced:
+            if name in self._clusters:
+                found += _displaced(name, row, self._clusters[name].cells(row))
         for user in users:
-            if user not in self._known:
-                self.found += 1
-                if len(self.first) < MAX_SUSPECTS:
-                    self.first.append(user)
-                    self._known.add(user)
+            found += self._judge(user, before_ms)
+        return found
+
+    def _judge(self, user: int, before_ms: Mapping[str, int]) -> Iterator[Finding]:
+        row = row_key(user)
+        cells: dict[str, dict[bytes, int]] = {}
+        for name, store in list(self._clusters.items()):
+            try:
+                cells[name] = {cell.column: cell.timestamp for cell in store.cells(row)}
+            except DamagedError as error:
+                del self._clusters[name]
+                yield _damaged(name, error)
+        # Read after the rows: whatever a row shows had been recorded by then.
+        wanted = Expected(self._follows, self._cap).of(user)
+        held = {*wanted}
+        differing = {column for shown in cells.values() for column in held ^ shown.keys()}
+        if not differing:
+            return
+        truth = _Truth(self._follows, user, differing)
+        for name, shown in cells.items():
+            absent = [column for column in wanted if column not in shown]
+            strays = [Cell(column, ts) for column, ts in shown.items() if column not in held]
+            since = before_ms.get(name, 0)
+            if absent:
+                yield from self._absent(truth, name, wanted, absent, since)
+            if strays:
+                yield from _stray(truth, name, strays, since)
+
+    def _absent(
+        self, truth: "_Truth", cluster: str, wanted: Sequence[bytes], absent: Sequence[bytes], since_ms: int
+    ) -> Iterator[Finding]:
+        """Entries that the feed must hold and does not show, unless something that is on its way explains it."""
+        settled = {column: ts for column in absent if (ts := truth.settled_ts(column, since_ms)) is not None}
+        if not settled:
+            return
+        left = truth.left_since(since_ms)
+        if left:
+            # Until an unfollow has landed, with its refill, the row need not hold what it brings into reach.
+            reach = {*Expected(self._follows, self._cap).with_also(wanted, left)}
+            settled = {column: ts for column, ts in settled.items() if column in reach}
+        row = row_key(truth.user)
+        masks = {cell.column: cell.timestamp for cell in self._clusters[cluster].masks(row, list(settled))}
+        for column, ts in settled.items():
+            pin, created_ms = _pin(column)
+            marker = masks.get(column, 0)
+            why = truth.delivered_by(column, ts)
+            if marker >= ts:
+                why = f"a marker of {marker} hides it: {why}"
+                yield Finding(truth.user, cluster, "masked", pin, created_ms, marker, row, why)
+            else:
+                yield Finding(truth.user, cluster, "missing", pin, created_ms, ts, row, why)
+
+
+def _stray(truth: "_Truth", cluster: str, strays: Sequence[Cell], since_ms: int) -> Iterator[Finding]:
+    """Entries that a row shows and the feed does not hold, unless something that is on its way explains it."""
+    row = row_key(truth.user)
+    for column, ts in strays:
+        judged = truth.stray(column, since_ms)
+        if judged is not None:
+            kind, why = judged
+            yield Finding(truth.user, cluster, kind, *_pin(column), ts, row, why)
+
+
+def _displaced(cluster: str, row: bytes, cells: Sequence[Cell]) -> Iterator[Finding]:
+    user = int.from_bytes(row[1:])
+    for column, ts in cells:
+        why = f"it stands in row {row.hex()}, and the feed of user {user} is another row"
+        yield Finding(user, cluster, "displaced", *_pin(column), ts, row, why)
+
+
+def _damaged(cluster: str, error: DamagedError) -> Finding:
+    return Finding(0, cluster, "damaged", 0, 0, 0, b"", str(error))
+
+
+def _pin(column: bytes) -> tuple[int, int]:
+    """The pin and the creation time of a column."""
+    entry = entries_of([column])[0]
+    return entry.pin, entry.created_ms
+
+
+class _Truth:
+    """What the follow store says of some columns of one user's row. Read once, but for what changed since a time."""
+
+    def __init__(self, follows: FollowStore, user: int, some: Iterable[bytes]) -> None:
+        self.user = user
+        self._follows = follows
+        ordered = sorted(some)
+        self.pins_of = dict(zip(ordered, entries_of(ordered), strict=True))
+        ids = list({entry.pin: None for entry in self.pins_of.values() if 1 <= entry.pin <= MAX_ID})
+        self._pins: dict[int, PinState] = {}
+        self._edges: dict[Followee, Edge] = {}
+        for start in range(0, len(ids), MAX_PAGE):
+            found = follows.pins(ids[start : start + MAX_PAGE])
+            self._pins |= found
+            keys = list({(user, each): None for state in found.values() for each in _followees(state.pin, user)})
+            self._edges |= {edge.followee: edge for edge in follows.edges(keys).values()}
+        self._changed: dict[int, set[Followee]] = {}
+        self._known: bool | None = None
+
+    def settled_ts(self, column: bytes, since_ms: int) -> int | None:
+        """The timestamp of the later edge that delivers an entry for sure: pin and edge stand as they stood before a
+        time. None if there is none.
+        """
+        state = self._state(column)
+        if state is None or state.deleted_ms is not None or state.saved_ms >= since_ms:
+            return None
+        return max(
+            (edge.ts for edge in self._active(state.pin) if edge.followee not in self._since(since_ms)), default=None
+        )
+
+    def delivered_by(self, column: bytes, ts: int) -> str:
+        state = self._state(column)
+        edges = [edge for edge in self._active(state.pin) if edge.ts == ts] if state is not None else []
+        return f"user {self.user} follows {edges[0].followee} since {ts}" if edges else f"followed since {ts}"
+
+    def left_since(self, since_ms: int) -> list[Followee]:
+        """What the user has unfollowed since a time."""
+        return [edge.followee for edge in self._follows.following(self.user, since_ms) if not edge.active]
+
+    def stray(self, column: bytes, since_ms: int) -> tuple[Kind, str] | None:
+        """What an entry is that a row shows outside the first `cap`; None if it may be there, or is on its way out."""
+        entry = self.pins_of[column]
+        state = self._pins.get(entry.pin)
+        if state is None:
+            return self._kind("extra"), f"the follow store knows no pin {entry.pin}"
+        if state.pin.created_ms != entry.created_ms:
+            return self._kind("differs"), f"pin {entry.pin} is of {state.pin.created_ms}"
+        if state.deleted_ms is None:
+            why = self._uncovered(state.pin, since_ms)
+        else:
+            why = f"pin {entry.pin} was deleted at {state.deleted_ms}" if state.deleted_ms < since_ms else None
+        return None if why is None else (self._kind("extra"), why)
+
+    def _uncovered(self, pin: Pin, since_ms: int) -> str | None:
+        """Why nothing brings a pin into the feed; None if something does, or did a moment ago."""
+        followees = _followees(pin, self.user)
+        if self._active(pin) or any(each in self._since(since_ms) for each in followees):
+            return None
+        ended = [self._edges[each] for each in followees if each in self._edges]
+        if ended:
+            last = max(ended, key=lambda edge: edge.ts)
+            return f"user {self.user} unfollowed {last.followee} at {last.ts}"
+        return f"user {self.user} never followed {' or '.join(map(str, followees))}"
+
+    def _kind(self, kind: Kind) -> Kind:
+        if self._known is None:
+            self._known = bool(self._edges) or self._has_edges()
+        return kind if self._known else "unknown user"
+
+    def _has_edges(self) -> bool:
+        """Whether the user ever followed anything."""
+        page = self._follows.following_page(self.user - 1, 1)
+        return bool(page) and page[0].user == self.user
+
+    def _state(self, column: bytes) -> PinState | None:
+        return self._pins.get(self.pins_of[column].pin)
+
+    def _active(self, pin: Pin) -> list[Edge]:
+        edges = (self._edges.get(followee) for followee in _followees(pin, self.user))
+        return [edge for edge in edges if edge is not None and edge.active]
+
+    def _since(self, since_ms: int) -> set[Followee]:
+        """Of the followees of these pins those that the user followed or unfollowed at or after a time."""
+        if since_ms not in self._changed:
+            keys = [(self.user, followee) for followee in self._edges]
+            changed: set[Followee] = set()
+            for start in range(0, len(keys), MAX_PAGE):
+                some = self._follows.changed_edges(keys[start : start + MAX_PAGE], since_ms)
+                changed.update(edge.followee for edge in some)
+            self._changed[since_ms] = changed
+        return self._changed[since_ms]
+
+
+def _followees(pin: Pin, user: int) -> list[Followee]:
+    """What brings a pin into a user's feed: nobody follows themselves."""
+    return [each for each in pin.followees() if each != Followee("user", user)]
 
 
 class _Stream:
-    """One cluster's feeds, users ascending, read in step with another order of users."""
+    """One cluster's rows, users ascending, read in step with another order of users. A cluster that is damaged ends
+    here, and is noted.
+    """
 
-    def __init__(self, feeds: Iterator[tuple[int, list[bytes]]]) -> None:
-        self._feeds = feeds
-        self._next = next(feeds, None)
+    def __init__(self, name: str, store: WideColumnStore, span: Span, damage: list[Finding]) -> None:
+        self._name = name
+        self._rows = rows_ascending(store, span.first - 1, span.last)
+        self._damage = damage
+        self._displaced: list[bytes] = []
+        self.is_damaged = False
+        self._next: tuple[int, list[bytes]] | None = None
+        self._step()
 
     def skip_to(self, user: int) -> Iterator[int]:
         """Passes over the users before this one, and yields them."""
         while self._next is not None and self._next[0] < user:
             yield self._next[0]
-            self._next = next(self._feeds, None)
+            self._step()
 
     def take(self, user: int) -> list[bytes]:
-        """The columns of this user's feed; empty where it has none."""
+        """The columns of this user's feed; empty if it has none."""
         if self._next is None or self._next[0] != user:
             return []
         found = self._next[1]
-        self._next = next(self._feeds, None)
+        self._step()
         return found
 
-    def rest(self) -> Iterator[int]:
-        while self._next is not None:
-            yield self._next[0]
-            self._next = next(self._feeds, None)
+    def displaced(self) -> list[bytes]:
+        """The displaced rows since the last call, of users up to the next feed."""
+        found, self._displaced = self._displaced, []
+        return found
 
-
-class _Expected:
-    """What feeds must hold: the newest `cap` pins of what is followed now, as columns.
-
-    Edges come a page at a time, and each page is merged into the newest columns of its user: memory is bounded by
-    `cap`, the page and the cache, however much one user follows. The cache holds each followee's newest pins as they
-    were at some moment since this was made.
-    """
-
-    def __init__(self, follows: FollowStore, cap: int) -> None:
-        self._follows = follows
-        self._cap = cap
-        self._cache: OrderedDict[Followee, list[bytes]] = OrderedDict()
-        self._cached = 0
-
-    def all(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Every user that follows anything, ascending, with their feed."""
-        return self._merged(self._every_edge())
-
-    def of(self, user: int) -> list[bytes]:
-        return next((columns for _, columns in self._merged(self._edges_of(user))), [])
-
-    def _every_edge(self) -> Iterator[list[Edge]]:
-        after: tuple[int, Followee] | None = None
-        while page := self._follows.all_edges_after(after, MAX_PAGE):
-            yield page
-            after = (page[-1].follower, page[-1].followee)
-
-    def _edges_of(self, user: int) -> Iterator[list[Edge]]:
-        after: Followee | None = None
-        while page := self._follows.following_after(user, after, MAX_PAGE):
-            yield page
-            after = page[-1].followee
-
-    def _merged(self, pages: Iterator[list[Edge]]) -> Iterator[tuple[int, list[bytes]]]:
-        """The feeds of the followers of these edges, which come in the order of their followers."""
-        user, newest = 0, list[bytes]()
-        for page in pages:
-            for start in range(0, len(page), FOLLOWEES_AT_ONCE):
-                edges = page[start : start + FOLLOWEES_AT_ONCE]
-                self._load(edges)
-                for follower, group in groupby(edges, key=attrgetter("follower")):
-                    if follower != user:
-                        if user:
-                            yield user, newest
-                        user, newest = follower, []
-                    newest = self._with(newest, [self._cache[edge.followee] for edge in group])
-                self._trim()
-        if user:
-            yield user, newest
-
-    def _with(self, newest: list[bytes], lists: Sequence[list[bytes]]) -> list[bytes]:
-        if not newest and len(lists) == 1:
-            return lists[0]
-        return sorted(set(chain(newest, *lists)))[: self._cap]
-
-    def _load(self, edges: Sequence[Edge]) -> None:
-        unknown: dict[Followee, None] = {}
-        for edge in edges:
-            if edge.followee in self._cache:
-                self._cache.move_to_end(edge.followee)
-            else:
-                unknown[edge.followee] = None
-        if not unknown:
-            return
-        newest = self._follows.newest_pins(list(unknown), self._cap)
-        for followee in unknown:
-            found = columns([(state.pin.pin, state.pin.created_ms) for state in newest.get(followee, [])])
-            self._cache[followee] = found
-            self._cached += 1 + len(found)
-
-    def _trim(self) -> None:
-        while self._cached > _CACHED_COLUMNS:
-            _, dropped = self._cache.popitem(last=False)
-            self._cached -= 1 + len(dropped)
+    def _step(self) -> None:
+        self._next = None
+        try:
+            for row, shown in self._rows:
+                user = int.from_bytes(row[1:])
+                if 1 <= user <= MAX_ID and row == row_key(user):
+                    self._next = user, shown
+                    return
+                self._displaced.append(row)
+        except DamagedError as error:
+            self.is_damaged = True
+            self._damage.append(_damaged(self._name, error))

@@ -2,7 +2,7 @@
 
 from feedstore.feeds.canaries import Canaries, is_canary, trusted_watermark
 from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor, sealed, unsealed
-from feedstore.feeds.export import feeds_ascending
+from feedstore.feeds.export import feeds_ascending, rows_ascending
 from feedstore.feeds.layout import FEEDS, bucket, columns, entries_of, feed_table, pins_and_times, row_key, user_of
 from feedstore.feeds.limits import MAX_CHUNK, Limits
 from feedstore.feeds.pages import MAX_PAGE, Page, Start, page_of, start_of
@@ -37,6 +37,7 @@ __all__ = [
     "pins_and_times",
     "progress_table",
     "row_key",
+    "rows_ascending",
     "sealed",
     "start_of",
     "trusted_watermark",

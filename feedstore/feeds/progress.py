@@ -121,6 +121,12 @@ class Progress:
         ticks = self._store.cells(_TICKS)
         return watermark(ticks, self._put_off())
 
+    def landed_before(self, settled_ms: int) -> int:
+        """The watermark as it would be if a tick had come through everything: for who knows, since a look at the
+        queue, that nothing from before a settled time is on its way. Raises UnavailableError.
+        """
+        return min([settled_ms, *(since for _, since in _standing(settled_ms, self._put_off()))])
+
     def advance(self, settled: Mapping[Through, int]) -> None:
         """Notes the settled times that have come through some partitions, and drops the holds that all ticks have
         passed.

@@ -11,7 +11,7 @@ from tests.cli.command import Cli
 from workers import graph
 from workers.cli import main
 from workers.graph import Shape
-from workers.verify import Difference, Verifier
+from workers.verify import Finding, Seen, Verifier
 
 CLAIMS = 6
 
@@ -46,7 +46,8 @@ def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
 
 
 def test_a_promise_that_does_not_hold_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Verifier, "differences", lambda self, users: iter([Difference(1, "a", "extra", 2, 3)]))
+    wrong = Finding(1, "a", "extra", 2, 3, 4, b"", "nobody knows why")
+    monkeypatch.setattr(Verifier, "look", lambda self: iter([Seen(1, 1, 1, 1, [wrong])]))
 
     result = Cli(tmp_path / "home")("demo", "--users", 60, "--count", 1_500, "--seed", 7, code=1)
 

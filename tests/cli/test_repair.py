@@ -20,6 +20,9 @@ from workers.rewind import rewind
 from workers.stage import Stage
 
 
+DAMAGE = [("differs", 5), ("extra", 7), ("masked", 5), ("masked", 6)]
+
+
 def damage(cli: Cli, cluster: str) -> None:
     """Takes pin 6 away from user 1, gives them pin 7, and gives pin 5 another time."""
     with cli.ports(access="owner") as ports:
@@ -43,12 +46,13 @@ def test_verify_names_each_difference(filled: Cli, cluster: str) -> None:
 
     lines = [json.loads(line) for line in filled("verify", "--json", code=1).stdout.splitlines()]
 
-    assert sorted((line["kind"], line["pin"]) for line in lines[:-1]) == [("differs", 5), ("extra", 7), ("missing", 6)]
+    assert sorted((line["kind"], line["pin"]) for line in lines[:-1]) == DAMAGE
     assert {(line["user"], line["cluster"]) for line in lines[:-1]} == {(1, cluster)}
-    assert lines[-1]["differences"] == 3
+    assert lines[-1]["differences"] == 4
     human = filled("verify", code=1)
-    assert len(human.stdout.splitlines()) == 3
-    assert "3 differences" in human.stderr
+    assert len(human.stdout.splitlines()) == 4
+    assert "4 differences" in human.stderr
+    assert "user 1 never followed user 3 or board 30" in human.stdout
 
 
 def test_verify_finds_feeds_of_users_that_nobody_knows(filled: Cli) -> None:
@@ -243,7 +247,7 @@ def test_verify_beside_a_worker_names_only_what_outlasts_the_watermarks(filled: 
             filled("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", pin)
         lines = [json.loads(line) for line in filled("verify", "--json", code=1).stdout.splitlines()]
 
-    assert sorted((line["kind"], line["pin"]) for line in lines[:-1]) == [("differs", 5), ("extra", 7), ("missing", 6)]
+    assert sorted((line["kind"], line["pin"]) for line in lines[:-1]) == DAMAGE
 
 
 @pytest.mark.processes

@@ -10,10 +10,10 @@ from feedstore.feeds import Limits, feed_table
 from feedstore.follows import sharded, sqlite
 from feedstore.follows.port import FollowStore, Request
 from feedstore.widecolumn.memory import MemoryStore
-from workers import verify
+from workers import expected
 from workers.handlers.backfill import Backfill
 from workers.messages import Delivery
-from workers.verify import Verifier
+from workers.verify import Span, Verifier
 
 NOW = 1_700_000_000_000
 CAP = 50
@@ -29,13 +29,17 @@ def refill(follows: FollowStore) -> None:
 
 
 def look(follows: FollowStore) -> None:
-    feeds = MemoryStore(feed_table(CAP, 10, 1_000))
-    assert Verifier(follows, {"a": feeds}, CAP).look(lambda _users, _entries: None).entries == CAP
+    assert list(verifier(follows).look())[-1].entries == CAP
 
 
 def look_again(follows: FollowStore) -> None:
+    found = [each for seen in verifier(follows).look([Span(1, 1)]) for each in seen.findings]
+    assert len(found) == CAP
+
+
+def verifier(follows: FollowStore) -> Verifier:
     feeds = MemoryStore(feed_table(CAP, 10, 1_000))
-    assert len(list(Verifier(follows, {"a": feeds}, CAP).differences([1]))) == CAP
+    return Verifier(follows, {"a": feeds}, CAP, lambda: {"a": 2**62})
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,7 @@ def test_memory_does_not_grow_with_what_is_followed(
     stores: list[FollowStore], work: Callable[[FollowStore], None], monkeypatch: pytest.MonkeyPatch
 ):
     # Caches are bounded, too, by more than these follow.
-    monkeypatch.setattr(verify, "_CACHED_COLUMNS", 1_000)
+    monkeypatch.setattr(expected, "_CACHED_COLUMNS", 1_000)
     monkeypatch.setattr(sharded, "_followee", sharded._followee.__wrapped__)
     few, many = (peak(work, store) for store in stores)
     assert many < 1.3 * few

@@ -95,7 +95,9 @@ class Agreement(RuleBasedStateMachine):
     def agree(self) -> None:
         if hasattr(self, "stores"):
             for row in ROWS:
-                self.same(lambda store, row=row: (store.cells(row), store.read(row, None, 3), store.masks(row, COLUMNS)))
+                self.same(
+                    lambda store, row=row: (store.cells(row), store.read(row, None, 3), store.masks(row, COLUMNS))
+                )
 
     def same(self, ask: Callable[[WideColumnStore], object], *, beside: bool = False) -> None:
         """A reader beside the owner catches up in ms, so it is asked less often."""

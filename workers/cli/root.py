@@ -1,6 +1,7 @@
 """The command `feedctl` itself: the options of all commands, and what becomes of errors."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from workers.cli import (
     serving,
     showing,
     tables,
+    verifying,
 )
 from workers.cli.output import OutputClosedError, OutputError, Progress, note
 from workers.cli.session import CLOSED, NOT_NOW, MisusedError, NotNowError, RefusedError, Session
@@ -102,6 +104,9 @@ class _Feedctl(click.Group):
                 raise
             Progress.clear_any()
             raise NotNowError(f"{os.fsdecode(error.filename)}: {error.strerror}") from error
+        except KeyboardInterrupt:
+            # As shells have it, and no exit code of ours: nothing was found or refused.
+            raise click.exceptions.Exit(128 + signal.SIGINT) from None
         finally:
             Progress.clear_any()
 
@@ -155,6 +160,7 @@ for _module in (
     acting,
     reading,
     showing,
+    verifying,
     repairing,
     reindexing,
     migrating,
