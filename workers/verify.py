@@ -296,7 +296,10 @@ class _Truth:
 
     def left_since(self, since_ms: int) -> list[Followee]:
         """What the user has unfollowed since a time."""
-        return [edge.followee for edge in self._follows.following(self.user, since_ms) if not edge.active]
+        found: list[Followee] = []
+        while page := self._follows.unfollowed_after(self.user, since_ms, found[-1] if found else None, MAX_PAGE):
+            found += [edge.followee for edge in page]
+        return found
 
     def stray(self, column: bytes, since_ms: int) -> tuple[Kind, str] | None:
         """What an entry is that a row shows outside the first `cap`; None if it may be there, or is on its way out."""

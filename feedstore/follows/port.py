@@ -310,6 +310,12 @@ class FollowStore(Protocol):
         """
         ...
 
+    def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
+        """A page of the tombstones of a follower that committed at or after a time, in the order of their followees,
+        after a given one. Fewer than `limit` (1..MAX_PAGE) means the end.
+        """
+        ...
+
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
         """Of the edges of these (follower, followee) pairs those, active or not, whose latest action committed at or
         after a time.

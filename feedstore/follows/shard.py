@@ -194,6 +194,12 @@ class Shard(Protocol):
         """The first `limit` active edges of a follower past a place, ascending by edge key."""
         ...
 
+    def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
+        """The first `limit` tombstones of a follower past a place that committed at or after a time, ascending by edge
+        key.
+        """
+        ...
+
     def newest_pins(
         self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
     ) -> list[list[PinRow]]:

@@ -347,6 +347,13 @@ class ShardedFollowStore:
         rows = self._on(self._shard_of(follower), lambda shard: shard.active_edges_after(follower, place, limit))
         return [_edge(row) for row in rows]
 
+    def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
+        _check_page(limit)
+        place = (-1, 0) if after is None else (KIND_CODES[after.kind], after.id)
+        home = self._shard_of(follower)
+        rows = self._on(home, lambda shard: shard.ended_edges_after(follower, since_ms, place, limit))
+        return [_edge(row) for row in rows]
+
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 

@@ -290,6 +290,10 @@ _ACTIVE_EDGES: Final = f"{_EDGE} WHERE follower = ? AND active = 1 ORDER BY kind
 _ACTIVE_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 1 ORDER BY kind, followee LIMIT ?"
 )
+_ENDED_EDGES_AFTER: Final = (
+    f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 0 AND committed_ms >= ?"
+    " ORDER BY kind, followee LIMIT ?"
+)
 _ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
 _EDGES_OF_USERS: Final = f"{_EDGE} WHERE follower BETWEEN ? AND ? AND active = 1 ORDER BY follower, kind, followee"
 _ALL_EDGES_AFTER: Final = (
@@ -441,6 +445,9 @@ class SQLiteShard:
 
     def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all(_ACTIVE_EDGES_AFTER, (follower, *after, limit))
+
+    def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
+        return self._all(_ENDED_EDGES_AFTER, (follower, *after, since_ms, limit))
 
     def newest_pins(
         self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int

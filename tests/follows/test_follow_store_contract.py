@@ -931,6 +931,24 @@ def test_what_a_user_follows_now_comes_in_pages_by_key(store: FollowStore):
             store.following_after(1, None, limit)
 
 
+def test_what_a_user_unfollowed_since_a_time_comes_in_pages_by_key(store: FollowStore, clock: FakeClock):
+    every = [*(board(each) for each in range(30, 34)), *(user(each) for each in range(20, 25))]
+    record(store, *(Follow(1, each) for each in [*every, user(7), user(8)]), Unfollow(1, user(7)))
+    clock.advance(10)
+    ended = record(store, *(Unfollow(1, each) for each in reversed(every)), Follow(3, user(2)), Unfollow(3, user(2)))
+    since_ms = ended[0].committed_ms
+    for limit in (1, 2, 4, 9, 10):
+        found: list[Edge] = []
+        while page := store.unfollowed_after(1, since_ms, found[-1].followee if found else None, limit):
+            found += page
+        assert [edge.followee for edge in found] == every
+        assert not any(edge.active for edge in found)
+    assert store.unfollowed_after(1, since_ms + 100_000, None, 10) == []
+    assert user(7) in {edge.followee for edge in store.unfollowed_after(1, 1, None, 20)}
+    with pytest.raises(InvalidValueError):
+        store.unfollowed_after(1, 1, None, 0)
+
+
 # A queue that was lost
 # --------------------------------------------------------------------------------------------------------------------
 

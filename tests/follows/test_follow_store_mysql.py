@@ -555,6 +555,7 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         (statements.boards_of([2, *range(3, 50)], (2, 7), 5), "boards_owner"),
         (statements.active_edges(1, 2), "PRIMARY"),
         (statements.active_edges_after(1, (0, 2), 3), "PRIMARY"),
+        (statements.ended_edges_after(1, 5, (0, 2), 3), "PRIMARY"),
         (statements.edges_of_users(1, 2), "PRIMARY"),
         (statements.all_active_edges_after((1, 0, 2), 3), "PRIMARY"),
         (statements.users(1, 2), "PRIMARY"),

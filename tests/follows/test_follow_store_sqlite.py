@@ -166,6 +166,7 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
         sqlite._SAVED_SINCE,
         sqlite._ACTIVE_EDGES,
         sqlite._ACTIVE_EDGES_AFTER,
+        sqlite._ENDED_EDGES_AFTER,
         sqlite._ACTIVE_OR_CHANGED,
         sqlite._BOARDS_OF,
         sqlite._EDGES_OF_USERS,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, user
+from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, SavePin, user
 from feedstore.feeds import Limits, feed_table
 from feedstore.follows import sharded, sqlite
 from feedstore.follows.port import FollowStore, Request
@@ -56,7 +56,8 @@ def filled(followees: int) -> FollowStore:
     for start in range(0, followees, 1_000):
         some = range(10 + start, 10 + start + 1_000)
         follows.record([Request(Follow(1, user(each))) for each in some])
-        follows.index(pins=[PinSaved(Pin(each, each, each, NOW - each), NOW) for each in some])
+        saved = follows.record([Request(SavePin(Pin(each, each, each, NOW - each))) for each in some])
+        follows.index(pins=[each for each in saved if isinstance(each, PinSaved)])
     return follows
 
 

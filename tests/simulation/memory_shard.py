@@ -155,6 +155,10 @@ class MemoryShard:
     def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
         return [row for row in self._edges_of(follower) if row[4] and row[1:3] > after][:limit]
 
+    def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
+        ended = [row for row in self._edges_of(follower) if not row[4] and row[5] >= since_ms]
+        return [row for row in ended if row[1:3] > after][:limit]
+
     def _live(self, place: Place) -> list[PinRow]:
         rows = self._pin_index.get(place, {}).values()
         return [

@@ -188,6 +188,9 @@ class MySQLShard:
     def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all([sql.active_edges_after(follower, after, limit)])
 
+    def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
+        return self._all([sql.ended_edges_after(follower, since_ms, after, limit)])
+
     def newest_pins(
         self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
     ) -> list[list[PinRow]]:

@@ -416,11 +416,18 @@ def active_edges(follower: int, or_changed_since_ms: int | None) -> str:
 
 
 def active_edges_after(follower: int, after: Place, limit: int) -> str:
+    return f"{_of_follower(follower, after)} AND active = 1 ORDER BY kind, followee LIMIT {limit:d}"
+
+
+def ended_edges_after(follower: int, since_ms: int, after: Place, limit: int) -> str:
+    ended = f"active = 0 AND committed_ms >= {since_ms:d}"
+    return f"{_of_follower(follower, after)} AND {ended} ORDER BY kind, followee LIMIT {limit:d}"
+
+
+def _of_follower(follower: int, after: Place) -> str:
     kind, followee = after
-    return (
-        f"{_EDGE} WHERE follower = {follower:d} AND (kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d}))"
-        f" AND active = 1 ORDER BY kind, followee LIMIT {limit:d}"
-    )
+    past = f"kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d})"
+    return f"{_EDGE} WHERE follower = {follower:d} AND ({past})"
 
 
 def edges_of_users(first: int, last: int) -> str:
