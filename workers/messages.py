@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from feedstore.domain import InvalidValueError, RecordedAction
-from feedstore.feeds import MAX_CHUNK
+from feedstore.feeds import MAX_CHUNK, ROW_BYTES
 from workers.queue.port import MAX_MESSAGE_BYTES
 
 VERSION = 1
@@ -75,12 +75,23 @@ class Purge(msgspec.Struct, frozen=True):
             raise InvalidValueError("purge.part", self.part, f"a number from 1 to {self.parts}")
 
 
+class Stray(msgspec.Struct, frozen=True, array_like=True):
+    """Cells that must not be there, by their keys: a row of a cluster, and columns of it. Markers at `ts`, the
+    timestamp of the cells themselves, remove them and nothing that comes later.
+    """
+
+    row: Annotated[bytes, Meta(min_length=ROW_BYTES, max_length=ROW_BYTES)]
+    ts: Ms
+    columns: Annotated[list[bytes], Meta(min_length=1, max_length=MAX_CHUNK)]
+
+
 class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", omit_defaults=True):
     """Cells for the writers.
 
     action: what they come from; it is sent back to the expander if the delivery arrives too late (rule 8).
     read_ms: the store's time from before the handler's first read; the delivery's age counts from it.
     cluster: the only cluster that shall apply it; None for all.
+    strays: what a repair removes. It does not come again if the delivery arrives too late: the next repair finds it.
     """
 
     action: RecordedAction
@@ -89,10 +100,12 @@ class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", om
     markers: list[Block] = msgspec.field(default_factory=list)
     purge: Purge | None = None
     cluster: str | None = None
+    strays: list[Stray] = msgspec.field(default_factory=list)
 
     def cells(self) -> int:
         """How many cells and markers it writes."""
-        return sum(block.cells() for block in self.puts) + sum(block.cells() for block in self.markers)
+        blocks = sum(block.cells() for block in self.puts) + sum(block.cells() for block in self.markers)
+        return blocks + sum(len(stray.columns) for stray in self.strays)
 
 
 class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defaults=True):

@@ -3,7 +3,17 @@
 from feedstore.feeds.canaries import Canaries, is_canary, trusted_watermark
 from feedstore.feeds.cursors import Cursor, MalformedCursorError, decode_cursor, encode_cursor, sealed, unsealed
 from feedstore.feeds.export import feeds_ascending, rows_ascending
-from feedstore.feeds.layout import FEEDS, bucket, columns, entries_of, feed_table, pins_and_times, row_key, user_of
+from feedstore.feeds.layout import (
+    FEEDS,
+    ROW_BYTES,
+    bucket,
+    columns,
+    entries_of,
+    feed_table,
+    pins_and_times,
+    row_key,
+    user_of,
+)
 from feedstore.feeds.limits import MAX_CHUNK, Limits
 from feedstore.feeds.pages import MAX_PAGE, Page, Start, page_of, start_of
 from feedstore.feeds.progress import PROGRESS, Progress, Through, Watermark, progress_table
@@ -14,6 +24,7 @@ __all__ = [
     "MAX_CHUNK",
     "MAX_PAGE",
     "PROGRESS",
+    "ROW_BYTES",
     "Canaries",
     "Cursor",
     "FeedReader",

@@ -19,7 +19,6 @@ from workers.relay import Ticker
 from workers.rewind import rewind
 from workers.stage import Stage
 
-
 DAMAGE = [("differs", 5), ("extra", 7), ("masked", 5), ("masked", 6)]
 
 

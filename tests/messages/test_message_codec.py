@@ -31,6 +31,7 @@ from workers.messages import (
     MalformedError,
     Parked,
     Purge,
+    Stray,
     Task,
     Tick,
     decode_action,
@@ -70,6 +71,15 @@ BLOCKS = st.lists(st.builds(Block, rows=PAIRS, pins=PAIRS), max_size=3)
 PURGES = st.builds(
     lambda part, more, complete: Purge(part, part + more, complete), st.integers(1, 1_000), SMALL, st.booleans()
 )
+STRAYS = st.lists(
+    st.builds(
+        Stray,
+        row=st.binary(min_size=9, max_size=9),
+        ts=NUMBERS,
+        columns=st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=3),
+    ),
+    max_size=2,
+)
 TICKS = st.builds(lambda ms, source, more: Tick(ms, source, source + 1 + more), NUMBERS, SMALL, SMALL)
 HOLDS = st.builds(lambda ms, more, cluster: Hold(ms, min(ms + more, MAX_ID), cluster), NUMBERS, SMALL, CLUSTERS)
 DELIVERIES = st.builds(
@@ -78,6 +88,7 @@ DELIVERIES = st.builds(
     read_ms=NUMBERS,
     puts=BLOCKS,
     markers=BLOCKS,
+    strays=STRAYS,
     purge=st.none() | PURGES,
     cluster=CLUSTERS,
 )
@@ -308,6 +319,12 @@ def test_another_version_is_named_whatever_it_holds(version: int) -> None:
         value = json.dumps({"v": version, "body": body}).encode()
         assert refused(decode_action, value) == refused(decode_delivery, value) == "unknown_version"
     assert refused(decode_delivery, b'{"v": %d}' % version) == "unknown_version"
+
+
+def test_a_delivery_from_before_strays_has_none() -> None:
+    older = json.loads(encode_delivery(FULL))
+    older["body"].pop("strays", None)
+    assert decode_delivery(json.dumps(older).encode()).strays == []  # type: ignore[union-attr]
 
 
 def test_a_message_of_the_other_topic_is_malformed() -> None:

@@ -38,6 +38,7 @@ class DeliverySlots:
         if self._late(body):
             return frozenset((NOTES,))  # it is sent back, and not written
         found = {bucket(user) for block in (*body.puts, *body.markers) for user, _ in block.rows}
+        found |= {stray.row[0] for stray in body.strays}
         if body.purge is not None:
             found |= {NOTES, FOLLOW_STORE}
             if isinstance(body.action, Unfollowed):
@@ -81,6 +82,7 @@ def _with(delivery: Delivery, slots: frozenset[int], *, inside: bool) -> Deliver
         puts=list(_blocks(delivery.puts, slots, inside=inside)),
         markers=list(_blocks(delivery.markers, slots, inside=inside)),
         cluster=delivery.cluster,
+        strays=[stray for stray in delivery.strays if (stray.row[0] in slots) is inside],
     )
 
 

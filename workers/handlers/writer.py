@@ -7,7 +7,7 @@ from hashlib import blake2b
 from feedstore.domain import Followee, RecordedAction, Unfollowed
 from feedstore.feeds import Limits, Progress, Through, entries_of, mutations, row_key
 from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
-from feedstore.widecolumn import MAX_LIMIT, Mutation, WideColumnStore
+from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
 from workers.handlers.covering import covering_now, uncovered
 from workers.messages import Delivery, Hold, Task, Tick, encode_action
 from workers.queue.port import ACTIONS, DELIVERIES, Queue
@@ -174,6 +174,7 @@ def _batches(deliveries: Sequence[Delivery]) -> Iterator[list[Mutation]]:
     for delivery in deliveries:
         batch += [mutations.put(block.rows, block.pins) for block in delivery.puts]
         batch += [mutations.remove(block.rows, block.pins) for block in delivery.markers]
+        batch += [DeleteColumns([(stray.row, stray.ts)], stray.columns) for stray in delivery.strays]
         cells += delivery.cells()
         if cells >= _CELLS_AT_ONCE:
             yield batch

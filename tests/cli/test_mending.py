@@ -1,0 +1,144 @@
+"""repair: every kind of finding is mended through the writers; dry runs, the audit log, kills."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from feedstore.feeds import columns, mutations, row_key
+from feedstore.widecolumn import Put
+from tests.cli.command import Cli, eventually
+from tests.cli.test_repair import lose_deliveries
+
+KINDS = ["differs", "displaced", "extra", "masked", "masked", "unknown user"]
+
+
+def lines(output: str) -> Iterator[dict[str, object]]:
+    return (json.loads(line) for line in output.splitlines())
+
+
+def spoil(cli: Cli, cluster: str = "b", marker_ms: int | None = None) -> None:
+    """One fault of every kind that a writer must mend. marker_ms: the time of the highest marker."""
+    with cli.ports(access="owner") as ports:
+        now_ms = ports.follows.now()
+        nobody = bytes([row_key(1)[0] ^ 1]) + row_key(1)[1:]
+        ports.replicas[cluster].feeds.apply(
+            [
+                mutations.remove([(1, now_ms)], [(6, 1_010)]),
+                mutations.remove([(1, marker_ms or now_ms)], [(1, 1_001)]),
+                mutations.put([(1, now_ms)], [(7, 1_020), (5, 999)]),
+                mutations.put([(404, 1)], [(6, 1_010)]),
+                Put([(nobody, 7)], columns([(6, 1_010)])),
+            ]
+        )
+
+
+def test_repair_mends_every_kind_and_notes_it(filled: Cli, tmp_path: Path) -> None:
+    spoil(filled)
+    found = list(lines(filled("verify", "--json", code=1).stdout))[:-1]
+    assert sorted(each["kind"] for each in found) == KINDS
+
+    audit = tmp_path / "audit.jsonl"
+    done = filled("repair", "--audit", audit)
+
+    assert "6 entries mended, 0 differences left" in done.stderr
+    assert "no difference" in filled("verify").stderr
+    assert filled.export("b") == filled.export("a")
+    noted = list(lines(audit.read_text()))
+    assert {(each["kind"], each["pin"], each["why"]) for each in noted} == {
+        (each["kind"], each["pin"], each["why"]) for each in found
+    }
+    assert all(each["done"] for each in noted)
+    before = audit.read_text()
+    assert "0 entries mended, 0 differences left" in filled("repair", "--audit", audit).stderr
+    assert audit.read_text() == before
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(filled: Cli) -> None:
+    spoil(filled)
+    before = filled("verify", "--json", code=1).stdout
+
+    said = list(lines(filled("repair", "--dry-run", "--json", code=1).stdout))
+
+    assert sorted(each["kind"] for each in said) == KINDS
+    assert {each["done"].split()[0] for each in said} == {"a", "the"}  # type: ignore[attr-defined]
+    assert filled("verify", "--json", code=1).stdout == before
+    assert not (filled.home / "repairs.jsonl").exists()
+
+
+def test_what_is_missing_is_refilled_in_its_cluster(filled: Cli) -> None:
+    filled("follow", 9, "--user", 2)
+    lose_deliveries(filled, "b")
+    filled.work()
+    assert "0 differences left" in filled("repair", "--cluster", "a").stderr
+    assert "5 differences" in filled("verify", code=1).stderr
+    assert "0 differences left" in filled("repair", "--users", "1-8").stderr
+    assert "5 differences" in filled("verify", code=1).stderr
+
+    assert "5 entries mended" in filled("repair", "--cluster", "b", "--users", "9").stderr
+
+    assert "no difference" in filled("verify").stderr
+
+
+def test_a_marker_ahead_of_the_clock_is_left_and_said(filled: Cli) -> None:
+    with filled.ports() as ports:
+        ahead_ms = ports.follows.now() + 3_600_000
+    spoil(filled, marker_ms=ahead_ms)
+
+    left = filled("repair", code=1)
+
+    assert f"repair again once it is past {ahead_ms} ms" in left.stdout
+    assert "1 difference left" in left.stderr
+    assert [each.get("pin") for each in lines(filled("verify", "--json", code=1).stdout)] == [1, None]
+
+
+def test_later_follows_bring_back_what_a_repair_removed(filled: Cli) -> None:
+    spoil(filled)
+    filled("repair")
+    filled("follow", 1, "--board", 30)
+    filled.work()
+    assert filled.feed(1)[0] == 7
+    assert "no difference" in filled("verify").stderr
+
+
+def test_rebuild_names_what_it_cannot_mend(filled: Cli) -> None:
+    spoil(filled)
+    left = filled("rebuild", 1, "--cluster", "b", code=1).stderr
+    assert "4 differences left, which no refill mends: feedctl repair --cluster b --users 1" in left
+    assert "6 differences left" in filled("rebuild", "--all", code=1).stderr
+    filled("repair")
+    assert "rebuilt" in filled("rebuild", "--all").stderr
+
+
+def test_a_rate_is_kept(filled: Cli) -> None:
+    spoil(filled)
+    began = time.monotonic()
+    filled("repair", "--rate", 3)
+    assert time.monotonic() - began >= 6 / 3
+
+
+@pytest.mark.processes
+def test_repair_beside_a_running_worker(filled: Cli) -> None:
+    spoil(filled)
+    with filled.worker():
+        assert "0 differences left" in filled("repair").stderr
+        assert "no difference" in filled("verify").stderr
+
+
+@pytest.mark.processes
+def test_a_killed_repair_is_finished_by_the_next(filled: Cli) -> None:
+    for number in range(3):
+        spoil(filled, "ab"[number % 2])
+        process = filled.spawn("repair", "--rate", 1)
+        audit = filled.home / "repairs.jsonl"
+        eventually(lambda: (audit.exists() and audit.stat().st_size) or process.poll() is not None, "it mends")
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        audit.unlink()
+    filled("repair")
+    assert "no difference" in filled("verify").stderr
+    assert filled.export("b") == filled.export("a")
