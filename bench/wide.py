@@ -1,0 +1,93 @@
+"""What `feedctl verify` and `feedctl repair` hold in memory if users follow many who have many pins.
+
+    python -m bench.wide [--users 200] [--followees 1000] [--pins 1000]
+
+One replica is right, the other is empty, so that every user is looked at closely and every feed is mended. It prints the
+peak of each command's memory next to what is promised, and exits with 1 if that was missed.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from bench.children import MIB, child
+from bench.ours import feedctl
+from feedstore.domain import Follow, Followed, Pin, PinSaved, SavePin, user
+from feedstore.feeds import mutations
+from feedstore.follows.port import FollowStore, Request
+from feedstore.serving import config as configuration
+from workers import wiring
+
+PEAK_MIB_MAX: Final = 300.0
+FIRST_READER: Final = 1_000_000
+BASE_MS: Final = 1_600_000_000_000
+AT_ONCE: Final = 2_000
+COMMAND_S: Final = 3_600.0
+
+
+def fill(home: Path, users: int, followees: int, pins: int) -> None:
+    """The follow store and its indexes; one replica has what it must, and nothing is on its way."""
+    config = configuration.load(home, {})
+    with closing(wiring.open_ports(config, "owner")) as ports:
+        for some in _pins(followees, pins):
+            saved = ports.follows.record([Request(SavePin(pin)) for pin in some])
+            ports.follows.index(pins=[each for each in saved if isinstance(each, PinSaved)])
+        newest = sorted((pin for some in _pins(followees, pins) for pin in some), key=_feed_order)[: config.limits.cap]
+        for reader in range(FIRST_READER, FIRST_READER + users):
+            actions = [Request(Follow(reader, user(1 + number))) for number in range(followees)]
+            edges = [each for each in ports.follows.record(actions) if isinstance(each, Followed)]
+            ports.follows.index(edges=[each.edge() for each in edges])
+            ts = {each.followee.id: each.ts for each in edges}
+            puts = [mutations.put([(reader, ts[pin.owner])], [(pin.pin, pin.created_ms)]) for pin in newest]
+            ports.replicas["a"].feeds.apply(puts)
+        _relayed(ports.follows)
+
+
+def _pins(followees: int, pins: int) -> Iterator[list[Pin]]:
+    """All pins, some at a time: those of the owners are mixed."""
+    some: list[Pin] = []
+    for number in range(followees * pins):
+        owner = 1 + number % followees
+        some.append(Pin(1 + number, owner, owner, BASE_MS + number))
+        if len(some) == AT_ONCE:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _feed_order(pin: Pin) -> tuple[int, int]:
+    return -pin.created_ms, pin.pin
+
+
+def _relayed(follows: FollowStore) -> None:
+    while rows := follows.unrelayed(AT_ONCE):
+        follows.mark_relayed(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    for name, number in (("users", 200), ("followees", 1_000), ("pins", 1_000)):
+        parser.add_argument(f"--{name}", type=int, default=number)
+    given = parser.parse_args()
+    missed = False
+    with tempfile.TemporaryDirectory() as folder:
+        home, log = Path(folder) / "home", Path(folder) / "log"
+        subprocess.run(feedctl(home, "init"), check=True, capture_output=True)
+        fill(home, given.users, given.followees, given.pins)
+        for words, code in ((["verify", "--json"], 1), (["repair"], 0), (["verify"], 0)):
+            with child(feedctl(home, *words), log) as done:
+                seconds = done.wait(COMMAND_S, (code,))
+            peak = done.peak_bytes / MIB
+            missed = missed or peak > PEAK_MIB_MAX
+            print(f"{words[0]}: peak {peak:,.0f} MiB, at most {PEAK_MIB_MAX:,.0f}; {seconds:,.0f} s", flush=True)
+    sys.exit(missed)
+
+
+if __name__ == "__main__":
+    main()
