@@ -2,8 +2,8 @@
 
     python -m bench.wide [--users 200] [--followees 1000] [--pins 1000]
 
-One replica is right, the other is empty, so that every user is looked at closely and every feed is mended. It prints the
-peak of each command's memory next to what is promised, and exits with 1 if that was missed.
+One replica is right, the other is empty, so that every user is looked at closely and every feed is mended. It prints
+the peak of each command's memory next to what is promised, and exits with 1 if that was missed.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """How far each cluster is, with a worker and without, and what waits where no worker runs."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from feedstore.domain import InvalidValueError, RefillAsked
 from feedstore.feeds import Progress
 from feedstore.follows.port import OutboxRow
+from feedstore.widecolumn import DamagedError
 from workers import wiring
 from workers.wiring import Ports
 
@@ -18,7 +20,7 @@ _OUTBOX_ROWS = 1_000
 def landed_before(ports: Ports) -> dict[str, int]:
     """For each cluster a store time such that everything that committed before it has landed there (rule 10); 0 where
     nothing is known. It is its watermark, or later if nothing is on its way through the queue: ticks come only while a
-    worker runs.
+    worker runs. A cluster that is damaged is left out.
 
     Raises:
         UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: look again later.
@@ -30,8 +32,9 @@ def landed_before(ports: Ports) -> dict[str, int]:
     for name, replica in ports.replicas.items():
         drained = wiring.drained(ports, [name])
         progress = Progress(replica.progress)
-        at_rest_ms = progress.landed_before(settled_ms) if drained else 0
-        found[name] = max(at_rest_ms, progress.watermark() or 0)
+        with suppress(DamagedError):
+            at_rest_ms = progress.landed_before(settled_ms) if drained else 0
+            found[name] = max(at_rest_ms, progress.watermark() or 0)
     return found
 
 

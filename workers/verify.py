@@ -90,6 +90,7 @@ class Verifier:
         self._cap = cap
         self._landed = landed
         self._users = self._entries = self._suspects = 0
+        self._damage: list[Finding] = []
 
     def look(self, spans: Sequence[Span] = EVERYBODY, after_user: int = 0) -> Iterator[Seen]:
         """Looks at every feed of some users, whose spans ascend; at those with ids larger than `after_user`.
@@ -108,7 +109,8 @@ class Verifier:
         """What is found now in the rows of findings from before, in all clusters."""
         rows = {(finding.cluster, finding.row) for finding in findings if finding.kind == "displaced"}
         users = {finding.user for finding in findings if finding.kind not in ("displaced", "damaged")}
-        return self._close_look(sorted(users), sorted(rows))
+        found = self._close_look(sorted(users), sorted(rows))
+        return [*self._newly_damaged(), *found]
 
     def _look(self, span: Span) -> Iterator[Seen]:
         if span.first == span.last:
@@ -116,8 +118,7 @@ class Verifier:
             self._suspects += 1
             yield self._seen(span.last, self._believed([span.first], []))
             return
-        damage: list[Finding] = []
-        streams = {name: _Stream(name, store, span, damage) for name, store in self._clusters.items()}
+        streams = {name: _Stream(name, store, span, self._damage) for name, store in self._clusters.items()}
         users: dict[int, None] = {}
         displaced: list[tuple[str, bytes]] = []
         told = self._users
@@ -134,32 +135,48 @@ class Verifier:
             self._entries += len(wanted)
             if len(users) + len(displaced) >= SUSPECTS_AT_ONCE or self._users - told >= USERS_AT_ONCE:
                 told = self._users
-                yield self._seen(user, self._settle(users, displaced, damage))
+                yield self._seen(user, self._settle(users, displaced))
         for name, stream in streams.items():
             for user in stream.skip_to(MAX_ID + 1):
                 users[user] = None
                 displaced += [(name, row) for row in stream.displaced()]
                 if len(users) + len(displaced) >= SUSPECTS_AT_ONCE:
                     # No place to go on from: the other clusters' users before this one come later.
-                    yield self._seen(0, self._settle(users, displaced, damage))
+                    yield self._seen(0, self._settle(users, displaced))
             displaced += [(name, row) for row in stream.displaced()]
-        yield self._seen(span.last, self._settle(users, displaced, damage))
+        yield self._seen(span.last, self._settle(users, displaced))
 
-    def _settle(
-        self, users: dict[int, None], displaced: list[tuple[str, bytes]], damage: list[Finding]
-    ) -> list[Finding]:
+    def _settle(self, users: dict[int, None], displaced: list[tuple[str, bytes]]) -> list[Finding]:
         """Looks at suspects closely, and empties the lists."""
         self._suspects += len(users)
-        for finding in damage:
+        for finding in self._damage:
             self._clusters.pop(finding.cluster, None)
-        found = [*damage, *self._believed(list(users), displaced)]
+        found = self._believed(list(users), displaced)
         users.clear()
         displaced.clear()
-        damage.clear()
+        return found
+
+    def _newly_damaged(self) -> list[Finding]:
+        found, self._damage = self._damage, []
         return found
 
     def _seen(self, up_to: int, findings: list[Finding]) -> Seen:
-        return Seen(self._users, self._entries, self._suspects, up_to, findings)
+        return Seen(self._users, self._entries, self._suspects, up_to, [*self._newly_damaged(), *findings])
+
+    def _cells(self, cluster: str, row: bytes) -> list[Cell] | None:
+        return self._asked(cluster, lambda store: store.cells(row))
+
+    def _asked(self, cluster: str, ask: Callable[[WideColumnStore], list[Cell]]) -> list[Cell] | None:
+        """What a cluster answers; None if it is damaged, which is noted."""
+        store = self._clusters.get(cluster)
+        if store is None:
+            return None
+        try:
+            return ask(store)
+        except DamagedError as error:
+            del self._clusters[cluster]
+            self._damage.append(_damaged(cluster, error))
+            return None
 
     def _believed(self, users: Sequence[int], displaced: Sequence[tuple[str, bytes]]) -> list[Finding]:
         """What is found twice: whoever mends something meanwhile is not in the way."""
@@ -167,7 +184,11 @@ class Verifier:
         if not first:
             return []
         known = {finding.same_as() for finding in first}
-        return [finding for finding in self.again(first) if finding.same_as() in known]
+        rows = [(each.cluster, each.row) for each in first if each.kind == "displaced"]
+        again = self._close_look(
+            list(dict.fromkeys(each.user for each in first if each.kind != "displaced")), list(dict.fromkeys(rows))
+        )
+        return [finding for finding in again if finding.same_as() in known]
 
     def _close_look(self, users: Sequence[int], displaced: Sequence[tuple[str, bytes]]) -> list[Finding]:
         if not users and not displaced:
@@ -176,8 +197,7 @@ class Verifier:
         before_ms = self._landed()
         found: list[Finding] = []
         for name, row in displaced:
-            if name in self._clusters:
-                found += _displaced(name, row, self._clusters[name].cells(row))
+            found += _displaced(name, row, self._cells(name, row) or [])
         for user in users:
             found += self._judge(user, before_ms)
         return found
@@ -185,12 +205,10 @@ class Verifier:
     def _judge(self, user: int, before_ms: Mapping[str, int]) -> Iterator[Finding]:
         row = row_key(user)
         cells: dict[str, dict[bytes, int]] = {}
-        for name, store in list(self._clusters.items()):
-            try:
-                cells[name] = {cell.column: cell.timestamp for cell in store.cells(row)}
-            except DamagedError as error:
-                del self._clusters[name]
-                yield _damaged(name, error)
+        for name in list(self._clusters):
+            read = self._cells(name, row)
+            if read is not None:
+                cells[name] = {cell.column: cell.timestamp for cell in read}
         # Read after the rows: whatever a row shows had been recorded by then.
         wanted = Expected(self._follows, self._cap).of(user)
         held = {*wanted}
@@ -220,7 +238,10 @@ class Verifier:
             reach = {*Expected(self._follows, self._cap).with_also(wanted, left)}
             settled = {column: ts for column, ts in settled.items() if column in reach}
         row = row_key(truth.user)
-        masks = {cell.column: cell.timestamp for cell in self._clusters[cluster].masks(row, list(settled))}
+        masked = self._asked(cluster, lambda store: store.masks(row, list(settled)))
+        if masked is None:
+            return
+        masks = {cell.column: cell.timestamp for cell in masked}
         for column, ts in settled.items():
             pin, created_ms = _pin(column)
             marker = masks.get(column, 0)

@@ -22,7 +22,7 @@ from feedstore.domain import (
 from feedstore.feeds import columns, feed_table, mutations, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import Request
-from feedstore.widecolumn import DamagedError, DeleteColumns, Put
+from feedstore.widecolumn import Cell, DamagedError, DeleteColumns, Put
 from feedstore.widecolumn.memory import MemoryStore
 from workers import verify
 from workers.verify import Finding, Span, Verifier
@@ -173,6 +173,16 @@ def test_a_damaged_cluster_is_named_once_and_the_other_is_looked_at(world: World
     verifier = Verifier(world.follows, {"a": damaged, "b": world.feeds}, CAP, lambda: {"a": 2**62, "b": 2**62})
     found = [(each.cluster, each.kind, each.pin) for seen in verifier.look() for each in seen.findings]
     assert found == [("a", "damaged", 0), ("b", "missing", 3)]
+
+
+def test_damage_that_shows_in_a_row_only_is_named_too(world: World, followed: int):
+    class Damaged(MemoryStore):
+        def cells(self, row: bytes) -> list[Cell]:
+            raise DamagedError(f"row {row.hex()} cannot be read")
+
+    damaged = Damaged(feed_table(CAP, 1, 1_000))
+    verifier = Verifier(world.follows, {"a": damaged, "b": world.feeds}, CAP, lambda: {"a": 2**62, "b": 2**62})
+    assert [(each.cluster, each.kind) for seen in verifier.look() for each in seen.findings] == [("a", "damaged")]
 
 
 # ---- the cap

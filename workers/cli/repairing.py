@@ -12,9 +12,10 @@ from threading import Event
 import click
 import msgspec
 
+from feedstore.feeds import Progress as ClusterProgress
 from feedstore.serving.config import duration_ms
 from feedstore.serving.wiring import wall_ms
-from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn import DamagedError, UnavailableError
 from workers import rebuild as rebuilding
 from workers import repair as repairing
 from workers import rewind as rewinding
@@ -191,6 +192,7 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
     with ExitStack() as stack:
         ports = stack.enter_context(session.ports("beside"))
         progress = Progress("repair")
+        _refuse_damaged(ports)
         if wiring.is_embedded(session.config):
             try:
                 lock = stack.enter_context(session.lock())
@@ -206,6 +208,18 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
                 raise NotNowError(f"the worker has ended: {waits}; then run this again")
 
         yield ports, wait
+
+
+def _refuse_damaged(ports: Ports) -> None:
+    """What is published for a damaged cluster would wait until it is made anew."""
+    for name, replica in ports.replicas.items():
+        try:
+            ClusterProgress(replica.progress).watermark()
+        except DamagedError as error:
+            raise RefusedError(
+                f"cluster {name} is damaged ({error}): with the worker stopped, first run"
+                f" feedctl rebuild --all --cluster {name}"
+            ) from error
 
 
 def _work(session: Session, lock: int) -> None:
@@ -285,7 +299,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             if gone:
                 raise HomeBusyError(f"{error}; to make {', '.join(gone)} anew, stop it first", error.pid) from error
             _ask(ports, user, cluster)
-        note(f"asked; the worker (pid {error.pid or 'unknown'}) does it")
+        note(f"asked; the worker (pid {error.pid or 'unknown'}) does it: feedctl verify says whether anything is left")
 
 
 def _refuse_left(session: Session, spans: Sequence[Span], clusters: Sequence[str]) -> None:
