@@ -11,7 +11,7 @@ from feedstore.domain import MAX_ID, Followee
 from feedstore.feeds import Limits
 from feedstore.follows.port import FollowStore
 from workers import collector, wiring
-from workers.cli.output import Progress, emit_json, note, plural, when
+from workers.cli.output import Progress, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, NotNowError, Session, json_option, pass_session
 from workers.landed import Waiting, landed_before, waiting
 from workers.verify import EVERYBODY, Finding, Seen, Span, Verifier
@@ -225,10 +225,10 @@ def show(finding: Finding, *, as_json: bool) -> None:
     if as_json:
         emit_json(finding._asdict() | {"row": finding.row.hex()})
     elif finding.kind == "damaged":
-        click.echo(f"{finding.cluster}  damaged: {finding.why}")
+        say(f"{finding.cluster}  damaged: {finding.why}")
     else:
         user, cluster, kind, pin, created_ms = finding[:5]
-        click.echo(f"{cluster}  user {user}  {kind:<7}  pin {pin}  of {when(created_ms)}: {finding.why}")
+        say(f"{cluster}  user {user}  {kind:<7}  pin {pin}  of {when(created_ms)}: {finding.why}")
 
 
 def _report(total: Total, left: str | None, *, as_json: bool) -> None:
