@@ -178,7 +178,7 @@ class Round:
         rng, chance = self.rng, self.rng.random()
         if chance < 0.35:
             self.next_pin += 1
-            fresh = chance < 0.2
+            fresh = chance < 0.33
             owner = rng.choice(FRESH_OWNERS) if fresh else rng.randrange(1, OWNERS + 1)
             where = owner * 10 if fresh else owner * 10 + 5
             return SavePin(Pin(self.next_pin, owner, where, self.base_ms - rng.randrange(1_000_000)))
