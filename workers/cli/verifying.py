@@ -18,6 +18,8 @@ from workers.verify import EVERYBODY, Finding, Seen, Span, Verifier
 from workers.wiring import Ports
 
 _AGAIN_S = 0.1
+_AGAIN_MAX_S = 1.0
+"""How long between two looks at how far the clusters are, at first and later: a look costs the stores something."""
 
 
 class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
@@ -172,6 +174,7 @@ def settle(session: Session, ports: Ports, progress: Progress, wait_s: float) ->
     """
     now_ms = ports.follows.now()
     deadline = time.monotonic() + wait_s
+    again_s = _AGAIN_S
     while True:
         alone = session.worker() is None and wiring.is_embedded(session.config)
         before_ms = landed_before(ports)
@@ -189,7 +192,8 @@ def settle(session: Session, ports: Ports, progress: Progress, wait_s: float) ->
             raise NotNowError(f"cluster {', '.join(late)} is still behind after {wait_s:g} s: look again later")
         if progress.due():
             progress.show(f"waits until cluster {', '.join(late)} has everything before {when(until_ms)} UTC")
-        time.sleep(_AGAIN_S)
+        time.sleep(again_s)
+        again_s = min(2 * again_s, _AGAIN_MAX_S)
 
 
 _WORK = "first run feedctl work --until-idle"
