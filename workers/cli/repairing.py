@@ -12,10 +12,9 @@ from threading import Event
 import click
 import msgspec
 
-from feedstore.feeds import Progress as ClusterProgress
 from feedstore.serving.config import duration_ms
 from feedstore.serving.wiring import wall_ms
-from feedstore.widecolumn import DamagedError, UnavailableError
+from feedstore.widecolumn import UnavailableError
 from workers import rebuild as rebuilding
 from workers import repair as repairing
 from workers import rewind as rewinding
@@ -33,6 +32,7 @@ from workers.cli.verifying import (
     verifier,
     wait_option,
 )
+from workers.faults import fault
 from workers.home import HomeBusyError
 from workers.queue.port import GroupBusyError
 from workers.repair import Repairer
@@ -212,14 +212,10 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
 
 def _refuse_damaged(ports: Ports) -> None:
     """What is published for a damaged cluster would wait until it is made anew."""
-    for name, replica in ports.replicas.items():
-        try:
-            ClusterProgress(replica.progress).watermark()
-        except DamagedError as error:
-            raise RefusedError(
-                f"cluster {name} is damaged ({error}): with the worker stopped, first run"
-                f" feedctl rebuild --all --cluster {name}"
-            ) from error
+    for replica in ports.replicas.values():
+        wrong = fault(replica, ports.queue, lambda: False)
+        if wrong is not None and not wrong.is_mended_by_writers:
+            raise RefusedError(wrong.message)
 
 
 def _work(session: Session, lock: int) -> None:

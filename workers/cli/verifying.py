@@ -13,6 +13,7 @@ from feedstore.follows.port import FollowStore
 from workers import collector, wiring
 from workers.cli.output import Progress, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, NotNowError, Session, json_option, pass_session
+from workers.faults import fault
 from workers.landed import Waiting, landed_before, waiting
 from workers.verify import EVERYBODY, Finding, Seen, Span, Verifier
 from workers.wiring import Ports
@@ -104,6 +105,7 @@ def verify(
     collector.relax()
     progress = Progress("verify")
     with session.ports("beside") as ports:
+        _refuse_faults(ports, running=session.worker() is not None, as_json=as_json)
         left = settle(session, ports, progress, wait_s)
         words: list[str] = []
         if sample is not None:
@@ -124,6 +126,22 @@ def verify(
             note(" ".join([f"go on with: feedctl --home {session.home} verify", *words, *mark]))
             raise
     _report(total, left, as_json=as_json)
+
+
+def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
+    """Ends the command if a cluster cannot be compared: it says of itself that it lacks something."""
+    faults = [(name, fault(replica, ports.queue, lambda: False)) for name, replica in ports.replicas.items()]
+    mended = [found.message for _, found in faults if found is not None and found.is_mended_by_writers]
+    if mended and not running:
+        raise NotNowError("; ".join(mended))
+    damaged = [(name, found.message) for name, found in faults if found is not None and not found.is_mended_by_writers]
+    for name, message in damaged:
+        if as_json:
+            emit_json({"cluster": name, "kind": "damaged", "detail": message})
+        else:
+            say(f"{name}  damaged  {message}")
+    if damaged:
+        sys.exit(REFUSED)
 
 
 class Total:
