@@ -133,9 +133,9 @@ class MemoryQueue:
 
     def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
         with self._open() as state:
-            state.refuse_live(topic, group)
             for partition in positions:
                 check_partition(topic, partition, len(state.logs[topic]))
+            state.refuse_live(topic, group)
             committed = state.committed.get((topic, group), [])
             again = 0
             for partition, position in enumerate(committed):
