@@ -141,16 +141,27 @@ class _Flapping:
         return getattr(self._table, name)
 
 
+_rooms = threading.Lock()
+_before: list[int] = []
+"""The default, once for each thread that is inside: the first one's is the real one."""
+
+
 @contextlib.contextmanager
 def hardly_any_room() -> Iterator[None]:
-    """Every stage that is made meanwhile has hardly any room."""
+    """Every stage that is made meanwhile has hardly any room. Several threads may ask for it at once: the last one to
+    leave restores what was before the first one.
+    """
     defaults = Stage.__init__.__kwdefaults__
-    before = defaults["in_flight"]
-    defaults["in_flight"] = 1
+    with _rooms:
+        _before.append(defaults["in_flight"])
+        defaults["in_flight"] = 1
     try:
         yield
     finally:
-        defaults["in_flight"] = before
+        with _rooms:
+            if len(_before) == 1:
+                defaults["in_flight"] = _before[0]
+            _before.pop()
 
 
 def flapping(ports: Ports) -> Ports:
