@@ -6,7 +6,7 @@ by now is expanded again (rule 8).
 
 from typing import Final, NamedTuple
 
-from feedstore.feeds import Limits, Progress
+from feedstore.feeds import Canaries, Limits, Progress
 from workers.groups import cluster_groups
 from workers.wiring import Ports
 
@@ -48,5 +48,11 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
     # First of all: from here on the cluster says that it may lack what was committed since, until a tick from after
     # this call has come through every partition, behind whatever is read again. A position that has moved without this
     # would be a watermark that claims what was lost (rule 10).
-    Progress(ports.replicas[cluster].progress).hold([(to_ms, now_ms)])
-    return Rewound(to_ms, {group: ports.queue.rewind(topic, group, to_ms) for topic, group in groups})
+    replica = ports.replicas[cluster]
+    progress = Progress(replica.progress)
+    progress.hold([(to_ms, now_ms)])
+    again = {group: ports.queue.rewind(topic, group, to_ms) for topic, group in groups}
+    # What was lost may have taken canaries with it. Whoever calls this says that it comes again; until this step the
+    # cluster is damaged, and no writer starts.
+    Canaries(replica.feeds, progress).renew()
+    return Rewound(to_ms, again)

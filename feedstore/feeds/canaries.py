@@ -41,10 +41,7 @@ class Canaries:
         DamagedError: parts of the feeds' table hold less than `progress` says.
         UnavailableError: it cannot be said now.
         """
-        # Noted after the canaries, so it is read before them: they only grow.
-        noted = self._progress.canary()
-        numbers = {row: self._number(row) for row in ROWS}
-        self._newest = max(noted, *numbers.values())
+        noted, numbers = self._look()
         lost = [row for row, number in numbers.items() if number < noted]
         if lost:
             parts = "all of it" if len(lost) == PARTS else "at rows " + ", ".join(f"{row[0]:02x}.." for row in lost)
@@ -56,6 +53,21 @@ class Canaries:
         self._feeds.apply([Put([(row, number) for row in ROWS], [_COLUMN])])
         self._newest = number
         return number
+
+    def renew(self) -> None:
+        """Takes the table as it is from now on: for who has just seen to it that what it may lack is written again, and
+        that the watermark says so. Raises UnavailableError: do it again.
+        """
+        self._look()
+        self._progress.note_applied({}, self.mark())
+
+    def _look(self) -> tuple[int, dict[bytes, int]]:
+        """The number that is noted, and that of each canary."""
+        # Noted after the canaries, so it is read before them: they only grow.
+        noted = self._progress.canary()
+        numbers = {row: self._number(row) for row in ROWS}
+        self._newest = max(noted, *numbers.values())
+        return noted, numbers
 
     def _number(self, row: bytes) -> int:
         return max((cell.timestamp for cell in self._feeds.cells(row)), default=0)

@@ -194,8 +194,13 @@ def test_feeds_that_were_put_back_next_to_a_later_progress_are_noticed() -> None
     older.apply([Put([(row, 1) for row in ROWS], [bytes(16)])])
     applied.note({0: (2, 4)})
 
+    replica = Replica("b", older, bench.replica.progress)
     with pytest.raises(DamagedError):
-        trusted_watermark(Replica("b", older, bench.replica.progress))
+        trusted_watermark(replica)
+
+    # A rewind sees to it that what the table lacks is written again.
+    Canaries(older, bench.progress).renew()
+    trusted_watermark(replica)
 
 
 def test_a_progress_that_was_put_back_leaves_canaries_that_are_ahead_and_go_on() -> None:
