@@ -197,7 +197,7 @@ def test_the_check_notices_a_removed_cell(pipeline: Pipeline) -> None:
 
         [difference] = found.stdout.splitlines()
         named = difference.split()
-        assert named[:6] == ["b", "user", str(user_of(row)), "missing", "pin", str(entry.pin)]
+        assert named[:6] == ["b", "user", str(user_of(row)), "masked", "pin", str(entry.pin)]
         homes.assert_same(homes.exported(pipeline.cli, "a"), wanted, "cluster a")
         with pytest.raises(AssertionError, match="the first difference is in line"):
             homes.assert_same(homes.exported(pipeline.cli, "b"), wanted, "cluster b")
