@@ -23,6 +23,7 @@ def test_every_promise_holds_on_a_small_graph(tmp_path: Path) -> None:
 
     assert said.stdout.count("\N{CHECK MARK}") == CLAIMS
     assert "Everything held" in said.stdout
+    assert "\\x" not in said.stdout, "no escape of ours is shown as text"
     assert "kept in" in said.stderr
     assert "no difference" in cli("verify").stderr
     assert cli.export("a") == cli.export("b") != {}

@@ -17,7 +17,7 @@ from feedstore.serving.wiring import wall_ms
 from workers import demo as demonstration
 from workers import graph, home, logs, replay, wiring
 from workers.cli import serving
-from workers.cli.output import Progress, note, say
+from workers.cli.output import Progress, heading, note, say
 from workers.cli.running import stopping
 from workers.cli.session import RefusedError, Session, pass_session
 
@@ -142,7 +142,8 @@ class _Console:
         return demonstration.Stage(self.title, self.say, self.claim, self.waiting)
 
     def title(self, text: str) -> None:
-        self._echo("\n" + click.style(text, bold=True))
+        self._clear()
+        heading(text)
 
     def say(self, text: str) -> None:
         self._echo(f"  {text}")
@@ -160,9 +161,12 @@ class _Console:
             self._progress.show(f"to do: {on_their_way}", max(0.0, 1 - left / self.total))
 
     def _echo(self, text: str, mark: str = "") -> None:
+        self._clear()
+        say(text, mark)
+
+    def _clear(self) -> None:
         Progress.clear_any()
         self._progress = None
-        say(text, mark)
 
 
 COMMANDS = (demo,)

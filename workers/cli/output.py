@@ -92,6 +92,12 @@ def say(text: str, mark: str = "") -> None:
         click.echo(mark + shown(text))
 
 
+def heading(text: str) -> None:
+    """A line for people, on stdout: bold on a terminal, after an empty line. Raises OutputError."""
+    with _written():
+        click.echo("\n" + click.style(shown(text), bold=True))
+
+
 def emit_json(value: object) -> None:
     """One line of JSON on stdout. Raises OutputError."""
     emit_lines(shown_json(msgspec.json.encode(value).decode()).encode() + b"\n")
