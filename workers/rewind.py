@@ -52,7 +52,7 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
     progress = Progress(replica.progress)
     progress.hold([(to_ms, now_ms)])
     again = {group: ports.queue.rewind(topic, group, to_ms) for topic, group in groups}
-    # What was lost may have taken canaries with it. Whoever calls this says that it comes again; until this step the
-    # cluster is damaged, and no writer starts.
+    # What was lost may have taken canaries with it. It is on its way again now; until this step the cluster is damaged,
+    # and no writer starts.
     Canaries(replica.feeds, progress).renew()
     return Rewound(to_ms, again)

@@ -1,4 +1,4 @@
-"""Turns: nobody's message waits behind the many that another user has sent.
+"""Turns: a message does not wait behind the many that another user has sent.
 
 The first messages of a sender are tried as they come. If one poll brings more of one sender, the others wait here, and
 so does what the same sender sends until all of these are tried. They are taken in small portions, senders in turn,

@@ -283,6 +283,18 @@ class ShardSlots(RowSlots):
         return frozenset(number % 3 for number in body)
 
 
+def without_shard_1(chaos: Chaos, fails_s: float) -> None:
+    """The handler fails, after so long, if one of the messages needs shard 1."""
+
+    def handle(bodies: Sequence[Body]) -> None:
+        if any(row % 3 == 1 for body in bodies for row in body):
+            chaos.now_s += fails_s
+            raise UnavailableError("a shard is away")
+        chaos.done |= {row for body in bodies for row in body}
+
+    chaos.stage._handle = handle
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_rule_12_messages_that_need_several_slots_do_not_make_one_look_like_all(seed: int) -> None:
     chaos = Chaos(seed, ShardSlots())
@@ -290,13 +302,7 @@ def test_rule_12_messages_that_need_several_slots_do_not_make_one_look_like_all(
     chaos.stage._in_flight = 1_000
     chaos.stage._park = None
 
-    def handle(bodies: Sequence[Body]) -> None:
-        if any(row % 3 == 1 for body in bodies for row in body):
-            chaos.now_s += 0.02
-            raise UnavailableError("a shard is away")
-        chaos.done |= {row for body in bodies for row in body}
-
-    chaos.stage._handle = handle
+    without_shard_1(chaos, fails_s=0.02)
     bodies = [tuple(chaos.rng.sample(range(10_000), chaos.rng.choice((1, 2, 3)))) for _ in range(300)]
     chaos.queue.publish(ACTIONS, [b",".join(b"%d" % row for row in body) for body in bodies])
     for _ in range(1_000):
@@ -313,12 +319,7 @@ def test_rule_12_messages_that_all_need_what_is_away_do_not_hold_others(seed: in
     chaos.stage._in_flight = 1_000
     chaos.stage._park = None
 
-    def handle(bodies: Sequence[Body]) -> None:
-        if any(row % 3 == 1 for body in bodies for row in body):
-            raise UnavailableError("a shard is away")
-        chaos.done |= {row for body in bodies for row in body}
-
-    chaos.stage._handle = handle
+    without_shard_1(chaos, fails_s=0.0)
     away = [(1,), (0, 1), (1, 2)] * 20
     chaos.queue.publish(ACTIONS, [b",".join(b"%d" % row for row in body) for body in away], 0)
     chaos.queue.publish(ACTIONS, [b"%d" % row for row in range(3, 300)], 0)
