@@ -127,4 +127,17 @@ class RefillAsked(msgspec.Struct, frozen=True, tag_field="type", tag="refill"):
             raise InvalidValueError("cluster", self.cluster, "a cluster's name, or null for all")
 
 
-RecordedAction = Followed | Unfollowed | PinSaved | PinDeleted | RefillAsked
+class RespaceAsked(msgspec.Struct, frozen=True, tag_field="type", tag="respace"):
+    """The gaps near `pin` in the order of `board` are too narrow for many more drops: room is to be made."""
+
+    board: int
+    pin: int
+    committed_ms: int
+
+    def __post_init__(self) -> None:
+        check_id("board", self.board)
+        check_id("pin", self.pin)
+        check_ms("committed_ms", self.committed_ms)
+
+
+RecordedAction = Followed | Unfollowed | PinSaved | PinDeleted | RefillAsked | RespaceAsked

@@ -1,1 +1,1 @@
-"""Follows, boards, pins and the outbox: a port, and the SQLite adapter beside it."""
+"""Follows, boards, pins and the outbox: a port, and its adapters."""

@@ -1,8 +1,8 @@
 """The follow store's port: the source of truth that every feed is derived from.
 
 Each record lives on the shard of the id that it is looked up by, and an action's transaction touches one shard: its
-own record and its outbox row. What other shards need to know (the follower index of a followee, the pin indexes of an
-owner and of a board) is written later by the handlers, through `index`.
+own record and its outbox row. The handlers write the records on other shards later, through `index`: the follower
+index of a followee, the pin indexes of an owner and of a board.
 
 Every call that takes many keys costs at most one round trip for each shard involved (and for each page). Reads are
 fresh snapshots on the primary: what was committed before the call is seen (rule 4). `tests/follows` runs this
@@ -15,29 +15,41 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from feedstore.domain import Action, Edge, Followee, Pin, PinDeleted, PinSaved, RecordedAction
+from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
+from feedstore.follows.arranging import Arrange, LineKey, Result, Run, Start, Way
 
 MAX_PAGE = 1_000
-"""The most rows that one page holds."""
+"""The most rows of a page."""
 
 
-class FollowStoreError(Exception):
-    """The follow store did not do what it was asked to. Subclasses say what the caller should do."""
+class FollowStoreError(PortError):
+    """The follow store failed. Subclasses say what the caller should do."""
 
 
-class FollowStoreUnavailableError(FollowStoreError):
-    """Not now: repeat the whole call later. An action whose recording raised this may have been committed or not;
-    with an idempotency key the repetition does nothing twice.
+class FollowStoreUnavailableError(FollowStoreError, NotNowError):
+    """Not now: repeat the whole call later. If `record` raised this, an action may have been committed or not; with an
+    idempotency key the repetition has no second effect.
     """
 
 
-class UnsafeStoreError(FollowStoreUnavailableError):
-    """A database is set so that it could lose what it has committed: nothing is recorded until somebody has changed it.
-    The message names each setting. A process that meets this when it starts should not go on.
+class UnsafeStoreError(FollowStoreUnavailableError, MisconfiguredError):
+    """Settings of a database could lose commits: nothing is recorded until an operator has changed them. The message
+    names each setting.
     """
 
 
-class OutdatedStoreError(FollowStoreUnavailableError):
-    """A database has the tables of an earlier program: bring them up to date."""
+class ClockStepError(FollowStoreUnavailableError):
+    """The clock of a database is far ahead of what other clocks say: nothing is stamped by it until it is set, or
+    until other clocks agree with it. offset_ms: how far ahead it is.
+    """
+
+    def __init__(self, message: str, offset_ms: int) -> None:
+        super().__init__(message)
+        self.offset_ms = offset_ms
+
+
+class OutdatedStoreError(FollowStoreUnavailableError, MisconfiguredError):
+    """A database has the tables of an earlier version: migrate them."""
 
 
 def refuse_version(where: object, version: int, latest: int) -> None:
@@ -49,7 +61,7 @@ def refuse_version(where: object, version: int, latest: int) -> None:
         raise FollowStoreUnavailableError(f"{said}: update the program")
 
 
-class ActionRefusedError(FollowStoreError):
+class ActionRefusedError(FollowStoreError, NeverError):
     """Never: this action contradicts what is stored. `reason` is a stable word, the message is for people.
 
     Reasons: `board_of_another_owner`, `pin_differs`, `pin_deleted`, `pin_unknown`, `pin_in_the_future`, `key_reused`.
@@ -61,8 +73,8 @@ class ActionRefusedError(FollowStoreError):
 
 
 class Request(NamedTuple):
-    """An action that somebody asks for. With a `key` (1..128 printable characters, unique to the request), asking again
-    does nothing twice and gives the first answer, a refusal too, for as long as the purge window.
+    """A request to record an action. key: 1..128 printable characters, unique to the request. Repeated with the same
+    key within the purge window, it has no second effect and gets the first answer, a refusal too.
     """
 
     action: Action
@@ -73,10 +85,10 @@ _recorded: Final[msgspec.json.Decoder[RecordedAction]] = msgspec.json.Decoder(Re
 
 
 class OutboxRow(NamedTuple):
-    """An action that was recorded and is not relayed yet. (shard, id) names it.
+    """An action that was recorded and is not relayed yet. (shard, id) identifies it.
 
-    body: the recorded action as JSON, as the program that recorded it wrote it. A newer program may have recorded what
-        this one does not know: it is passed on as it is.
+    body: the recorded action as JSON, as it was written. A newer program may have recorded a kind that this one does
+        not know: it is relayed unchanged.
     """
 
     shard: int
@@ -85,12 +97,12 @@ class OutboxRow(NamedTuple):
 
     @property
     def action(self) -> RecordedAction:
-        """What the body says. Raises msgspec.MsgspecError or InvalidValueError if this program does not know it."""
+        """The body, decoded. Raises msgspec.MsgspecError or InvalidValueError if this program does not know it."""
         return _recorded.decode(self.body)
 
 
 class Follower(NamedTuple):
-    """A line of a followee's follower index. `active` is False for a tombstone."""
+    """A row of a followee's follower index. active: False for an ended edge."""
 
     followee: Followee
     follower: int
@@ -109,8 +121,8 @@ class PinState(NamedTuple):
 
 
 class RefillTimes(NamedTuple):
-    """The times of the refills of one user's feed in one cluster, or in all: when one was last asked for; those asked
-    for before `served_before_ms` are done.
+    """Times of the refills of one user's feed, in one cluster or in all. asked_ms: of the latest request.
+    served_before_ms: requests before this time are done.
     """
 
     asked_ms: int
@@ -125,15 +137,15 @@ class Following(NamedTuple):
 
 
 class Between(NamedTuple):
-    """Bounds of the store's time, in ms: it is neither before the one nor after the other."""
+    """Bounds of the store's time, in ms, both inclusive."""
 
     earliest_ms: int
     latest_ms: int
 
 
 class Counts(NamedTuple):
-    """How many records stand in the store, over all shards. `pins` are all of them, `pins_deleted` those of them that
-    are deleted.
+    """Numbers of records in the store, over all shards. edges_tombstoned: ended edges. pins: all, deleted ones
+    included.
     """
 
     edges_active: int
@@ -152,7 +164,7 @@ class FollowStore(Protocol):
         ...
 
     def shards_of(self, action: RecordedAction) -> frozenset[int]:
-        """The shards without which an action cannot be expanded. Asks none of them."""
+        """The shards that the expansion of an action needs. Asks none of them."""
         ...
 
     def now(self, shard: int | None = None) -> int:
@@ -160,13 +172,13 @@ class FollowStore(Protocol):
         ...
 
     def about_now(self) -> Between:
-        """Bounds of the store's time, for who must not wait for its shards: what their clocks showed when they were
-        heard last, and what has passed since on this machine. A shard that was never heard is left out.
+        """Bounds of the store's time, without waiting for its shards: their clocks at their last answers, plus the time
+        that has passed since on this machine. A shard that never answered is left out.
 
-        The bounds are wrong for a moment after a shard's clock has jumped, until it is heard again.
+        After a shard's clock has jumped, the bounds are wrong until its next answer.
 
         Raises:
-            FollowStoreUnavailableError: no shard was heard since the store was opened.
+            FollowStoreUnavailableError: no shard has answered since the store was opened.
         """
         ...
 
@@ -177,50 +189,47 @@ class FollowStore(Protocol):
         """Records actions, each with its outbox row in one transaction: both or neither; durable when this returns
         (rule 11).
 
-        The answers stand in the order of the requests. A refusal is an answer, not an exception: it does not stop the
+        The answers have the order of the requests. A refusal is an answer, not an exception: it does not stop the
         others. Requests on one shard may share a transaction, and take effect in the order given.
 
         Times are stamped inside the transaction. Follows and unfollows get `max(now, last + 1)` of their follower's
-        clock, on whatever edge (rule 2), also where the edge already stands so. A pin that is saved again with the
-        same values, or deleted again, is answered with what was recorded first and gets no new outbox row. A pin on
-        somebody else's board, with other values than before, after its deletion, or dated more than
-        `domain.MAX_SKEW_MS` ahead is refused; so is the deletion of an unknown pin. A board belongs to the owner of
-        the first pin that claimed it, and its record stands before that pin commits; a pin that is refused after its
-        claim (as one that differs is) leaves the board to its owner.
+        clock, across all edges (rule 2), even if the edge is already in that state. If a pin is saved again with the
+        same values, or deleted again, the answer is what was recorded first, without a new outbox row. A pin is refused
+        on another owner's board, with other values than before, after its deletion, or if it is dated more than
+        `domain.MAX_SKEW_MS` ahead; the deletion of an unknown pin is refused too. A board belongs to the owner of the
+        first pin that claimed it, and its record is there before that pin commits. If the pin is refused after its
+        claim (because it differs, for example), the board stays with that owner.
 
         Raises:
             FollowStoreUnavailableError: some were recorded, others not.
-            InvalidValueError: a key that cannot be; nothing was recorded.
+            InvalidValueError: an invalid key; nothing was recorded.
         """
         ...
 
     def redate(self, action: RecordedAction) -> RecordedAction | None:
         """Gives an action that waited too long a new time and a new outbox row, in one transaction (rule 8).
 
-        An edge gets a new tick of its follower's clock if `action` is still the latest on it; a pin a new saved_ms, a
-        deletion a new deleted_ms, if they still stand as `action` says; a refill is asked for again unless the same was
-        asked for later. None, and nothing is written, where a newer action has taken its place.
+        An edge gets a new tick of its follower's clock if `action` is still its latest; a pin a new saved_ms, and a
+        deletion a new deleted_ms, if the record is still as `action` says; a refill is requested again unless it was
+        requested later. If a newer action has replaced this one, nothing is written and None is returned.
         """
         ...
 
     def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
         """Records a RefillAsked for each user, as an outbox row like any action; returns the latest commit time.
 
-        Users for whom the same was asked less than `not_again_within_ms` ago are left out (0 leaves out nobody). With
-        nobody left, the time returned is the store's now.
+        Users with the same request less than `not_again_within_ms` ago are left out (0: none is). If no user is left,
+        the returned time is the store's now.
         """
         ...
 
     def refill_times(self, keys: Sequence[tuple[int, str | None]]) -> dict[tuple[int, str | None], RefillTimes]:
-        """What is known of the refills of these (user, cluster) pairs. Pairs of which nothing is known, or nothing any
-        more, are left out.
-        """
+        """The refills of these (user, cluster) pairs. Pairs without a request, or with an expired one, are left out."""
         ...
 
     def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
-        """Notes that a refill of (user, cluster) was published, and that it read the store after each refill that was
-        asked for before a time: those need not be done again. Marking twice is fine; pairs of which nothing is known
-        are left out.
+        """Notes that a refill of (user, cluster) was published, and that it read the store after all requests before a
+        time: those are done. Marking twice is fine; pairs without a request are ignored.
         """
         ...
 
@@ -228,8 +237,8 @@ class FollowStore(Protocol):
     # -----------------------------------------------------------------------------------------------------------
 
     def unrelayed(self, limit: int, shard: int | None = None) -> list[OutboxRow]:
-        """Up to `limit` outbox rows that were not marked relayed, oldest first within a shard. With a shard, its rows,
-        and no other shard is asked. Without one, the rows of all shards, which take turns: none starves.
+        """Up to `limit` outbox rows that are not marked relayed, oldest first within a shard. With a shard, its rows
+        only, and no other shard is asked. Without one, those of all shards, which take turns: none starves.
         """
         ...
 
@@ -239,10 +248,10 @@ class FollowStore(Protocol):
 
     def relay_again(self) -> bool:
         """Marks every outbox row that is left as not relayed, and every refill as not published: for a queue that was
-        lost with what it held. Returns whether the outbox has all its rows left; False if some have expired, or if that
-        is unknown.
+        lost with its messages. Returns whether the outbox still has all its rows; False if some have expired, or if
+        that is unknown.
 
-        Interrupted, some are marked: do it again. What is relayed twice does no more (rule 1).
+        If it is interrupted, some are marked: do it again. Relaying a row twice is harmless (rule 1).
         """
         ...
 
@@ -251,11 +260,11 @@ class FollowStore(Protocol):
         ...
 
     def settled_ms(self) -> int:
-        """A store time T such that every action committed before T has been marked relayed, and no commit stamped
-        before T can appear any more: what a tick may carry (rule 10). The minimum over the shards.
+        """A store time T such that every action committed before T is marked relayed, and no commit stamped before T
+        can still appear. A tick carries it (rule 10). The minimum over the shards.
 
-        With everything relayed it moves on, by a millisecond a call at least, while the clock of a shard that was ahead
-        once has not caught up with it.
+        If everything is relayed, each call moves it by at least a millisecond, even while the clock of a shard that was
+        once ahead has not caught up with it.
         """
         ...
 
@@ -269,11 +278,12 @@ class FollowStore(Protocol):
         pins: Sequence[PinSaved] = (),
         deletions: Sequence[PinDeleted] = (),
     ) -> None:
-        """Writes the indexes; durable when it returns. One transaction a shard, and none where there is nothing.
+        """Writes the indexes; durable when it returns. One transaction for each shard with something to write.
 
-        An edge is upserted into its followee's follower index, unless what stands there is newer; tombstones stay as
-        rows. A pin is upserted into the indexes of its owner and its board; the latest saved_ms wins, a deletion
-        stays marked. A deletion marks its pin in both, whether it stands there yet or not.
+        An edge is upserted into its followee's follower index, unless the row there is newer; ended edges stay as rows.
+        A pin is upserted into the indexes of its owner and its board; the latest saved_ms wins, and a deletion stays
+        marked. A deletion marks its pin in both, even if the pin is not there yet, and takes it from the order of its
+        board in the same transaction.
 
         Raises:
             FollowStoreUnavailableError: some may be written; write all again.
@@ -289,17 +299,17 @@ class FollowStore(Protocol):
         """A page of the follower indexes of several followees, in the order (followee, follower), after a given
         place.
 
-        By key set, never by offset. Without `tombstones`, only active ones. Fewer than `limit` (1..MAX_PAGE) means
-        the end. `followees` are at most MAX_PAGE, all different.
+        By key set, never by offset. tombstones: with ended edges; otherwise only active ones. Fewer than `limit`
+        (1..MAX_PAGE) means the end. `followees` are at most MAX_PAGE, all different.
         """
         ...
 
     def edges(self, keys: Sequence[tuple[int, Followee]]) -> dict[tuple[int, Followee], Edge]:
-        """What stands on the followers' own shards for these (follower, followee) pairs: the source of truth."""
+        """The edges of these (follower, followee) pairs, from the followers' own shards: the source of truth."""
         ...
 
     def following(self, follower: int, changed_since_ms: int | None = None) -> list[Edge]:
-        """The active edges of a follower; with `changed_since_ms` also the tombstones that committed at or after that
+        """The active edges of a follower; with `changed_since_ms` also those that ended (committed) at or after that
         time.
         """
         ...
@@ -311,31 +321,32 @@ class FollowStore(Protocol):
         ...
 
     def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
-        """A page of the tombstones of a follower that committed at or after a time, in the order of their followees,
+        """A page of the ended edges of a follower that committed at or after a time, in the order of their followees,
         after a given one. Fewer than `limit` (1..MAX_PAGE) means the end.
         """
         ...
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
-        """Of the edges of these (follower, followee) pairs those, active or not, whose latest action committed at or
-        after a time.
+        """Of the edges of these (follower, followee) pairs, those whose latest action committed at or after a time,
+        active or ended.
         """
         ...
 
     def newest_pins(
         self, followees: Sequence[Followee], limit: int, saved_before_ms: int | None = None
     ) -> dict[Followee, list[PinState]]:
-        """For each followee the newest `limit` pins by (created_ms descending, pin ascending) that the index knows
-        and has not marked deleted; with `saved_before_ms` only those saved before that time.
+        """For each followee the newest `limit` pins in the index, by (created_ms descending, pin ascending), without
+        deleted ones; with `saved_before_ms` only those saved before that time.
         """
         ...
 
     def newest_pins_merged(self, followees: Sequence[Followee], limit: int, created_from_ms: int = 0) -> list[PinState]:
-        """The newest `limit` distinct pins of all these followees together, in feed order; not those marked deleted,
-        nor those created before a time.
+        """The newest `limit` distinct pins of all these followees together, in feed order, without deleted ones and
+        those created before a time.
 
-        For thousands of followees its cost is near that of the rows it returns, not followees x limit. It takes a few
-        rounds: the first few pins of each followee, then more of those that may still have one among the newest.
+        For thousands of followees it costs about as much as the rows that it returns, not followees x limit. It takes a
+        few rounds: the first few pins of each followee, then more of those followees that may have one among the
+        newest.
         """
         ...
 
@@ -343,7 +354,7 @@ class FollowStore(Protocol):
         self, followees: Sequence[Followee], since_ms: int, after: tuple[Followee, int, int] | None, limit: int
     ) -> list[tuple[Followee, PinState]]:
         """A page of the pins of several followees with saved_ms >= `since_ms`, in the order (followee, saved_ms, pin),
-        after a given place. Not those marked deleted. Fewer than `limit` (1..MAX_PAGE) means the end. `followees` are
+        after a given place, without deleted ones. Fewer than `limit` (1..MAX_PAGE) means the end. `followees` are
         at most MAX_PAGE, all different.
         """
         ...
@@ -355,8 +366,8 @@ class FollowStore(Protocol):
         ...
 
     def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
-        """When each of these pins was deleted, from the pins' own records; those that live, or are unknown, are left
-        out.
+        """When each of these pins was deleted, from the pins' own records. Pins that are not deleted, or unknown, are
+        left out.
         """
         ...
 
@@ -366,16 +377,38 @@ class FollowStore(Protocol):
 
     def boards_of(self, owners: Sequence[int], after: tuple[int, int] | None, limit: int) -> list[tuple[int, int]]:
         """A page of the boards of several owners as (owner, board), ascending, after a given place; it asks every
-        shard. A board is among them from before the first pin on it commits. Fewer than `limit` (1..MAX_PAGE) means
+        shard. A board is listed before the first pin on it commits. Fewer than `limit` (1..MAX_PAGE) means
         the end. `owners` are at most MAX_PAGE.
+        """
+        ...
+
+    # Boards in their own order
+    # --------------------------------------------------------------------------------------------------------
+
+    def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
+        """The next pins of a board from a start, as one statement sees them: up to `limit` that are placed, and up to
+        `limit` that are not placed, out of the next `look` lines; and where the `marked` pins are.
+        """
+        ...
+
+    def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result]) -> Result:
+        """Changes the places of pins of a board in one transaction, durable when this returns: decides on what it
+        reads, and writes that. Transactions on one board take effect one after the other.
+
+        named: records of pins of the board. A line of theirs that is missing, as its handler is behind, is entered
+            first.
         """
         ...
 
     # Verify, operate
     # --------------------------------------------------------------------------------------------------------
 
+    def next_arranged_board(self, after: int) -> int | None:
+        """The smallest id, larger than `after`, of a board with placed pins; it asks every shard. None: no more."""
+        ...
+
     def following_page(self, after_user: int, limit: int) -> list[Following]:
-        """Up to `limit` (1..MAX_PAGE) users with at least one edge (tombstones count), ids larger than `after_user`,
+        """Up to `limit` (1..MAX_PAGE) users with at least one edge (ended ones count), ids larger than `after_user`,
         ascending.
         """
         ...
@@ -386,10 +419,31 @@ class FollowStore(Protocol):
         """
         ...
 
+    def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
+        """A page of one shard's pins, deleted ones included, ascending by id, after a given id (0: from the start).
+        Fewer than `limit` (1..MAX_PAGE) means the end. A walk over every shard passes each pin that was committed
+        before it began.
+        """
+        ...
+
     def expire(self, purge_window_ms: int, limit: int) -> int:
-        """Drops what nothing can need any more: index tombstones (of edges, by their timestamp, and of pins), relayed
-        outbox rows, idempotency keys and the times of refills that are more than the window old; at most `limit` rows
-        a call. Returns how many went. Edges' and deleted pins' own records stay.
+        """Drops rows that are older than the window and not needed any more: ended edges (by their timestamp) and
+        deleted pins in the indexes, relayed outbox rows, idempotency keys and the times of refills; at most `limit`
+        rows a call. Returns how many. The own records of edges and deleted pins stay.
+        """
+        ...
+
+    def bring_back(self, to_ms: int) -> dict[int, int]:
+        """Lets the time of shards continue from `to_ms`, if it is ahead of that, because a clock was ahead; returns by
+        how much each was. The caller knows that `to_ms` is right, and that no process records meanwhile.
+
+        What was stamped keeps its time: the clocks of followers, edges, pins. So later actions on an edge still win
+        over earlier ones (rule 2), and windows that reach into the past include all of it. Times that would make the
+        store forget, or wait, count as `to_ms` from now on: those of outbox rows and of idempotency keys. Refills that
+        were asked for or done later are forgotten, so that they are done again.
+
+        Raises:
+            FollowStoreUnavailableError: some shards were brought back; do it again.
         """
         ...
 
@@ -399,12 +453,12 @@ class FollowStore(Protocol):
 
 
 Covering = Mapping[Followee, int]
-"""What a follower follows now: the active edges' timestamps by followee."""
+"""The timestamps of a follower's active edges, by followee."""
 
 
 def covering_ts(pin: Pin, covering: Covering) -> int | None:
-    """The timestamp under which a follower gets a pin: that of the later of the edges that cover it (rule 3), None if
-    none does.
+    """The timestamp under which a follower gets a pin: that of the later edge that covers it (rule 3); None if no edge
+    does.
     """
     by_owner, by_board = (covering.get(followee) for followee in pin.followees())
     if by_owner is None or by_board is None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 import msgspec
 
@@ -17,6 +17,7 @@ from feedstore.domain import (
     PinSaved,
     RecordedAction,
     RefillAsked,
+    RespaceAsked,
     SavePin,
     Unfollow,
     Unfollowed,
@@ -41,7 +42,7 @@ _answers: Final[msgspec.json.Decoder[RecordedAction | _Refused]] = msgspec.json.
 class Item(NamedTuple):
     """A request on its way into a shard.
 
-    position: where its answer stands.
+    position: the place of its answer.
     fingerprint: that of the action, where there is a key.
     refusal: the answer, where other shards have decided it already; it is only kept under the key.
     """
@@ -100,14 +101,16 @@ def wanted_by(items: Sequence[Item], *, boards: bool) -> Wanted:
     boards_of_pins: set[int] = set()
     keys: set[str] = set()
     for _, action, key, _, _ in items:
-        kind = type(action)
-        if kind is Follow or kind is Unfollow:
-            clocks.add(action.follower)  # type: ignore[union-attr]
-        elif type(action) is SavePin:
-            pins.add(action.pin.pin)
-            boards_of_pins.add(action.pin.board)
-        elif type(action) is DeletePin:
-            pins.add(action.pin)
+        match action:
+            case Follow() | Unfollow():
+                clocks.add(action.follower)
+            case SavePin():
+                pins.add(action.pin.pin)
+                boards_of_pins.add(action.pin.board)
+            case DeletePin():
+                pins.add(action.pin)
+            case _:
+                assert_never(action)
         if key is not None:
             keys.add(key)
     return Wanted(clocks=list(clocks), boards=list(boards_of_pins) if boards else (), pins=list(pins), keys=list(keys))
@@ -118,18 +121,18 @@ def record(
 ) -> tuple[Changes, list[Answer]]:
     """The changes and the answers of a batch on one shard, the items taking effect in their order.
 
-    boards_here: all boards stand on this shard, and are claimed in this transaction; else their owners were settled.
+    boards_here: all boards are on this shard, and are claimed in this transaction; else their owners were settled.
     """
     changes = Changes.none()
     answers: list[Answer] = []
     for item in items:
         _, action, key, asked, refusal = item
-        stands = None if key is None else standing.keys.get(key)
+        stored = None if key is None else standing.keys.get(key)
         answer: Answer
-        if stands is not None and stands[0] != asked:
+        if stored is not None and stored[0] != asked:
             answer = key_reused(key or "")
-        elif stands is not None and stands[1] is not None:
-            answer = decode_answer(stands[1])
+        elif stored is not None and stored[1] is not None:
+            answer = decode_answer(stored[1])
         else:
             answer = refusal or _record_one(action, now_ms, standing, changes, boards_here=boards_here)
             if key is not None:
@@ -139,20 +142,23 @@ def record(
 
 
 def _record_one(action: Action, now_ms: int, standing: Standing, changes: Changes, *, boards_here: bool) -> Answer:
-    if type(action) is Follow or type(action) is Unfollow:
-        return _record_edge(action, now_ms, standing, changes)
-    if type(action) is SavePin:
-        refusal = refused_as_future(action.pin, now_ms)
-        if refusal is None and boards_here:
-            refusal = _claim_board(action.pin, standing, changes)
-        return refusal or _save(action.pin, now_ms, standing, changes)
-    assert type(action) is DeletePin
-    return _delete(action.pin, now_ms, standing, changes)
+    match action:
+        case Follow() | Unfollow():
+            return _record_edge(action, now_ms, standing, changes)
+        case SavePin():
+            refusal = refused_as_future(action.pin, now_ms)
+            if refusal is None and boards_here:
+                refusal = _claim_board(action.pin, standing, changes)
+            return refusal or _save(action.pin, now_ms, standing, changes)
+        case DeletePin():
+            return _delete(action.pin, now_ms, standing, changes)
+        case _:
+            assert_never(action)
 
 
 def _record_edge(action: Follow | Unfollow, now_ms: int, standing: Standing, changes: Changes) -> Followed | Unfollowed:
     follower, followee = action.follower, action.followee
-    # One clock per follower, over all edges (rule 2), also where the edge already stands so.
+    # One clock per follower, across all edges (rule 2), even if the edge is already in that state.
     ts = max(now_ms, standing.clocks.get(follower, 0) + 1)
     standing.clocks[follower] = changes.clocks[follower] = ts
     recorded: Followed | Unfollowed
@@ -174,14 +180,14 @@ def _claim_board(pin: Pin, standing: Standing, changes: Changes) -> ActionRefuse
 
 
 def _save(pin: Pin, now_ms: int, standing: Standing, changes: Changes) -> Answer:
-    stands = standing.pins.get(pin.pin)
-    if stands is None:
+    stored = standing.pins.get(pin.pin)
+    if stored is None:
         return _save_at(pin, now_ms, standing, changes)
-    _, owner, board, created_ms, saved_ms, deleted_ms = stands
+    _, owner, board, created_ms, saved_ms, deleted_ms = stored
     if (pin.owner, pin.board, pin.created_ms) != (owner, board, created_ms):
         return ActionRefusedError(
             "pin_differs",
-            f"pin {pin.pin} stands with owner {owner}, board {board} and time {created_ms}: these never change",
+            f"pin {pin.pin} is recorded with owner {owner}, board {board} and time {created_ms}: these never change",
         )
     if deleted_ms is not None:
         return ActionRefusedError("pin_deleted", f"pin {pin.pin} was deleted and stays so")
@@ -197,17 +203,17 @@ def _save_at(pin: Pin, now_ms: int, standing: Standing, changes: Changes) -> Pin
 
 
 def _delete(pin: int, now_ms: int, standing: Standing, changes: Changes) -> Answer:
-    stands = standing.pins.get(pin)
-    if stands is None:
+    stored = standing.pins.get(pin)
+    if stored is None:
         return ActionRefusedError("pin_unknown", f"pin {pin} was never saved")
-    if stands[5] is not None:
-        return PinDeleted(_pin(stands), stands[5])
-    return _delete_at(stands, now_ms, standing, changes)
+    if stored[5] is not None:
+        return PinDeleted(_pin(stored), stored[5])
+    return _delete_at(stored, now_ms, standing, changes)
 
 
-def _delete_at(stands: PinRow, now_ms: int, standing: Standing, changes: Changes) -> PinDeleted:
-    recorded = PinDeleted(_pin(stands), now_ms)
-    standing.pins[stands[0]] = changes.pins[stands[0]] = (*stands[:5], now_ms)
+def _delete_at(stored: PinRow, now_ms: int, standing: Standing, changes: Changes) -> PinDeleted:
+    recorded = PinDeleted(_pin(stored), now_ms)
+    standing.pins[stored[0]] = changes.pins[stored[0]] = (*stored[:5], now_ms)
     changes.outbox.append(_encoder.encode(recorded))
     return recorded
 
@@ -216,7 +222,7 @@ def _pin(row: PinRow) -> Pin:
     return Pin(row[0], row[1], row[2], row[3])
 
 
-# Claims: what stands on other shards before an action commits
+# Claims: what other shards hold before an action commits
 # --------------------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +257,10 @@ def wanted_to_redate(action: RecordedAction) -> Wanted:
             return Wanted(pins=[pin.pin])
         case RefillAsked(user, cluster):
             return Wanted(refills=[(user, cluster or "")])
+        case RespaceAsked():
+            return Wanted()
+        case _:
+            assert_never(action)
 
 
 def redate(action: RecordedAction, now_ms: int, standing: Standing) -> tuple[Changes, RecordedAction | None]:
@@ -269,13 +279,17 @@ def redate(action: RecordedAction, now_ms: int, standing: Standing) -> tuple[Cha
             if standing.pins.get(pin.pin) == (*row, committed_ms, None):
                 again = _save_at(pin, now_ms, standing, changes)
         case PinDeleted(pin, committed_ms):
-            stands = standing.pins.get(pin.pin)
-            if stands is not None and stands[5] == committed_ms and _pin(stands) == pin:
-                again = _delete_at(stands, now_ms, standing, changes)
+            stored = standing.pins.get(pin.pin)
+            if stored is not None and stored[5] == committed_ms and _pin(stored) == pin:
+                again = _delete_at(stored, now_ms, standing, changes)
         case RefillAsked(user, cluster, committed_ms):
             # Its record may have expired. One that was asked later takes its place.
             if standing.refills.get((user, cluster or ""), committed_ms) <= committed_ms:
                 again = _ask(user, cluster, now_ms, changes)
+        case RespaceAsked():
+            pass  # it has no age: what it leads to reads everything when it is done
+        case _:
+            assert_never(action)
     return changes, again
 
 

@@ -1,6 +1,6 @@
 """One shard of the follow store, as the router sees it: plain rows, whole batches, no rules.
 
-The rules stand in `recording` and `sharded` and are the same for every database. A shard only keeps rows, and promises
+The rules are in `recording` and `sharded` and are the same for every database. A shard only keeps rows, and promises
 what needs the database: that a transaction is one, that a read is fresh, and what `settled_ms` says. Each method costs
 one round trip, or a fixed number of them, however many keys it is given. Every failure of the database raises
 FollowStoreUnavailableError.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from feedstore.domain import FolloweeKind
+from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
 from feedstore.follows.port import Counts
 
 KIND_CODES: Final[dict[FolloweeKind, int]] = {"board": 0, "user": 1}
@@ -46,6 +47,12 @@ KeyRow = tuple[bytes, bytes | None]
 """(fingerprint of the action, its encoded answer): without an answer, the key is only claimed."""
 
 
+def deleted_on_boards(pins: Sequence[PinIndexRow]) -> list[tuple[int, int]]:
+    """(board, pin) of the rows that mark a pin of a board deleted: their placed pins go with them."""
+    board = KIND_CODES["board"]
+    return [(row[1], row[3]) for row in pins if row[0] == board and row[7] is not None]
+
+
 RefillRow = tuple[int, str, int, int]
 """(user, cluster, asked_ms, served_before_ms)."""
 
@@ -80,7 +87,7 @@ class Wanted(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What stands under the keys that were wanted; what has no record is left out."""
+    """The records of the wanted keys; keys without a record are left out."""
 
     clocks: dict[int, int]
     edges: dict[EdgeKey, EdgeRow]
@@ -91,7 +98,7 @@ class Standing(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a transaction writes: each record replaces what stands under its key. `outbox` holds encoded actions in
+    """What a transaction writes: each record replaces the one under its key. `outbox` holds encoded actions in
     their order.
     """
 
@@ -111,8 +118,8 @@ class Changes(NamedTuple):
 Result = TypeVar("Result")
 
 Decide = Callable[[int, Standing], tuple[Changes, Result]]
-"""From the transaction's time and what stands to what shall stand. It may run again where a transaction is repeated,
-and it owns the Standing that it is given.
+"""From the transaction's time and the stored records to the records to write. It may run again if a transaction is
+repeated, and it owns the Standing that it is given.
 """
 
 
@@ -124,7 +131,7 @@ class Shard(Protocol):
         ...
 
     def look(self, wanted: Wanted) -> tuple[int, Standing]:
-        """The shard's time and what stands, without locks."""
+        """The shard's time and the stored records, without locks."""
         ...
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
@@ -145,7 +152,7 @@ class Shard(Protocol):
         ...
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
-        """Of two times of a row that stands the larger wins."""
+        """Of two times of an existing row the larger wins."""
         ...
 
     def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
@@ -172,7 +179,8 @@ class Shard(Protocol):
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
         """Upserts in one transaction. Of two rows of a follower the one with the later ts wins; of two rows of a pin
-        the larger saved_ms and the larger deleted_ms, each for itself.
+        the larger saved_ms and the larger deleted_ms, each for itself. A row of a board that is marked deleted takes
+        the row of its placed pin with it.
         """
         ...
 
@@ -228,6 +236,20 @@ class Shard(Protocol):
         """The first `limit` boards of these owners past a place, ascending. `owners` ascend."""
         ...
 
+    def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
+        """As the store's (which see): one statement."""
+        ...
+
+    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+        """As the store's (which see). Locks are taken in the order of the board, its lines, its placed pins, the state
+        of the shard.
+        """
+        ...
+
+    def next_arranged_board(self, after: int) -> int | None:
+        """As the store's (which see), of this shard."""
+        ...
+
     def users(self, after_user: int, limit: int) -> list[int]:
         """Users with at least one edge, ascending."""
         ...
@@ -240,7 +262,15 @@ class Shard(Protocol):
         """The first `limit` active edges past a place, ascending by edge key."""
         ...
 
+    def pins_after(self, pin: int, limit: int) -> list[PinRow]:
+        """The first `limit` pins past an id, ascending."""
+        ...
+
     def expire(self, purge_window_ms: int, limit: int) -> int: ...
+
+    def bring_back(self, to_ms: int) -> int:
+        """As the store's (which see); by how much it was ahead, 0 if it was not. Again, it changes nothing."""
+        ...
 
     def counts(self) -> Counts: ...
 

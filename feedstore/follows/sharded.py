@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from functools import lru_cache, partial
-from operator import attrgetter, itemgetter
-from typing import Final, TypeVar
+from operator import itemgetter
+from typing import Final, TypeVar, assert_never
 from zlib import crc32
 
 import msgspec
@@ -25,11 +25,13 @@ from feedstore.domain import (
     PinSaved,
     RecordedAction,
     RefillAsked,
+    RespaceAsked,
     SavePin,
     Unfollow,
     Unfollowed,
 )
 from feedstore.follows import recording
+from feedstore.follows.arranging import Arrange, LineKey, Result, Run, Start, Way
 from feedstore.follows.port import (
     MAX_PAGE,
     Between,
@@ -76,7 +78,7 @@ _Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
 
 def mix(value: int) -> int:
     """The finaliser of SplitMix64: ids that are strided, or carry a shard of their own, still spread evenly. Records
-    stand where this says: it never changes.
+    are where this says: it never changes.
     """
     value = ((value ^ (value >> 30)) * _MIX_1) & _64_BITS
     value = ((value ^ (value >> 27)) * _MIX_2) & _64_BITS
@@ -86,10 +88,10 @@ def mix(value: int) -> int:
 class ShardedFollowStore:
     """Implements `FollowStore` (which see). The number and the order of the shards are part of the data.
 
-    executor: where calls to several shards run beside each other; without one they run in turn. It is shut down with
+    executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with
         the store.
-    background: how a shard is looked at while its callers go on. None: asking a shard for its time costs nothing.
-    clock: monotonic seconds that go on while the machine is suspended.
+    background: how a shard is looked at while its callers continue. None: asking a shard for its time costs nothing.
+    clock: monotonic seconds that also count while the machine is suspended.
     """
 
     def __init__(
@@ -120,6 +122,10 @@ class ShardedFollowStore:
             case Followed() | RefillAsked():
                 # The pins that they bring may be on any shard, and their own records say which were deleted.
                 return frozenset(range(len(self._shards)))
+            case RespaceAsked(board, pin):
+                return frozenset(map(self._shard_of, (board, pin)))
+            case _:
+                assert_never(action)
 
     def now(self, shard: int | None = None) -> int:
         if shard is not None:
@@ -167,38 +173,38 @@ class ShardedFollowStore:
     def _settle_elsewhere(
         self, routed: Sequence[tuple[int, Item]], answers: dict[int, Answer]
     ) -> list[tuple[int, Item]]:
-        """What other shards have a say in, before the actions' own transactions: whose each board is, and what each
-        key was used for. Returns what is left to record; the rest is answered.
+        """Resolves what depends on other shards before recording: claims the owner of each board and each idempotency
+        key on the shard that has it. Returns the requests still to record; answers for the others go into `answers`.
 
-        Boards and keys that are free are claimed, and the claims commit here: of two that ask, one gets it.
+        The claims commit here: if two requests want a free board or key, one gets it.
         """
-        stands = self._look_elsewhere(routed)
+        stored = self._look_elsewhere(routed)
         claims: dict[int, Claims] = defaultdict(lambda: Claims({}, {}))
         left: list[tuple[int, Item]] = []
         for home, item in routed:
             action, key = item.action, item.key
             if key is not None:
-                answer = stands.answer(item)
+                answer = stored.answer(item)
                 if answer is not None:
                     answers[item.position] = answer
                     continue
-                stands.fingerprints[key] = item.fingerprint
+                stored.fingerprints[key] = item.fingerprint
                 where = self._shard_of_key(key)
                 if where != home:
                     claims[where].keys[key] = item.fingerprint
             if type(action) is SavePin:
                 pin = action.pin
-                refusal = recording.refused_as_future(pin, stands.now_ms)
+                refusal = recording.refused_as_future(pin, stored.now_ms)
                 if refusal is not None:
                     left.append((home, item._replace(refusal=refusal)))
                     continue
-                if pin.board not in stands.owners:
+                if pin.board not in stored.owners:
                     claims[self._shard_of(pin.board)].boards.setdefault(pin.board, pin.owner)
             left.append((home, item))
         for claimed in self._on_each(claims, _claim).values():
-            stands.owners.update(claimed.boards)
-            stands.fingerprints.update(claimed.keys)
-        return list(_decided(left, stands, answers))
+            stored.owners.update(claimed.boards)
+            stored.fingerprints.update(claimed.keys)
+        return list(_decided(left, stored, answers))
 
     def _look_elsewhere(self, routed: Sequence[tuple[int, Item]]) -> "_Elsewhere":
         looks: dict[int, tuple[set[int], set[str]]] = defaultdict(lambda: (set(), set()))
@@ -450,8 +456,25 @@ class ShardedFollowStore:
         left = [owner for owner in sorted(set(owners)) if owner >= place[0]]
         return list(_merged(self._on_all(lambda shard: shard.boards_of(left, place, limit)), limit)) if left else []
 
+    # Boards in their own order
+    # -----------------------------------------------------------------------------------------------------------
+
+    def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
+        return self._on(self._shard_of(board), lambda shard: shard.board_run(board, way, start, limit, look, marked))
+
+    def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result]) -> Result:
+        lines: list[PinIndexRow] = [
+            (_BOARD, board, each.pin.created_ms, each.pin.pin, each.pin.owner, board, each.saved_ms, None)
+            for each in named
+        ]
+        return self._on(self._shard_of(board), lambda shard: shard.arrange(board, lines, decide))
+
     # Verify, operate
     # -----------------------------------------------------------------------------------------------------------
+
+    def next_arranged_board(self, after: int) -> int | None:
+        found = self._on_all(lambda shard: shard.next_arranged_board(after))
+        return min((board for board in found if board is not None), default=None)
 
     def following_page(self, after_user: int, limit: int) -> list[Following]:
         _check_page(limit)
@@ -472,6 +495,10 @@ class ShardedFollowStore:
         pages = self._on_all(lambda shard: shard.all_active_edges_after(place, limit))
         return [_edge(row) for row in _merged(pages, limit)]
 
+    def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
+        _check_page(limit)
+        return [_pin_state(row) for row in self._on(shard, lambda each: each.pins_after(pin, limit))]
+
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0
         for number in self._in_turns():
@@ -479,11 +506,15 @@ class ShardedFollowStore:
                 gone += self._on(number, partial(_expire, purge_window_ms, limit - gone))
         return gone
 
+    def bring_back(self, to_ms: int) -> dict[int, int]:
+        ahead = {number: self._on(number, lambda each: each.bring_back(to_ms)) for number in range(len(self._shards))}
+        return {number: ms for number, ms in ahead.items() if ms}
+
     def counts(self) -> Counts:
         return Counts(*map(sum, zip(*self._on_all(lambda shard: shard.counts()), strict=True)))
 
     def close(self) -> None:
-        # Whoever calls later is told by a shard that the store was closed.
+        # Later callers are told by a shard that the store was closed.
         executor, self._executor = self._executor, None
         for shard in self._shards:
             shard.close()
@@ -503,7 +534,7 @@ class ShardedFollowStore:
         """The shard of an action's own record."""
         if len(self._shards) == 1:
             return 0
-        return self._shard_of(_HOME_ID[type(action)](action))
+        return self._shard_of(_home_id(action))
 
     def _by_shard(self, values: Iterable[_Value], id_of: Callable[[_Value], int]) -> dict[int, list[_Value]]:
         if len(self._shards) == 1:
@@ -540,8 +571,25 @@ class ShardedFollowStore:
         return [*range(first, len(self._shards)), *range(first)]
 
 
+def _home_id(action: Action | RecordedAction) -> int:
+    """The id that an action's own record is looked up by."""
+    match action:
+        case Follow() | Unfollow() | Followed() | Unfollowed():
+            return action.follower
+        case SavePin() | PinSaved() | PinDeleted():
+            return action.pin.pin
+        case DeletePin():
+            return action.pin
+        case RefillAsked():
+            return action.user
+        case RespaceAsked():
+            return action.board
+        case _:
+            assert_never(action)
+
+
 class _Elsewhere:
-    """What stands on other shards than an action's own, as far as a batch asks for it."""
+    """The records on other shards than an action's own, as far as a batch needs them."""
 
     def __init__(self) -> None:
         self.now_ms = MAX_ID
@@ -560,19 +608,19 @@ class _Elsewhere:
 
 
 def _decided(
-    routed: Iterable[tuple[int, Item]], stands: _Elsewhere, answers: dict[int, Answer]
+    routed: Iterable[tuple[int, Item]], stored: _Elsewhere, answers: dict[int, Answer]
 ) -> Iterator[tuple[int, Item]]:
-    """Once the claims stand: the items that are still to be recorded. Refusals go on only where a key must keep
+    """Once the claims are made: the items that are still to be recorded. Refusals are passed on only if a key must keep
     them.
     """
     for home, item in routed:
         action, key = item.action, item.key
-        if key is not None and stands.fingerprints[key] != item.fingerprint:
+        if key is not None and stored.fingerprints[key] != item.fingerprint:
             answers[item.position] = recording.key_reused(key)
             continue
         refusal = item.refusal
         if refusal is None and isinstance(action, SavePin):
-            owner = stands.owners[action.pin.board]
+            owner = stored.owners[action.pin.board]
             if owner != action.pin.owner:
                 refusal = recording.foreign_board(action.pin, owner)
         if refusal is None:
@@ -615,19 +663,6 @@ def _claim(shard: Shard, claims: Claims) -> Claims:
 
 _USER: Final = KIND_CODES["user"]
 _BOARD: Final = KIND_CODES["board"]
-_HOME_ID: Final[dict[type, Callable[[object], int]]] = {
-    Follow: attrgetter("follower"),
-    Unfollow: attrgetter("follower"),
-    SavePin: attrgetter("pin.pin"),
-    DeletePin: attrgetter("pin"),
-    Followed: attrgetter("follower"),
-    Unfollowed: attrgetter("follower"),
-    PinSaved: attrgetter("pin.pin"),
-    PinDeleted: attrgetter("pin.pin"),
-    RefillAsked: attrgetter("user"),
-}
-"""The id that an action's own record is looked up by."""
-
 _MARKED_AT_ONCE: Final = 10_000
 """How many rows of the outbox one transaction marks: who records waits no longer for it."""
 _FIRST_CHUNK: Final = 3

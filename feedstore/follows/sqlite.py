@@ -15,8 +15,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from feedstore.follows import sqlite_boards
+from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
 from feedstore.follows.port import Counts, FollowStore, FollowStoreUnavailableError, refuse_version
 from feedstore.follows.shard import (
+    KIND_CODES,
     BoardRow,
     Changes,
     Decide,
@@ -34,23 +37,18 @@ from feedstore.follows.shard import (
     SavedRow,
     Standing,
     Wanted,
+    deleted_on_boards,
 )
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.follows.sqlite_files import (
-    READER_CACHE_KIB,
-    Database,
-    FileDatabase,
-    MemoryDatabase,
-    connect,
-    migrate,
-    migrations,
-    version_of,
-)
+from feedstore.follows.sqlite_files import USE, Database, MemoryDatabase, migrate, migrations, version_of
+from feedstore.sqlite_file import SqliteFile
 
 Clock = Callable[[], int]
 """The time in ms since 1970. It may jump, and differ between processes: what a shard stamps never goes back."""
 
 Where = Path | Literal[":memory:"]
+
+_BOARD: Final = KIND_CODES["board"]
 
 
 def create(paths: Sequence[Path], to: int | None = None) -> None:
@@ -82,23 +80,37 @@ def open_store(paths: Sequence[Where], clock: Clock) -> FollowStore:
     return ShardedFollowStore(shards)
 
 
+def stamped_ms(paths: Sequence[Path]) -> int:
+    """The latest time that any of a store's files has stamped or settled; 0 if none is there. Writes nothing.
+
+    Raises FollowStoreUnavailableError.
+    """
+    latest_ms = 0
+    for path in paths:
+        if path.is_file():
+            with closing(SqliteFile(path, USE)) as file, file.read() as connection:
+                latest_ms = max(latest_ms, *connection.execute("SELECT latest_ms FROM shard_state").fetchone())
+    return latest_ms
+
+
 def _open_shard(where: Where, number: int, count: int, clock: Clock) -> "SQLiteShard":
     if where == ":memory:":
         memory = MemoryDatabase()
-        with memory.writing() as connection:
+        with memory.write() as connection:
             _Identity(Path(where), number, count).claim(connection)
-        return SQLiteShard(memory, clock, 0)
+        return SQLiteShard(memory, clock)
     path = Path(where)
     if not path.is_file():
         raise FollowStoreUnavailableError(f"{path}: no such file: create the store first")
+    file = SqliteFile(path, USE)
     try:
-        with closing(connect(path, READER_CACHE_KIB)) as connection:
+        with file.read() as connection:
             refuse_version(path, version_of(connection), migrations()[-1][0])
             _Identity(path, number, count).check(connection)
-            latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
-    except (sqlite3.Error, OSError) as error:
-        raise FollowStoreUnavailableError(f"{path}: {error}") from error
-    return SQLiteShard(FileDatabase(path), clock, latest_ms)
+    except BaseException:
+        file.close()
+        raise
+    return SQLiteShard(file, clock)
 
 
 class _Identity:
@@ -117,10 +129,10 @@ class _Identity:
         self.check(connection)
 
     def check(self, connection: sqlite3.Connection) -> None:
-        stands = connection.execute("SELECT shard, shards FROM shard_state").fetchone()
-        if stands != self._mine:
+        stored = connection.execute("SELECT shard, shards FROM shard_state").fetchone()
+        if stored != self._mine:
             raise FollowStoreUnavailableError(
-                f"{self._path}: it is {_shard_name(stands)}, and was opened as {_shard_name(self._mine)}"
+                f"{self._path}: it is {_shard_name(stored)}, and was opened as {_shard_name(self._mine)}"
             )
 
 
@@ -144,8 +156,8 @@ def _values(template: str, width: int, size: int) -> str:
 def _select_many(
     connection: sqlite3.Connection, template: str, width: int, keys: Sequence[Any]
 ) -> Iterator[Sequence[Any]]:
-    """The rows of a statement whose `{}` stands for the keys, chunk by chunk; the last one is filled up with nulls,
-    which match nothing.
+    """The rows of a statement whose `{}` is the place of the keys, chunk by chunk; the last one is filled up with
+    nulls, which match nothing.
     """
     for start in range(0, len(keys), _SIZES[-1]):
         chunk = keys[start : start + _SIZES[-1]]
@@ -161,6 +173,9 @@ _EDGES: Final = (
     " ON e.follower = w.follower AND e.kind = w.kind AND e.followee = w.followee"
 )
 _PINS: Final = "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pins WHERE pin IN ({})"
+_PINS_AFTER: Final = (
+    "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pins WHERE pin > ? ORDER BY pin LIMIT ?"
+)
 _DELETIONS: Final = "SELECT pin, deleted_ms FROM pins WHERE pin IN ({}) AND deleted_ms IS NOT NULL"
 _CLOCKS: Final = "SELECT follower, last_ts FROM clocks WHERE follower IN ({})"
 _BOARDS: Final = "SELECT board, owner FROM boards WHERE board IN ({})"
@@ -308,7 +323,7 @@ _EXPIRE_PIN_INDEX: Final = (
     "DELETE FROM pin_index WHERE (kind, followee, created_ms, pin) IN"
     " (SELECT kind, followee, created_ms, pin FROM pin_index WHERE deleted_ms < ? ORDER BY deleted_ms LIMIT ?)"
 )
-# Outbox ids ascend as commit times do: what is old stands first.
+# Outbox ids ascend as commit times do: old rows come first.
 _EXPIRE_OUTBOX: Final = (
     "DELETE FROM outbox WHERE committed_ms < ? AND id IN"
     " (SELECT id FROM outbox WHERE id NOT IN (SELECT id FROM outbox_unrelayed) ORDER BY id LIMIT ?)"
@@ -321,6 +336,12 @@ _EXPIRE_REFILLS: Final = (
     " (SELECT user, cluster FROM refills WHERE asked_ms < ? ORDER BY asked_ms LIMIT ?)"
 )
 _EXPIRE: Final = (_EXPIRE_FOLLOWERS, _EXPIRE_PIN_INDEX, _EXPIRE_OUTBOX, _EXPIRE_KEYS, _EXPIRE_REFILLS)
+_BRING_BACK: Final = (
+    "UPDATE shard_state SET latest_ms = min(latest_ms, :to_ms)",
+    "UPDATE outbox SET committed_ms = :to_ms WHERE committed_ms > :to_ms",
+    "UPDATE keys SET committed_ms = :to_ms WHERE committed_ms > :to_ms",
+    "DELETE FROM refills WHERE max(asked_ms, served_before_ms) > :to_ms",
+)
 _COUNTS: Final = """
     SELECT
         (SELECT count(*) FROM edges WHERE active = 1),
@@ -335,20 +356,20 @@ _COUNTS: Final = """
 class SQLiteShard:
     """A Shard in a SQLite database."""
 
-    def __init__(self, database: Database, clock: Clock, latest_ms: int) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._latest_ms = latest_ms
 
     def now_ms(self) -> int:
-        return max(self._clock(), self._latest_ms)
+        with self._database.read() as connection:
+            return self._stamp(connection)[0]
 
     def look(self, wanted: Wanted) -> tuple[int, Standing]:
-        with self._database.reading() as connection:
-            return self.now_ms(), _standing(connection, wanted)
+        with self._database.read() as connection:
+            return self._stamp(connection)[0], _standing(connection, wanted)
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             now_ms, next_outbox_id = self._stamp(connection)
             changes, result = decide(now_ms, _standing(connection, wanted))
             if any(changes):
@@ -356,13 +377,13 @@ class SQLiteShard:
         return result
 
     def settled_ms(self) -> int:
-        # Under the write lock nobody else is between a stamp and its commit. The time is kept: whoever writes next,
+        # Under the write lock no other is between a stamp and its commit. The time is kept: the next writer,
         # by whatever clock, stamps nothing before it.
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             now_ms, next_outbox_id = self._stamp(connection)
             if self._clock() < now_ms:
                 # It was ahead once: without a step of its own, time would not move until the clock has caught up.
-                self._latest_ms = now_ms = now_ms + 1
+                now_ms += 1
             _write(connection, Changes.none(), now_ms, next_outbox_id)
             oldest = connection.execute(
                 "SELECT committed_ms FROM outbox WHERE id = (SELECT min(id) FROM outbox_unrelayed)"
@@ -370,21 +391,22 @@ class SQLiteShard:
         return now_ms if oldest is None else min(now_ms, oldest[0])
 
     def _stamp(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """The transaction's time, never before one that was stamped already, and the next outbox id."""
+        """The transaction's time, never before one that was stamped already, and the next outbox id. The file says
+        what was stamped, and not this process: another one may have stamped later, or brought the shard back.
+        """
         latest_ms, next_outbox_id = connection.execute("SELECT latest_ms, next_outbox_id FROM shard_state").fetchone()
-        self._latest_ms = now_ms = max(self._clock(), latest_ms, self._latest_ms)
-        return now_ms, next_outbox_id
+        return max(self._clock(), latest_ms), next_outbox_id
 
     def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return list(_refills(connection, keys))
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             connection.executemany(_MARK_SERVED, [(before_ms, *key) for key, before_ms in served.items()])
 
     def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return connection.execute(
                 "SELECT o.id, o.body FROM outbox_unrelayed AS u CROSS JOIN outbox AS o ON o.id = u.id"
                 " ORDER BY u.id LIMIT ?",
@@ -392,11 +414,11 @@ class SQLiteShard:
             ).fetchall()
 
     def mark_relayed(self, ids: Sequence[int]) -> None:
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             connection.executemany("DELETE FROM outbox_unrelayed WHERE id = ?", [(each,) for each in ids])
 
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             ids = connection.execute(
                 "SELECT id FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
             ).fetchall()
@@ -404,7 +426,7 @@ class SQLiteShard:
         return ids[-1][0] if ids else None
 
     def mark_refills_unserved(self) -> None:
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             connection.execute("UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0")
 
     def outbox_is_whole(self) -> bool:
@@ -420,14 +442,15 @@ class SQLiteShard:
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
         # In the order of the index, neighbours are written together.
         ordered_followers, ordered_pins = sorted(followers), sorted(pins, key=itemgetter(0, 1, 2, 3))
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             connection.executemany(_PUT_FOLLOWER, ordered_followers)
             connection.executemany(_PUT_PIN_INDEX, ordered_pins)
+            sqlite_boards.drop(connection, deleted_on_boards(pins))
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE
         rows: list[FollowerRow] = []
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             for follower, kind, followee in places:
                 rows += connection.execute(page, (kind, followee, follower, limit - len(rows))).fetchall()
                 if len(rows) == limit:
@@ -435,7 +458,7 @@ class SQLiteShard:
         return rows
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return list(_edges(connection, keys))
 
     def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
@@ -452,7 +475,7 @@ class SQLiteShard:
     def newest_pins(
         self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
     ) -> list[list[PinRow]]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             execute = connection.cursor().execute
             return [
                 execute(
@@ -463,7 +486,7 @@ class SQLiteShard:
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
         rows: list[SavedRow] = []
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             for kind, followee, saved_ms, pin in places:
                 bound = (kind, followee, max(since_ms, saved_ms), saved_ms, pin, limit - len(rows))
                 rows += connection.execute(_SAVED_SINCE, bound).fetchall()
@@ -472,20 +495,20 @@ class SQLiteShard:
         return rows
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return list(_pins(connection, pins))
 
     def deletions(self, pins: Sequence[int]) -> dict[int, int]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return _pairs(connection, _DELETIONS, pins)
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return _pairs(connection, _BOARDS, boards)
 
     def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
         rows: list[BoardRow] = []
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             for owner in owners:
                 bound = (owner, after[1] if owner == after[0] else 0, limit - len(rows))
                 rows += connection.execute(_BOARDS_OF, bound).fetchall()
@@ -493,8 +516,30 @@ class SQLiteShard:
                     break
         return rows
 
+    def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
+        with self._database.read() as connection:
+            return sqlite_boards.run(connection, board, way, start, limit, look, marked)
+
+    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+        with self._database.write() as connection:
+            rows = sqlite_boards.SQLiteBoardRows(connection, board)
+            entered = rows.enter(named)
+            now_ms, next_outbox_id = self._stamp(connection)
+            arranged, result = decide(now_ms, rows)
+            if arranged is None:
+                sqlite_boards.remove(connection, entered)
+                return result
+            sqlite_boards.write(connection, board, arranged.placed, arranged.dropped)
+            if arranged.outbox:
+                _write(connection, Changes.none()._replace(outbox=list(arranged.outbox)), now_ms, next_outbox_id)
+        return result
+
+    def next_arranged_board(self, after: int) -> int | None:
+        [(board,)] = self._all("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))
+        return None if board is None else int(board)
+
     def users(self, after_user: int, limit: int) -> list[int]:
-        # Whoever has an edge has a clock.
+        # A follower with an edge has a clock.
         rows = self._all(
             "SELECT follower FROM clocks WHERE follower > ? ORDER BY follower LIMIT ?", (after_user, limit)
         )
@@ -506,17 +551,29 @@ class SQLiteShard:
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
         return self._all(_ALL_EDGES_AFTER, (*after, limit))
 
+    def pins_after(self, pin: int, limit: int) -> list[PinRow]:
+        return self._all(_PINS_AFTER, (pin, limit))
+
     def _all(self, statement: str, bound: tuple[int, ...]) -> list[Any]:
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return connection.execute(statement, bound).fetchall()
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0
-        with self._database.writing() as connection:
+        with self._database.write() as connection:
             before_ms = self._stamp(connection)[0] - purge_window_ms
             for statement in _EXPIRE:
                 gone += connection.execute(statement, (before_ms, limit - gone)).rowcount
         return gone
+
+    def bring_back(self, to_ms: int) -> int:
+        with self._database.write() as connection:
+            latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
+            if latest_ms <= to_ms:
+                return 0
+            for statement in _BRING_BACK:
+                connection.execute(statement, {"to_ms": to_ms})
+        return latest_ms - to_ms
 
     def counts(self) -> Counts:
         return Counts(*self._all(_COUNTS, ())[0])

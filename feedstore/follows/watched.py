@@ -41,7 +41,7 @@ Background = Callable[[Callable[[], None]], None]
 
 
 def boot_s() -> float:
-    """Monotonic seconds that go on while the machine is suspended."""
+    """Monotonic seconds that also count while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -61,7 +61,7 @@ class _Heard(NamedTuple):
 class Watched:
     """A shard, and what is known of it. Thread-safe.
 
-    background: how it is looked at while its callers go on. None: asking it costs nothing, so it is asked always.
+    background: how it is looked at while its callers continue. None: asking it costs nothing, so it is asked always.
     clock: as `boot_s`.
     """
 

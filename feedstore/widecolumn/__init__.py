@@ -1,4 +1,4 @@
-"""The storage port: HBase's cell model, cut down to what a feed needs. Adapters live beside it."""
+"""The storage port: HBase's cell model, cut down to sorted keys without values. Its adapters are in this package."""
 
 from feedstore.widecolumn.port import (
     MAX_LIMIT,

@@ -1,6 +1,6 @@
 """What every adapter refuses, before it writes anything.
 
-Checks run over whole sequences in C (`{*map(len, ...)}`): they stand on the path of every cell that is written.
+Checks run over whole sequences in C (`{*map(len, ...)}`): they run for every cell that is written.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def check_read(table: Table, row: bytes, after: bytes | None, limit: int) -> Non
         and type(limit) is int
         and 0 < limit <= MAX_LIMIT
     ):
-        return  # the usual case, in one expression: it stands on the path of every page
+        return  # the usual case, in one expression: it runs for every page
     check_row(table, row)
     if after is not None and (type(after) is not bytes or len(after) != table.column_bytes):
         _refuse(table, "after", after, table.column_bytes)

@@ -46,6 +46,9 @@ class MemoryStore:
             self._check_open()
             return visible(self._rows.get(row, ()))
 
+    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        return [self.cells(row) for row in rows]
+
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         check_row(self._table, row)
         with self._lock:

@@ -1,47 +1,48 @@
 """The port: `(row, column, timestamp)`, blind writes that commute, and reads of what is visible.
 
-The model is HBase's, without values (everything is in the key) and with one kind of marker, DeleteColumn. What an
-adapter must promise stands in the docstrings of `WideColumnStore`; `tests/widecolumn` runs it against every adapter.
+The model is HBase's, without values (everything is in the key) and with one kind of delete marker, DeleteColumn. The
+docstrings of `WideColumnStore` are the contract of an adapter; `tests/widecolumn` runs it against every adapter.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
+
 MAX_LIMIT = 10_000
 """The most columns that one `read` may ask for."""
 
 
-Access = Literal["owner", "beside"]
-"""How a cluster is opened: `owner` writes; `beside` reads while somebody else writes."""
+Access = Literal["write", "read"]
+"""How a cluster is opened: `write` owns it, and reads as well; `read` reads while another process writes."""
 
 
-class StoreError(Exception):
-    """A store did not do what it was asked to. Subclasses say what the caller should do."""
+class StoreError(PortError):
+    """A store failed. Subclasses say what the caller should do."""
 
 
-class UnavailableError(StoreError):
-    """Not now: repeat the whole call later, with the same timestamps; a reader asks another replica at once."""
+class UnavailableError(StoreError, NotNowError):
+    """Not now. A writer repeats the whole call later with the same timestamps; a reader asks another replica."""
 
 
 class DamagedError(UnavailableError):
     """A part of what the store acknowledged is gone or unreadable: a file is missing, or a table was emptied.
 
-    Unavailable, so that a reader asks another replica and a writer keeps what it has. But it does not end by itself:
-    the cluster must be made anew, or its files brought back.
+    It is unavailable, so that a reader asks another replica and a writer keeps its messages. But it does not end by
+    itself: the cluster must be created again, or its files brought back.
     """
 
 
-class UnsafeTableError(UnavailableError):
-    """A table is defined so that the rules would not hold: nothing is written until somebody has changed it.
+class UnsafeTableError(UnavailableError, MisconfiguredError):
+    """The definition of a table would break the rules: nothing is written until an operator has changed it.
 
-    Unavailable, and not refused: the mutations are good, and will be taken by a table that is as it must be. A process
-    that meets this when it starts should not go on.
+    Unavailable, and not refused: the mutations are good, and a table with the right definition will take them.
     """
 
 
-class RefusedError(StoreError):
-    """Never: the same call will be refused again (a row or column that the store cannot hold). Do not retry."""
+class RefusedError(StoreError, NeverError):
+    """Never: the same call will be refused again (the store cannot hold a row or column of it). Do not retry."""
 
 
 class Put(NamedTuple):
@@ -57,7 +58,7 @@ class Put(NamedTuple):
 
 
 class DeleteColumns(NamedTuple):
-    """Places one marker for every pair of a row and a column: it masks every version at or below the row's
+    """Writes one delete marker for every pair of a row and a column: it masks every version at or below the row's
     timestamp.
     """
 
@@ -79,7 +80,7 @@ class Cell(NamedTuple):
 class Trim:
     """How long a trim leaves a row: its first `keep` visible columns.
 
-    cap: how many of them a reader may ask for. slack: how many more are kept, so that a row that loses some still holds
+    cap: how many of them a reader may ask for. slack: how many more are kept, so that a row that loses some still has
         `cap`.
     """
 
@@ -102,9 +103,9 @@ class Table:
     """What a table holds and what it may forget.
 
     name: names it within its cluster.
-    row_bytes, column_bytes: the one length of its row keys and of its columns, 1..64 each.
-    trim: how long its rows may stay; None: as long as they are.
-    purge_window_ms: a marker may be dropped once its timestamp is more than this far in the past (HBase's
+    row_bytes, column_bytes: the length of all its row keys, and of all its columns, 1..64 each.
+    trim: how long its rows may stay; None: of any length.
+    purge_window_ms: a delete marker may be dropped once its timestamp is more than this far in the past (HBase's
         `hbase.hstore.time.to.purge.deletes`).
     """
 
@@ -123,7 +124,7 @@ class Table:
 
     @property
     def keep(self) -> int | None:
-        """How many visible columns of a row a trim leaves, the first ones in column order; None leaves all."""
+        """How many visible columns of a row a trim keeps, the first ones in column order; None: all."""
         return None if self.trim is None else self.trim.keep
 
 
@@ -144,7 +145,7 @@ class WideColumnStore(Protocol):
     Anything else raises RefusedError, before anything was written.
 
     What is visible: the version of a column is its put with the largest timestamp, if that is *strictly larger* than
-    every marker's on that column. At the same timestamp the marker wins.
+    every delete marker's on that column. At the same timestamp the marker wins.
     """
 
     def apply(self, batch: Sequence[Mutation]) -> None:
@@ -167,8 +168,7 @@ class WideColumnStore(Protocol):
         One round trip, and its cost does not depend on how much of the row lies before `after`. A row that was never
         written is an empty row. `limit` is 1..MAX_LIMIT, else RefusedError.
 
-        deadline_s: of `time.monotonic`; a store that talks to others gives up when it passes. One that reads files of
-        its own does not look at it.
+        deadline_s: of `time.monotonic`; a store on servers gives up when it passes. A store in files ignores it.
 
         Raises:
             UnavailableError: ask another replica.
@@ -181,12 +181,18 @@ class WideColumnStore(Protocol):
         """
         ...
 
-    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
-        """Why columns are not visible: of these columns of a row those that hold a marker and show nothing, in column
-        order, each with the largest timestamp of its markers.
+    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        """`cells` of several rows, in their order. Each row is as it was at some moment after the call. A reader of
+        files that another process writes looks for what is new once, and not once for each row.
+        """
+        ...
 
-        For diagnosis. It costs what the whole row costs, markers and all. A marker that was dropped (it had expired) is
-        not known any more.
+    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
+        """Why columns are not visible: of these columns of a row, those that have a delete marker and show nothing, in
+        column order, each with the largest timestamp of its markers.
+
+        For diagnosis: it costs as much as reading the whole row with its markers. Expired markers that were dropped are
+        not found. The row is as it was when a row of this table was last read through this object, or later.
 
         Raises:
             UnavailableError
@@ -201,20 +207,20 @@ class WideColumnStore(Protocol):
         some moment during the scan; different rows may show different moments.
 
         Raises:
-            UnavailableError: at any step; begin again after the last row that arrived.
+            UnavailableError: at any step; start again after the last row that arrived.
         """
         ...
 
     def sweep(self, now_ms: int) -> Sweep | None:
-        """Trims every row to the first `Table.keep` visible columns, drops masked versions and expired markers.
+        """Trims every row to the first `Table.keep` visible columns, drops masked versions and expired delete markers.
 
         No visible column among the first `keep` of its row is lost, whatever is applied meanwhile; a marker that is
         not expired stays.
 
-        None: the store does this by itself, and was only asked to look whether it is time. HBase trims where it
-        compacts all files of a region, and counts what those hold: a column that was not among the first `keep` before
-        markers came that are still in memory may be lost. So whoever masks more than `slack` columns puts the first
-        `cap` once more, when the markers have been applied (rule 9).
+        Returns None if the store does this by itself, and was only asked to check whether it is time. HBase trims when
+        it compacts all files of a region, and counts only what is in those files: markers in memory do not count yet.
+        A column that comes among the first `keep` only because of such markers may be lost. So a caller that masks more
+        than `slack` columns puts the first `cap` again, after the markers have been applied (rule 9).
         """
         ...
 

@@ -13,7 +13,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pymysql
+import structlog
 
+from feedstore.clocks import machine_ms, steady
 from feedstore.follows.mysql.connections import Bounds, Pool, meaning
 from feedstore.follows.mysql.schema import check, migrate
 from feedstore.follows.mysql.servers import Server
@@ -21,7 +23,9 @@ from feedstore.follows.mysql.servers import parse as server
 from feedstore.follows.mysql.shard import MySQLShard
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.follows.watched import in_a_thread
+from feedstore.follows.watched import boot_s, in_a_thread
+
+_log = structlog.get_logger()
 
 __all__ = ["Bounds", "MySQLShard", "Server", "create", "open_store", "server"]
 
@@ -29,7 +33,7 @@ MIGRATION_S = 3_600.0
 """How long one statement of a migration may take."""
 
 CALLS_AT_ONCE = 32
-"""How many calls to shards run beside each other where a call goes to several."""
+"""How many calls to shards run in parallel if a call goes to several."""
 
 
 def create(servers: Sequence[Server]) -> None:
@@ -44,27 +48,40 @@ def create(servers: Sequence[Server]) -> None:
 
 
 def open_store(
-    servers: Sequence[Server], clock: Callable[[], int] | None = None, bounds: Bounds | None = None
+    servers: Sequence[Server],
+    clock: Callable[[], int] | None = None,
+    bounds: Bounds | None = None,
+    own: Callable[[], int] = machine_ms,
+    *,
+    may_be_away: bool = False,
 ) -> FollowStore:
-    """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests.
+    """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests. own: that of
+    this process: a database whose clock is far ahead of it, and of what was settled, stamps nothing. may_be_away:
+    whether it opens if no database can be reached.
 
-    A database that cannot be reached now is looked at when it can be: others go on without it.
+    A database that cannot be reached now is looked at when it can be, before anything is asked of it: others continue
+    without it.
 
     Raises:
         FollowStoreUnavailableError: a database is not this shard, or not up to date; or none can be reached.
     """
     bounds = bounds or Bounds()
     shards: list[MySQLShard] = []
-    away: list[FollowStoreUnavailableError] = []
+    own = steady(own, boot_s)
+    pools: list[Pool] = []
     with ExitStack() as opened:
         for number, each in enumerate(servers):
             pool = _pool(each, number, len(servers), bounds)
             opened.callback(pool.close)
-            shards.append(MySQLShard(pool, bounds, clock))
-            if (error := _unreachable(pool)) is not None:
-                away.append(error)
-        if len(away) == len(servers):
+            shards.append(MySQLShard(pool, bounds, own, clock))
+            pools.append(pool)
+        # At the same time: a host that says nothing takes its time.
+        with ThreadPoolExecutor(len(pools), "follows-open") as looking:
+            away = {number: error for number, error in enumerate(looking.map(_unreachable, pools)) if error is not None}
+        if len(away) == len(servers) and not may_be_away:
             raise away[0]
+        for number, error in away.items():
+            _log.warning("follows.shard_away", shard=number, error=str(error))
         opened.pop_all()
     executor = ThreadPoolExecutor(CALLS_AT_ONCE, "follows") if len(shards) > 1 else None
     return ShardedFollowStore(shards, executor, in_a_thread)

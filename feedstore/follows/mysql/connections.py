@@ -58,7 +58,7 @@ _AGAIN: Final = frozenset(
     {
         1213,  # deadlock: this transaction was chosen
         1205,  # a lock was not got in time
-        1062,  # a row that did not stand when it was looked for stands now
+        1062,  # duplicate key: another transaction has inserted the row since we read
         1020,  # a row has changed since it was read
     }
 )
@@ -178,7 +178,7 @@ class Pool:
     def __init__(self, server: Server, bounds: Bounds, check: Callable[[Connection], None]) -> None:
         self._check = check
         self._checked = False
-        self._server = server
+        self.server = server
         self._bounds = bounds
         self._tls = server.tls_context()
         self._idle: deque[Connection] = deque()
@@ -231,7 +231,7 @@ class Pool:
         self.forget_idle()
 
     def unavailable(self, error: BaseException | str) -> FollowStoreUnavailableError:
-        return FollowStoreUnavailableError(f"{self._server}: {_described(error)}")
+        return FollowStoreUnavailableError(f"{self.server}: {_described(error)}")
 
     def _take(self) -> Connection:
         if self._closed:
@@ -247,7 +247,7 @@ class Pool:
                 connection.reused = True
                 return connection
             connection.close()
-        connection = Connection(self._server, self._bounds, self._tls)
+        connection = Connection(self.server, self._bounds, self._tls)
         if not self._checked:
             try:
                 self._check(connection)

@@ -22,7 +22,7 @@ _UNKNOWN_TABLE: Final = 1146
 
 @cache
 def migrations() -> tuple[tuple[int, str], ...]:
-    """(version, script), ascending. They stand in `schemas/follows/mysql`, or in the package where it is installed."""
+    """(version, script), ascending. They are in `schemas/follows/mysql`, or in the package if it is installed."""
     packaged = importlib.resources.files("feedstore.follows") / "migrations" / "mysql"
     in_repository = Path(__file__).parents[3] / "schemas" / "follows" / "mysql"
     folder: Traversable = packaged if packaged.is_dir() else in_repository
@@ -97,11 +97,11 @@ def _locked(connection: Connection, server: Server) -> None:
 
 
 def _migrate(connection: Connection, server: Server) -> None:
-    stands, latest = _version(connection), migrations()[-1][0]
-    if stands > latest:
-        raise FollowStoreUnavailableError(f"{server}: it has version {stands}, this program knows {latest}")
+    stored, latest = _version(connection), migrations()[-1][0]
+    if stored > latest:
+        raise FollowStoreUnavailableError(f"{server}: it has version {stored}, this program knows {latest}")
     for version, script in migrations():
-        if version > stands:
+        if version > stored:
             connection.run([script.rstrip().removesuffix(";")])
             connection.run([f"INSERT INTO schema_versions (version) VALUES ({version:d})"])
 

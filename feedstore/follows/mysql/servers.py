@@ -64,7 +64,7 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> Server:
     """The server that a url names. base: where relative paths of files start from.
 
     The password comes from `password_file`, else from FEED_MYSQL_PASSWORD; a url with a password in it is refused,
-    because urls stand in configurations and logs. `tls` is `verify` unless the host is this machine, or it says
+    because urls are in configurations and logs. `tls` is `verify` unless the host is this machine, or it says
     otherwise.
 
     Raises:

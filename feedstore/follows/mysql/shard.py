@@ -1,12 +1,12 @@
 """One shard of the follow store in MySQL or MariaDB.
 
 **Times.** A transaction takes the locks of its keys, then the row of `shard_state` shared, and only then its time; it
-holds that row until it is committed. Whoever settles takes the row alone: at that moment every time that was ever
+holds that row until it is committed. The settling caller takes the row alone: at that moment every time that was ever
 stamped is committed or gone, and what is stamped later is not before the time that is left in the row. Transactions do
 not wait for each other, only for the moment in which somebody settles; no tick has to run behind, and no clock has to
 be right. The row comes last: who holds it waits for hardly anything, and who settles waits for who holds it.
 
-**Keys that do not stand yet** have no row to lock. They are inserted plainly; of two transactions the later fails on
+**Keys that do not exist yet** have no row to lock. They are inserted plainly; of two transactions the later fails on
 the duplicate and begins again, and then it finds and locks the row.
 """
 
@@ -18,9 +18,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pymysql
 
+from feedstore.clocks import step_ms
+from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
+from feedstore.follows.mysql import boards
 from feedstore.follows.mysql import statements as sql
 from feedstore.follows.mysql.connections import MAX_PACKET, Bounds, Connection, Pool, Reply, meaning
-from feedstore.follows.port import Counts
+from feedstore.follows.port import ClockStepError, Counts
 from feedstore.follows.shard import (
     BoardRow,
     Changes,
@@ -38,11 +41,12 @@ from feedstore.follows.shard import (
     SavedRow,
     Standing,
     Wanted,
+    deleted_on_boards,
 )
 
 SETTLE_AGAIN_S: Final = 5.0
-"""How long nobody is asked to make room after a transaction that did not end in time: while one waits to be alone, all
-others wait behind it.
+"""How long no caller is asked to make room after a transaction that did not end in time: while one waits to be alone,
+all others wait behind it.
 """
 
 _PAUSE_S: Final = 0.002
@@ -52,10 +56,15 @@ _Done = TypeVar("_Done")
 
 
 class MySQLShard:
-    """A Shard (which see). clock: the time in ms, in place of the database's own."""
+    """A Shard (which see). own: the time in ms by this process, which the database's is compared with. clock: the time
+    in ms, in place of the database's own.
+    """
 
-    def __init__(self, pool: Pool, bounds: Bounds, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, pool: Pool, bounds: Bounds, own: Callable[[], int], clock: Callable[[], int] | None = None
+    ) -> None:
         self._pool = pool
+        self._own = own
         self._bounds = bounds
         self._clock = clock
         self._settle_again_s = 0.0
@@ -84,7 +93,12 @@ class MySQLShard:
         if not any(changes):
             connection.roll_back()
             return result
-        *packets, last = _packets([*_writes(changes, now_ms, found), "COMMIT"])
+        self._commit(connection, _writes(changes, now_ms, found), began_s)
+        return result
+
+    def _commit(self, connection: Connection, writes: Iterable[str], began_s: float) -> None:
+        """Ends a transaction. Raises FollowStoreUnavailableError if its outcome is unknown, or if it took too long."""
+        *packets, last = _packets([*writes, "COMMIT"])
         for each in packets:
             connection.run(each)
         took_s = time.monotonic() - began_s
@@ -98,7 +112,6 @@ class MySQLShard:
                 raise  # the server has answered: it did not commit
             self._pool.forget_idle()
             raise self._pool.unavailable(f"lost while it committed, with an unknown outcome: {error}") from error
-        return result
 
     def settled_ms(self) -> int:
         settled_ms = self._settle()
@@ -111,7 +124,7 @@ class MySQLShard:
             now_ms = None if self._clock is None else self._clock()
             try:
                 with self._pool.lend() as connection:
-                    return connection.run([sql.settle(now_ms)])[0].last_id
+                    settled_ms = connection.run([sql.settle(now_ms, self._own())])[0].last_id
             except (pymysql.MySQLError, OSError) as error:
                 # A connection may have died in the pool; the next attempt is as good as a repetition.
                 if meaning(error) == "failed":
@@ -120,12 +133,26 @@ class MySQLShard:
                     self._settle_again_s = time.monotonic() + SETTLE_AGAIN_S
                 else:
                     self._pool.forget_idle()
+            else:
+                if settled_ms:
+                    return settled_ms
+                self.now_ms()  # says why nothing was settled, unless the clock has just been set
         return int(self._rows(sql.LATEST)[0][0])
 
     def _time(self, row: tuple[Any, ...]) -> int:
-        """Never before what was settled, whatever the clock says. row: (settled time, the database's time)."""
-        latest_ms, now_ms = row
-        return max(int(latest_ms), int(now_ms) if self._clock is None else self._clock())
+        """Never before what was settled, whatever the clock says. row: (settled time, the database's time).
+
+        Raises ClockStepError: what it would stamp now would be ahead of everybody for as long.
+        """
+        latest_ms, now_ms = int(row[0]), int(row[1]) if self._clock is None else self._clock()
+        ahead_ms = step_ms(now_ms, latest_ms, self._own())
+        if ahead_ms is not None:
+            raise ClockStepError(
+                f"{self._pool.server}: its clock is {ahead_ms:,} ms ahead of what this process and those before it"
+                " say: set that server's clock. If it is right, start this process again: its own was wrong",
+                ahead_ms,
+            )
+        return max(latest_ms, now_ms)
 
     # The outbox
     # -----------------------------------------------------------------------------------------------------------
@@ -165,7 +192,42 @@ class MySQLShard:
     # -----------------------------------------------------------------------------------------------------------
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
-        self._write(itertools.chain(sql.index_followers(followers), sql.index_pins(pins)))
+        self._write(
+            itertools.chain(sql.index_followers(followers), sql.index_pins(pins), boards.drop(deleted_on_boards(pins)))
+        )
+
+    # Boards in their own order
+    # -----------------------------------------------------------------------------------------------------------
+
+    def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
+        return boards.run_of(self._rows(boards.board_run(board, way, start, limit, look, marked)), way, limit)
+
+    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+        def attempt(connection: Connection) -> Result:
+            return self._arrange(connection, board, named, decide)
+
+        return self._with_connection(attempt)
+
+    def _arrange(
+        self, connection: Connection, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]
+    ) -> Result:
+        began_s = time.monotonic()
+        look = boards.Look(board, [LineKey(row[2], row[3]) for row in named])
+        _, lock, *replies = connection.run(["START TRANSACTION", boards.lock(board), *look.statements, sql.STAMP])
+        now_ms = self._time(replies[-1].rows[0])
+        at = look.found(replies)
+        missing = [row for row in named if row[3] not in at]
+        first = [] if lock.rows else [boards.insert_lock(board)]
+        if first or missing:
+            connection.run([*first, *([boards.enter(missing)] if missing else [])])
+        at |= {row[3]: PinAt(row[3], row[2], alive=True, sequence=None, moved_ms=0) for row in missing}
+        rows = boards.MySQLBoardRows(connection, board, at)
+        arranged, result = decide(now_ms, rows)
+        if arranged is None or not (missing or any(arranged)):
+            connection.roll_back()
+            return result
+        self._commit(connection, [*rows.writes(arranged), *sql.insert_outbox(arranged.outbox, now_ms)], began_s)
+        return result
 
     # Reads
     # -----------------------------------------------------------------------------------------------------------
@@ -232,6 +294,10 @@ class MySQLShard:
                 break
         return rows
 
+    def next_arranged_board(self, after: int) -> int | None:
+        [(board,)] = self._rows(boards.next_arranged(after))
+        return None if board is None else int(board)
+
     def users(self, after_user: int, limit: int) -> list[int]:
         return [user for (user,) in self._rows(sql.users(after_user, limit))]
 
@@ -240,6 +306,9 @@ class MySQLShard:
 
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
         return self._all([sql.all_active_edges_after(after, limit)])
+
+    def pins_after(self, pin: int, limit: int) -> list[PinRow]:
+        return self._all([sql.pins_after(pin, limit)])
 
     # Upkeep
     # -----------------------------------------------------------------------------------------------------------
@@ -260,6 +329,13 @@ class MySQLShard:
         for drop_old in (sql.drop_keys, sql.drop_refills):
             gone += sum(reply.affected for reply in self._run([drop_old(before_ms, limit - gone)]))
         return gone
+
+    def bring_back(self, to_ms: int) -> int:
+        ahead_ms = int(self._rows(sql.LATEST)[0][0]) - to_ms
+        if ahead_ms <= 0:
+            return 0
+        self._write(sql.bring_back(to_ms))
+        return ahead_ms
 
     def counts(self) -> Counts:
         return Counts(*self._rows(sql.COUNTS)[0])
@@ -283,7 +359,7 @@ class MySQLShard:
             raise self._pool.unavailable(f"the server cut a page off: {error}") from error
 
     def _run(self, statements: Sequence[str]) -> list[Reply]:
-        """Statements that each stand for themselves, and may be repeated."""
+        """Independent statements, which may be repeated."""
 
         def attempt(connection: Connection) -> list[Reply]:
             return [reply for packet in _packets(statements) for reply in connection.run(packet)]
@@ -325,8 +401,8 @@ class MySQLShard:
 
 
 class _Found(NamedTuple):
-    """standing: what stands; who decides owns it. known: the keys that stood, by kind. latest_ms: the latest time that
-    any of these records was written at: the transaction is not earlier.
+    """standing: the stored records; the deciding caller owns them. known: the keys that stood, by kind. latest_ms: the
+    latest time that any of these records was written at: the transaction is not earlier.
     """
 
     standing: Standing

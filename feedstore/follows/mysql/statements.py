@@ -7,6 +7,7 @@ rows come in chunks, sorted by primary key: transactions that write the same row
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from feedstore.clocks import STEP_MAX_MS
 from feedstore.follows.shard import (
     BoardRow,
     EdgeKey,
@@ -82,7 +83,7 @@ def _insert(into: str, rows: Iterable[str], then: str = "") -> Iterator[str]:
         yield f"INSERT INTO {into} VALUES {', '.join(chunk)}{then}"
 
 
-# Without the hints a small table would be scanned, and rows locked that nobody asked for.
+# Without the hints a small table would be scanned, and rows locked that are not needed.
 
 
 def _select(text: str, keys: Iterable[Any], literal: Callable[[Any], str], then: str) -> Iterator[str]:
@@ -128,6 +129,10 @@ def pins(keys: Iterable[int], lock: str) -> Iterator[str]:
     return _select(f"{_PIN} WHERE pin IN", keys, _integer, lock)
 
 
+def pins_after(pin: int, limit: int) -> str:
+    return f"{_PIN} WHERE pin > {pin:d} ORDER BY pin LIMIT {limit:d}"
+
+
 def deletions(keys: Iterable[int]) -> Iterator[str]:
     text = "SELECT pin, deleted_ms FROM pins FORCE INDEX (PRIMARY) WHERE deleted_ms IS NOT NULL AND pin IN"
     return _select(text, keys, _integer, UNLOCKED)
@@ -149,7 +154,7 @@ def refills(keys: Iterable[tuple[int, str]], lock: str) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------------------
 
 STAMP: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1 LOCK IN SHARE MODE"
-"""Until the transaction ends, nobody settles."""
+"""Until the transaction ends, no caller settles."""
 
 NOW: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1"
 LATEST: Final = "SELECT latest_ms FROM shard_state WHERE only_row = 1"
@@ -162,19 +167,32 @@ MARK_REFILLS_UNSERVED: Final = "UPDATE refills SET served_before_ms = 0 WHERE se
 BACKLOG: Final = "SELECT COUNT(*) FROM outbox_unrelayed"
 
 
-def settle(now_ms: int | None) -> str:
-    """The reply's last_id is the time. It waits for every transaction that has stamped and not committed.
+def settle(now_ms: int | None, own_ms: int) -> str:
+    """The reply's last_id is the time; 0 if the clock has stepped ahead (`clocks.step_ms`), and nothing is changed. It
+    waits for every transaction that has stamped and not committed.
 
     If the clock is behind the time that was settled last, because it was ahead once, time takes a step of its own.
     """
     now = NOW_MS if now_ms is None else _integer(now_ms)
     settled = f"GREATEST({now}, latest_ms + ({now} < latest_ms))"
-    return f"UPDATE shard_state SET latest_ms = LAST_INSERT_ID({settled}) WHERE only_row = 1"
+    stepped = f"{now} > GREATEST(latest_ms, {_integer(own_ms)}) + {STEP_MAX_MS}"
+    return f"UPDATE shard_state SET latest_ms = LAST_INSERT_ID({settled}) WHERE only_row = 1 AND NOT ({stepped})"
+
+
+def bring_back(to_ms: int) -> list[str]:
+    """What was written under a clock that was ahead holds up no later transaction, and expires."""
+    to = _integer(to_ms)
+    tables = ("outbox", "outbox_unrelayed", "request_keys", "clocks", "edges")
+    return [
+        f"UPDATE shard_state SET latest_ms = LEAST(latest_ms, {to}) WHERE only_row = 1",
+        *(f"UPDATE {table} SET committed_ms = {to} WHERE committed_ms > {to}" for table in tables),
+        f"DELETE FROM refills WHERE GREATEST(asked_ms, served_before_ms) > {to}",
+    ]
 
 
 # What a transaction writes
 # --------------------------------------------------------------------------------------------------------------------
-# What did not stand is inserted plainly: where somebody else was faster, the transaction fails and begins again.
+# A missing row is inserted plainly: if another transaction was faster, this one fails and begins again.
 
 
 def put_clocks(rows: Iterable[tuple[int, int]], now_ms: int, *, new: bool) -> Iterator[str]:
@@ -185,7 +203,7 @@ def put_clocks(rows: Iterable[tuple[int, int]], now_ms: int, *, new: bool) -> It
 
 
 def put_edges(rows: Iterable[EdgeRow]) -> Iterator[str]:
-    """New or not: nobody writes an edge without its follower's clock."""
+    """New or not: no caller writes an edge without its follower's clock."""
     into = "edges (follower, kind, followee, ts, active, committed_ms)"
     return _insert(into, map(_integers, sorted(rows)), _update("ts", "active", "committed_ms"))
 
@@ -356,7 +374,7 @@ def followers(places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> str
 PLACES_A_STATEMENT: Final = 128
 
 NEWEST_COLUMNS: Final = "place, order_ms, pin, owner, board, saved_ms"
-"""order_ms is the negative of created_ms: sorted, the rows stand in feed order."""
+"""order_ms is the negative of created_ms: sorted, the rows are in feed order."""
 
 
 def newest_pins(places: Sequence[NewestFrom], limit: int, saved_before_ms: int, created_from_ms: int) -> str:
@@ -444,7 +462,7 @@ def all_active_edges_after(after: EdgeKey, limit: int) -> str:
 
 
 def users(after: int, limit: int) -> str:
-    # Whoever has an edge has a clock.
+    # A follower with an edge has a clock.
     return f"SELECT follower FROM clocks WHERE follower > {after:d} ORDER BY follower LIMIT {limit:d}"
 
 
@@ -481,7 +499,7 @@ def drop_deleted_pins(rows: Sequence[tuple[int, int, int, int, int]], before_ms:
 
 
 def oldest_relayed(limit: int) -> str:
-    """Ids ascend nearly as commit times do: what is old stands first."""
+    """Ids ascend nearly as commit times do: old rows come first."""
     return (
         "SELECT STRAIGHT_JOIN o.id, o.committed_ms FROM outbox AS o FORCE INDEX (PRIMARY)"
         f" LEFT JOIN outbox_unrelayed AS u ON u.id = o.id WHERE u.id IS NULL ORDER BY o.id LIMIT {limit:d}"

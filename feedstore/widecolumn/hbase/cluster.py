@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Self
 
 from feedstore.widecolumn.hbase import thrift1, thrift2
-from feedstore.widecolumn.hbase.abreast import Abreast
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.gateways import Gateways
-from feedstore.widecolumn.hbase.schema import refuse_unsafe
+from feedstore.widecolumn.hbase.parallel import ParallelWriter
+from feedstore.widecolumn.hbase.records import RecordTable
+from feedstore.widecolumn.hbase.schema import definition, refuse_unsafe
 from feedstore.widecolumn.hbase.store import HBaseStore
 from feedstore.widecolumn.hbase.tables import Tables
 from feedstore.widecolumn.port import Table
@@ -34,9 +35,10 @@ class HBaseCluster:
             time.monotonic,
         )
         self.administration = Tables(self._thrift2, addresses.namespace)
-        self._abreast = Abreast(size)
+        self._addresses = addresses
+        self._parallel = ParallelWriter(size)
         self._stores = {
-            table.name: HBaseStore(table, addresses, self._thrift2, self._thrift1, self._abreast) for table in tables
+            table.name: HBaseStore(table, addresses, self._thrift2, self._thrift1, self._parallel) for table in tables
         }
 
     @classmethod
@@ -53,7 +55,7 @@ class HBaseCluster:
         cluster = cls(Addresses.parse(url), tables)
         if check:
             try:
-                refuse_unsafe(cluster.administration, tables)
+                refuse_unsafe(cluster.administration, [definition(table) for table in tables])
             except BaseException:
                 cluster.close()
                 raise
@@ -63,9 +65,13 @@ class HBaseCluster:
         """Raises KeyError for a table that the cluster was not opened with."""
         return self._stores[name]
 
+    def records(self, name: str) -> RecordTable:
+        """A table of records, whether it is there or not. It is closed with the cluster."""
+        return RecordTable(name, self._addresses, self._thrift2, self._parallel)
+
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
-        self._abreast.close()
+        self._parallel.close()
         self._thrift2.close()
         self._thrift1.close()

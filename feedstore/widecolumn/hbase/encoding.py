@@ -1,10 +1,10 @@
 """How mutations and pages become requests. Pure: no connection is needed.
 
-Requests are built from what `Batches` is given as classes, so that this module does not know Thrift.
+Thrift structs are passed in, so this module does not import Thrift.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from feedstore.widecolumn.hbase.addresses import Sync
@@ -18,6 +18,13 @@ neighbours: that a batch becomes more of them gives the servers no more to do.
 """
 
 
+RECORD = b"r"
+"""The column of a record (`RecordTable`)."""
+
+BYTES_MAX = 1 << 20
+"""About how many bytes of records one request has at most; one record may be larger."""
+
+
 class Structs(Protocol):
     """The Thrift structs of a write."""
 
@@ -25,6 +32,13 @@ class Structs(Protocol):
     TDelete: Any
     TColumn: Any
     TColumnValue: Any
+
+
+class Record(NamedTuple):
+    """What a row of records has: a value, and a timestamp that orders the values of the row."""
+
+    timestamp: int
+    value: bytes
 
 
 class Request(NamedTuple):
@@ -81,6 +95,36 @@ def requests(
             for row in sorted(deletes)
         ),
         cells_max,
+    )
+
+
+def put_of(structs: Structs, row: bytes, column: bytes, record: Record, sync: Sync) -> Any:
+    """A TPut of one cell with a value."""
+    cells = [structs.TColumnValue(FAMILY, column, record.value)]
+    return structs.TPut(row, cells, record.timestamp, _DURABILITY[sync])
+
+
+def record_requests(structs: Structs, records: Iterable[tuple[bytes, Record]], sync: Sync) -> Iterator[Request]:
+    """The requests that write records, in the order in which they come: neighbours are best."""
+    puts: list[Any] = []
+    size = 0
+    for row, record in records:
+        more = len(row) + len(record.value)
+        if puts and (len(puts) == CELLS_MAX or size + more > BYTES_MAX):
+            yield Request("putMultiple", puts)
+            puts, size = [], 0
+        puts.append(put_of(structs, row, RECORD, record, sync))
+        size += more
+    if puts:
+        yield Request("putMultiple", puts)
+
+
+def mask_requests(structs: Structs, rows: Iterable[bytes], timestamp: int, sync: Sync) -> Iterator[Request]:
+    """The requests that mask the records of rows up to a timestamp."""
+    columns = [structs.TColumn(FAMILY, RECORD, timestamp)]
+    durability = _DURABILITY[sync]
+    return _bounded(
+        "deleteMultiple", ((structs.TDelete(row, columns, _DELETE_COLUMNS, durability), 1) for row in rows), CELLS_MAX
     )
 
 

@@ -20,6 +20,10 @@ class Conversation(Connection, Protocol):
     def set_deadline(self, deadline: float) -> None: ...
 
 
+class WillNotError(UnavailableError):
+    """HBase answered that it will not do this as things are: the table may be missing, or disabled."""
+
+
 class AnsweredError(Exception):
     """HBase answered, and the answer is an error; the connection is as good as before.
 
@@ -59,15 +63,16 @@ class Gateways(Generic[C]):
     ) -> T:
         """What `ask` returns. A gateway that hangs gets its share of the time, and the rest is for the others.
 
-        within_ms: how long it may take in all. deadline_s: a time of the clock after which nobody waits for the answer,
-        where that comes sooner.
+        within_ms: how long it may take in all. deadline_s: a time of the clock after which no caller waits for the
+        answer, where that comes sooner.
 
         may_refuse: HBase's own word counts on whether a later try can succeed. Not for calls on data: those were
         checked before, and what HBase still objects to (a table that is missing or disabled, a gateway that is
         read-only) an operator puts right.
 
         Raises:
-            UnavailableError: no gateway answered in time, or HBase could not do it now.
+            UnavailableError: no gateway answered in time, or HBase could not do it now; WillNotError if it says that
+                to repeat this is no use.
             RefusedError: HBase will never do it.
         """
         began = self._clock()
@@ -77,7 +82,8 @@ class Gateways(Generic[C]):
         while len(tried) < self._pool.gateways:
             now = self._clock()
             if now >= deadline:
-                failures.append(f"no answer in {max(0, round(1_000 * (deadline - began)))} ms")
+                given_ms = round(1_000 * (deadline - began))
+                failures.append(f"no answer in {given_ms} ms" if given_ms > 0 else "not asked: its time was over")
                 break
             share = now + (deadline - now) / (self._pool.gateways - len(tried))
             try:
@@ -93,8 +99,7 @@ class Gateways(Generic[C]):
                 judged = self._translate(error)
                 if isinstance(judged, AnsweredError):
                     self._pool.give_back(lease)
-                    kind = RefusedError if may_refuse and not judged.may_retry else UnavailableError
-                    raise kind(f"{lease.address}: {judged}") from error
+                    raise _kind(judged, may_refuse=may_refuse)(f"{lease.address}: {judged}") from error
                 self._broken(lease, judged, tried, failures)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
@@ -111,8 +116,14 @@ class Gateways(Generic[C]):
         """The call broke off; notes where not to try it again."""
         self._pool.discard(lease)
         if lease.is_reused and isinstance(error, ConnectionError):
-            self._pool.forget(lease.address)  # the gateway was started anew: a new connection may do
+            self._pool.forget(lease.address)  # the gateway was restarted: a new connection may do
             return
         self._pool.failed(lease.address)
         tried.append(lease.address)
         failures.append(f"{lease.address}: {str(error) or type(error).__name__}")
+
+
+def _kind(error: AnsweredError, *, may_refuse: bool) -> type[RefusedError | UnavailableError]:
+    if error.may_retry:
+        return UnavailableError
+    return RefusedError if may_refuse else WillNotError

@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from feedstore.widecolumn.hbase.attached import Attached, attached, free_key
+from feedstore.widecolumn.hbase.coprocessors import CoprocessorSpec, attached, free_key
 from feedstore.widecolumn.hbase.tables import Definition, Tables
 from feedstore.widecolumn.port import RefusedError, Table, Trim, UnavailableError, UnsafeTableError
 
@@ -20,7 +20,7 @@ PURGE = "hbase.hstore.time.to.purge.deletes"
 class Difference:
     """One setting of a table that is not what it must be.
 
-    wanted, found: None stands for the default of HBase or of its configuration, which nobody here knows.
+    wanted, found: None is the default of HBase or of its configuration, which is unknown here.
     is_unsafe: with it, the store would break the port's promises; without, it is slower or larger.
     """
 
@@ -62,6 +62,13 @@ def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Defi
     )
 
 
+def records_definition(name: str, split_keys: Sequence[bytes] = ()) -> Definition:
+    """A table of records (`RecordTable`): the same family. Its markers may go with the first compaction."""
+    file = _file()
+    settings = {key: text.format_map({"purge_window_ms": 0}) for key, text in file["table_settings"].items()}
+    return Definition(name, {file["family"]: file["family_settings"]}, settings, split_keys)
+
+
 @dataclass(frozen=True)
 class Applied:
     """created: tables. changed: what a table that was there differed in before."""
@@ -96,8 +103,8 @@ def repairs(wanted: Definition, there: Definition) -> dict[str, str | None]:
     """The settings of a table that can be changed at any time without a second thought, with what they must be; None:
     not set. Pure.
 
-    The trim, because its cap comes from `feed.toml`; and what is not set at all. Nothing that is unsafe: whoever
-    changes that has to think of what was written meanwhile.
+    The trim, because its cap comes from `feed.toml`; and what is not set at all. Nothing that is unsafe: an operator
+    who changes that has to think of what was written meanwhile.
     """
     changes: dict[str, str | None] = {}
     if _trim_differences(wanted, there):
@@ -131,7 +138,7 @@ def compare(wanted: Definition, there: Definition) -> list[Difference]:
             found.append(Difference(wanted.name, f"family {family}", "there", "missing", is_unsafe=True))
             continue
         family_has = there.families[family]
-        # What a family sets stands before what its table sets.
+        # What a family sets precedes what its table sets.
         found += _unlike(wanted.name, settings, family_has)
         of_table = _plain(wanted.settings)
         found += _unlike(wanted.name, of_table, {**there.settings, **_shadowing(of_table, family_has)})
@@ -149,28 +156,28 @@ def compare(wanted: Definition, there: Definition) -> list[Difference]:
     return found
 
 
-def refuse_unsafe(tables: Tables, opened: Sequence[Table]) -> None:
+def refuse_unsafe(tables: Tables, opened: Sequence[Definition]) -> None:
     """Refuses tables on which the rules would not hold.
 
     Raises:
         UnsafeTableError: the message names each setting that is unsafe.
         UnavailableError: a table is missing, or the cluster does not answer.
     """
-    found = differences(tables, [definition(table) for table in opened])
+    found = differences(tables, opened)
     if missing := [each.table for each in found if each.setting == "the table"]:
         raise UnavailableError(f"no table {', '.join(missing)}; feedctl schema apply creates what is missing")
     if unsafe := [str(each) for each in found if each.is_unsafe]:
         raise UnsafeTableError("; ".join(unsafe))
 
 
-def _trim(trim: Trim) -> Attached:
+def _trim(trim: Trim) -> CoprocessorSpec:
     entry = _file()["trim"]
     values = {"cap": trim.cap, "slack": trim.slack}
     arguments = {name: text.format_map(values) for name, text in entry["arguments"].items()}
-    return Attached(entry["jar"], entry["class"], entry["priority"], arguments)
+    return CoprocessorSpec(entry["jar"], entry["class"], entry["priority"], arguments)
 
 
-def _ours(there: Definition) -> dict[str, Attached]:
+def _ours(there: Definition) -> dict[str, CoprocessorSpec]:
     """The trims that are attached to a table, by their keys."""
     return {key: each for key, each in attached(there.settings).items() if each.class_name == _file()["trim"]["class"]}
 
@@ -205,7 +212,7 @@ def _trim_differences(wanted: Definition, there: Definition) -> list[Difference]
     return differences
 
 
-def _is_short(wanted: Attached, found: Attached) -> bool:
+def _is_short(wanted: CoprocessorSpec, found: CoprocessorSpec) -> bool:
     """Whether a trim may take an entry that a reader can reach."""
     cap, slack = found.number("cap"), found.number("slack")
     return cap is None or slack is None or cap + slack < (wanted.number("cap") or 0)
@@ -238,7 +245,7 @@ def _is_unsafe(setting: str, wanted: str, found: str | None) -> bool:
 
 @cache
 def _file() -> dict[str, Any]:
-    """It stands in `schemas`, or in the package where that is installed."""
+    """It is in `schemas`, or in the package if that is installed."""
     packaged: Traversable = importlib.resources.files("feedstore.widecolumn.hbase") / "hbase.json"
     in_repository = Path(__file__).parents[3] / "schemas" / "hbase.json"
     found: Traversable = packaged if packaged.is_file() else in_repository

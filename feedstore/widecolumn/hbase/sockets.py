@@ -11,7 +11,7 @@ import time
 from feedstore.widecolumn.hbase.addresses import Address
 
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
-"""A peer that vanished without a word is noticed in 19 s on a connection that nobody uses."""
+"""A peer that vanished without a word is noticed in 19 s on an idle connection."""
 _UNACKNOWLEDGED_MS_MAX = 10_000
 """A peer that does not acknowledge what was sent is given up, also where a call may take longer."""
 
@@ -46,7 +46,7 @@ class DeadlineSocket:
 
     def is_silent(self) -> bool:
         """Whether the connection is as an idle one must be. One that has something to read was closed by its peer, or
-        holds an answer that nobody waited for. No round trip.
+        holds an abandoned answer. No round trip.
         """
         return not self._poll.poll(0)
 

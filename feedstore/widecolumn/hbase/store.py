@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
-from feedstore.widecolumn.hbase.abreast import Abreast
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after, requests
 from feedstore.widecolumn.hbase.gateways import Gateways
+from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
 from feedstore.widecolumn.port import Cell, Mutation, Table, UnavailableError
@@ -34,14 +34,14 @@ class HBaseStore:
         addresses: Addresses,
         thrift2: Gateways[Thrift2Connection],
         thrift1: Gateways[Thrift1Connection],
-        abreast: Abreast,
+        parallel: ParallelWriter,
     ) -> None:
         self._table = table
         self._name = f"{addresses.namespace}:{table.name}".encode()
         self._addresses = addresses
         self._thrift2 = thrift2
         self._thrift1 = thrift1
-        self._abreast = abreast
+        self._parallel = parallel
         self._family = [structs.TColumn(FAMILY)]
         self._closed = False
 
@@ -52,7 +52,7 @@ class HBaseStore:
         """
         check_batch(self._table, batch)
         self._check_open()
-        self._abreast.run(self._write, requests(structs, batch, self._addresses.sync))
+        self._parallel.run(self._write, requests(structs, batch, self._addresses.sync))
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)
@@ -64,13 +64,16 @@ class HBaseStore:
         get = structs.TGet(row, self._family)
         return [Cell(each.qualifier, each.timestamp) for each in self._get(lambda to: to.cells.get(self._name, get))]
 
+    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        return [self.cells(row) for row in rows]
+
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         """A raw scan gives puts and markers alike, with their times: of a column that shows nothing, a marker has the
         largest.
         """
         check_row(self._table, row)
         self._check_open()
-        raw = structs.TScan(row, row + b"\0", self._family, _EVERY_VERSION, {b"_raw_": b"\xff"})
+        raw = structs.TScan(row, row + b"\0", self._family, _EVERY_VERSION, attributes={b"_raw_": b"\xff"})
         found = self._thrift2.call(lambda to: to.cells.getScannerResults(self._name, raw, 1), self._addresses.write_ms)
         newest: dict[bytes, int] = {}
         for cell in found[0].columnValues if found else ():

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
-from feedstore.widecolumn.port import UnavailableError
+from feedstore.widecolumn.port import RefusedError, UnavailableError
 
 WITHIN_MS = 60_000
 """Creating a table of many regions takes seconds, disabling a large one longer."""
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Definition:
-    """What HBase knows of a table. families: the settings of each by its name; a family's stand before the table's.
+    """What HBase knows of a table. families: the settings of each by its name; a family's precede the table's.
 
     split_keys: where it was or is to be split; not known of a table that is there.
     """
@@ -45,8 +45,9 @@ class Tables:
             _texts(found.attributes),
         )
 
-    def exists(self, name: str) -> bool:
-        return bool(self._ask(lambda to: to.tableExists(self._named(name))))
+    def exists(self, name: str, deadline_s: float | None = None) -> bool:
+        """deadline_s: of `time.monotonic`."""
+        return bool(self._ask(lambda to: to.tableExists(self._named(name)), deadline_s))
 
     def is_enabled(self, name: str) -> bool:
         return bool(self._ask(lambda to: to.isTableEnabled(self._named(name))))
@@ -59,11 +60,12 @@ class Tables:
         self._unless(self.exists, wanted.name, lambda to: to.createTable(descriptor, list(wanted.split_keys) or None))
 
     def create_namespace(self) -> None:
-        def create(to: Any) -> None:
-            if self._namespace not in to.listNamespaces():
-                to.createNamespace(structs.TNamespaceDescriptor(self._namespace))
+        def exists(name: str) -> bool:
+            return name in self._ask(lambda to: to.listNamespaces())
 
-        self._ask(create)
+        self._unless(
+            exists, self._namespace, lambda to: to.createNamespace(structs.TNamespaceDescriptor(self._namespace))
+        )
 
     def drop_namespace(self) -> None:
         """HBase refuses while there are tables in it."""
@@ -71,7 +73,7 @@ class Tables:
 
     def change(self, name: str, settings: Mapping[str, str | None]) -> None:
         """Sets settings of a table, or takes them away (None); everything else of it stays. HBase opens the regions
-        anew, a few at a time: each is away for a moment.
+        again, a few at a time: each is away for a moment.
 
         HBase takes whole definitions only: what somebody else changes between the look at it and this is lost.
         """
@@ -106,12 +108,12 @@ class Tables:
             return
         try:
             self._ask(act)
-        except UnavailableError:
-            if not done(name):
+        except (UnavailableError, RefusedError):
+            if not done(name):  # by an earlier try, or by another process
                 raise
 
-    def _ask(self, ask: Callable[[Any], T]) -> T:
-        return self._gateways.call(lambda to: ask(to.tables), WITHIN_MS, may_refuse=True)
+    def _ask(self, ask: Callable[[Any], T], deadline_s: float | None = None) -> T:
+        return self._gateways.call(lambda to: ask(to.tables), WITHIN_MS, deadline_s=deadline_s, may_refuse=True)
 
 
 def _bytes(settings: Mapping[str, str]) -> dict[bytes, bytes]:

@@ -1,6 +1,6 @@
 """A connection to a Thrift1 gateway, for scans: happybase on our own socket and thriftpy2's compiled codec.
 
-happybase's sockets wait for each byte anew and its codec is the one written in Python; both stand in public attributes
+happybase's sockets wait for each byte again and its codec is the one written in Python; both are public attributes
 of its `Connection`, so they are replaced.
 """
 

@@ -15,13 +15,14 @@ structs: Any = thriftpy2.load(str(Path(__file__).parent / "thrift2.thrift"), "fe
 
 
 class Thrift2Connection:
-    """pages, cells, writes, tables: the services of one gateway, all on the same connection."""
+    """pages, cells, records, writes, tables: the services of one gateway, all on the same connection."""
 
     def __init__(self, connected: DeadlineSocket) -> None:
         self._socket = connected
         protocol = codec.protocol(connected, decodes=True)
         self.pages: Any = TClient(structs.Pages, protocol)
         self.cells: Any = TClient(structs.Cells, protocol)
+        self.records: Any = TClient(structs.Records, protocol)
         self.writes: Any = TClient(structs.Writes, protocol)
         self.tables: Any = TClient(structs.Tables, protocol)
         self.set_deadline = connected.set_deadline

@@ -22,6 +22,12 @@ struct TFoundColumn {
   2: required binary qualifier
 }
 
+struct TFoundRecord {
+  2: required binary qualifier,
+  3: required binary value,
+  4: optional i64 timestamp
+}
+
 struct TResult {
   2: required list<TFoundColumn> columnValues
 }
@@ -43,7 +49,9 @@ struct TScan {
   2: optional binary stopRow,
   3: optional list<TColumn> columns,
   5: optional i32 maxVersions,
-  9: optional map<binary, binary> attributes
+  7: optional binary filterString,
+  9: optional map<binary, binary> attributes,
+  15: optional i32 limit
 }
 
 struct TPut {
@@ -95,6 +103,12 @@ struct TCellsResult {
   2: required list<TFoundCell> columnValues
 }
 
+/* Without a row if there is none. */
+struct TRecordsResult {
+  1: optional binary row,
+  2: required list<TFoundRecord> columnValues
+}
+
 service Pages {
   TResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io)
 }
@@ -104,6 +118,16 @@ service Cells {
   TCellsResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io),
   list<TCellsResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
     throws (1: TIOError io)
+}
+
+/* The same calls, read with rows, values and timestamps; and a put that compares. No value: there must be no cell. */
+service Records {
+  TRecordsResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io),
+  list<TRecordsResult> getMultiple(1: required binary table, 2: required list<TGet> tgets) throws (1: TIOError io),
+  list<TRecordsResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
+    throws (1: TIOError io),
+  bool checkAndPut(1: required binary table, 2: required binary row, 3: required binary family,
+    4: required binary qualifier, 5: binary value, 6: required TPut tput) throws (1: TIOError io)
 }
 
 service Writes {

@@ -16,7 +16,7 @@ AT_ONCE = 4
 R = TypeVar("R")
 
 
-class Abreast:
+class ParallelWriter:
     """Threads that the tables of a cluster share. Thread-safe.
 
     threads: over all batches that are written at the same time; a batch keeps at most `AT_ONCE` of them busy.

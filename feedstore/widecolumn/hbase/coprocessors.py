@@ -11,7 +11,7 @@ _KEY = re.compile(r"coprocessor\$([0-9]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Attached:
+class CoprocessorSpec:
     """jar: where it is; empty: on the servers' class path. arguments: what it is given."""
 
     jar: str
@@ -40,10 +40,10 @@ class Attached:
         return {"jar": self.jar, "priority": self.priority, **self.arguments}
 
 
-def attached(settings: Mapping[str, str]) -> dict[str, Attached]:
+def attached(settings: Mapping[str, str]) -> dict[str, CoprocessorSpec]:
     """The coprocessors among the settings of a table, by their keys, in the order of their numbers."""
     numbers = {key: int(match[1]) for key in settings if (match := _KEY.fullmatch(key))}
-    return {key: Attached.parse(settings[key]) for key in sorted(numbers, key=numbers.__getitem__)}
+    return {key: CoprocessorSpec.parse(settings[key]) for key in sorted(numbers, key=numbers.__getitem__)}
 
 
 def free_key(settings: Mapping[str, str]) -> str:

@@ -1,46 +1,46 @@
-"""Reading a RocksDB beside the process that owns it."""
+"""Reading a RocksDB that another process owns."""
 
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from feedstore.widecolumn import rocksdb_files
-from feedstore.widecolumn.port import DamagedError, Table, UnavailableError
-from feedstore.widecolumn.rocksdb_files import Files
+from feedstore.widecolumn.port import DamagedError, UnavailableError
+from feedstore.widecolumn.rocksdb import files as rocksdb_files
+from feedstore.widecolumn.rocksdb.files import Files, Layout
 
 _ATTEMPTS_MAX = 10
 _MANIFEST, _LOG, _TABLE = "MANIFEST-", ".log", ".sst"
 
 
 class Follower:
-    """The files of a cluster, up to date with their owner. Not thread-safe.
+    """The files of a RocksDB, up to date with their owner. Not thread-safe.
 
     RocksDB's secondary instance follows the owner's log, and keeps in memory what it has read there. Once the owner has
     flushed that part of the log, the secondary passes over the rest of it: a deletion never reaches its memory, and
-    what a sweep dropped would be shown again. So catching up (1-2 ms) is trusted only while the manifest stands still,
-    which every flush and compaction extends; else the secondary is thrown away and opened anew (10-30 ms, and the
-    replay of the owner's log). Where neither the manifest nor the log has grown there is nothing to catch up with: the
-    owner writes each batch into its log before the write returns.
+    what a sweep dropped would be shown again. So catching up (1-2 ms) is trusted only while the manifest does not
+    change, which every flush and compaction extends; else the secondary is thrown away and opened again (10-30 ms, and
+    the replay of the owner's log). Where neither the manifest nor the log has grown there is nothing to catch up with:
+    the owner writes each batch into its log before the write returns.
 
     A secondary does not miss a file that is gone or cut: it shows what was there before that file. So the files that
     the manifest names are looked for each time.
     """
 
-    def __init__(self, path: Path, tables: Sequence[Table]) -> None:
+    def __init__(self, path: Path, layout: Layout) -> None:
         self._path = path
         self._live: dict[str, int] = {}
-        """The files of the tables, with their sizes, as of the manifest that is open."""
-        self._tables = tables
+        """The files of the families, with their sizes, as of the manifest that is open."""
+        self._layout = layout
         self._files: Files | None = None
         self._seen: set[tuple[str, int]] = set()
         """The manifests, with their sizes, that the files were opened on."""
         self._read: set[tuple[str, int]] = set()
         """The owner's logs, with their sizes, as they were before the last catching up."""
-        self._own_logs = Path(tempfile.mkdtemp(prefix="feedstore-beside-"))
+        self._own_logs = Path(tempfile.mkdtemp(prefix="feedstore-secondary-"))
         self._remove_own_logs = weakref.finalize(self, shutil.rmtree, self._own_logs, ignore_errors=True)
 
     def catch_up(self) -> Files:
@@ -56,8 +56,8 @@ class Follower:
             try:
                 if self._files is None or self._seen != manifests:
                     self._close_files()
-                    self._live = rocksdb_files.live_files(self._path, self._tables)
-                    self._files = rocksdb_files.open_beside(self._path, self._tables, self._own_logs)
+                    self._live = rocksdb_files.live_files(self._path, self._layout)
+                    self._files = rocksdb_files.open_beside(self._path, self._layout, self._own_logs)
                 else:
                     self._refuse_missing(there)
                     if self._read == logs and manifests:
@@ -71,7 +71,7 @@ class Follower:
             self._seen, self._read = manifests, logs
             if manifests == _of(self._look(), _MANIFEST):
                 return self._files
-        raise UnavailableError(f"{self._path}: the owner rewrites its files faster than they can be opened beside it")
+        raise UnavailableError(f"{self._path}: the owner rewrites its files faster than they can be opened")
 
     def close(self) -> None:
         self._close_files()
@@ -93,7 +93,7 @@ class Follower:
     def _look(self) -> dict[str, int]:
         """The size of each file that counts, by name, in one look at the directory."""
         found: dict[str, int] = {}
-        # What is gone before it was asked for its size, or was never there, is missed by whoever needs it.
+        # What is gone before it was asked for its size, or was never there, is missed by its reader.
         with suppress(OSError), os.scandir(self._path) as entries:
             for entry in entries:
                 if entry.name.startswith(_MANIFEST) or entry.name.endswith((_LOG, _TABLE)):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from feedstore.widecolumn.port import Cell, Cluster, Mutation, Sweep, UnavailableError, WideColumnStore
 
 
-class LateCluster:
+class LazyCluster:
     """A cluster that may not be there yet: each call opens it, or raises the UnavailableError that opening raised.
 
     So a reader fails over, and a writer waits, just as where a cluster that was there goes away. Thread-safe.
@@ -19,7 +19,7 @@ class LateCluster:
         self._closed = False
 
     def table(self, name: str) -> WideColumnStore:
-        return _LateTable(self, name)
+        return _LazyTable(self, name)
 
     def opened(self) -> Cluster:
         """The cluster itself. Raises UnavailableError."""
@@ -37,8 +37,8 @@ class LateCluster:
                 self._cluster.close()
 
 
-class _LateTable:
-    def __init__(self, cluster: LateCluster, name: str) -> None:
+class _LazyTable:
+    def __init__(self, cluster: LazyCluster, name: str) -> None:
         self._cluster = cluster
         self._name = name
         self._table: WideColumnStore | None = None
@@ -56,6 +56,9 @@ class _LateTable:
 
     def cells(self, row: bytes) -> list[Cell]:
         return self._opened().cells(row)
+
+    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        return self._opened().cells_of(rows)
 
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         return self._opened().masks(row, columns)

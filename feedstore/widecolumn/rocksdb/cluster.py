@@ -3,10 +3,10 @@
 Key layout
 ----------
 `row | column | 2^63-1 - timestamp (8 bytes big-endian) | kind (0 marker, 1 put)`, empty value. A column's versions
-stand newest first, and a marker before a put of the same timestamp; so *the first key of a column decides* whether it
-is visible, and a reader passes over the rest. The widths of each table stand in the default column family.
+are newest first, and a marker before a put of the same timestamp; so *the first key of a column decides* whether it
+is visible, and a reader passes over the rest. The widths of each table are in the default column family.
 
-Settings (in `rocksdb_files`), and why. Measured on 2 cores that other work shared (load 4-6), feeds of 1,000 entries
+Settings (in `files`), and why. Measured on 2 cores that other work shared (load 4-6), rows of 1,000 entries
 ----------------------------------------------------------------------------------------------------------------------
 - One synced `WriteBatch` per `apply`: an apply costs one wait for the disk, and 2.2 us of CPU a cell for one pin into
   1,000 rows (the memtable takes half of it), about 1 us for 1,000 pins into one row.
@@ -18,11 +18,11 @@ Settings (in `rocksdb_files`), and why. Measured on 2 cores that other work shar
   million below 185k cells/s wall against 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02 of the rate.
   It wants up to twice the space while it merges everything.
 - 16 MiB memtables, at most 3, one 32 MiB block cache per cluster, which only reads fill. No
-  bloom filters: every page seeks, and a feed has entries in every sorted run.
+  bloom filters: every page seeks, and a row has entries in every sorted run.
 - At most 32 MiB of log, so that opening replays less than a second of it.
 
 Scans stream 2.7-3.3 M cells/s: a row whose keys are all puts of different columns is cut in C. A sweep compacts at its
-end without excluding the background's own merges: writers beside one of 5 M entries waited 12 ms p50 where they wait 10
+end without excluding the background's own merges: writers during one of 5 M entries waited 12 ms p50 where they wait 10
 without it, 167 ms at most.
 """
 
@@ -39,9 +39,7 @@ from typing import Self
 
 from rocksdict import ColumnFamily, Rdict, Snapshot, WriteBatch
 
-from feedstore.widecolumn import rocksdb_files
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
-from feedstore.widecolumn.dead_runs import DeadRuns, step_over
 from feedstore.widecolumn.port import (
     Access,
     Cell,
@@ -53,8 +51,10 @@ from feedstore.widecolumn.port import (
     UnavailableError,
 )
 from feedstore.widecolumn.resolution import Garbage, Version, garbage, masks
-from feedstore.widecolumn.rocksdb_beside import Follower
-from feedstore.widecolumn.rocksdb_files import DURABLE, UNSYNCED, Files
+from feedstore.widecolumn.rocksdb import files as rocksdb_files
+from feedstore.widecolumn.rocksdb.dead_runs import DeadRuns, step_over
+from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files
+from feedstore.widecolumn.rocksdb.secondary import Follower
 
 _MARKER, _PUT = 0, 1
 _REVERSED_FROM = 2**63 - 1
@@ -81,7 +81,7 @@ _LEARN_ROWS_MAX = 8
 
 
 class RocksCluster:
-    """The tables of one directory, for one owner and any number of readers beside it.
+    """The tables of one directory, for one owner and any number of other readers.
 
     Build it with `open`. Thread-safe.
     """
@@ -89,12 +89,12 @@ class RocksCluster:
     def __init__(self, path: Path, tables: Sequence[Table], access: Access, dead_run_keys_min: int) -> None:
         self.path = path
         self.lock = threading.Lock()
-        """Held by every write, and by every read of a cluster that is beside its owner."""
-        self._tables = tuple(tables)
+        """Held by every write, and by every read of a cluster that another process owns."""
+        self._layout = rocksdb_files.layout_of(tables)
         self._open_stores = {table.name for table in tables}
         self._failure: str | None = None
         self._files: Files | None = None
-        self._follower = Follower(path, self._tables) if access == "beside" else None
+        self._follower = Follower(path, self._layout) if access == "read" else None
         try:
             self._files = self._open_files()
         except Exception:
@@ -107,18 +107,18 @@ class RocksCluster:
         cls,
         path: str | Path,
         tables: Sequence[Table],
-        access: Access = "owner",
+        access: Access = "write",
         *,
         dead_run_keys_min: int = 64,
     ) -> Self:
         """Opens a cluster directory; an owner creates what is missing.
 
-        access: "owner" reads and writes, one at a time; "beside" only reads, and sees what the owner has written when
+        access: "write" reads and writes, one at a time; "read" only reads, and sees what the owner has written when
             a read or a scan begins.
         dead_run_keys_min: how many keys in a row's stretch without anything visible make it worth remembering.
 
         Raises:
-            UnavailableError: owned by another process, missing (beside), damaged, not writable, no space.
+            UnavailableError: owned by another process, missing (if not the owner), damaged, not writable, no space.
             RefusedError: a table was created with other widths.
         """
         if len({table.name for table in tables}) != len(tables):
@@ -156,16 +156,16 @@ class RocksCluster:
         return files
 
     def refreshed(self, name: str) -> Files:
-        """The same with all that the owner has written by now. Beside: under the lock."""
+        """The same with all that the owner has written by now. For other readers: under the lock."""
         if self._follower is not None and name in self._open_stores:
             self._files = None
             self._files = self._follower.catch_up()
         return self.files(name)
 
     def writable(self, name: str) -> Files:
-        """The same for a write. After a failed write RocksDB takes no other until it is opened anew."""
+        """The same for a write. After a failed write RocksDB takes no other until it is opened again."""
         if self.is_beside:
-            raise RefusedError(f"{self.path}: opened beside its owner, for reading only")
+            raise RefusedError(f"{self.path}: opened for reading only: another process owns it")
         if self._failure is not None:
             with self.lock:
                 self._reopen()
@@ -174,7 +174,7 @@ class RocksCluster:
     def write(self, files: Files, batch: WriteBatch, *, durable: bool) -> None:
         """Under the lock."""
         if files is not self._files:
-            raise UnavailableError(f"{self.path}: closed or opened anew while a write was prepared")
+            raise UnavailableError(f"{self.path}: closed or opened again while a write was prepared")
         try:
             rocksdb_files.write(self.path, files, batch, DURABLE if durable else UNSYNCED)
         except UnavailableError as error:
@@ -184,10 +184,10 @@ class RocksCluster:
     def _open_files(self) -> Files:
         if self._follower is not None:
             return self._follower.catch_up()
-        return rocksdb_files.open_owner(self.path, self._tables)
+        return rocksdb_files.open_owner(self.path, self._layout)
 
     def _reopen(self) -> None:
-        """While the disk is full, the old files go on serving reads."""
+        """While the disk is full, the old files still serve reads."""
         if self._failure is None or not self._open_stores:
             return
         if self._files is not None and shutil.disk_usage(self.path).free < rocksdb_files.REOPEN_FREE_BYTES:
@@ -262,11 +262,15 @@ class RocksStore:
             return self._read_resolving(files, row, position, limit)
 
     def cells(self, row: bytes) -> list[Cell]:
-        check_row(self._table, row)
+        return self.cells_of([row])[0]
+
+    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        for row in rows:
+            check_row(self._table, row)
         with self._reading:
             family = self._cluster.refreshed(self._table.name).families[self._table.name]
-            keys = self._deciding_of(family, row)
-        return [Cell(v.column, v.timestamp) for v in map(self._decode, keys) if not v.is_marker]
+            keys = [self._deciding_of(family, row) for row in rows]
+        return [[Cell(v.column, v.timestamp) for v in map(self._decode, each) if not v.is_marker] for each in keys]
 
     def _deciding_of(self, family: Rdict, row: bytes) -> list[bytes]:
         """The first key of each column of a row. A column of many versions is stepped over: notes have thousands
@@ -287,7 +291,7 @@ class RocksStore:
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         check_row(self._table, row)
         with self._reading:
-            family = self._cluster.refreshed(self._table.name).families[self._table.name]
+            family = self._cluster.files(self._table.name).families[self._table.name]
             keys = self._whole_row(family, row, _SLOW_CHUNK_KEYS_MAX)
         return masks([*map(self._decode, keys)], columns)
 
@@ -322,7 +326,7 @@ class RocksStore:
         family = files.families[self._table.name]
         runs = self._dead_runs.get(row)
         if not runs:
-            # Most of these pages are in the next few keys; one look at them needs no view that stands still.
+            # Most of these pages are in the next few keys; one look at them needs no snapshot.
             keys = self._take(family, position, _RESOLVED_AT_ONCE * limit)
             in_row = self._within(row, keys)
             columns = self._visible(in_row)
@@ -375,7 +379,7 @@ class RocksStore:
                 family = self._cluster.files(self._table.name).families[self._table.name]
                 keys = self._take(family, position, count)
             end = len(keys)
-            if end == count:  # the last row may go on
+            if end == count:  # the last row may continue
                 position = keys[-1][: self._row_end]
                 end = bisect_left(keys, position)
                 if end == 0:
@@ -428,7 +432,7 @@ class RocksStore:
         self._dead_runs.learn(row, in_row, _MARKER, whole=len(in_row) < _LEARN_KEYS_MAX)
 
     def _view(self, family: Rdict) -> Rdict | Snapshot:
-        """What does not change between two seeks. Beside its owner a cluster changes only when it catches up, which
+        """What does not change between two seeks. A cluster of another owner changes only when it catches up, which
         takes the lock that a read holds.
         """
         return family if self._cluster.is_beside else rocksdb_files.snapshot(self._cluster.path, family)
@@ -500,7 +504,7 @@ def _tail(timestamp: int, *, is_marker: bool) -> bytes:
 
 @lru_cache(maxsize=2 * _CUT_TOGETHER_MAX)
 def _cutter(row_bytes: int, column_bytes: int, count: int) -> Callable[[bytes], tuple[bytes, ...]]:
-    """Cuts the columns out of `count` keys that stand one after the other."""
+    """Cuts the columns out of `count` consecutive keys."""
     return struct.Struct(f"{row_bytes}x{column_bytes}s{_TAIL.size}x" * count).unpack
 
 

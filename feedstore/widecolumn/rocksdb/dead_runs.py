@@ -34,7 +34,7 @@ class DeadRuns:
         self._rows: dict[bytes, tuple[Run, ...]] = {}
 
     def get(self, row: bytes) -> tuple[Run, ...] | None:
-        """The runs of a row in key order; empty: it was looked at and has none; None: nobody looked."""
+        """The runs of a row in key order; empty: it was looked at and has none; None: not looked at."""
         return self._rows.get(row)
 
     def learn(self, row: bytes, keys: Sequence[bytes], marker: int, *, whole: bool) -> None:
@@ -87,7 +87,7 @@ class DeadRuns:
 
 
 def step_over(runs: Sequence[Run], position: bytes) -> bytes:
-    """Where to go on reading from `position`."""
+    """Where to continue reading from `position`."""
     for begin, end in runs:
         if position < begin:
             break

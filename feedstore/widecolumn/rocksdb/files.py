@@ -5,7 +5,7 @@ dealt with here, so that nothing else has to know.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -38,9 +38,20 @@ DURABLE = WriteOptions()
 DURABLE.sync = True
 DURABLE.memtable_insert_hint_per_batch = True
 REOPEN_FREE_BYTES = 4 * MIB
-"""With less space than this, opening anew after a full disk is not tried."""
+"""With less space than this, opening again after a full disk is not tried."""
 UNSYNCED = WriteOptions()
 """For what may be lost by a crash and is found again: the deletions of a sweep."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one RocksDB holds. families: the names of its column families. options: their settings, around the cache
+    that they share. check: raises RefusedError if a database has another layout; asked to `create`, it marks a new one.
+    """
+
+    families: Sequence[str]
+    options: Callable[[Cache], Options]
+    check: Callable[[Path, Rdict, bool], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class Files:
 
     The directory stays locked while any native object lives, and the frames of an exception that somebody keeps would
     hold some: so `close` closes what can be closed and drops the rest, and snapshots, iterators and batches are
-    dropped by whoever makes them, whatever happens.
+    dropped by the caller that makes them, whatever happens.
     """
 
     db: Rdict
@@ -70,38 +81,46 @@ class Files:
                     break
 
 
-def open_owner(path: Path, tables: Iterable[Table]) -> Files:
+def layout_of(tables: Iterable[Table]) -> Layout:
+    """A column family for each table; their widths are in the default one."""
+    given = tuple(tables)
+
+    def check(path: Path, db: Rdict, create: bool) -> None:
+        _check_widths(path, db, given, create=create)
+
+    return Layout([table.name for table in given], _table_options, check)
+
+
+def open_owner(path: Path, layout: Layout) -> Files:
     """Opens for reading and writing; creates what is missing."""
     try:
         _refuse_damage(path)
-        names = [table.name for table in tables]
         stored = Rdict.list_cf(str(path)) if _exists(path) else []
         cache = Cache(CACHE_BYTES)
-        families = {name: _table_options(cache) for name in {*stored, *names} - {"default"}}
+        families = {name: layout.options(cache) for name in {*stored, *layout.families} - {"default"}}
         db = Rdict(str(path), _database_options(), families, AccessType.read_write())
-        _check_widths(path, db, tables, create=True)
-        return _files(db, names)
+        layout.check(path, db, True)
+        return _files(db, layout.families)
     except Exception as error:
         raise unavailable(path, error) from error
 
 
-def open_beside(path: Path, tables: Iterable[Table], log_directory: Path) -> Files:
-    """Opens for reading beside an owner, in this or in another process. `live_files` is called before it."""
+def open_beside(path: Path, layout: Layout, log_directory: Path) -> Files:
+    """Opens for reading while an owner writes, in this or in another process. `live_files` is called before it."""
     try:
-        names = [table.name for table in tables]
         options = _database_options()
         options.set_max_open_files(-1)  # else the owner may delete a file between two reads of it
         cache = Cache(CACHE_BYTES)
-        families = {name: _table_options(cache) for name in names}
+        families = {name: layout.options(cache) for name in layout.families}
         db = Rdict(str(path), options, families, AccessType.secondary(str(log_directory)))
-        _check_widths(path, db, tables, create=False)
-        return _files(db, names)
+        layout.check(path, db, False)
+        return _files(db, layout.families)
     except Exception as error:
         raise unavailable(path, error) from error
 
 
-def live_files(path: Path, tables: Iterable[Table]) -> dict[str, int]:
-    """The files of which the tables consist, as the manifest names them, and their sizes in bytes.
+def live_files(path: Path, layout: Layout) -> dict[str, int]:
+    """The files of which the families consist, as the manifest names them, and their sizes in bytes.
 
     A secondary passes over what is missing, and shows an older version without a word. Opening for reading alone does
     not: it looks for every file, and for its size.
@@ -109,11 +128,11 @@ def live_files(path: Path, tables: Iterable[Table]) -> dict[str, int]:
     Raises:
         DamagedError: a file is missing or has another size. Or the owner has just replaced it: the manifest has grown
             then.
-        UnavailableError: there is no cluster, or one without these tables.
+        UnavailableError: there is no database, or one without these families.
     """
     try:
         _refuse_damage(path)
-        families = {table.name: _table_options(Cache(0)) for table in tables}
+        families = {name: layout.options(Cache(0)) for name in layout.families}
         _refuse_missing(path, families)
         db = Rdict(str(path), _database_options(), families, AccessType.read_only(False))
         try:
@@ -139,7 +158,7 @@ def take(path: Path, view: Rdict | Snapshot, position: bytes, count: int) -> lis
 
 
 def _is_end(view: Rdict | Snapshot, position: bytes) -> bool:
-    """Raises if what stands there cannot be read."""
+    """Raises if the files there cannot be read."""
     iterator = view.iter()
     try:
         iterator.seek(position)
@@ -177,7 +196,7 @@ def compact(path: Path, family: Rdict) -> None:
 
 
 def catch_up(path: Path, files: Files) -> None:
-    """Shows what the owner has written since; only for files that were opened beside it."""
+    """Shows what the owner has written since; only for files that were opened for reading."""
     try:
         files.db.try_catch_up_with_primary()
     except Exception as error:

@@ -1,0 +1,295 @@
+"""One time for all processes of a home in files, whatever the clock of one of them says.
+
+How long a machine has been up is the same for all of its processes, and it cannot be set. A home keeps an *anchor*:
+when its machine booted, by the clock of the first process of that boot. Each process compares: its own time, less the
+uptime, must give the same moment. If it does not, its clock is wrong, or somebody set the machine's clock. Either way
+the process goes by the anchor, and says so; what is stamped, dated and expired never steps with one clock.
+"""
+
+import contextlib
+import fcntl
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+_log = structlog.get_logger()
+
+LOOK_EVERY_S: Final = 0.1
+"""How long a process goes by what it found, before it compares again."""
+
+NOTE_EVERY_MS: Final = 10_000
+"""How often a process whose clock is off notes that in the home."""
+
+OFF_MS: Final = 60_000
+"""How long a process that has ended is named after that."""
+
+STEP_MAX_MS: Final = 120_000
+"""A server whose clock is further ahead than this of what others say has stepped. Servers that are kept in time differ
+by less.
+"""
+
+OFF_MAX: Final = 100
+"""How many processes whose clocks were off a home remembers, the latest."""
+
+_WORDS_MAX: Final = 60
+
+
+class Moment(NamedTuple):
+    """The clocks of a machine at one moment, as a process sees them.
+
+    wall_ms: ms since 1970. up_ms: how long the machine has been up. boot: names the boot.
+    """
+
+    wall_ms: int
+    up_ms: int
+    boot: str
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process whose clock was off. offset_ms: how far it was ahead of the home's time (behind: less than 0). up_ms:
+    when that was noted last.
+    """
+
+    pid: int
+    host: str
+    program: str
+    offset_ms: int
+    up_ms: int
+
+
+class Anchor(msgspec.Struct, frozen=True):
+    """What a home goes by. boot: names the boot of its machine. booted_ms: when that was, ms since 1970. program: what
+    said so. off: the processes that said otherwise, by more than the bound.
+    """
+
+    boot: str
+    booted_ms: int
+    program: str
+    off: tuple[Process, ...] = ()
+
+
+# Policy: pure
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def offset_ms(anchor: Anchor | None, moment: Moment) -> int | None:
+    """How far a process's clock is ahead of the home's time; None if the home has no anchor of this boot."""
+    if anchor is None or anchor.boot != moment.boot:
+        return None
+    return moment.wall_ms - moment.up_ms - anchor.booted_ms
+
+
+def may_anchor(moment: Moment, stamped_ms: int, bound_ms: int) -> bool:
+    """Whether a process may say when its machine booted, if no other has. stamped_ms: the latest time that the home's
+    stores have stamped. A clock that is behind that is wrong for certain; one that is ahead may be right, because the
+    home may have rested for any time.
+    """
+    return moment.wall_ms >= stamped_ms - bound_ms
+
+
+def noted(anchor: Anchor, process: Process) -> Anchor:
+    """With a process whose clock is off; of each only the latest note is kept."""
+    others = [each for each in anchor.off if (each.pid, each.host) != (process.pid, process.host)]
+    return msgspec.structs.replace(anchor, off=(*others[1 - OFF_MAX :], process))
+
+
+def step_ms(server_ms: int, settled_ms: int, own_ms: int) -> int | None:
+    """How far the clock of a server has stepped ahead; None if it has not. settled_ms: the latest time that was settled
+    by it, by any process. own_ms: the time of the process that asks.
+    """
+    ahead_ms = server_ms - max(settled_ms, own_ms)
+    return ahead_ms if ahead_ms > STEP_MAX_MS else None
+
+
+# This machine
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def machine_ms() -> int:
+    """This process's own clock, ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Machine:
+    """The clocks of this machine. wall_ms: this process's own clock.
+
+    The uptime is read from the kernel's own file: a clock that is false for one process (as in a time shift for tests)
+    is false for its monotonic clocks as well, as a rule.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self.wall_ms = wall_ms
+        self._boot = _kernel("/proc/sys/kernel/random/boot_id")
+
+    def __call__(self) -> Moment:
+        up_s = _kernel("/proc/uptime").partition(" ")[0]
+        whole, _, hundredths = up_s.partition(".")
+        return Moment(self.wall_ms(), int(whole) * 1_000 + int(f"{hundredths:0<3}"), self._boot)
+
+
+def _kernel(path: str) -> str:
+    return Path(path).read_bytes().decode().strip()
+
+
+def steady(wall_ms: Callable[[], int], clock: Callable[[], float]) -> Callable[[], int]:
+    """The time by this process's clock as it is now, and by what passes from now on: its clock may be set, this is not.
+    clock: monotonic seconds, which continue while the machine is suspended.
+    """
+    began_ms, began_s = wall_ms(), clock()
+    return lambda: began_ms + int((clock() - began_s) * 1_000)
+
+
+def program() -> str:
+    """This process, for people: without its options and paths."""
+    name, *words = sys.argv or [""]
+    return " ".join([Path(name).name, *(word for word in words if word[:1] not in {"-", "/"})])[:_WORDS_MAX]
+
+
+def _runs(process: Process) -> bool:
+    """Whether a process of this machine runs. Another one may have its id by now: it is named for no reason then, until
+    it has ended as well.
+    """
+    return process.host == platform.node() and Path(f"/proc/{process.pid}").exists()
+
+
+# The home
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class HomeClock:
+    """The time of a home, ms since 1970: the clock of this process, unless it is off. Thread-safe.
+
+    path: the file of the anchor. look: as a `Machine`. stamped_ms: as in `may_anchor`. bound_ms: how far the clock of a
+    process may be off. clock: monotonic seconds.
+
+    If the anchor can be neither read nor written, the process goes by its own clock, and that is logged.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        look: Callable[[], Moment],
+        stamped_ms: Callable[[], int],
+        bound_ms: int,
+        wall_ms: Callable[[], int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._look = look
+        self._stamped_ms = stamped_ms
+        self._bound_ms = bound_ms
+        self._wall_ms = wall_ms
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._found = (float("-inf"), 0, 0)
+        """When it was compared last, by both clocks, and what is added to the wall clock since."""
+        self._anchor: Anchor | None = None
+        self._version: tuple[int, int] | None = None
+        self._noted_up_ms: int | None = None
+
+    def __call__(self) -> int:
+        looked_s, looked_ms, correction_ms = self._found
+        wall_ms = self._wall_ms()
+        fresh = 0 <= self._clock() - looked_s < LOOK_EVERY_S and 0 <= wall_ms - looked_ms < 2_000 * LOOK_EVERY_S
+        return wall_ms + correction_ms if fresh else self._compared()
+
+    def anchor(self) -> Anchor | None:
+        """What the home goes by now; None if no process of this boot has said when it began."""
+        self._compared()
+        return self._anchor
+
+    def off(self) -> list[Process]:
+        """The processes whose clocks are off: those that noted it a minute ago or less, or run on this machine."""
+        anchor, moment = self.anchor(), self._look()
+        if anchor is None or anchor.boot != moment.boot:
+            return []
+        return [each for each in anchor.off if moment.up_ms - each.up_ms <= OFF_MS or _runs(each)]
+
+    def set(self) -> Anchor:
+        """From now on the home goes by the clock of this process. Raises OSError."""
+        with self._mutex, self._locked():
+            moment = self._look()
+            anchor = self._write(self._begun(moment))
+            self._noted_up_ms = None
+        return anchor
+
+    def _compared(self) -> int:
+        with self._mutex:
+            moment = self._look()
+            try:
+                self._read()
+                if offset_ms(self._anchor, moment) is None:
+                    self._begin(moment)
+            except OSError as error:
+                _log.warning("clock.no_anchor", error=str(error))
+            offset = offset_ms(self._anchor, moment) or 0
+            correction_ms = -offset if abs(offset) > self._bound_ms else 0
+            if correction_ms:
+                self._note(moment, offset)
+            self._found = (self._clock(), moment.wall_ms, correction_ms)
+            return moment.wall_ms + correction_ms
+
+    def _read(self) -> None:
+        """Reads the anchor, if it has changed."""
+        try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_mtime_ns)
+            if version != self._version:
+                self._anchor = msgspec.json.decode(self._path.read_bytes(), type=Anchor)
+                self._version = version
+        except FileNotFoundError:
+            self._anchor = None
+        except msgspec.MsgspecError as error:
+            # As one that is missing: the next process that may writes another.
+            self._anchor = None
+            _log.warning("clock.no_anchor", error=f"{self._path}: {error}")
+
+    def _begin(self, moment: Moment) -> None:
+        if not may_anchor(moment, self._stamped_ms(), self._bound_ms):
+            return
+        with self._locked():
+            self._read()  # another process may have been first
+            if offset_ms(self._anchor, moment) is None:
+                self._write(self._begun(moment))
+
+    def _begun(self, moment: Moment) -> Anchor:
+        return Anchor(moment.boot, moment.wall_ms - moment.up_ms, f"{program()} (pid {os.getpid()})")
+
+    def _note(self, moment: Moment, offset: int) -> None:
+        if self._noted_up_ms is not None and moment.up_ms - self._noted_up_ms < NOTE_EVERY_MS:
+            return
+        if self._noted_up_ms is None:
+            _log.error("clock.off", offset_ms=offset)
+        self._noted_up_ms = moment.up_ms
+        process = Process(os.getpid(), platform.node(), program(), offset, moment.up_ms)
+        with contextlib.suppress(OSError), self._locked():  # who cannot note it has logged it
+            self._read()
+            if self._anchor is not None:
+                self._write(noted(self._anchor, process))
+
+    def _write(self, anchor: Anchor) -> Anchor:
+        new = self._path.with_name(self._path.name + ".new")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - its rights
+            file.write(msgspec.json.encode(anchor) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+        self._anchor, self._version = anchor, None
+        return anchor
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)

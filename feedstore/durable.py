@@ -1,0 +1,30 @@
+"""Files that survive a crash whole."""
+
+import os
+from pathlib import Path
+
+
+def replace(path: Path, text: str, mode: int = 0o600) -> None:
+    """Writes a file: whatever dies, and whenever it is read, it has its old text or all of the new one. mode: its
+    rights. A link to a file stays one. Raises OSError.
+    """
+    path = path.resolve()
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "w", encoding="utf-8") as stream:
+        os.fchmod(file, mode)
+        stream.write(text)
+        stream.flush()
+        os.fsync(file)
+    new.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory durable. Raises OSError."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,27 @@
+"""The answers of a port that cannot do what it was asked for: what the caller should do.
+
+The errors of each port derive from these, so that code which needs only the answer knows no port: a stage of the
+pipeline, and the tables that turn errors into exit codes and HTTP statuses.
+"""
+
+
+class PortError(Exception):
+    """A port failed. An error that is none of the others is a mistake of the program, or needs an operator."""
+
+
+class NotNowError(PortError):
+    """Not now: the call is good, and what it needs is away. Repeat it later as it is."""
+
+
+class NeverError(PortError):
+    """Never: the same call will be refused again. Do not repeat it."""
+
+
+class MisconfiguredError(PortError):
+    """Not until an operator has changed a setting, which the message names. A process that meets this when it starts
+    should end.
+    """
+
+
+class ConfigError(MisconfiguredError):
+    """The configuration cannot be used; the message names the file, the key and what was expected."""

@@ -1,0 +1,43 @@
+"""Where the pins of a page come from: the follow store, or whatever answers in its place."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from feedstore.domain import Pin
+from feedstore.follows.port import FollowStore
+
+
+class Hydrated(NamedTuple):
+    """What is known of some pins.
+
+    pins: by id; None: it was deleted, or there is no such pin. A pin that is left out could not be looked up now; the
+        first one never is.
+    behind_ms: what was saved or deleted longer ago than this is in it; None if that is unknown.
+    """
+
+    pins: Mapping[int, Pin | None]
+    behind_ms: int | None
+
+
+class PinSource(Protocol):
+    """Thread-safe."""
+
+    def look_up(self, pins: Sequence[int], deadline_s: float) -> Hydrated:
+        """The records of up to MAX_PAGE pins. deadline_s: a time of the service's clock.
+
+        Raises NotNowError: the first of them cannot be looked up now.
+        """
+        ...
+
+
+class FollowStorePins:
+    """Straight from the follow store, in one query a shard: never behind."""
+
+    def __init__(self, follows: FollowStore) -> None:
+        self._follows = follows
+
+    def look_up(self, pins: Sequence[int], deadline_s: float) -> Hydrated:  # noqa: ARG002 - the url of the store has its bounds
+        """Raises FollowStoreUnavailableError."""
+        states = self._follows.pins(pins)
+        live = {pin: state.pin for pin, state in states.items() if state.deleted_ms is None}
+        return Hydrated({pin: live.get(pin) for pin in pins}, 0)

@@ -1,0 +1,173 @@
+"""Boards in their own order, in SQLite.
+
+Sequences are blobs of 16 bytes, the most significant first: they sort as numbers do, and SQLite takes them for nothing
+else. Its own numbers have 64 bits; a column of decimals would become floats.
+"""
+
+import itertools
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from feedstore.follows.arranging import LineKey, PinAt, PlacedRow, Run, Start, Way
+from feedstore.follows.shard import PinIndexRow
+
+_BYTES: Final = 16
+_MARKS: Final = (2, 4, 8)
+"""How many marked pins one statement looks up, at most: the texts are few, so that they stay prepared."""
+
+_LINE_OF_PLACED: Final = "l.kind = 0 AND l.followee = p.board AND l.created_ms = p.created_ms AND l.pin = p.pin"
+_PLACED_OF_LINE: Final = "p.board = l.followee AND p.pin = l.pin"
+
+# ?1 board, ?2 sequence, ?3 pin, ?4 limit, ?5 created_ms, ?6 line, ?7 look, from ?8 on the marked pins. The lines come
+# last: who reads stops when there are enough.
+_MARKED: Final = (
+    "WITH wanted (created_ms, pin) AS (VALUES {})"
+    " SELECT 0, l.created_ms, l.pin, l.deleted_ms IS NULL, p.sequence, p.moved_ms, NULL FROM wanted AS w"
+    " CROSS JOIN pin_index AS l ON l.kind = 0 AND l.followee = ?1 AND l.created_ms = w.created_ms AND l.pin = w.pin"
+    f" LEFT JOIN placed_pins AS p ON {_PLACED_OF_LINE}"
+)
+
+
+def _run(past: str, past_line: str, order: str, order_lines: str) -> str:
+    return (
+        "SELECT 1, p.created_ms, p.pin, l.pin IS NOT NULL AND l.deleted_ms IS NULL, p.sequence, p.moved_ms, p.place_ms"
+        f" FROM (SELECT * FROM placed_pins WHERE board = ?1 AND {past} ORDER BY {order} LIMIT ?4) AS p"
+        f" LEFT JOIN pin_index AS l ON {_LINE_OF_PLACED}"
+        " UNION ALL SELECT 2, l.created_ms, l.pin, l.deleted_ms IS NULL AND NOT EXISTS"
+        f" (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE}), NULL, NULL, NULL"
+        " FROM (SELECT followee, created_ms, pin, deleted_ms FROM pin_index WHERE kind = 0 AND followee = ?1"
+        f" AND {past_line} ORDER BY {order_lines} LIMIT ?7) AS l"
+    )
+
+
+_RUN: Final[dict[Way, str]] = {
+    "down": _run(
+        "sequence <= ?2 AND (sequence < ?2 OR pin > ?3)",
+        "created_ms <= ?5 AND (created_ms < ?5 OR pin > ?6)",
+        "sequence DESC, pin",
+        "created_ms DESC, pin",
+    ),
+    "up": _run(
+        "sequence >= ?2 AND (sequence > ?2 OR pin < ?3)",
+        "created_ms >= ?5 AND (created_ms > ?5 OR pin < ?6)",
+        "sequence, pin DESC",
+        "created_ms, pin DESC",
+    ),
+}
+_LOOK_UP: Final = {
+    size: _MARKED.format(", ".join(f"(?{8 + 2 * number}, ?{9 + 2 * number})" for number in range(size)))
+    for size in _MARKS
+}
+_PAGE: Final[dict[Way, str]] = {way: f"{_LOOK_UP[_MARKS[-1]]} UNION ALL {text}" for way, text in _RUN.items()}
+
+_ENTER: Final = (
+    "INSERT INTO pin_index (kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_REMOVE: Final = "DELETE FROM pin_index WHERE kind = ? AND followee = ? AND created_ms = ? AND pin = ?"
+# A row that is there is moved: one row is written.
+_MOVE: Final = "UPDATE placed_pins SET sequence = ?, place_ms = ?, moved_ms = ? WHERE board = ? AND pin = ?"
+_PLACE: Final = (
+    "INSERT INTO placed_pins (board, sequence, pin, place_ms, created_ms, moved_ms) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_DROP: Final = "DELETE FROM placed_pins WHERE board = ? AND pin = ?"
+
+
+def run(
+    connection: sqlite3.Connection,
+    board: int,
+    way: Way,
+    start: Start,
+    limit: int,
+    look: int,
+    marked: Sequence[LineKey],
+) -> Run:
+    """At most eight pins may be marked."""
+    if len(marked) > _MARKS[-1]:
+        raise ValueError(f"{len(marked)} marked pins, at most {_MARKS[-1]} are looked up")
+    bound: list[Any] = [board, start.sequence.to_bytes(_BYTES, "big"), start.pin, limit, start.created_ms, start.line]
+    text = _PAGE[way] if marked else _RUN[way]
+    rows = connection.execute(text, [*bound, look, *(_padded(marked, _MARKS[-1]) if marked else ())])
+    placed: list[PlacedRow] = []
+    dead: list[int] = []
+    found: list[PinAt] = []
+    lines: list[LineKey] = []
+    looked, last, edge = 0, None, 0
+    for part, created_ms, pin, alive, sequence, moved_ms, place_ms in rows:
+        if part == 2:
+            if len(placed) == limit and (created_ms < edge if way == "down" else created_ms > edge):
+                break
+            looked, last = looked + 1, LineKey(created_ms, pin)
+            if alive:
+                lines.append(last)
+                if len(lines) == limit:
+                    break
+        elif part == 1:
+            placed.append(PlacedRow(pin, int.from_bytes(sequence, "big"), place_ms, created_ms, moved_ms))
+            edge = place_ms
+            if not alive:
+                dead.append(pin)
+        else:
+            found.append(_pin_at(created_ms, pin, alive, sequence, moved_ms))
+    rows.close()
+    return Run(placed, frozenset(dead), lines, last if looked == look and len(lines) < limit else None, found)
+
+
+def _pin_at(created_ms: int, pin: int, alive: int, sequence: bytes | None, moved_ms: int | None) -> PinAt:
+    number = None if sequence is None else int.from_bytes(sequence, "big")
+    return PinAt(pin, created_ms, bool(alive), number, moved_ms or 0)
+
+
+def _padded(keys: Sequence[LineKey], size: int) -> Iterator[int | None]:
+    """Nulls match nothing."""
+    yield from itertools.chain.from_iterable(keys)
+    yield from itertools.repeat(None, 2 * (size - len(keys)))
+
+
+class SQLiteBoardRows:
+    """Implements `BoardRows` on the connection that writes: there is no other meanwhile."""
+
+    def __init__(self, connection: sqlite3.Connection, board: int) -> None:
+        self._connection = connection
+        self._board = board
+        self._at: dict[int, PinAt] = {}
+
+    def pins(self, keys: Sequence[LineKey]) -> dict[int, PinAt]:
+        left = [key for key in keys if key.pin not in self._at]
+        for start in range(0, len(left), _MARKS[-1]):
+            chunk = left[start : start + _MARKS[-1]]
+            size = next(size for size in _MARKS if size >= len(chunk))
+            bound = [self._board, None, None, None, None, None, None, *_padded(chunk, size)]
+            for _, created_ms, pin, alive, sequence, moved_ms, _ in self._connection.execute(_LOOK_UP[size], bound):
+                self._at[pin] = _pin_at(created_ms, pin, alive, sequence, moved_ms)
+        return {key.pin: self._at[key.pin] for key in keys if key.pin in self._at}
+
+    def enter(self, lines: Sequence[PinIndexRow]) -> list[PinIndexRow]:
+        """Enters the lines that are missing; returns them."""
+        at = self.pins([LineKey(row[2], row[3]) for row in lines])
+        missing = [row for row in lines if row[3] not in at]
+        self._connection.executemany(_ENTER, missing)
+        self._at |= {row[3]: PinAt(row[3], row[2], alive=True, sequence=None, moved_ms=0) for row in missing}
+        return missing
+
+    def run(self, way: Way, start: Start, limit: int, look: int) -> Run:
+        return run(self._connection, self._board, way, start, limit, look, ())
+
+
+def remove(connection: sqlite3.Connection, lines: Sequence[PinIndexRow]) -> None:
+    """Takes lines out that this transaction has entered."""
+    connection.executemany(_REMOVE, [row[:4] for row in lines])
+
+
+def write(connection: sqlite3.Connection, board: int, placed: Sequence[PlacedRow], dropped: Sequence[int]) -> None:
+    for pin, sequence, place_ms, created_ms, moved_ms in placed:
+        stored = sequence.to_bytes(_BYTES, "big")
+        if not connection.execute(_MOVE, (stored, place_ms, moved_ms, board, pin)).rowcount:
+            connection.execute(_PLACE, (board, stored, pin, place_ms, created_ms, moved_ms))
+    drop(connection, [(board, pin) for pin in dropped])
+
+
+def drop(connection: sqlite3.Connection, rows: Sequence[tuple[int, int]]) -> None:
+    """rows: (board, pin) of pins that are placed, or are not."""
+    connection.executemany(_DROP, rows)

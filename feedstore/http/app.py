@@ -1,0 +1,316 @@
+"""The ASGI application: routes, what surrounds every request, and what becomes of errors."""
+
+import asyncio
+import itertools
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import structlog
+from prometheus_client.core import Metric
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from feedstore.errors import PortError
+from feedstore.http import description, incoming, metrics, problems, site
+from feedstore.http.endpoint import Asked, Endpoint, Part
+from feedstore.http.incoming import Incoming
+from feedstore.http.metrics import Metrics
+from feedstore.http.problems import ProblemError
+from feedstore.http.running import Runner
+from feedstore.http.tokens import SCOPES, Access
+from feedstore.http.wire import Health, Token
+
+_log = structlog.get_logger()
+
+READY_AGAIN_S: Final = 1.0
+"""How long an answer to /readyz holds: anybody may ask, and each answer asks a cluster."""
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
+_JSON: Final = (b"content-type", b"application/json")
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
+_CLOSE: Final = (b"connection", b"close")
+_encode: Final = msgspec.json.Encoder().encode
+
+T = TypeVar("T")
+Header = tuple[bytes, bytes]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """headers: all but those that every answer has. Their names are in lower case."""
+
+    status: int
+    headers: Sequence[Header]
+    content: bytes
+
+
+Handler = Callable[[Incoming], Awaitable[Answer]]
+
+
+class _Place(NamedTuple):
+    """One path. matches: whether another one is such a path. handlers: by method, with the names that metrics and logs
+    call them by.
+    """
+
+    matches: Callable[[str], "re.Match[str] | None"]
+    handlers: Mapping[str, tuple[str, Handler]]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """deadline_s: how long a request may take, from its head on."""
+
+    deadline_s: float
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server serves.
+
+    parts: the endpoints, and what they work on. description: what they are for, in a sentence. assets: files for
+    browsers, by their paths. known: the problem of each error that the endpoints raise. ready: raises one of these if
+    nothing can be answered now. stopped: why the worker of this process has stopped by itself; None if it works, or if
+    there is none. metrics: what is counted besides the requests.
+    """
+
+    parts: Sequence[Part[Any]]
+    description: str
+    assets: Mapping[str, site.Asset]
+    known: problems.Known
+    ready: Callable[[], None]
+    stopped: Callable[[], str | None]
+    metrics: Callable[[], Sequence[Metric]]
+
+
+class App:
+    """An ASGI application.
+
+    pages: runs what reads clusters only. bounded: runs what else ends by its deadline, whatever is away: the rest must
+    not keep it waiting. calls: runs everything else. access: decides who may do what. clock: the service's own, in s.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        access: Access,
+        pages: Runner,
+        bounded: Runner,
+        calls: Runner,
+        bounds: Bounds,
+        clock: Callable[[], float],
+    ) -> None:
+        self._served = served
+        self._known = {**problems.KNOWN, **served.known}
+        self._document: bytes | None = None
+        self._access = access
+        self._pages = pages
+        self._bounded = bounded
+        self._calls = calls
+        self._bounds = bounds
+        self._clock = clock
+        self._metrics = Metrics()
+        self._log = _log.bind()
+        self._draining = False
+        self._ready = _Ready(lambda: self._run(self._bounded, served.ready), clock)
+        self._places = tuple(self._all_places())
+        self._ids = (f"{number:06x}" for number in itertools.count())
+        self._id_prefix = secrets.token_hex(6)
+
+    def drain(self) -> None:
+        """From now on it reports that it is not ready; it still answers. Safe from any thread."""
+        self._draining = True
+
+    def close(self) -> None:
+        self._pages.close()
+        self._bounded.close()
+        self._calls.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Names the request, answers it, and notes it."""
+        began_s = self._clock()
+        headers = dict(scope["headers"])
+        request_id = incoming.request_id(headers.get(b"x-request-id", b"")) or self._id_prefix + next(self._ids)
+        method, endpoint, status = scope["method"], "none", 0
+        error: ProblemError | None = None
+        self._metrics.began()
+        try:
+            try:
+                path, (endpoint, handler) = self._place(scope["path"], method)
+                answer = await handler(Incoming(scope, receive, headers, path, began_s))
+            except Exception as raised:  # noqa: BLE001 - nothing that a caller sends may go unanswered
+                error = raised if isinstance(raised, ProblemError) else problems.of(raised, self._known)
+                if error.kind is problems.INTERNAL:
+                    _log.exception("http.failed", request_id=request_id, endpoint=endpoint, error=str(raised))
+                answer = _refusal(error, request_id)
+            status = answer.status
+            named = [*answer.headers, (b"x-request-id", request_id.encode()), _NOSNIFF]
+            if self._draining:
+                named.append(_CLOSE)
+            await send({"type": "http.response.start", "status": status, "headers": named})
+            await send({"type": "http.response.body", "body": answer.content})
+        finally:
+            took_s = self._clock() - began_s
+            if method not in _METHODS:
+                method = "other"
+            self._metrics.ended(endpoint, method, status, took_s)
+            more = {} if error is None else {"error": error.for_log()}
+            self._log.info(
+                "http.request",
+                request_id=request_id,
+                endpoint=endpoint,
+                method=method,
+                status=status,
+                took_ms=round(1_000 * took_s, 2),
+                **more,
+            )
+            # Its traceback holds this frame: until the collector comes, which is rarely, all of it would be kept.
+            error = None
+
+    # Routes
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _all_places(self) -> Iterable[_Place]:
+        places: dict[str, dict[str, tuple[str, Handler]]] = defaultdict(dict)
+        for part in self._served.parts:
+            for endpoint in part.endpoints:
+                places[endpoint.path][endpoint.method] = endpoint.name, self._answers(part.api, endpoint)
+        for path, name, handler in (
+            ("/healthz", "healthz", self._healthz),
+            ("/readyz", "readyz", self._readyz),
+            ("/metrics", "metrics", self._metrics_text),
+            (description.SCOPES_PATH, "token", self._token),
+            ("/openapi.json", "openapi", self._openapi),
+        ):
+            places[path]["GET"] = name, handler
+        for path, asset in self._served.assets.items():
+            places[path]["GET"] = "site", _asset(asset)
+        for path, handlers in places.items():
+            if "GET" in handlers:
+                handlers["HEAD"] = handlers["GET"]
+            yield _Place(compile_path(path)[0].fullmatch, handlers)
+
+    def _place(self, path: str, method: str) -> tuple[Mapping[str, str], tuple[str, Handler]]:
+        """Who answers a request, and what its path says. A path is right or it is not: none is mended."""
+        for matches, handlers in self._places:
+            if found := matches(path):
+                if method in handlers:
+                    return found.groupdict(), handlers[method]
+                raise ProblemError(problems.METHOD_NOT_ALLOWED, "", headers={"allow": ", ".join(sorted(handlers))})
+        raise ProblemError(problems.NOT_FOUND, "see /openapi.json")
+
+    def _answers(self, api: Any, endpoint: Endpoint[Any, Any, Any]) -> Handler:
+        decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
+        call = endpoint.call
+        bytes_max = endpoint.body_bytes_max
+
+        async def answer(request: Incoming) -> Answer:
+            headers = request.headers
+            self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
+            deadline_s = request.began_s + self._bounds.deadline_s
+            words = {name: request.path[name] for name in endpoint.words}
+            others = {name: text for name, text in request.path.items() if name not in words} if words else request.path
+            ids = incoming.ids(others)
+            query = incoming.query(request.scope["query_string"], endpoint.query)  # type: ignore[arg-type]
+            body = None if decoder is None else await incoming.body(request, decoder, bytes_max)
+            key = _text(headers.get(b"idempotency-key"))
+            asked: Asked[Any, Any] = Asked(ids, query, body, key, deadline_s, words)
+            if endpoint.is_page(query):
+                runner = self._pages
+            else:
+                runner = self._bounded if endpoint.is_bounded(query) else self._calls
+            return _answer(_encode(await runner.run(partial(call, api, asked), deadline_s)))
+
+        return answer
+
+    async def _healthz(self, request: Incoming) -> Answer:  # noqa: ARG002 - the same for every caller
+        return _answer(_encode(Health()))
+
+    async def _readyz(self, request: Incoming) -> Answer:  # noqa: ARG002 - the same for every caller
+        if self._draining:
+            raise ProblemError(problems.DRAINING, "try another instance")
+        await self._ready()
+        return _answer(_encode(Health() if self._served.stopped() is None else Health(worker="stopped")))
+
+    async def _metrics_text(self, request: Incoming) -> Answer:
+        headers = request.headers
+        self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
+        text = self._metrics.text(await self._run(self._calls, self._served.metrics))
+        return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
+
+    async def _token(self, request: Incoming) -> Answer:
+        headers = request.headers
+        scopes = self._access.scopes(headers.get(b"authorization"), headers.get(b"host"))
+        return _answer(_encode(Token([scope for scope in SCOPES if scope in scopes])))
+
+    async def _openapi(self, request: Incoming) -> Answer:  # noqa: ARG002 - the same for every caller
+        if self._document is None:
+            endpoints = [endpoint for part in self._served.parts for endpoint in part.endpoints]
+            self._document = description.document(endpoints, self._served.description)
+        return _answer(self._document)
+
+    async def _run(self, runner: Runner, call: Callable[[], T]) -> T:
+        return await runner.run(call, self._clock() + self._bounds.deadline_s)
+
+
+class _Ready:
+    """Raises what `ask` raises, which is asked at most once in `READY_AGAIN_S`."""
+
+    def __init__(self, ask: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked_s = float("-inf")
+        self._error: Exception | None = None
+
+    async def __call__(self) -> None:
+        async with self._lock:
+            if self._clock() - self._asked_s >= READY_AGAIN_S:
+                self._error = None
+                try:
+                    await self._ask()
+                except (PortError, ProblemError) as error:
+                    self._error = error
+                self._asked_s = self._clock()
+        if self._error is not None:
+            raise self._error
+
+
+def _answer(content: bytes, media_type: Header = _JSON) -> Answer:
+    """An answer that must not be cached."""
+    return Answer(200, (media_type, (b"content-length", b"%d" % len(content)), _NO_STORE), content)
+
+
+def _refusal(error: ProblemError, request_id: str) -> Answer:
+    content = error.document(request_id)
+    headers = {
+        "content-type": problems.MEDIA_TYPE,
+        "content-length": str(len(content)),
+        "cache-control": "no-store",
+        **error.headers,
+    }
+    return Answer(error.kind.status, _headers(headers), content)
+
+
+def _text(header: bytes | None) -> str | None:
+    return None if header is None else header.decode("latin-1")
+
+
+def _asset(asset: site.Asset) -> Handler:
+    headers = {**site.HEADERS, "content-type": asset.media_type, "etag": asset.etag}
+    whole = Answer(200, _headers({**headers, "content-length": str(len(asset.content))}), asset.content)
+    unchanged = Answer(304, _headers(headers), b"")
+
+    async def answer(request: Incoming) -> Answer:
+        return unchanged if request.headers.get(b"if-none-match") == asset.etag.encode() else whole
+
+    return answer
+
+
+def _headers(named: Mapping[str, str]) -> Sequence[Header]:
+    return [(name.encode(), value.encode()) for name, value in named.items()]

@@ -1,0 +1,485 @@
+"""The connections of clients, with a bound on everything that a client can make a server wait for or keep.
+
+uvicorn bounds how long a connection may be idle between requests. The rest is bounded here, by three rules:
+- Of a request, only the body may be long, and whatever reads the body bounds it. Everything else is counted together:
+  its head, the frames of its chunks, and its trailers, which are dropped.
+- A client that owes something has so much time: for a request from its first byte to its last, whether something reads
+  it or not, and for an answer until its kernel has it.
+- A request that is answered before it has arrived ends its connection.
+
+Which clients have a connection at all is decided by `Places`.
+
+uvicorn sends an answer's head and its body each by itself, and each is a call of the kernel, which costs as much as all
+of a page's JSON: here both leave together.
+"""
+
+import asyncio
+import fcntl
+import math
+import secrets
+import socket
+import struct
+import termios
+import weakref
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+import httptools
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from feedstore.http import problems
+from feedstore.http.incoming import REFUSED
+from feedstore.http.places import Places, network
+from feedstore.http.problems import ProblemError
+from feedstore.http.turns import Turns
+
+HEAD_BYTES_MAX: Final = 16_384
+"""Of a request without its body. More may arrive at once, but is not kept."""
+HEADERS_MAX: Final = 100
+PIPELINED_MAX: Final = 4
+"""Requests of a connection that wait behind the one that is answered."""
+SPARE_PLACES: Final = 32
+HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
+"""What a connection in a spare place may ask."""
+
+_DROPPED_MAX: Final = 262_144
+"""What is read and dropped, so that a refusal reaches a client that still sends: a connection that is closed before
+everything was read is reset, and takes the refusal with it."""
+UNTAKEN_MAX: Final = 16 * 1024 * 1024
+"""What is kept of answers that the kernel has no room for, in bytes, of all clients together."""
+_LOOKS: Final = 8
+"""How often clients are looked after within the patience."""
+
+_log = structlog.get_logger()
+
+
+class Clients:
+    """All clients of one server, used by its event loop alone.
+
+    patience_s: how long a client may take to send a request, and to take an answer. at_most: so many connections.
+    """
+
+    def __init__(self, patience_s: float, at_most: int) -> None:
+        self.patience_s = patience_s
+        self.last_words_s = patience_s / 4
+        """How long a client has to take its last answer, after which its connection ends."""
+        self.turn_s = patience_s / 8
+        """How long a request may wait behind others until it is begun: as many as may wait on a connection, one after
+        the other, must not keep it for longer than it may live.
+        """
+        self._untaken: dict[Connection, int] = {}
+        self._untaken_bytes = 0
+        self._places: Places[Connection] = Places(at_most, SPARE_PLACES)
+        self._turns: Turns | None = None
+        self._connected: set[Connection] = set()
+        self._looking = False
+
+    def enter(self, connection: "Connection", host: str) -> bool:
+        """Whether the new connection has a spare place."""
+        spare, leaves = self._places.enter(connection, host)
+        if leaves is not None:
+            leaves.give_way()
+        self._connected.add(connection)
+        if not self._looking:
+            self._looking = True
+            connection.loop.call_later(self.patience_s / _LOOKS, self._look, connection.loop)
+        return spare
+
+    def turns(self, loop: asyncio.AbstractEventLoop) -> Turns:
+        if self._turns is None:
+            self._turns = Turns(loop.call_soon)
+        return self._turns
+
+    def leave(self, connection: "Connection", host: str) -> None:
+        self._places.leave(connection, host)
+        self._connected.discard(connection)
+        self.took(connection)
+
+    def does_not_take(self, connection: "Connection", size: int) -> None:
+        """A client that takes no more of its answers for now. If that is too much of all clients together, the ones
+        that have taken nothing for longest are given up.
+        """
+        self._untaken[connection] = size
+        self._untaken_bytes += size
+        while self._untaken_bytes > UNTAKEN_MAX:
+            longest = next(iter(self._untaken))
+            self.took(longest)
+            longest.transport.abort()
+
+    def took(self, connection: "Connection") -> None:
+        """A client that takes again, or has gone."""
+        self._untaken_bytes -= self._untaken.pop(connection, 0)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = loop.time()
+        full = self._places.full()
+        for connection in list(self._connected):
+            connection.look(now_s, full=full)
+        self._looking = bool(self._connected)
+        if self._looking:
+            loop.call_later(self.patience_s / _LOOKS, self._look, loop)
+
+
+class Connection(HttpToolsProtocol):
+    """One client's.
+
+    _owes_until_s: by then the rest of a request must be here, of the loop's time; infinite if none is missing.
+    _takes_until_s: by then the last answer must be with the client; infinite if there is none.
+    """
+
+    clients: Clients
+
+    _network = ""
+    _spare = False
+    _owes = True
+    _owes_until_s = math.inf
+    _takes_until_s = math.inf
+    _in_body = False
+    _beside_body_bytes = 0
+    _dropped_bytes = 0
+    _keeps = True
+    _ending = False
+    _deaf = False
+    _last: ProblemError | None = None
+    _answers: "Whole"
+    _turns: Turns
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self._answers = Whole(transport, self)
+        super().connection_made(self._answers)
+        # An answer that the kernel does not take at once counts as not taken.
+        transport.set_write_buffer_limits(high=0)
+        patience_s = self.clients.patience_s
+        client = transport.get_extra_info("socket")
+        if client is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            # The kernel closes what a client has not taken by then, after the connection has left here as well.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1_000 * patience_s))
+        self._turns = self.clients.turns(self.loop)
+        self._network = network(self.client[0]) if self.client else ""
+        self._owes_until_s = self.loop.time() + patience_s
+        self._spare = self.clients.enter(self, self._network)
+        if self._spare:
+            self._owes_until_s = self.loop.time() + self.clients.last_words_s
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.clients.leave(self, self._network)
+        super().connection_lost(exc)
+        for cycle, _ in self.pipeline:
+            _forget(cycle)
+        self.pipeline.clear()
+
+    # What comes
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            self._drop(data)
+            return
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self._owes = True
+        self._beside_body_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # It is answered in HTTP/1.1, and what follows may be anything.
+            self.cycle.keep_alive = False
+            self._deaf = True
+        except httptools.HttpParserError as error:
+            said = error.__context__
+            if not isinstance(said, ProblemError):
+                said = ProblemError(problems.MALFORMED_REQUEST, "")
+            # It may wait for answers to leave, and its traceback would keep what was read.
+            self._refuse(said.with_traceback(None))
+            return
+        if not self._owes:
+            self._owes_until_s = math.inf
+        elif self._beside_body_bytes > HEAD_BYTES_MAX:
+            self._refuse(_too_large(f"at most {HEAD_BYTES_MAX} bytes without the body"))
+        elif self._owes_until_s == math.inf:
+            self._owes_until_s = self.loop.time() + self.clients.patience_s
+
+    def _drop(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            # Answers are still to leave. Dropping all that comes meanwhile would be work without a bound.
+            self.transport.pause_reading()
+            return
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > _DROPPED_MAX:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._owes = True
+        self._hosts = 0
+        self._codings: list[bytes] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # a trailer
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"transfer-encoding":
+            self._codings.append(value.strip().lower())
+        elif name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue"
+        self.headers.append((name, value))
+        if len(self.headers) > HEADERS_MAX:
+            raise _too_large(f"at most {HEADERS_MAX} headers")
+
+    def on_headers_complete(self) -> None:
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
+            raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
+        if self._codings and self._codings != [b"chunked"]:
+            raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding is chunked")
+        if self._spare and self.url.partition(b"?")[0] not in HEALTH:
+            raise _crowded()
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ProblemError(problems.OVERLOADED, f"at most {PIPELINED_MAX} requests may wait on a connection")
+        super().on_headers_complete()
+        self._in_body = True
+        # Until all of it is here, its answer is the last one.
+        self._keeps = self.cycle.keep_alive and not self._spare
+        self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body_bytes -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._owes = self._in_body = False
+        self._owes_until_s = math.inf
+        self._beside_body_bytes = 0
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._keeps and not self._ending
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._turns.now():
+            super()._start_asgi_task(cycle, app)
+        else:
+            until_s = self.loop.time() + self.clients.turn_s
+            self._turns.later(self._network, partial(self._begin, cycle, app, until_s))
+
+    def _begin(self, cycle: RequestResponseCycle, app: Any, until_s: float) -> bool:
+        """Whether there is something to do for a request whose turn it is: its client may have gone, and was promised
+        nothing.
+        """
+        if self.transport.is_closing():
+            _forget(cycle)
+            return False
+        if self.loop.time() > until_s:
+            self._say(ProblemError(problems.OVERLOADED, "the request waited too long for its turn: try again"))
+            _forget(cycle)
+            return False
+        super()._start_asgi_task(cycle, app)
+        return True
+
+    # What leaves
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        self._answers.flush()
+        super().on_response_complete()
+        # A connection that closes has its last words' time already.
+        if not self.flow.write_paused and not self._deaf:
+            self._takes_until_s = self.loop.time() + self.clients.patience_s
+        if self._last is not None and not self._is_answering():
+            self._say(self._last)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.clients.does_not_take(self, self._answers.untaken_bytes())
+        self._takes_until_s = self.loop.time() + self.clients.patience_s
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.clients.took(self)
+        self._takes_until_s = self.loop.time() + self.clients.patience_s
+
+    def shutdown(self) -> None:
+        self._ending = True
+        super().shutdown()
+
+    def end(self) -> bool:
+        """Whether the client may still send, so that what is left of that is dropped before the connection is closed;
+        no more answers follow.
+        """
+        if not self.flow.write_paused:
+            self._takes_until_s = self.loop.time() + self.clients.last_words_s
+        was_deaf, self._deaf = self._deaf, True
+        return self._owes or was_deaf
+
+    # What takes too long
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def look(self, now_s: float, *, full: bool) -> None:
+        """Ends the connection if its client takes too long. full: all connections are taken, and those that are not
+        used are better closed.
+        """
+        if now_s >= self._takes_until_s:
+            if self.transport.is_closing() or self.flow.write_paused or self._untaken_bytes():
+                self.transport.abort()
+                return
+            if full and not self._is_answering() and not self._owes:
+                self.transport.close()
+                return
+            self._takes_until_s = now_s + self.clients.patience_s
+        if now_s >= self._owes_until_s:
+            if self._deaf:
+                self.transport.abort()
+            elif self._spare:
+                self._refuse(_crowded())
+            else:
+                self._refuse(
+                    ProblemError(problems.TOO_SLOW, f"the request must arrive within {self.clients.patience_s:g} s")
+                )
+
+    def rank(self) -> int | None:
+        if self.transport.is_closing():
+            return 0
+        if self._owes or self.flow.write_paused:
+            return 1
+        return None if self._is_answering() else 2
+
+    def give_way(self) -> None:
+        """Another client has its place."""
+        if self.transport.is_closing() or self._is_answering():
+            self.transport.abort()
+        elif self._owes:
+            self._say(_crowded(), lingers=False)
+        else:
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # there is none before the first request
+        return cycle is not None and not cycle.response_complete
+
+    def _untaken_bytes(self) -> int:
+        """What the kernel still has for the client."""
+        client = self.transport.get_extra_info("socket")
+        [count] = struct.unpack("i", fcntl.ioctl(client.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+        return int(count)
+
+    def _refuse(self, error: ProblemError) -> None:
+        """Refuses the request that arrives, after everything before it has been answered, and hears no more."""
+        self._deaf = True
+        if not self._is_answering():
+            self._say(error)
+        elif self._in_body:
+            # It has an application, which answers it; whatever happens, the connection ends then.
+            self.cycle.scope["state"][REFUSED] = error
+            self.cycle.message_event.set()
+            self._owes_until_s = self.loop.time() + self.clients.last_words_s
+        else:
+            self._last = error
+            self._owes_until_s = math.inf
+
+    def _say(self, error: ProblemError, *, lingers: bool = True) -> None:
+        """Answers a request that no application has, and closes."""
+        if self.transport.is_closing():
+            return
+        request_id = secrets.token_hex(8)
+        _log.info("http.refused", request_id=request_id, status=error.kind.status, error=error.for_log())
+        content = error.document(request_id)
+        headers = {
+            **error.headers,
+            "content-type": problems.MEDIA_TYPE,
+            "content-length": str(len(content)),
+            "x-request-id": request_id,
+            "connection": "close",
+        }
+        lines = [f"HTTP/1.1 {error.kind.status} {HTTPStatus(error.kind.status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self._answers.last("\r\n".join([*lines, "", ""]).encode() + content, lingers=lingers)
+
+
+class Whole(asyncio.Transport):
+    """A connection's transport. What is written between the start of an answer and its end leaves at its end, in one
+    piece.
+    """
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        super().__init__()
+        self._transport = transport
+        # Weakly: the connection holds this transport, and cycles are looked for rarely.
+        self._connection = weakref.proxy(connection)
+        self._parts: list[bytes] = []
+        # Asked for each request, several times.
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]
+        self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
+
+    def write(self, data: Any) -> None:
+        if self.is_closing():
+            return  # a request in a row, whose client has gone
+        self._parts.append(data)
+        cycle = self._connection.cycle
+        # There is none before the first request.
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._parts:
+            whole = b"".join(self._parts)
+            self._parts.clear()
+            self._transport.write(whole)
+
+    def last(self, data: bytes, *, lingers: bool) -> None:
+        """Writes a last answer, and closes."""
+        self.write(data)
+        self._close(lingers=lingers)
+
+    def close(self) -> None:
+        self._close(lingers=True)
+
+    def _close(self, *, lingers: bool) -> None:
+        if self.is_closing():
+            return
+        self.flush()
+        if self._connection.end() and lingers:
+            self.is_closing = _yes  # type: ignore[method-assign]
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        else:
+            self._transport.close()
+
+    def untaken_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+
+def _forget(cycle: RequestResponseCycle) -> None:
+    """Lets go of the connection of a request that is not begun: each would keep the other until the collector comes."""
+    cycle.on_response = _nothing
+
+
+def _nothing() -> None: ...
+
+
+def _yes() -> bool:
+    return True
+
+
+def _too_large(detail: str) -> ProblemError:
+    return ProblemError(problems.HEAD_TOO_LARGE, detail)
+
+
+def _crowded() -> ProblemError:
+    return ProblemError(problems.OVERLOADED, "too many connections")
+
+
+def bounded(patience_s: float, at_most: int) -> type[Connection]:
+    """The class of a server's connections."""
+    return type("Connection", (Connection,), {"clients": Clients(patience_s, at_most)})

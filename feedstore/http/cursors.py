@@ -1,0 +1,109 @@
+"""Signed cursors: what a page gave out, and to whose list it belongs.
+
+The library's cursors carry a checksum, which anybody can compute. A client that could make cursors could read
+from any place of a list at will, and past the cap; a signature keeps that to those who hold the key. All instances of a
+deployment share one key, so that a walk may continue at another one.
+"""
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from feedstore.domain.cursors import MalformedCursorError
+from feedstore.errors import ConfigError
+
+VARIABLE: Final = "FEED_CURSOR_KEY"
+"""The environment's variable that may hold the key instead of a file."""
+KEY_BYTES: Final = 32
+_SIGNATURE_BYTES: Final = 16
+_SIGNATURE_CHARS: Final = 22
+
+
+class Cursors:
+    """Signs and opens cursors. key: secret."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < KEY_BYTES:
+            raise ValueError(f"key: expected at least {KEY_BYTES} bytes, got {len(key)}")
+        # Keyed BLAKE2 is a MAC by itself (RFC 7693), and costs a page less than HMAC; the key is worked in once.
+        self._keyed = hashlib.blake2b(
+            key=hashlib.sha256(key).digest(), person=b"feed-cursor", digest_size=_SIGNATURE_BYTES
+        )
+
+    def signed(self, owner: str, cursor: str | None) -> str | None:
+        """owner: names the list that the cursor belongs to, such as `following:1`."""
+        return None if cursor is None else self._signature(owner, cursor) + cursor
+
+    def opened(self, owner: str, text: str | None) -> str | None:
+        """The library's cursor. Raises MalformedCursorError where `signed` did not give `text` for this list, with this
+        key.
+        """
+        if text is None:
+            return None
+        signature, cursor = text[:_SIGNATURE_CHARS], text[_SIGNATURE_CHARS:]
+        if not text.isascii() or not hmac.compare_digest(signature, self._signature(owner, cursor)):
+            raise MalformedCursorError("cursor: damaged, or of another list: start again without one")
+        return cursor
+
+    def _signature(self, owner: str, cursor: str) -> str:
+        made = self._keyed.copy()
+        made.update(f"{owner}\0{cursor}".encode("utf-8", "surrogatepass"))
+        return base64.urlsafe_b64encode(made.digest())[:_SIGNATURE_CHARS].decode()
+
+
+def load_key(path: Path, environ: Mapping[str, str]) -> bytes:
+    """The key of a deployment: from the environment, or from a file, which is made where it is missing.
+
+    Raises ConfigError: it cannot be read or made, is too short, or others may read it.
+    """
+    text = environ.get(VARIABLE)
+    where = VARIABLE
+    if text is None:
+        where = str(path)
+        try:
+            text = _read(path)
+        except FileNotFoundError:
+            text = _make(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+    try:
+        key = bytes.fromhex(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"{where}: expected hexadecimal digits") from error
+    if len(key) < KEY_BYTES:
+        raise ConfigError(f"{where}: expected at least {KEY_BYTES} bytes in hexadecimal")
+    return key
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_mode & 0o007:
+            raise ConfigError(f"{path}: other users can read it: chmod o-rwx {path}")
+        return file.read(1_024).decode("ascii")
+
+
+def _make(path: Path) -> str:
+    """Another process may make it at the same moment: the first one wins."""
+    text = secrets.token_hex(KEY_BYTES)
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, text.encode() + b"\n")
+            os.fsync(file)
+        finally:
+            os.close(file)
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            text = _read(path)
+        finally:
+            new.unlink()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    return text

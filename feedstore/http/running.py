@@ -1,0 +1,69 @@
+"""How the calls of a service are made, which block: in the event loop's own thread, or in others."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from feedstore.http import problems
+from feedstore.http.problems import ProblemError
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    async def run(self, call: Callable[[], T], deadline_s: float) -> T:
+        """What `call` returns or raises. deadline_s: of the server's clock; a call that has not begun by then never
+        does.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class InLoop:
+    """Here and now: for reads of files, which take less than to ask a thread."""
+
+    async def run(self, call: Callable[[], T], deadline_s: float) -> T:  # noqa: ARG002 - it begins at once
+        return call()
+
+    def close(self) -> None:
+        """Nothing is kept here."""
+
+
+class InThreads:
+    """In threads, and a bounded number of calls that wait for one: for whatever asks a server.
+
+    Used by one event loop. clock: the server's. Raises ProblemError if too many calls wait, or if one has waited
+    too long.
+    """
+
+    def __init__(self, threads: int, waiting_max: int, clock: Callable[[], float]) -> None:
+        self._threads = ThreadPoolExecutor(threads, "request")
+        self._at_most = threads + waiting_max
+        self._clock = clock
+        self._under_way = 0
+
+    async def run(self, call: Callable[[], T], deadline_s: float) -> T:
+        if self._under_way >= self._at_most:
+            raise ProblemError(problems.OVERLOADED, "try again")
+
+        def begun() -> T:
+            if self._clock() >= deadline_s:
+                raise ProblemError(problems.OVERLOADED, "the request waited too long for a thread: try again")
+            return call()
+
+        self._under_way += 1
+        future = asyncio.get_running_loop().run_in_executor(self._threads, begun)
+        # It is under way until it has ended, whether its caller still waits or not.
+        future.add_done_callback(self._ended)
+        return await asyncio.shield(future)
+
+    def close(self) -> None:
+        """Does not wait for calls that are under way."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _ended(self, future: "asyncio.Future[T]") -> None:
+        self._under_way -= 1
+        if not future.cancelled():
+            future.exception()  # the caller may be gone

@@ -1,0 +1,87 @@
+"""Serves an application on a socket, in a thread of its own, and ends in order."""
+
+import math
+import socket
+import threading
+from typing import Final
+
+import uvicorn
+
+from feedstore.http import listening
+from feedstore.http.app import App
+from feedstore.http.connections import bounded
+
+KEEP_ALIVE_S: Final = 75
+"""How long a connection may be idle: longer than proxies keep theirs, so that none is closed as it is used again."""
+
+
+class HttpServer:
+    """Used by one thread, which is not the one that serves.
+
+    listener: from `listening.listen`; becomes the server's. patience_s, connections: as of its `Clients`. end_s: how
+    long requests that are under way may take to their end.
+    """
+
+    def __init__(self, app: App, listener: socket.socket, *, patience_s: float, connections: int, end_s: float) -> None:
+        self._app = app
+        self._listener = listener
+        self._error: BaseException | None = None
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=bounded(patience_s, connections),
+                interface="asgi3",
+                ws="none",
+                lifespan="off",
+                loop="uvloop",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=math.ceil(end_s),
+                backlog=listening.BACKLOG,
+            )
+        )
+        host, port = listener.getsockname()[:2]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def drain(self, for_s: float) -> None:
+        """Serves for so long, while it reports that it is not ready; then lets requests that are under way come to
+        their end, and ends. Returns at once.
+        """
+        self._app.drain()
+        timer = threading.Timer(for_s, self._end)
+        timer.daemon = True
+        timer.start()
+
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self, within_s: float) -> None:
+        """Returns once it has ended, or the time is up."""
+        self._thread.join(within_s)
+
+    def close(self) -> None:
+        """Ends without draining, where it has not ended. Raises what ended it, where that was no call of ours."""
+        self._end()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._listener.close()
+        self._app.close()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener, *listening.siblings(self._listener)])
+        except BaseException as error:  # noqa: BLE001 - `close` raises it
+            self._error = error
+
+    def _end(self) -> None:
+        self._server.should_exit = True

@@ -1,0 +1,33 @@
+"""The section [http] of the configuration."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.settings import Ms
+
+
+class HttpSettings(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"patience_ms": "patience", "drain_ms": "drain"},
+):
+    """How HTTP is served. tokens: None admits only this machine. threads: for calls that wait for servers. patience_ms:
+    how long a client may take to send a head, or a body. drain_ms: how long a server keeps serving, not ready, after it
+    was told to end.
+    """
+
+    tokens: Path | None = None
+    cursor_key: Path = Path("cursor.key")
+    threads: Annotated[int, Meta(ge=1, le=1_024)] = 32
+    connections: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    patience_ms: Ms = Ms(10_000)
+    drain_ms: Ms = Ms(1_000)
+
+    def at(self, home: Path) -> "HttpSettings":
+        """The same, with relative paths that start from a home."""
+        tokens = None if self.tokens is None else home / self.tokens
+        return msgspec.structs.replace(self, tokens=tokens, cursor_key=home / self.cursor_key)

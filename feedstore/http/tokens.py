@@ -1,0 +1,290 @@
+"""Who may do what: bearer tokens with scopes and an end, in a file that holds their hashes.
+
+Servers look at the file again when it changes: a token that is issued or revoked needs no restart.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import ipaddress
+import os
+import re
+import secrets
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
+
+import msgspec
+import structlog
+from msgspec import Meta
+
+from feedstore import durable
+from feedstore.errors import ConfigError
+from feedstore.http import problems
+from feedstore.http.problems import ProblemError
+
+Scope = Literal["read", "write", "operate"]
+SCOPES: Final[tuple[Scope, ...]] = ("read", "write", "operate")
+"""read: pages, relations, status and metrics. write: actions. operate: dead letters. None includes another."""
+
+_log = structlog.get_logger()
+
+LOOK_S: Final = 1.0
+"""How often a server looks whether its file has changed."""
+
+_PREFIX: Final = "feed_"
+_TOKEN_CHARS_MAX: Final = 200
+_TOKENS_MAX: Final = 100
+
+
+class Access(Protocol):
+    """Decides whether a request may do something. authorization, host: its headers."""
+
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
+        """Raises ProblemError where it may not."""
+        ...
+
+    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
+        """All that it may do. Raises ProblemError where it may do nothing at all."""
+        ...
+
+
+class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token in the file. expires: it is refused from then on; None: never, as in older files."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
+    scopes: Annotated[list[Scope], Meta(min_length=1)]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    expires: Annotated[datetime, Meta(tz=True)] | None = None
+
+    def expired(self, now_ms: int) -> bool:
+        return self.expires is not None and now_ms >= self.expires.timestamp() * 1_000
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tokens: Annotated[list[Token], Meta(max_length=_TOKENS_MAX)] = []
+
+
+class _Seen(NamedTuple):
+    """What tells one state of a file from another."""
+
+    inode: int
+    size: int
+    changed_ns: int
+
+
+class Tokens:
+    """Admits requests with one of the tokens in a file, as far as its scopes reach and until it expires.
+
+    clock: monotonic seconds. wall_ms: ms since 1970. The file is looked at when the first request comes after LOOK_S.
+    One that cannot be read any more is logged, and the tokens that were read last stay: a slip of an editor must not
+    lock out everybody, and a token expires whatever the file says.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
+        """Raises ConfigError: the file is missing, wrong, or everybody may read it."""
+        self._path = path
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._seen = _seen(path)
+        self._tokens = _by_hash(path)
+        self._looked_s = clock()
+
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
+        if scope not in self.scopes(authorization, host):
+            raise ProblemError(problems.FORBIDDEN, f"the scope {scope} is needed")
+
+    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - any host
+        self._look()
+        kind, _, token = (authorization or b"").partition(b" ")
+        if kind.lower() != b"bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
+            raise _unauthenticated("send Authorization: Bearer TOKEN")
+        found = self._tokens.get(hashlib.sha256(token).digest())
+        if found is None:
+            raise _unauthenticated("unknown token")
+        if found.expired(self._wall_ms()):
+            raise _unauthenticated("the token has expired")
+        return frozenset(found.scopes)
+
+    def _look(self) -> None:
+        now_s = self._clock()
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        seen = _seen(self._path)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._tokens = _by_hash(self._path)
+        except ConfigError as error:
+            _log.error("tokens.unreadable", error=str(error))
+        else:
+            _log.info("tokens.changed", tokens=len(self._tokens))
+
+
+def _seen(path: Path) -> _Seen | None:
+    """None where there is no such file, or it cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _Seen(status.st_ino, status.st_size, status.st_ctime_ns)
+
+
+def _by_hash(path: Path) -> dict[bytes, Token]:
+    # Found by their hashes, which cannot be chosen: how long it takes says nothing about the tokens.
+    return {bytes.fromhex(token.sha256): token for token in _read(path).tokens}
+
+
+class Loopback:
+    """Admits requests from this machine, without tokens: to read and to write, not to operate.
+
+    A page of some website in a browser of this machine is not meant. It cannot send our kind of body, nor read our
+    answers, as long as its own name is not taken for ours: so the host must be this machine.
+    """
+
+    _SCOPES: Final[frozenset[Scope]] = frozenset({"read", "write"})
+
+    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
+        if scope not in self.scopes(authorization, host):
+            detail = f"the scope {scope} needs a token: feedctl token new --scope {scope}"
+            raise ProblemError(problems.FORBIDDEN, detail)
+
+    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - no tokens
+        if not _is_ours(host or b""):
+            raise ProblemError(problems.MISDIRECTED, "without tokens, the host must be this machine's loopback")
+        return self._SCOPES
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's loopback, whatever a resolver says."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listed(path: Path) -> list[Token]:
+    """The tokens in a file, in its order. Raises ConfigError: the file is missing, wrong, or everybody may read it."""
+    return _read(path).tokens
+
+
+def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | None = None) -> str:
+    """Makes a token and adds its hash to a file, which is made if it is missing. The caller must keep the token: it
+    is stored nowhere else.
+
+    Raises ConfigError: the file cannot be used, or has a token of that name.
+    """
+    with _changing(path):
+        there = _read(path).tokens if path.exists() else []
+        if any(token.name == name for token in there):
+            raise ConfigError(f"{path}: a token {name!r} already exists")
+        if len(there) == _TOKENS_MAX:
+            raise ConfigError(f"{path}: it already holds {_TOKENS_MAX} tokens")
+        token = _PREFIX + secrets.token_urlsafe(32)
+        try:
+            new = msgspec.convert(
+                {
+                    "name": name,
+                    "scopes": list(scopes),
+                    "sha256": hashlib.sha256(token.encode()).hexdigest(),
+                    "expires": expires,
+                },
+                Token,
+            )
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"token: {error}") from error
+        text = path.read_text("utf-8") if path.exists() else ""
+        durable.replace(path, text + ("\n" if text and not text.endswith("\n") else "") + _block(new), _rights(path))
+    return token
+
+
+def revoke(path: Path, name: str) -> None:
+    """Takes a token out of a file; all else in it, comments too, stays as it is.
+
+    Raises ConfigError: the file cannot be used, has no token of that name, or is not written as `issue` writes it.
+    """
+    with _changing(path):
+        there = _read(path).tokens
+        if all(token.name != name for token in there):
+            names = ", ".join(token.name for token in there) or "none"
+            raise ConfigError(f"{path}: no token {name!r}; there are: {names}")
+        text = path.read_text("utf-8")
+        rest = "".join(block for block in _BLOCKS.split(text) if not _is_named(block, name))
+        try:
+            left = msgspec.convert(tomllib.loads(rest), _File).tokens
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError):
+            left = None
+        if left != [token for token in there if token.name != name]:
+            raise ConfigError(f"{path}: it was edited by hand: delete the lines of the token {name!r} in it")
+        durable.replace(path, rest, _rights(path))
+
+
+_BLOCKS: Final = re.compile(r"^(?=\[\[tokens\]\])", re.MULTILINE)
+
+
+def _is_named(block: str, name: str) -> bool:
+    """Whether a part of a file is the one token of a name."""
+    try:
+        tokens = msgspec.convert(tomllib.loads(block), _File).tokens
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError):
+        return False
+    return [token.name for token in tokens] == [name]
+
+
+def _block(token: Token) -> str:
+    scopes = ", ".join(f'"{scope}"' for scope in token.scopes)
+    expires = "" if token.expires is None else f"expires = {token.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
+    return f'[[tokens]]\nname = "{token.name}"\nscopes = [{scopes}]\nsha256 = "{token.sha256}"\n{expires}\n'
+
+
+@contextlib.contextmanager
+def _changing(path: Path) -> Iterator[None]:
+    """One change at a time, of all processes. Raises ConfigError: the file cannot be changed."""
+    try:
+        file = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+
+
+def _rights(path: Path) -> int:
+    return path.stat().st_mode & 0o770 if path.exists() else 0o600
+
+
+def _read(path: Path) -> _File:
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o007:
+                raise ConfigError(f"{path}: other users can read it: chmod o-rwx {path}")
+            return msgspec.convert(tomllib.load(file), _File)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: not found; make a token with: feedctl token new") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+@lru_cache(maxsize=128)
+def _is_ours(header: bytes) -> bool:
+    """Whether the name in a Host header, without its port, is this machine's loopback."""
+    host = header.decode("latin-1")
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return is_loopback(name)
+
+
+def _unauthenticated(detail: str) -> ProblemError:
+    return ProblemError(problems.UNAUTHENTICATED, detail, headers={"www-authenticate": 'Bearer realm="feedstore"'})

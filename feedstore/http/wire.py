@@ -1,0 +1,57 @@
+"""What travels whatever is served: how an id, a time and a cursor are written, and the answers of every server.
+
+Ids have 63 bits, and JavaScript's numbers 53: an id is a decimal string in every answer. A request may also give a JSON
+number, as long as every client could have written it exactly. Times are numbers: ms fit for 280,000 years.
+"""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from feedstore.domain import InvalidValueError, check_id
+from feedstore.http.tokens import Scope
+
+MAX_EXACT = 2**53 - 1
+"""The largest number that JavaScript holds exactly with all before it."""
+CURSOR_CHARS_MAX = 200
+
+
+_ID = r"^[1-9][0-9]{0,18}$"
+_matches_id = re.compile(_ID, re.ASCII).fullmatch
+
+Id = Annotated[str, Meta(pattern=_ID, description="1 to 2^63-1, in decimal")]
+GivenId = Id | Annotated[int, Meta(ge=1, le=MAX_EXACT, description="An id up to 2^53-1 may be a number")]
+Ms = Annotated[int, Meta(ge=1, le=MAX_EXACT, description="ms since 1970")]
+Cursor = Annotated[
+    str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX, description="The cursor of the page before; opaque")
+]
+Count = Annotated[int, Meta(ge=0)]
+
+
+def id_of(field: str, given: str | int) -> int:
+    """Raises InvalidValueError."""
+    if isinstance(given, str):
+        if _matches_id(given) is None:
+            raise InvalidValueError(field, given, "an id from 1 to 2^63-1, in decimal")
+        given = int(given)
+    check_id(field, given)
+    return given
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What a token lets its bearer do; without a tokens file, what this machine may do without one."""
+
+    scopes: list[Scope]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """worker: only if the worker of this process has stopped by itself: pages are served, and fall behind."""
+
+    status: str = "ok"
+    worker: Literal["stopped"] | UnsetType = UNSET

@@ -1,0 +1,149 @@
+"""The same question to several clusters: the first that answers counts.
+
+The preferred cluster is asked; another one at once if that raises, or after a short wait if it says nothing (a
+*hedge*). Who is asked and when is decided in `choice`; here it is done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Generic, Protocol, TypeVar
+
+from feedstore.errors import NotNowError
+from feedstore.replicas.attempts import Attempt, Reads
+from feedstore.replicas.choice import Candidate
+from feedstore.replicas.health import ReplicaHealth
+from feedstore.replicas.hedging import HEDGE_S_MAX, Pace
+
+ATTEMPT_S_MIN = 0.25
+"""A read runs at least this long, even if its caller has less time: a short deadline must not discredit a gateway."""
+
+T = TypeVar("T")
+
+
+class Contest:
+    """Thread-safe. What its reads tell of the clusters is in `health`, whatever they ask for.
+
+    reads: how each cluster is read, in the order of preference. within_s: how long a question without a deadline may
+    take. clock: the clock of deadlines, in s. unavailable, late: what is raised if no cluster answered, or none in
+    time.
+    """
+
+    def __init__(
+        self,
+        reads: Mapping[str, Reads],
+        within_s: float,
+        clock: Callable[[], float],
+        unavailable: type[NotNowError],
+        late: type[NotNowError],
+    ) -> None:
+        self.health = ReplicaHealth(list(reads), clock)
+        self._reads = reads
+        self._within_s = within_s
+        self._clock = clock
+        self._unavailable = unavailable
+        self._late = late
+
+    def first(
+        self, ask: Callable[[str, float], T], deadline_s: float | None, failed: tuple[str, str] | None = None
+    ) -> tuple[str, T]:
+        """The name of the cluster that answered first, and its answer.
+
+        ask: asks the cluster of a name, until a time of the clock at most. A `NotNowError` of it means that the cluster
+        failed, and another one is asked; any other error is raised. It may run on several threads at once, and longer
+        than this call. failed: a cluster that has already failed, and how.
+
+        Raises `late` or `unavailable`, with what every cluster said.
+        """
+        began_s = self._clock()
+        deadline_s = began_s + self._within_s if deadline_s is None else deadline_s
+        until_s = max(deadline_s, began_s + ATTEMPT_S_MIN)
+
+        def begin(name: str, on_done: Callable[[Attempt[T]], None], *, is_probe: bool = False) -> Attempt[T] | None:
+            made = Attempt(name, partial(ask, name, until_s), on_done, self._clock, is_probe=is_probe)
+            return made if self._reads[name].start(made) else None
+
+        candidates, hedge_after_s, probe = self.health.begin()
+        if probe is not None and begin(probe, self.health.ended, is_probe=True) is None:
+            self.health.failed(probe, probe=True)
+        race = _Race(self.health, begin, Pace(hedge_after_s), self._clock)
+        if failed is not None:
+            candidates = [candidate for candidate in candidates if candidate.name != failed[0]]
+            race.failures.append(": ".join(failed))
+        winner = race.run(candidates, deadline_s)
+        if winner is not None:
+            return winner.name, winner.answer
+        if race.is_late:
+            raise self._late("; ".join(["no cluster answered in time", *race.failures]))
+        raise self._unavailable("no cluster answered: " + "; ".join(race.failures))
+
+    def close(self) -> None:
+        """Begins nothing new."""
+        for each in self._reads.values():
+            each.close()
+
+
+class _Begin(Protocol[T]):
+    def __call__(self, name: str, on_done: Callable[[Attempt[T]], None]) -> Attempt[T] | None:
+        """Begins an attempt; None if it could not."""
+        ...
+
+
+class _Race(Generic[T]):
+    """The attempts of one question. failures: why attempts failed. is_late: the time was up."""
+
+    def __init__(self, health: ReplicaHealth, begin: _Begin[T], pace: Pace, clock: Callable[[], float]) -> None:
+        self.failures: list[str] = []
+        self.is_late = False
+        self._health = health
+        self._begin = begin
+        self._pace = pace
+        self._clock = clock
+        self._ended: SimpleQueue[Attempt[T]] = SimpleQueue()
+        self._under_way: list[Attempt[T]] = []
+
+    def run(self, candidates: Sequence[Candidate], deadline_s: float) -> Attempt[T] | None:
+        """The first attempt that succeeds; None if there is none."""
+        left = deque(candidates)
+        while left or self._under_way:
+            now_s = self._clock()
+            if now_s >= deadline_s:
+                self._health.abandon([each for each in self._under_way if now_s - each.began_s > HEDGE_S_MAX])
+                self.is_late = True
+                return None
+            if left and (not self._under_way or now_s >= self._pace.due_s):
+                self._ask_next(left, now_s)
+                continue
+            until_s = min(self._pace.due_s, deadline_s) if left else deadline_s
+            try:
+                attempt = self._ended.get(timeout=until_s - now_s)
+            except Empty:
+                continue
+            self._under_way.remove(attempt)
+            if attempt.error is None:
+                self._health.abandon(self._under_way)
+                return attempt
+            if not isinstance(attempt.error, NotNowError):
+                raise attempt.error
+            self.failures.append(f"{attempt.name}: {attempt.error}")
+        return None
+
+    def _ask_next(self, left: "deque[Candidate]", now_s: float) -> None:
+        is_hedge = bool(self._under_way)
+        if is_hedge and self._pace.is_early(now_s) and not (left[0].is_well and self._health.may_hedge()):
+            self._pace.put_off()
+            return
+        name = left.popleft().name
+        if is_hedge or self.failures:
+            self._health.count(hedge=is_hedge)
+        self._pace.asked(now_s)
+        begun = self._begin(name, self._on_done)
+        if begun is None:
+            self.failures.append(f"{name}: too many reads are under way")
+        else:
+            self._under_way.append(begun)
+
+    def _on_done(self, attempt: Attempt[T]) -> None:
+        self._health.ended(attempt)
+        self._ended.put(attempt)

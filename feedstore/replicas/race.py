@@ -1,0 +1,138 @@
+"""One read of one row of the tables that every cluster has: the first cluster that answers counts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from feedstore.replicas.attempts import InPlace, Reads
+from feedstore.replicas.choice import ReplicaStatus
+from feedstore.replicas.contest import Contest
+from feedstore.replicas.health import ReadCounters
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.behind import behind_ms
+
+
+class DeadlineExceededError(UnavailableError):
+    """No cluster answered in time."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The columns, the cluster that served them, and how far it may be behind (None: unknown)."""
+
+    columns: Sequence[bytes]
+    served_by: str
+    behind_ms: int | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A cluster, and how its reads are made."""
+
+    replica: Replica
+    reads: Reads
+
+
+class Replicas:
+    """Thread-safe.
+
+    sources: in the order of preference. clock_ms: the clock of the watermarks. within_s: how long a read without a
+    deadline may take. clock: the clock of deadlines, in s; `time.monotonic` if a cluster is across a network, because
+    its sockets use that.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        clock_ms: Callable[[], int],
+        within_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        if not sources:
+            raise ValueError("sources: expected at least one")
+        self._sources = {source.replica.name: source for source in sources}
+        self._in_place = {name: each.replica for name, each in self._sources.items() if type(each.reads) is InPlace}
+        self._clock_ms = clock_ms
+        self._watermarks: dict[str, int | None] = dict.fromkeys(self._sources)
+        reads = {name: each.reads for name, each in self._sources.items()}
+        self._contest = Contest(reads, within_s, clock, UnavailableError, DeadlineExceededError)
+        self._health = self._contest.health
+
+    def read(self, table: str, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> Answer:
+        """As `WideColumnStore.read`, of a table that every cluster has.
+
+        deadline_s: a time of the clock. A cluster in files of this machine ignores it.
+
+        Raises:
+            DeadlineExceededError: an UnavailableError.
+            UnavailableError: every cluster failed, or has too many reads under way.
+        """
+        name = self._health.quiet
+        replica = None if name is None else self._in_place.get(name)
+        if replica is None:
+            return self._race(table, row, after, limit, deadline_s)
+        # Heard of before the read: what is heard of meanwhile may count what landed after the row was read.
+        watermark_ms = self._watermarks[replica.name]
+        try:
+            return Answer(replica.tables[table].read(row, after, limit), replica.name, self._behind_ms(watermark_ms))
+        except UnavailableError as error:
+            self._health.failed(replica.name)
+            return self._race(table, row, after, limit, deadline_s, (replica.name, str(error)))
+
+    def which_hold(self, table: str, row: bytes, column: bytes, deadline_s: float) -> dict[str, bool | None]:
+        """Which clusters have a column; None for one that does not answer. Each is asked, even if its
+        breaker is open: for people, not for pages.
+        """
+        before = (int.from_bytes(column, "big") - 1).to_bytes(len(column), "big")
+        found: dict[str, bool | None] = {}
+        for name, source in self._sources.items():
+            try:
+                found[name] = list(source.replica.tables[table].read(row, before, 1, deadline_s)) == [column]
+            except UnavailableError:
+                found[name] = None
+        return found
+
+    def behind_ms(self, name: str) -> int | None:
+        """How far a cluster may be behind, by its last known watermark; None if unknown."""
+        return self._behind_ms(self._watermarks[name])
+
+    def set_watermark(self, name: str, watermark_ms: int | None) -> None:
+        """Notes a cluster's watermark."""
+        self._watermarks[name] = watermark_ms
+        self._health.set_watermark(name, watermark_ms)
+
+    def first(self) -> str:
+        """The cluster that a read would ask now."""
+        return self._health.candidates[0].name
+
+    def status(self) -> list[ReplicaStatus]:
+        """The state of every cluster, in the order of preference."""
+        return self._health.status()
+
+    def counters(self) -> ReadCounters:
+        return self._health.counters()
+
+    def close(self) -> None:
+        self._contest.close()
+
+    def _race(
+        self,
+        table: str,
+        row: bytes,
+        after: bytes | None,
+        limit: int,
+        deadline_s: float | None,
+        failed: tuple[str, str] | None = None,
+    ) -> Answer:
+        """failed: a cluster that has already failed, and how."""
+        watermarks_ms = self._watermarks.copy()  # before any read, as in `read`
+
+        def ask(name: str, until_s: float) -> Sequence[bytes]:
+            return self._sources[name].replica.tables[table].read(row, after, limit, until_s)
+
+        name, columns = self._contest.first(ask, deadline_s, failed)
+        return Answer(columns, name, self._behind_ms(watermarks_ms[name]))
+
+    def _behind_ms(self, watermark_ms: int | None) -> int | None:
+        return behind_ms(watermark_ms, self._clock_ms())

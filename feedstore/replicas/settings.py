@@ -1,0 +1,18 @@
+"""The section [serving] of the configuration."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.settings import Ms
+
+
+class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"deadline_ms": "deadline"}):
+    """How several clusters are read as one. deadline_ms: how long a page may take. reads_at_once: of each cluster that
+    is on servers. prefer: the cluster that is asked first; None: the first one that is named.
+    """
+
+    deadline_ms: Ms = Ms(1_000)
+    reads_at_once: Annotated[int, Meta(ge=1, le=1_024)] = 64
+    prefer: str | None = None

@@ -1,0 +1,47 @@
+"""What the sections of the configuration are made of. Each room declares the section that it reads; `app` hands the
+sections out.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+_UNITS_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Ms(int):
+    """Milliseconds that are written as a duration: a number and one of ms, s, m, h, d."""
+
+
+def duration_ms(text: str) -> Ms:
+    """What a duration says. Raises ValueError."""
+    match = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h|d)", text)
+    if match is None:
+        raise ValueError(f"expected a duration such as '500ms', '90s' or '2d', got {text!r}")
+    return Ms(int(match[1]) * _UNITS_MS[match[2]])
+
+
+class Bytes(int):
+    """Bytes that are written as a size: a number and one of KiB, MiB, GiB."""
+
+
+def size_bytes(text: str) -> Bytes:
+    """What a size says. Raises ValueError."""
+    match = re.fullmatch(r"([1-9][0-9]{0,5})\s*(KiB|MiB|GiB)", text)
+    if match is None:
+        raise ValueError(f"expected a size such as '512KiB' or '64MiB', got {text!r}")
+    return Bytes(int(match[1]) * _UNITS_BYTES[match[2]])
+
+
+def decoded(kind: type[Any], value: object) -> Any:
+    """The value of a type of this module, for `msgspec.convert`. Raises ValueError."""
+    if kind is Ms:
+        return duration_ms(str(value))
+    if kind is Bytes:
+        return size_bytes(str(value))
+    if kind is not Path:
+        raise NotImplementedError(kind)
+    if not isinstance(value, str):
+        raise ValueError(f"expected a path, got {value!r}")  # noqa: TRY004 - msgspec adds where to a ValueError
+    return Path(value)

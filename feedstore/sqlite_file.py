@@ -1,0 +1,298 @@
+"""A SQLite file that several processes use: one of them writes at a time, each in its turn, along with any number of
+readers. Writes are transactions, and are on disk when they return. Readers and writers never wait for each other (WAL).
+
+SQLite's own lock makes writers poll for it: while a worker is busy, another writer could wait for ever.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from feedstore import durable
+
+TURN_WAIT_S: Final = 10.0
+"""How long a writer waits for its turn before it gives up: another process may be stopped in the middle of a write."""
+LOG_BYTES: Final = 16 << 20
+"""The log next to a file is copied into it when it holds so much."""
+
+_POLL_S: Final = 0.0002
+_POLL_MAX_S: Final = 0.001
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a file is used for.
+
+    next_suffix: of the lock file of the next process in turn. It belongs to the format: processes that name it
+        differently do not take turns.
+    unavailable: makes an error of a message, if SQLite or the file system fails: "not now".
+    closed: makes the error of a use after the file was closed.
+    writer_cache_kib, reader_cache_kib: the pages that a connection keeps, at most.
+    """
+
+    next_suffix: str
+    unavailable: Callable[[str], Exception]
+    closed: Callable[[str], Exception]
+    writer_cache_kib: int
+    reader_cache_kib: int
+
+
+class SqliteFile:
+    """A file that exists. Thread-safe. Not to be carried across a fork."""
+
+    def __init__(self, path: Path, use: Use) -> None:
+        self.path = path
+        self._use = use
+        self._turn = Turn(path, use.next_suffix)
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._writer: sqlite3.Connection | None = None
+        self._is_synced: bool | None = None
+        self._closed = False
+
+    @classmethod
+    def make(cls, path: Path, use: Use, prepare: Callable[[sqlite3.Connection], None]) -> None:
+        """Makes the file if it is missing. prepare: brings it up to date, before anybody else writes; what it raises
+        passes through.
+
+        Raises `use.unavailable`.
+        """
+        file = cls(path, use)
+        try:
+            with file.unavailable():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with file._turn.held():
+                    is_new = not path.exists()
+                    path.touch(mode=0o600)  # its log gets the same rights
+                    with contextlib.closing(file.connect()) as connection:
+                        prepare(connection)
+                    if is_new:
+                        durable.sync_directory(path.parent)
+        finally:
+            file.close()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose reads see one snapshot, taken at the first of them. Raises `use.unavailable`."""
+        reader: sqlite3.Connection | None = None
+        try:
+            self.refuse_closed()
+            reader = self._idle_reader() or self.connect()
+            reader.execute("BEGIN")
+            yield reader
+            reader.execute("ROLLBACK")
+            self._readers.append(reader)
+            if self._closed:
+                self._close_readers()
+        except BaseException as error:
+            if reader is not None:
+                reader.close()  # in whatever state it is
+            if isinstance(error, (sqlite3.Error, OSError)):
+                raise self._use.unavailable(f"{self.path}: {error}") from error
+            raise
+
+    @contextlib.contextmanager
+    def write(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
+        """The connection that writes, in a transaction: it outlives this process when the block has ended, and is
+        undone if the block raises.
+
+        synced: it outlives the machine too. One that is not may be lost with the machine, but only together with every
+        later one that is not synced: the log is one, and is read up to its first damage.
+
+        Raises `use.unavailable`, also if the turn does not come within TURN_WAIT_S.
+        """
+        with self.unavailable(), self._turn.held():
+            self.refuse_closed()
+            if self._writer is None:
+                self._writer = self.connect(self._use.writer_cache_kib)
+                self._is_synced = None
+            if self._is_synced is not synced:
+                self._writer.execute("PRAGMA synchronous = FULL" if synced else "PRAGMA synchronous = NORMAL")
+                self._is_synced = synced
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                self._undo(self._writer)
+                raise
+
+    def connect(self, cache_kib: int | None = None) -> sqlite3.Connection:
+        """A connection that its caller closes, used by one thread at a time. Raises sqlite3.Error."""
+        connection = sqlite3.connect(
+            f"{self.path.resolve().as_uri()}?mode=rw",
+            uri=True,
+            timeout=TURN_WAIT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+            connection.execute(f"PRAGMA cache_size = -{cache_kib or self._use.reader_cache_kib}")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES // page_bytes}")
+            connection.execute(f"PRAGMA journal_size_limit = {4 * LOG_BYTES}")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def unavailable(self) -> Iterator[None]:
+        """Turns errors of SQLite and the file system (full, read-only, locked, corrupt, no database) into "not now"."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise self._use.unavailable(f"{self.path}: {error}") from error
+
+    def refuse_closed(self) -> None:
+        if self._closed:
+            raise self._use.closed(f"{self.path}: used after it was closed")
+
+    def close(self) -> None:
+        """Closes what it opened, once running writes have ended; doing it twice is fine."""
+        if self._closed:
+            return
+        with self.unavailable(), self._turn.held_in_process():
+            self._closed = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            self._close_readers()
+            self._turn.close()
+
+    def _idle_reader(self) -> sqlite3.Connection | None:
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return None
+
+    def _close_readers(self) -> None:
+        while reader := self._idle_reader():
+            reader.close()
+
+    def _undo(self, writer: sqlite3.Connection) -> None:
+        """Rolls back; a connection that cannot even do that is given up, and the next write opens another."""
+        try:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+        except sqlite3.Error:
+            writer.close()
+            self._writer = None
+
+
+class Turn:
+    """The right to write to a file: first come, first served among threads; processes take turns.
+
+    Next to the file are two lock files. A process first takes the one with `next_suffix`, then `.lock`, then gives the
+    first one back: a process that has just written finds it held by the one that waits, and comes after it. The system
+    drops the locks of a process that dies.
+    """
+
+    def __init__(self, path: Path, next_suffix: str) -> None:
+        self._threads = FairLock()
+        self._next = _LockFile(path.with_name(path.name + next_suffix))
+        self._lock = _LockFile(path.with_name(path.name + ".lock"))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raises TimeoutError if the turn does not come within TURN_WAIT_S; OSError."""
+        deadline = time.monotonic() + TURN_WAIT_S
+        with self.held_in_process():
+            self._next.acquire(deadline)
+            try:
+                self._lock.acquire(deadline)
+            finally:
+                self._next.release()
+            try:
+                yield
+            finally:
+                self._lock.release()
+
+    @contextlib.contextmanager
+    def held_in_process(self) -> Iterator[None]:
+        """Keeps out the threads of this process only. Raises TimeoutError."""
+        if not self._threads.acquire(TURN_WAIT_S):
+            raise TimeoutError(f"no turn to write within {TURN_WAIT_S:g} s: another thread is writing")
+        try:
+            yield
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        """For who holds it in this process."""
+        self._next.close()
+        self._lock.close()
+
+
+class FairLock:
+    """A lock that is handed to the thread that has waited longest. The interpreter's own goes to the first that asks
+    after its release, which is mostly the thread that has just released it.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def acquire(self, seconds: float) -> bool:
+        with self._mutex:
+            if not self._held:
+                self._held = True
+                return True
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        if mine.acquire(timeout=seconds):
+            return True
+        with self._mutex:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                return False
+        return True  # it was handed over just now
+
+    def release(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._held = False
+
+
+class _LockFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = -1
+
+    def acquire(self, deadline: float) -> None:
+        if self._file < 0:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        pause = _POLL_S
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(
+                        f"no turn to write within {TURN_WAIT_S:g} s: another process holds {self._path.name}"
+                    ) from None
+                time.sleep(pause)
+                pause = min(2 * pause, _POLL_MAX_S)
+            else:
+                return
+
+    def release(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

@@ -1,0 +1,93 @@
+"""A table of records by key: a row has one record, the one with the latest timestamp."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from feedstore.widecolumn.hbase.addresses import Addresses
+from feedstore.widecolumn.hbase.encoding import FAMILY, RECORD, Record, Request, mask_requests, put_of, record_requests
+from feedstore.widecolumn.hbase.gateways import Gateways
+from feedstore.widecolumn.hbase.parallel import ParallelWriter
+from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
+
+_KEYS_ONLY: Final = b"KeyOnlyFilter()"
+
+
+class RecordTable:
+    """HBase itself resolves which record of a row is the latest. Every write may be repeated, and is synced to the
+    write-ahead log as far as `Addresses.sync` says. Thread-safe.
+
+    Every method raises UnavailableError, WillNotError if the table is missing; a write may have been done in part.
+    """
+
+    def __init__(
+        self, name: str, addresses: Addresses, thrift2: Gateways[Thrift2Connection], parallel: ParallelWriter
+    ) -> None:
+        self._name = f"{addresses.namespace}:{name}".encode()
+        self._addresses = addresses
+        self._thrift2 = thrift2
+        self._parallel = parallel
+        self._columns = [structs.TColumn(FAMILY, RECORD)]
+        self._family = [structs.TColumn(FAMILY)]
+
+    def get(self, rows: Sequence[bytes], deadline_s: float | None = None) -> list[Record | None]:
+        """The records of some rows, in one round trip. deadline_s: of `time.monotonic`."""
+        if not rows:
+            return []
+        gets = [structs.TGet(row, self._columns) for row in rows]
+        found = self._read(lambda to: to.records.getMultiple(self._name, gets), deadline_s)
+        return [
+            Record(each.columnValues[0].timestamp, each.columnValues[0].value) if each.columnValues else None
+            for each in found
+        ]
+
+    def put(self, records: Iterable[tuple[bytes, Record]]) -> None:
+        """Writes any number of records, a few bounded requests at a time; neighbours should follow each other. What
+        `records` raises is passed on.
+        """
+        self._parallel.run(self._write, record_requests(structs, records, self._addresses.sync))
+
+    def mask(self, rows: Iterable[bytes], timestamp: int) -> None:
+        """Removes the records of some rows up to a timestamp. What is put later with such a timestamp is masked too,
+        until a compaction takes the marker.
+        """
+        self._parallel.run(self._write, mask_requests(structs, rows, timestamp, self._addresses.sync))
+
+    def timestamps(self, start: bytes, stop: bytes, count: int) -> list[tuple[bytes, int]]:
+        """The first rows from `start` to before `stop`, at most `count`, and the timestamps of their records."""
+        scan = structs.TScan(start, stop, self._columns, filterString=_KEYS_ONLY, limit=count)
+        found = self._thrift2.call(
+            lambda to: to.records.getScannerResults(self._name, scan, count), self._addresses.write_ms
+        )
+        return [(each.row, each.columnValues[0].timestamp) for each in found]
+
+    # A row with other columns
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def cells(self, row: bytes, deadline_s: float | None = None) -> dict[bytes, Record]:
+        """All columns of a row, as they are at one moment."""
+        get = structs.TGet(row, self._family)
+        found = self._read(lambda to: to.records.get(self._name, get), deadline_s)
+        return {each.qualifier: Record(each.timestamp, each.value) for each in found.columnValues}
+
+    def put_cell(self, row: bytes, column: bytes, record: Record) -> None:
+        put = put_of(structs, row, column, record, self._addresses.sync)
+        self._write(Request("putMultiple", [put]))
+
+    def replace_cell(self, row: bytes, column: bytes, expected: bytes | None, record: Record) -> bool:
+        """Writes a cell if it has the value that is expected, or is missing (None). Returns whether it was so. If it
+        was not, an earlier try of the same call may be why.
+        """
+        put = put_of(structs, row, column, record, self._addresses.sync)
+        return bool(
+            self._thrift2.call(
+                lambda to: to.records.checkAndPut(self._name, row, FAMILY, column, expected, put),
+                self._addresses.write_ms,
+            )
+        )
+
+    def _read(self, ask: Callable[[Thrift2Connection], Any], deadline_s: float | None) -> Any:
+        return self._thrift2.call(ask, self._addresses.read_ms, deadline_s=deadline_s)
+
+    def _write(self, request: Request) -> None:
+        call, items = request
+        self._thrift2.call(lambda to: getattr(to.writes, call)(self._name, items), self._addresses.write_ms)

@@ -1,0 +1,386 @@
+"""How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
+
+Eleven kinds of rows, named by their first byte:
+- ticks: one cell for each pair of a partition of the topic that is written and one of the topic that ticks start in;
+  its timestamp is the settled time that has come through.
+- put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. What is
+  parked (since, id) does so until it is lifted. Both are in one row, parked ones behind the holds, ordered by
+  `since`: one becomes the other now and then, and a look at the row sees one of them at least.
+- refills: the holds of unfollows that wait for the refills that they asked for, as above. They are apart because they
+  come in a stream, each before the one ahead of it has ended: they do not prolong each other.
+- parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
+- sent back: which actions were sent back to the expander because deliveries of them came too late, and a time: what was
+  read before it needs no sending back any more.
+- made: when the cluster was created again, if it was.
+- name: the name of the cluster.
+- applied: how far the messages of each partition of a topic are in this cluster, contiguously. A group may commit only
+  what is noted here: a cluster that was put back from a copy then says that it is older than its group.
+- covered: positions like those of `applied`, as they were when the canaries got their number: a table whose canaries
+  have that number has everything before them.
+- times: which rows of ticks, of what is put off, of refills and of when it was made are in use: all of them have new
+  ones after the clock of the follow store was ahead. Versions of cells never go back, so the old ones are left.
+- canary: the number that every canary of the tables that are read must have reached.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, WideColumnStore
+
+PROGRESS = "progress"
+"""The name of the table."""
+
+_ROW = struct.Struct(">cQ").pack
+_TICK = struct.Struct(">IIII")
+_HOLD = struct.Struct(">QQ")
+_PART = struct.Struct(">QII")
+_SENT_BACK = struct.Struct(">QQ")
+_TICKS, _PUT_OFF, _REFILLS, _MADE = b"t", b"h", b"r", b"m"
+"""The first bytes of rows of times."""
+_TIMES = _ROW(b"e", 0)
+_NAME = _ROW(b"n", 0)
+_NAME_BYTES = 16
+_APPLIED = _ROW(b"a", 0)
+_COVERED = _ROW(b"f", 0)
+_POSITION = struct.Struct(">QQ")
+_CANARY = _ROW(b"c", 0)
+_FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
+"""The rows of notes that are of use for a while only. Their columns begin with the time to which they belong."""
+_PARKED = 2**63
+"""What is parked has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
+_MAX_HOLDS_DROPPED = 10_000
+_READ_AT_ONCE = 1_000
+_SENT_BACK_AT_ONCE = 16
+"""More notes than one action has, but for those of others with the same half of an identity."""
+
+
+class Through(NamedTuple):
+    """What a settled time came through: one partition of the topic that is written, and one of the topic before it."""
+
+    partition: int
+    partitions: int
+    source: int
+    sources: int
+
+
+def progress_table(purge_window_ms: int) -> Table:
+    return Table(PROGRESS, 9, 16, trim=None, purge_window_ms=purge_window_ms)
+
+
+def settled_through(ticks: Sequence[Cell]) -> int | None:
+    """The settled time that has come through every partition; None while one of them has not been heard of.
+
+    Pure. Each cell is (partition, partitions, source, sources) at its settled time; where the number of partitions or
+    sources grew, the largest counts.
+    """
+    heard: dict[tuple[int, ...], int] = {_TICK.unpack(cell.column): cell.timestamp for cell in ticks}
+    partitions = max((key[1] for key in heard), default=0)
+    sources = max((key[3] for key in heard), default=0)
+    wanted = [(p, partitions, s, sources) for p in range(partitions) for s in range(sources)]
+    times: list[int] = [heard[key] for key in wanted if key in heard]
+    return min(times) if times and len(times) == len(wanted) else None
+
+
+class _Held(NamedTuple):
+    """The columns of all holds: of what is put off, with at least the first that is parked, and of refills."""
+
+    put_off: list[bytes]
+    refills: list[bytes]
+
+
+def _watermark(settled: int, held: _Held) -> int:
+    put_off, refills = _standing(settled, held)
+    return min([settled, *(since for _, since in put_off | refills)])
+
+
+def _standing(settled: int, held: _Held) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """The holds (until, since) that still keep the watermark back: of what is put off, and of refills.
+
+    A hold is released once everything before its `until` has landed. If other work from before that `until` was itself
+    put off, by a hold that ends later or because it is parked, then the first hold stays as long as the other: it may
+    wait for that very work. No unfollow waits for the refill of another one, and a stream of them would hold the
+    watermark back for ever; only one that was dated again has a hold that waits for the refill of its new date.
+    """
+    put_off: set[tuple[int, int]] = set()
+    refills: set[tuple[int, int]] = set()
+    least_put_off = least = settled + 1
+    holds = [(*_times(column), False) for column in held.put_off] + [(*_times(column), True) for column in held.refills]
+    for until, since, is_refill in sorted(holds, reverse=True):
+        if until < min(settled, least_put_off if is_refill else least):
+            continue
+        least = min(least, since)
+        if is_refill:
+            refills.add((until, since))
+        else:
+            put_off.add((until, since))
+            least_put_off = min(least_put_off, since)
+    return put_off, refills
+
+
+def _times(column: bytes) -> tuple[int, int]:
+    """The (until, since) of a hold or of what is parked, which waits for no tick."""
+    until, since = _HOLD.unpack(column)
+    return until, since if until < _PARKED else until - _PARKED
+
+
+class Progress:
+    """Reads and writes a cluster's progress table."""
+
+    def __init__(self, store: WideColumnStore) -> None:
+        self._store = store
+        self._made_ms: int | None = None
+        self._times: int | None = None
+
+    def watermark(self) -> int | None:
+        """The cluster's watermark; None where nothing is known of it yet. Raises UnavailableError."""
+        self._times = None  # readers run while they change
+        # What was put off is read after the ticks: it is written before a tick that could pass it.
+        settled = settled_through(self._store.cells(self._row(_TICKS)))
+        return None if settled is None else _watermark(settled, self._held())
+
+    def landed_before(self, settled_ms: int) -> int:
+        """The watermark as it would be if a tick had come through everything: for who knows, since a look at the
+        queue, that nothing from before a settled time is on its way. Raises UnavailableError.
+        """
+        return _watermark(settled_ms, self._held())
+
+    def advance(self, settled: Mapping[Through, int]) -> None:
+        """Notes the settled times that have come through some partitions, and drops the holds that all ticks have
+        passed.
+        """
+        row = self._row(_TICKS)
+        self._store.apply([Put([(row, ms)], [_TICK.pack(*through)]) for through, ms in settled.items()])
+        slowest = settled_through(self._store.cells(row))
+        if slowest is None:
+            return
+        held = self._held()
+        for kind, columns, standing in zip((_PUT_OFF, _REFILLS), held, _standing(slowest, held), strict=True):
+            passed = [Cell(column, times[0]) for column in columns if (times := _times(column)) not in standing]
+            self._drop(self._row(kind), passed[:_MAX_HOLDS_DROPPED])
+
+    def hold(self, holds: Iterable[tuple[int, int]]) -> None:
+        """Notes holds (since_ms, until_ms): durable before the message that causes them is committed. One that begins
+        after its end, because a clock was ahead when it began, begins there.
+        """
+        self._note(_PUT_OFF, holds)
+
+    def hold_for_refills(self, holds: Iterable[tuple[int, int]]) -> None:
+        """The same of unfollows (since_ms) whose refills were asked for (until_ms)."""
+        self._note(_REFILLS, holds)
+
+    def _note(self, kind: bytes, holds: Iterable[tuple[int, int]]) -> None:
+        row = self._row(kind)
+        self._store.apply([Put([(row, until)], [_HOLD.pack(until, min(since, until))]) for since, until in holds])
+
+    def park(self, parked: Iterable[tuple[int, int]]) -> None:
+        """Notes what is parked (since_ms, id): durable before the message counts as done. Each keeps the watermark at
+        or below `since_ms` until it is lifted.
+
+        What was lifted stays lifted, however often it is noted: it has landed, and a copy of it does no more.
+        """
+        row = self._row(_PUT_OFF)
+        self._store.apply([Put([(row, since)], [_parked(since, number)]) for since, number in parked])
+
+    def lift(self, parked: Iterable[tuple[int, int]], now_ms: int) -> None:
+        """What was parked (since_ms, id) has landed, or is held in another way. now_ms: the store's time; how long it
+        is remembered counts from it.
+        """
+        lifted = list(parked)
+        at_ms = max([now_ms, *(since for since, _ in lifted)])
+        self._store.apply([DeleteColumns([(self._row(_PUT_OFF), at_ms)], [_parked(*each) for each in lifted])])
+
+    def lift_all(self, now_ms: int) -> None:
+        """All that was parked is gone: nothing of it lands any more, and something else holds the watermark instead.
+        now_ms: as of `lift`.
+        """
+        after = _HOLD.pack(_PARKED, 0)
+        while page := self._store.read(self._row(_PUT_OFF), after, _READ_AT_ONCE):
+            after = page[-1]
+            self.lift([(until - _PARKED, number) for until, number in map(_HOLD.unpack, page)], now_ms)
+
+    def partitions(self) -> int:
+        """The most partitions of a topic that ticks came through; 0 if none came."""
+        return max((max(_TICK.unpack(cell.column)[1::2]) for cell in self._store.cells(self._row(_TICKS))), default=0)
+
+    def refuse_unwritable(self) -> None:
+        """Checks that holds can be written: writes a delete marker without effect. Raises UnavailableError if the
+        table takes no writes.
+        """
+        self._store.apply([DeleteColumns([(self._row(_PUT_OFF), 1)], [_HOLD.pack(0, 0)])])
+
+    def part_landed(self, follower: int, ts: int, part: int, parts: int) -> bool:
+        """Notes that one part of a follower's purge at `ts` has landed; True where that makes all of them.
+
+        Two writers that land the last two parts at once may both be told so: what follows is idempotent.
+        """
+        row = _ROW(b"p", follower)
+        self._store.apply([Put([(row, ts)], [_PART.pack(ts, parts, part)])])
+        landed = self._store.read(row, _PART.pack(ts, parts, 0), parts)
+        return landed == [_PART.pack(ts, parts, number) for number in range(1, parts + 1)]
+
+    def sent_back_after(self, identity: bytes, read_ms: int) -> bool:
+        """Whether it is noted that an action was sent back to the expander, at a time later than `read_ms`. identity:
+        16 bytes that name the action.
+        """
+        row, rest = _sent_back(identity)
+        noted = self._store.read(row, _SENT_BACK.pack(read_ms, 2**64 - 1), _SENT_BACK_AT_ONCE)
+        return any(_SENT_BACK.unpack(column)[1] == rest for column in noted)
+
+    def note_sent_back(self, identities: Iterable[bytes], before_ms: int) -> None:
+        """Notes that actions were sent back to the expander: what was read of them before a time is of no use any more.
+
+        Durable after the tasks, and after the holds that wait for them: a reader of the note need do neither.
+        """
+        rows = [_sent_back(identity) for identity in identities]
+        self._store.apply([Put([(row, before_ms)], [_SENT_BACK.pack(before_ms, rest)]) for row, rest in rows])
+
+    def forget(self, before_ms: int) -> None:
+        """Drops the notes on parts of purges, and on what was sent back, that are older than a time: when no part, and
+        nothing that is late, can arrive any more.
+        """
+        for start, stop in _FORGOTTEN:
+            for row, columns in self._store.scan(start, stop):
+                times = [(column, int.from_bytes(column[:8])) for column in columns]
+                self._drop(row, [Cell(column, ms) for column, ms in times if ms < before_ms])
+
+    def made(self, at_ms: int) -> None:
+        """Notes that the cluster was created again: what was read before a time may lack markers that are gone with the
+        old one, and is late (rule 8).
+        """
+        self._store.apply([Put([(self._row(_MADE), at_ms)], [_HOLD.pack(at_ms, 0)])])
+
+    def made_ms(self) -> int:
+        """When the cluster was created again; 0 if it never was. Looked up once: no process writes a cluster
+        while it is created again.
+        """
+        if self._made_ms is None:
+            self._made_ms = max((cell.timestamp for cell in self._store.cells(self._row(_MADE))), default=0)
+        return self._made_ms
+
+    def began(self) -> bool:
+        """Whether any tick has come through, or the cluster was created again: it is not new."""
+        return bool(self._store.cells(self._row(_TICKS)) or self._store.cells(self._row(_MADE)))
+
+    def name(self) -> str | None:
+        """The name that the cluster was first written under; None if it is new, or an earlier version noted no name."""
+        parts = sorted((cell.timestamp, cell.column) for cell in self._store.cells(_NAME))
+        return b"".join(column for _, column in parts).rstrip(b"\0").decode() or None
+
+    def note_name(self, name: str) -> None:
+        """Notes the cluster's name, 31 bytes at most. It must not have another one."""
+        # The last part ends with a zero, so that no two parts are the same column.
+        padded = name.encode().ljust(2 * _NAME_BYTES, b"\0")
+        parts = (padded[:_NAME_BYTES], padded[_NAME_BYTES:])
+        self._store.apply([Put([(_NAME, number)], [part]) for number, part in enumerate(parts, 1)])
+
+    def applied(self) -> dict[tuple[int, int], int]:
+        """By (topic, partition): everything before this offset has been applied to this cluster. A partition of which
+        nothing is noted is left out. The numbers of topics are those of `note_applied`.
+        """
+        return self._positions(_APPLIED)
+
+    def note_applied(self, positions: Mapping[tuple[int, int], int], canary: int | None = None) -> None:
+        """Notes positions by (topic, partition): everything before them is durable here. One that is below what is
+        noted changes nothing. canary: the number that every canary has reached.
+        """
+        notes = _positions(_APPLIED, positions)
+        if canary is not None:
+            notes.append(Put([(_CANARY, canary)], [_POSITION.pack(0, 0)]))
+        self._store.apply(notes)
+
+    def covered(self) -> dict[tuple[int, int], int]:
+        """By (topic, partition): everything before this offset is in the tables too, if their canaries have the number
+        that is noted. Empty, if an earlier version wrote all that is here.
+        """
+        return self._positions(_COVERED)
+
+    def note_covered(self, positions: Mapping[tuple[int, int], int]) -> None:
+        """Notes what was applied before the canaries got the number that is noted. One that is below what is noted
+        changes nothing.
+        """
+        self._store.apply(_positions(_COVERED, positions))
+
+    def canary(self) -> int:
+        """The number that every canary has reached; 0 before the first."""
+        return max((cell.timestamp for cell in self._store.cells(_CANARY)), default=0)
+
+    def bring_back(self, to_ms: int) -> bool:
+        """Takes times after `to_ms` for that time, because the clock of the follow store was ahead and has been brought
+        back; False if there are none. No process writes the cluster meanwhile.
+
+        A tick of such a time says nothing any more: until others have come through every partition, the watermark is
+        unknown. What is parked keeps its place, and the watermark back if it was parked before.
+
+        Interrupted, it has changed nothing; do it again. Raises UnavailableError.
+        """
+        ticks, made = self._store.cells(self._row(_TICKS)), self._store.cells(self._row(_MADE))
+        put_off = [_HOLD.unpack(column) for column in self._all(_PUT_OFF)]
+        holds = [each for each in put_off if each[0] < _PARKED]
+        refills = [_HOLD.unpack(column) for column in self._all(_REFILLS)]
+        latest = [*(cell.timestamp for cell in (*ticks, *made)), *(time for hold in holds + refills for time in hold)]
+        if max(latest, default=0) <= to_ms:
+            return False
+        current = self._times_in_use()
+        self._times = current + 1
+        self.hold({(min(since, to_ms), min(until, to_ms)) for until, since in holds})
+        self.hold_for_refills({(min(since, to_ms), min(until, to_ms)) for until, since in refills})
+        self.park((until - _PARKED, number) for until, number in put_off if until >= _PARKED)
+        row = self._row(_TICKS)
+        self._store.apply([Put([(row, each.timestamp)], [each.column]) for each in ticks if each.timestamp <= to_ms])
+        if made:
+            self.made(min(to_ms, max(cell.timestamp for cell in made)))
+        self._store.apply([Put([(_TIMES, self._times)], [_POSITION.pack(0, 0)])])
+        return True
+
+    def _row(self, kind: bytes) -> bytes:
+        return _ROW(kind, self._times_in_use())
+
+    def _times_in_use(self) -> int:
+        """Looked up once, but for the watermark: no process writes a cluster while it changes."""
+        if self._times is None:
+            self._times = max((cell.timestamp for cell in self._store.cells(_TIMES)), default=0)
+        return self._times
+
+    def _all(self, kind: bytes) -> list[bytes]:
+        found: list[bytes] = []
+        row = self._row(kind)
+        while page := self._store.read(row, found[-1] if found else None, _READ_AT_ONCE):
+            found += page
+        return found
+
+    def _positions(self, row: bytes) -> dict[tuple[int, int], int]:
+        return {_POSITION.unpack(cell.column): cell.timestamp - 1 for cell in self._store.cells(row)}
+
+    def _held(self) -> _Held:
+        # In this order: the hold of an unfollow that was put off goes once one for its refill has been noted.
+        put_off = self._put_off()
+        return _Held(put_off, self._all(_REFILLS))
+
+    def _put_off(self) -> list[bytes]:
+        """The columns of all holds, and at least the first of what is parked; of up to _READ_AT_ONCE holds in one look
+        at the row.
+        """
+        found: list[bytes] = []
+        while True:
+            page = self._store.read(self._row(_PUT_OFF), found[-1] if found else None, _READ_AT_ONCE)
+            found += page
+            if len(page) < _READ_AT_ONCE or _HOLD.unpack(page[-1])[0] >= _PARKED:
+                return found
+
+    def _drop(self, row: bytes, cells: Sequence[Cell]) -> None:
+        self._store.apply([DeleteColumns([(row, cell.timestamp)], [cell.column]) for cell in cells])
+
+
+def _sent_back(identity: bytes) -> tuple[bytes, int]:
+    """The row of an action's notes, and the half of its identity that is in their columns."""
+    first, rest = _SENT_BACK.unpack(identity)
+    return _ROW(b"s", first), rest
+
+
+def _positions(row: bytes, positions: Mapping[tuple[int, int], int]) -> list[Put]:
+    return [Put([(row, 1 + offset)], [_POSITION.pack(*key)]) for key, offset in positions.items()]
+
+
+def _parked(since: int, number: int) -> bytes:
+    return _HOLD.pack(_PARKED + since, number)
