@@ -1,0 +1,157 @@
+"""The catalogs of a home: where each cluster has them, by the cluster's url."""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Final, Protocol, assert_never
+
+from feedstore.app.config import Cluster, Config
+from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of
+from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.pin_source import BoundedSource, CatalogPins
+from feedstore.catalog.port import CatalogReader, CatalogStore
+from feedstore.catalog.reader import Catalog
+from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
+from feedstore.catalog.service import CatalogService, ServedCatalog
+from feedstore.catalog.settings import PINS, CatalogSettings
+from feedstore.catalog.watch import CatalogWatch
+from feedstore.errors import ConfigError
+from feedstore.follows.pin_source import FollowStorePins, PinSource
+from feedstore.follows.port import FollowStore
+from feedstore.replicas.attempts import InPlace, OnThreads, Reads
+from feedstore.replicas.watermarks import Watermarks
+
+FALLBACKS_AT_ONCE: Final = 8
+"""So many pages of this process ask the follow store at once for what the catalog lacks."""
+
+SWAPS_AT_ONCE: Final = 16
+"""So many clusters are swapped at once: all that a home may have."""
+
+HOUR_MS: Final = 3_600_000
+"""How long a record is held that updates keep fresh."""
+
+
+class CatalogPlace(Protocol):
+    """Where one catalog of one cluster is."""
+
+    def reader(self) -> CatalogReader:
+        """Opens nothing before it is used."""
+        ...
+
+    def store(self) -> CatalogStore:
+        """The same for what loads and updates. Opens nothing before it is used."""
+        ...
+
+
+def settings_of(config: Config, catalog: str) -> CatalogSettings:
+    """Raises ConfigError, which names the catalogs that there are."""
+    try:
+        return config.catalogs[catalog]
+    except KeyError:
+        there = ", ".join(config.catalogs) or f"none (add [catalogs.{catalog}] to feed.toml)"
+        raise ConfigError(f"no catalog {catalog!r}; there are: {there}") from None
+
+
+def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
+    """Raises ConfigError if there is no catalog or cluster of that name."""
+    settings_of(config, catalog)
+    found = config.cluster(cluster)
+    match found.scheme:
+        case "rocksdb":
+            from feedstore.app.rocksdb_catalogs import CatalogDirectory  # noqa: PLC0415 - the library of the other kind costs memory
+
+            directory = config.path(found.url)
+            return CatalogDirectory(directory.with_name(directory.name + ".catalog") / catalog, monotonic_s)
+        case "hbase":
+            return _in_hbase(found, catalog)
+        case _:
+            assert_never(found.scheme)
+
+
+def _in_hbase(cluster: Cluster, catalog: str) -> CatalogPlace:
+    try:
+        from feedstore.app.hbase_catalogs import CatalogTables  # noqa: PLC0415 - its libraries are an extra
+    except ImportError as error:
+        raise ConfigError(f"cluster {cluster.name} is HBase: install feedstore[hbase]: {error}") from error
+    try:
+        return CatalogTables(cluster.url, catalog, monotonic_s)
+    except ValueError as error:
+        raise ConfigError(f"cluster {cluster.name}: {error}") from error
+
+
+@contextmanager
+def open_catalog(config: Config, name: str) -> Iterator[Catalog]:
+    """A catalog as this process reads it: from whichever cluster answers, through a cache. Raises ConfigError."""
+    with _open_served(config, name) as served:
+        yield served.catalog
+
+
+@contextmanager
+def open_catalogs(config: Config) -> Iterator[CatalogService]:
+    """All catalogs of a home, for a web tier. Raises ConfigError."""
+    with ExitStack() as stack:
+        served = {name: stack.enter_context(_open_served(config, name)) for name in config.catalogs}
+        swapping = OnThreads("catalog-swap", SWAPS_AT_ONCE)
+        yield stack.enter_context(closing(CatalogService(served, swapping, monotonic_s, clock_of(config))))
+
+
+@contextmanager
+def _open_served(config: Config, name: str) -> Iterator[ServedCatalog]:
+    settings = settings_of(config, name)
+    within_s = config.serving.deadline_ms / 1_000
+    with ExitStack() as stack:
+        sources = []
+        for cluster in sorted(config.clusters, key=lambda each: each.name != config.serving.prefer):
+            reader = stack.enter_context(closing(place(config, name, cluster.name).reader()))
+            sources.append(CatalogSource(cluster.name, reader, reads_of(config, cluster.name)))
+        replicas = CatalogReplicas(sources, within_s, monotonic_s)
+        stack.callback(replicas.close)
+        clock_ms = clock_of(config)
+        lifetimes = Lifetimes(
+            ttl_ms=settings.ttl_ms, followed_ttl_ms=max(HOUR_MS, settings.ttl_ms), stale_max_ms=settings.stale_max_ms
+        )
+        cache = Cache(settings.cache_bytes, lifetimes, random.random)
+        reads: Reads = InPlace() if in_files(config) else OnThreads(f"catalog-{name}", config.serving.reads_at_once)
+        catalog = stack.enter_context(closing(Catalog(replicas, reads, cache, within_s, monotonic_s, clock_ms)))
+        watch = CatalogWatch([source.name for source in sources], catalog.rolled_back, clock_ms)
+        stack.enter_context(closing(Watermarks(sources, watch.look, replicas.set_known, monotonic_s)))
+        stores = {source.name: place(config, name, source.name).store for source in sources}
+        yield ServedCatalog(catalog, watch, stores)
+
+
+@contextmanager
+def open_pins(config: Config, follows: FollowStore) -> Iterator[PinSource]:
+    """What pages of pins ask: the catalog of pins, and the follow store for what it lacks. Raises ConfigError."""
+    with open_catalog(config, PINS) as catalog, pins_from(config, follows, catalog) as pins:
+        yield pins
+
+
+@contextmanager
+def pins_from(config: Config, follows: FollowStore, catalog: Catalog) -> Iterator[PinSource]:
+    """The same on a catalog of pins that the caller has opened, and closes after it."""
+    with ExitStack() as stack:
+        source = None
+        match settings_of(config, PINS).missing:
+            case "source":
+                # On threads even in files: the time of a page is bounded, that of a query is not.
+                reads = OnThreads("follows", FALLBACKS_AT_ONCE)
+                source = stack.enter_context(closing(BoundedSource(FollowStorePins(follows), reads, monotonic_s)))
+            case "skip":
+                pass
+            case unknown:
+                assert_never(unknown)
+        yield CatalogPins(catalog, source, monotonic_s)
+
+
+@contextmanager
+def open_reader(config: Config, catalog: str, cluster: str) -> Iterator[CatalogReader]:
+    """Raises ConfigError."""
+    with closing(place(config, catalog, cluster).reader()) as reader:
+        yield reader
+
+
+@contextmanager
+def open_store(config: Config, catalog: str, cluster: str) -> Iterator[CatalogStore]:
+    """Raises ConfigError."""
+    with closing(place(config, catalog, cluster).store()) as store:
+        yield store

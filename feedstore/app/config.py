@@ -1,0 +1,390 @@
+"""`feed.toml`: one file, read into frozen typed values. The environment overrides it; it never holds secrets.
+
+A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [http], [follows], [queue], [hbase] or
+[worker], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. A variable `FEED_...` that nothing reads is
+refused. Durations are a number and one of ms, s, m, h, d.
+"""
+
+import itertools
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar, assert_never
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from feedstore import settings
+from feedstore.app.environment import Sources, UnknownVariableError, overridden
+from feedstore.catalog.settings import CatalogSettings
+from feedstore.errors import ConfigError
+from feedstore.following import Limits
+from feedstore.following.settings import FeedSettings, LimitsSettings
+from feedstore.http.settings import HttpSettings
+from feedstore.replicas.settings import ServingSettings
+from feedstore.settings import Ms
+
+FILE_NAME = "feed.toml"
+
+DEFAULT = """\
+# The configuration of a following-feed home. Every key may be overridden by the environment: FEED_<SECTION>_<KEY>.
+[feed]
+cap = 1000                    # entries that a reader can reach
+slack = 250                   # live entries that a trim keeps beyond the cap
+
+[limits]
+action_age = "2d"             # an action older than this, from its commit, is re-dated before it is expanded
+delivery_age = "1d"           # a delivery older than this, from its first read, is expanded again
+purge_window = "5d"           # how long markers live: more than action_age + 2 x delivery_age
+dead_letter_age = "30d"       # how long a dead letter is kept; each that goes is logged
+dead_letters = 10000          # so many are kept at most, the latest
+clock_offset = "5s"           # a process whose clock is further off than this goes by that of the others
+
+[[clusters]]                  # in the order in which readers prefer them
+name = "a"
+url = "rocksdb:data/a"
+
+[[clusters]]
+name = "b"
+url = "rocksdb:data/b"
+
+[serving]
+deadline = "1s"               # how long a page may take, where its caller does not say
+reads_at_once = 64            # so many of a cluster on servers; beyond them it counts as unavailable
+# prefer = "b"                # the cluster that readers near it ask first: FEED_SERVING_PREFER=b in its zone
+
+[http]
+# tokens = "tokens.toml"      # who may do what; without it, only this machine itself may
+patience = "10s"              # how long a client may take to send a request
+drain = "1s"                  # how long it serves after SIGTERM, so that balancers see that it is not ready
+
+[follows]
+shards = ["sqlite:data/follows.db"]
+
+[queue]
+url = "embedded:data/queue.db"
+partitions = 1                # of each topic; fixed when an embedded queue is made
+
+# [catalogs.pins]             # pages show pins without asking the follow store: make it with feedctl catalog build pins
+# build = "6h"                # how often the worker builds a new generation
+# keep = 3                    # generations
+# ttl = "5m"                  # how long web processes hold a record
+# cache = "64MiB"             # of each web process
+
+[worker]
+tick = "1s"                   # how often the watermarks move
+housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
+refill_again = "1h"           # how long a feed that was refilled because it ended early is left alone
+dead_letters_in_a_row = 100   # so many messages in a row that cannot be done stop the worker
+"""
+
+
+ClusterScheme = Literal["rocksdb", "hbase"]
+FollowsScheme = Literal["sqlite", "mysql"]
+QueueScheme = Literal["embedded", "kafka"]
+_Scheme = TypeVar("_Scheme", bound=str)
+
+CLUSTERS: Final[Mapping[ClusterScheme, str]] = {
+    "rocksdb": "rocksdb:PATH",
+    "hbase": "hbase://HOST:PORT/?thrift1=HOST:PORT",
+}
+FOLLOWS: Final[Mapping[FollowsScheme, str]] = {"sqlite": "sqlite:PATH", "mysql": "mysql://USER@HOST/DATABASE"}
+QUEUES: Final[Mapping[QueueScheme, str]] = {"embedded": "embedded:PATH", "kafka": "kafka://HOST:PORT"}
+"""The schemes of every adapter, each with the form of its urls. A url of any other scheme is refused here. Code that
+depends on the adapter matches its scheme and ends in `assert_never`, so that mypy names every place that a new scheme
+must be added to.
+"""
+
+
+class _Limits(
+    LimitsSettings,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"dead_letter_age_ms": "dead_letter_age", "clock_offset_ms": "clock_offset"},
+):
+    dead_letter_age_ms: Ms = Ms(2_592_000_000)
+    dead_letters: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    clock_offset_ms: Ms = Ms(5_000)
+
+
+class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
+    url: str
+    zookeeper: Annotated[str, Meta(pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*$")] | None = None
+
+
+class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    shards: Annotated[list[str], Meta(min_length=1, max_length=1_024)]
+
+
+class _Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    url: str
+    partitions: Annotated[int, Meta(ge=1, le=1_024)] = 1
+    replication: Annotated[int, Meta(ge=1, le=16)] = 3
+
+
+class _HBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    jars: str = ""
+
+
+class WorkerSettings(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"tick_ms": "tick", "housekeeping_ms": "housekeeping", "refill_again_ms": "refill_again"},
+):
+    """How the workers work; what imports them is above this package."""
+
+    tick_ms: Ms = Ms(1_000)
+    housekeeping_ms: Ms = Ms(3_600_000)
+    refill_again_ms: Ms = Ms(3_600_000)
+    dead_letters_in_a_row: Annotated[int, Meta(ge=1)] = 100
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    feed: FeedSettings
+    limits: _Limits
+    clusters: Annotated[list[_Cluster], Meta(min_length=1, max_length=16)]
+    follows: _Follows
+    queue: _Queue
+    hbase: _HBase = _HBase()
+    worker: WorkerSettings = WorkerSettings()
+    serving: ServingSettings = ServingSettings()
+    http: HttpSettings = HttpSettings()
+    catalogs: Annotated[
+        dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")], CatalogSettings], Meta(max_length=16)
+    ] = msgspec.field(default_factory=dict)
+
+
+_KEYS: Final = {
+    section.name: [key.encode_name for key in msgspec.structs.fields(section.type)]
+    for section in msgspec.structs.fields(_File)
+    if isinstance(section.type, type)
+}
+"""The keys that a variable may override, by section: all but the clusters and the catalogs, which have names."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster's name and where it is. scheme: of its url. zookeeper: HOST:PORT, or several, for what no gateway
+    does.
+    """
+
+    name: str
+    url: str
+    scheme: ClusterScheme
+    zookeeper: str | None = None
+
+    @property
+    def in_files(self) -> bool:
+        """Whether it is a directory of this machine."""
+        match self.scheme:
+            case "rocksdb":
+                return True
+            case "hbase":
+                return False
+            case _:
+                assert_never(self.scheme)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `feed.toml` says. home: the directory that relative paths in urls start from. replication: of the topics,
+    where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty. clusters: in the
+    order in which readers prefer them, but for `serving.prefer`. dead_letter_age_ms, dead_letters: how long, and how
+    many, dead letters are kept. clock_offset_ms: how far the clock of a process may be off. catalogs: by name. sources:
+    which values come from the environment.
+    """
+
+    home: Path
+    limits: Limits
+    clusters: tuple[Cluster, ...]
+    shards: tuple[str, ...]
+    shards_scheme: FollowsScheme
+    queue: str
+    queue_scheme: QueueScheme
+    partitions: int
+    replication: int
+    hbase_jars: str
+    serving: ServingSettings
+    http: HttpSettings
+    worker: WorkerSettings
+    dead_letter_age_ms: int
+    dead_letters: int
+    clock_offset_ms: int
+    catalogs: Mapping[str, CatalogSettings]
+    sources: Sources
+
+    @property
+    def holds_files(self) -> bool:
+        """Whether a store of the home is in files: all of its processes are on one machine."""
+        in_files = any(cluster.in_files for cluster in self.clusters)
+        return in_files or self.queue_file is not None or bool(self.shard_files)
+
+    def path(self, url: str) -> Path:
+        """The path in a url SCHEME:PATH."""
+        return self.home / url.partition(":")[2]
+
+    @property
+    def shard_files(self) -> tuple[Path, ...]:
+        """The files of the follow store; none if it is on servers."""
+        match self.shards_scheme:
+            case "sqlite":
+                return tuple(map(self.path, self.shards))
+            case "mysql":
+                return ()
+            case _:
+                assert_never(self.shards_scheme)
+
+    @property
+    def queue_file(self) -> Path | None:
+        """The file of the queue; None if it is on servers."""
+        match self.queue_scheme:
+            case "embedded":
+                return self.path(self.queue)
+            case "kafka":
+                return None
+            case _:
+                assert_never(self.queue_scheme)
+
+    def cluster(self, name: str) -> Cluster:
+        """Raises ConfigError, which names the clusters that there are."""
+        for each in self.clusters:
+            if each.name == name:
+                return each
+        raise ConfigError(f"no cluster {name!r}; there are: {', '.join(each.name for each in self.clusters)}")
+
+
+def load(home: Path, environ: Mapping[str, str]) -> Config:
+    """Reads `home/feed.toml`. Raises ConfigError, whatever is wrong with it."""
+    path = home / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: not found; make a home with: feedctl --home {home} init") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    return parse(home, text, environ)
+
+
+def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
+    """What `text` says as the `feed.toml` of a home. Raises ConfigError."""
+    path = home / FILE_NAME
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    try:
+        sources = overridden(raw, path, _KEYS, environ)
+    except UnknownVariableError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        file = msgspec.convert(raw, _File, dec_hook=settings.decoded)
+    except msgspec.ValidationError as error:
+        key = _key_in(str(error))
+        said = f"{key}: {error.__cause__}" if error.__cause__ else error  # the cause is of a type of ours
+        raise ConfigError(f"{sources.blamed(key)}: {said}") from error
+    names = [cluster.name for cluster in file.clusters]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{path}: clusters: two of them have the same name")
+    clusters = tuple(_cluster(sources, cluster) for cluster in file.clusters)
+    _refuse_one_place(path, clusters)
+    shards_scheme = _shards_scheme(sources, file.follows.shards)
+    queue_scheme = _scheme(sources, "queue.url", file.queue.url, QUEUES)
+    if file.serving.prefer not in {None, *names}:
+        raise ConfigError(
+            f"{sources.blamed('serving.prefer')}: serving.prefer: no cluster {file.serving.prefer!r};"
+            f" there are: {', '.join(names)}"
+        )
+    try:
+        limits = file.limits.of(file.feed)
+    except ValueError as error:
+        # Its message names what does not fit together.
+        keys = [f"{section}.{key}" for section in ("feed", "limits") for key in _KEYS[section] if key in str(error)]
+        raise ConfigError(f"{sources.blamed(*keys)}: {error}") from error
+    return Config(
+        home=home,
+        limits=limits,
+        clusters=clusters,
+        shards=tuple(file.follows.shards),
+        shards_scheme=shards_scheme,
+        queue=file.queue.url,
+        queue_scheme=queue_scheme,
+        partitions=file.queue.partitions,
+        replication=file.queue.replication,
+        hbase_jars=file.hbase.jars,
+        serving=file.serving,
+        http=file.http.at(home),
+        worker=file.worker,
+        dead_letter_age_ms=file.limits.dead_letter_age_ms,
+        dead_letters=file.limits.dead_letters,
+        clock_offset_ms=file.limits.clock_offset_ms,
+        catalogs=file.catalogs,
+        sources=sources,
+    )
+
+
+def _cluster(sources: Sources, said: _Cluster) -> Cluster:
+    scheme = _scheme(sources, "clusters", said.url, CLUSTERS, f"cluster {said.name}")
+    return Cluster(said.name, said.url, scheme, said.zookeeper)
+
+
+def _shards_scheme(sources: Sources, urls: Sequence[str]) -> FollowsScheme:
+    schemes = {_scheme(sources, "follows.shards", url, FOLLOWS) for url in urls}
+    if len(schemes) > 1:
+        raise ConfigError(
+            f"{sources.blamed('follows.shards')}: follows.shards: {' and '.join(sorted(schemes))}: expected urls of one"
+            " scheme: a follow store is in one kind of database"
+        )
+    return schemes.pop()
+
+
+def _scheme(sources: Sources, key: str, url: str, known: Mapping[_Scheme, str], whose: str | None = None) -> _Scheme:
+    """The scheme of a url. known: the schemes that there are, each with the form of its urls.
+
+    Raises ConfigError. It does not repeat the url: there may be a password in it.
+    """
+    found, _, rest = url.partition(":")
+    blamed = f"{sources.blamed(key)}: {whose or key}"
+    for scheme, form in known.items():
+        if scheme == found:
+            if form == f"{scheme}:PATH" and (not rest or rest.startswith("//")):
+                raise ConfigError(f"{blamed}: expected {form}")
+            return scheme
+    forms = " or ".join(known.values())
+    raise ConfigError(f"{blamed}: the scheme {found.split('/')[0][:40]!r} is unknown: expected {forms}")
+
+
+def _refuse_one_place(path: Path, clusters: Sequence[Cluster]) -> None:
+    """Raises ConfigError if two clusters are one: each would hold what was written for the other."""
+    places = [(cluster.name, _places(path.parent, cluster)) for cluster in clusters]
+    for (name, ours), (other, theirs) in itertools.combinations(places, 2):
+        if shared := ours & theirs:
+            raise ConfigError(
+                f"{path}: clusters: {name} and {other} are one place ({min(shared)}): give each a url of its own"
+            )
+
+
+def _places(home: Path, cluster: Cluster) -> frozenset[str]:
+    """What a cluster's url leads to: its directory, whatever its path; or its tables behind each of its gateways."""
+    match cluster.scheme:
+        case "rocksdb":
+            return frozenset({str((home / cluster.url.partition(":")[2]).resolve())})
+        case "hbase":
+            parts = urlsplit(cluster.url)
+            namespace = parts.path.strip("/") or "default"
+            gateways = ",".join([parts.netloc, *parse_qs(parts.query).get("thrift1", ())])
+            return frozenset(f"{gateway.lower()}/{namespace}" for gateway in gateways.split(",") if gateway)
+        case _:
+            assert_never(cluster.scheme)
+
+
+def _key_in(error: str) -> str:
+    """The key that an error of msgspec is about: it ends in "at `$.section.key`", and more where that is a list."""
+    match = re.search(r"`\$\.([a-z]+\.[a-z_]+)", error)
+    return match[1] if match else ""

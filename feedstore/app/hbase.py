@@ -1,0 +1,61 @@
+"""A cluster in HBase, as the configuration names it. Needs the extra `hbase`."""
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from feedstore.app.clusters import Prepare, replica
+from feedstore.following import FEEDS
+from feedstore.widecolumn import Access, Cluster, Table
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema
+from feedstore.widecolumn.hbase.schema import Applied, Difference
+from feedstore.widecolumn.progress import PROGRESS
+
+
+class Gateways:
+    """A cluster behind its Thrift gateways. Raises ValueError for a url that cannot be read."""
+
+    def __init__(self, url: str) -> None:
+        Addresses.parse(url)
+        self._url = url
+
+    def table(self, name: str) -> str:
+        """A table's name as HBase has it, with its namespace."""
+        return f"{Addresses.parse(self._url).namespace}:{name}"
+
+    def exists(self) -> bool:
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            return cluster.administration.exists(FEEDS)
+
+    def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
+        # The table of the feeds is made last: a cluster is there when that table is.
+        ordered = sorted(tables, key=lambda table: table.name == FEEDS)
+        with closing(HBaseCluster.open(self._url, tables, check=False)) as cluster:
+            if cluster.administration.exists(FEEDS):
+                return
+            schema.apply(cluster.administration, [schema.definition(table) for table in ordered[:-1]])
+            if prepare is not None:
+                prepare(replica(self._url, cluster))
+            schema.apply(cluster.administration, [schema.definition(ordered[-1])])
+
+    def remove(self) -> None:
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            for name in (FEEDS, PROGRESS):
+                cluster.administration.drop(name)
+
+    def open(self, tables: Sequence[Table], access: Access) -> Cluster:
+        """access: an owner looks at the tables first, and refuses those on which the rules would not hold.
+
+        Raises:
+            UnsafeTableError: an UnavailableError; the message names each setting.
+        """
+        return HBaseCluster.open(self._url, tables, check=access == "write")
+
+    def apply(self, tables: Sequence[Table]) -> Applied:
+        """Makes the tables that are missing, and the trim of those that are there what it must be (`schema.apply`)."""
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            return schema.apply(cluster.administration, [schema.definition(table) for table in tables])
+
+    def differences(self, tables: Sequence[Table]) -> list[Difference]:
+        """Everything in which the tables are not as they must be."""
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            return schema.differences(cluster.administration, [schema.definition(table) for table in tables])

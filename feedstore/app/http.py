@@ -1,0 +1,165 @@
+"""Turns the configuration into a server."""
+
+import resource
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from prometheus_client.core import Metric
+
+from feedstore.app.config import Config
+from feedstore.app.wiring import Services, clock_of, in_files, monotonic_s
+from feedstore.boards import endpoints as of_boards
+from feedstore.boards.metrics import metrics as board_metrics
+from feedstore.catalog.settings import PINS
+from feedstore.errors import ConfigError
+from feedstore.following import endpoints as of_feeds
+from feedstore.following.metrics import metrics as following_metrics
+from feedstore.http import listening
+from feedstore.http.app import App, Bounds, Served
+from feedstore.http.connections import SPARE_PLACES
+from feedstore.http.cursors import Cursors, load_key
+from feedstore.http.endpoint import Endpoint, Part
+from feedstore.http.problems import Known
+from feedstore.http.queues import Queues, QueuesUnavailableError
+from feedstore.http.running import InLoop, InThreads, Runner
+from feedstore.http.server import HttpServer
+from feedstore.http.site import assets
+from feedstore.http.tokens import Access, Loopback, Tokens, is_loopback
+
+if TYPE_CHECKING:
+    from feedstore.catalog.posting import Posting
+    from feedstore.catalog.service import CatalogService
+
+DESCRIPTION: Final = "Following feeds: pages, actions, who follows what. Boards in their own order."
+ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = (*of_feeds.ENDPOINTS, *of_boards.ENDPOINTS)
+"""All that every server can be asked. Those of a home with catalogs can be asked more: see `_of_catalogs`."""
+_OWN_FILES: Final = 256
+"""What a process has open besides the connections of its clients: files of stores, connections to servers."""
+WAITING_FOR_EACH_THREAD: int = 4
+"""So many requests wait for a thread at most: where one takes 100 ms, half a second."""
+
+
+def open_app(
+    config: Config,
+    environ: Mapping[str, str],
+    services: Services,
+    queues: Queues,
+    *,
+    owns_clusters: bool,
+    clock: Callable[[], float] = monotonic_s,
+    posting: "Posting | None" = None,
+) -> App:
+    """owns_clusters: whether this process writes the clusters. Then reads of clusters in files take microseconds, and
+    need no thread; if another process owns the files, they may have to catch up with it. clock: the service's own.
+    posting: where updates of catalogs go; None: they are refused.
+
+    Raises ConfigError.
+    """
+    http = config.http
+    wall_ms = clock_of(config)
+    access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
+    cursors = Cursors(load_key(http.cursor_key, environ))
+    calls = InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock)
+    # Pages of pins end by their deadline if there is a catalog of them: the follow store need not be waited for.
+    bounded = (
+        InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock) if PINS in config.catalogs else calls
+    )
+    pages: Runner = InLoop() if owns_clusters and in_files(config) else bounded
+    bounds = Bounds(deadline_s=config.serving.deadline_ms / 1_000)
+    service, boards, catalogs = services
+    catalog_parts, catalog_problems, catalog_metrics = _of_catalogs(catalogs, posting)
+
+    def metrics() -> list[Metric]:
+        try:
+            state = queues.state()
+        except QueuesUnavailableError:
+            state = None
+        return [
+            *following_metrics(service, state, queues.stopped()),
+            *board_metrics(boards.tally()),
+            *catalog_metrics(),
+        ]
+
+    served = Served(
+        [
+            Part(of_feeds.Api(service, queues, cursors, wall_ms), of_feeds.ENDPOINTS),
+            Part(of_boards.Api(boards, cursors), of_boards.ENDPOINTS),
+            *catalog_parts,
+        ],
+        DESCRIPTION,
+        assets(of_feeds.SITE),
+        {**of_feeds.PROBLEMS, **of_boards.PROBLEMS, **catalog_problems},
+        service.answers,
+        queues.stopped,
+        metrics,
+    )
+    return App(served, access, pages, bounded, calls, bounds, clock)
+
+
+def _threads(config: Config, clock: Callable[[], float]) -> InThreads:
+    threads = config.http.threads
+    return InThreads(threads, WAITING_FOR_EACH_THREAD * threads, clock)
+
+
+class _OfCatalogs(NamedTuple):
+    parts: Sequence[Part[Any]]
+    problems: Known
+    metrics: Callable[[], Iterable[Metric]]
+
+
+def _of_catalogs(catalogs: "CatalogService | None", posting: "Posting | None") -> _OfCatalogs:
+    """What a home with catalogs serves besides."""
+    if catalogs is None:
+        return _OfCatalogs((), {}, tuple)
+    from feedstore.catalog import endpoints as of_catalogs  # noqa: PLC0415 - homes without a catalog do not load it
+    from feedstore.catalog.metrics import metrics  # noqa: PLC0415 - the same
+
+    return _OfCatalogs(
+        [Part(of_catalogs.Api(catalogs, posting), of_catalogs.ENDPOINTS)],
+        of_catalogs.PROBLEMS,
+        lambda: metrics(catalogs.states(), catalogs.clock_ms()),
+    )
+
+
+def server(config: Config, app: App, listener: socket.socket) -> HttpServer:
+    return HttpServer(
+        app,
+        listener,
+        patience_s=config.http.patience_ms / 1_000,
+        connections=config.http.connections,
+        end_s=config.http.patience_ms / 1_000 + config.serving.deadline_ms / 1_000,
+    )
+
+
+def listen(config: Config, host: str, port: int) -> socket.socket:
+    """A socket for a server. port: 0 takes any that is free.
+
+    Raises ConfigError: it cannot be had; or it would be open to others, and there are no tokens; or this process may
+    not open as many files as there may be connections.
+    """
+    _raise_files(config)
+    if config.http.tokens is None and not is_loopback(host):
+        raise ConfigError(
+            f"{host} is not this machine's loopback: anyone who reaches it could do anything. Name a file of tokens"
+            " (feed.toml: http.tokens), and make one with: feedctl token new"
+        )
+    try:
+        return listening.listen(host, port)
+    except OSError as error:
+        raise ConfigError(f"{host}:{port}: {error.strerror or error}") from error
+
+
+def _raise_files(config: Config) -> None:
+    """Lets this process open as many files as its connections need."""
+    needed = config.http.connections + SPARE_PLACES + _OWN_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"{config.sources.blamed('http.connections')}: http.connections: {config.http.connections:,} need"
+            f" {needed:,} file descriptors, and this process may have {hard:,}:"
+            " raise the limit (ulimit -n) or take fewer"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,0 +1,58 @@
+"""A cluster in a directory, as the configuration names it."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from feedstore.app.clusters import Prepare, replica
+from feedstore.widecolumn import Access, Cluster, Table, UnavailableError
+from feedstore.widecolumn.lazy import LazyCluster
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster
+
+
+class Directory:
+    """An embedded cluster."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def exists(self) -> bool:
+        try:
+            return any(self.path.iterdir())
+        except OSError:
+            return False
+
+    def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
+        if self.exists():
+            return
+        new = self.path.with_name(self.path.name + ".new")
+        try:
+            shutil.rmtree(new, ignore_errors=True)
+            new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new.mkdir(mode=0o700)
+            made = LazyCluster(lambda: RocksCluster.open(new, tables, access="write"))
+            try:
+                made.opened()
+                if prepare is not None:
+                    prepare(replica(self.path.name, made))
+            finally:
+                made.close()
+            new.rename(self.path)
+        except OSError as error:
+            raise UnavailableError(str(error)) from error
+
+    def remove(self) -> None:
+        try:
+            if self.path.exists():
+                # Half of a cluster would look like a damaged one.
+                gone = self.path.with_name(self.path.name + ".gone")
+                shutil.rmtree(gone, ignore_errors=True)
+                self.path.rename(gone)
+                shutil.rmtree(gone)
+        except OSError as error:
+            raise UnavailableError(str(error)) from error
+
+    def open(self, tables: Sequence[Table], access: Access) -> Cluster:
+        if not self.exists():
+            raise UnavailableError(f"{self.path}: there is no cluster in this directory; bring it back, or rebuild it")
+        return RocksCluster.open(self.path, tables, access=access)

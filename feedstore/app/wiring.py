@@ -1,0 +1,349 @@
+"""Turns the configuration into adapters: the one place in this package that knows which there are."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+
+from feedstore.app.clusters import Prepare, place, replica
+from feedstore.app.config import Config
+from feedstore.boards import Boards
+from feedstore.boards.service import BoardService
+from feedstore.catalog.settings import PINS
+from feedstore.clocks import HomeClock, Machine, machine_ms
+from feedstore.domain import InvalidValueError
+from feedstore.errors import ConfigError
+from feedstore.following import FEEDS, feed_table, trusted_watermark
+from feedstore.following.service import FeedService
+from feedstore.follows import sqlite
+from feedstore.follows.pin_source import FollowStorePins, PinSource
+from feedstore.follows.port import FollowStore
+from feedstore.replicas.attempts import InPlace, OnThreads, Reads
+from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.replica import Replica
+from feedstore.replicas.watermarks import Watermarks
+from feedstore.widecolumn import Access, Cluster, DamagedError, Table, UnavailableError
+from feedstore.widecolumn.lazy import LazyCluster
+from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
+
+if TYPE_CHECKING:
+    from feedstore.catalog.service import CatalogService
+    from feedstore.follows.mysql import Server
+
+FIRST_LOOK_S = 1.0
+"""How long who opens the clusters waits to hear how far each is."""
+
+
+wall_ms: Final = machine_ms
+"""The clock of this machine, ms since 1970."""
+
+
+CLOCK_NAME: Final = "clock.json"
+"""The file of a home that holds what its processes take for the time."""
+
+monotonic_s: Final = time.monotonic
+"""The clock of deadlines and of how long something takes, s. Whatever needs one is given this one when it is made."""
+
+
+def home_clock(config: Config) -> HomeClock | None:
+    """What keeps the processes of a home in files on one time (which see); None if nothing of it is in files: servers
+    have clocks of their own.
+    """
+    if not config.holds_files:
+        return None
+    return HomeClock(
+        config.home / CLOCK_NAME,
+        Machine(wall_ms),
+        lambda: sqlite.stamped_ms(config.shard_files),
+        config.clock_offset_ms,
+        wall_ms,
+        monotonic_s,
+    )
+
+
+def clock_of(config: Config) -> Callable[[], int]:
+    """The time of a home, ms since 1970."""
+    return home_clock(config) or wall_ms
+
+
+def open_service(config: Config, clock: Callable[[], int] | None = None) -> FeedService:
+    """What a web tier calls. It writes to no cluster: it may run while a worker runs, and there may be many. A process
+    that forks opens it afterwards: its threads would stay behind.
+
+    clock: that `behind_ms` goes by, and an embedded follow store; None: `clock_of` the home.
+
+    Raises:
+        FollowStoreUnavailableError: a cluster may be away, the follow store must be there.
+        ConfigError
+    """
+    clock = clock or clock_of(config)
+    with ExitStack() as stack:
+        follows = open_follows(config, clock)
+        stack.callback(follows.close)
+        return _service(config, follows, stack.enter_context(reading(config, clock)), stack.pop_all().close)
+
+
+@contextmanager
+def open_boards(config: Config, clock: Callable[[], int] | None = None) -> Iterator[BoardService]:
+    """What a web tier calls to show and arrange boards. Any number of processes may have one. clock: as in
+    `open_service`.
+
+    Raises FollowStoreUnavailableError, ConfigError.
+    """
+    with closing(open_follows(config, clock or clock_of(config))) as follows:
+        yield boards_on(follows)
+
+
+def boards_on(follows: FollowStore) -> BoardService:
+    """The same on what the caller has opened, and closes after it."""
+    return BoardService(Boards(follows), monotonic_s)
+
+
+class Services(NamedTuple):
+    """All that a web tier calls. catalogs: None: the home has none."""
+
+    feeds: FeedService
+    boards: BoardService
+    catalogs: "CatalogService | None"
+
+
+@contextmanager
+def open_services(config: Config) -> Iterator[Services]:
+    """All services, on one follow store. If all its servers are away, what needs none of them is served, and the rest
+    once they are back.
+
+    Raises:
+        FollowStoreUnavailableError: a database is missing, another one, or not up to date.
+        ConfigError
+    """
+    clock = clock_of(config)
+    with (
+        closing(open_follows(config, clock, may_be_away=True)) as follows,
+        reading(config, clock) as replicas,
+        _services(config, follows, replicas) as services,
+    ):
+        yield services
+
+
+@contextmanager
+def services_on(
+    config: Config, follows: FollowStore, replicas: Iterable[Replica], clock: Callable[[], int]
+) -> Iterator[Services]:
+    """The same on what the caller has opened, and closes after it: for the process that writes clusters in files, and
+    need not catch up with itself. clock: as in `open_service`.
+    """
+    with reading_from(config, replicas, clock) as opened, _services(config, follows, opened) as services:
+        yield services
+
+
+@contextmanager
+def _services(config: Config, follows: FollowStore, replicas: Replicas) -> Iterator[Services]:
+    with ExitStack() as stack:
+        catalogs = stack.enter_context(_catalogs(config))
+        feeds = stack.enter_context(_service(config, follows, replicas, lambda: None, catalogs))
+        yield Services(feeds, boards_on(follows), catalogs)
+
+
+@contextmanager
+def _catalogs(config: Config) -> Iterator["CatalogService | None"]:
+    if not config.catalogs:
+        yield None
+        return
+    from feedstore.app.catalogs import open_catalogs  # noqa: PLC0415 - homes without a catalog do not load it
+
+    with open_catalogs(config) as catalogs:
+        yield catalogs
+
+
+def _service(
+    config: Config,
+    follows: FollowStore,
+    replicas: Replicas,
+    close: Callable[[], None],
+    catalogs: "CatalogService | None" = None,
+) -> FeedService:
+    """catalogs: None: none is open yet."""
+    with ExitStack() as stack:
+        stack.callback(close)
+        pins = stack.enter_context(_pins(config, follows, catalogs))
+        return _feeds(config, follows, replicas, pins, stack.pop_all().close)
+
+
+@contextmanager
+def _pins(config: Config, follows: FollowStore, catalogs: "CatalogService | None") -> Iterator[PinSource]:
+    if PINS not in config.catalogs:
+        yield FollowStorePins(follows)
+        return
+    from feedstore.app.catalogs import open_pins, pins_from  # noqa: PLC0415 - homes without a catalog do not load it
+
+    opened = open_pins(config, follows) if catalogs is None else pins_from(config, follows, catalogs.catalog(PINS))
+    with opened as pins:
+        yield pins
+
+
+def _feeds(
+    config: Config, follows: FollowStore, replicas: Replicas, pins: PinSource, close: Callable[[], None]
+) -> FeedService:
+    return FeedService(
+        replicas,
+        follows,
+        pins,
+        cap=config.limits.cap,
+        refill_again_ms=config.worker.refill_again_ms,
+        within_s=config.serving.deadline_ms / 1_000,
+        clock=monotonic_s,
+        close=close,
+    )
+
+
+@contextmanager
+def reading(config: Config, clock: Callable[[], int] | None = None) -> Iterator[Replicas]:
+    """The clusters as pages are read from them, the preferred one first. Each is opened when it is first asked, and
+    may be away. clock: as in `open_service`. Raises ConfigError.
+    """
+    with ExitStack() as stack:
+        replicas: list[Replica] = []
+        for cluster in config.clusters:
+            opened = open_cluster(config, cluster.name, "read")
+            stack.callback(opened.close)
+            replicas.append(replica(cluster.name, opened))
+        yield stack.enter_context(reading_from(config, replicas, clock or clock_of(config)))
+
+
+@contextmanager
+def reading_from(config: Config, replicas: Iterable[Replica], clock: Callable[[], int]) -> Iterator[Replicas]:
+    """The same on clusters that the caller has opened, and closes after it."""
+    with ExitStack() as stack:
+        ordered = sorted(replicas, key=lambda each: each.name != config.serving.prefer)
+        found = Replicas(
+            [Source(each, reads_of(config, each.name)) for each in ordered],
+            clock,
+            config.serving.deadline_ms / 1_000,
+            monotonic_s,
+        )
+        stack.callback(found.close)
+        watermarks = Watermarks(ordered, trusted_watermark, found.set_watermark, monotonic_s)
+        stack.callback(watermarks.close)
+        watermarks.wait(FIRST_LOOK_S)
+        yield found
+
+
+def in_files(config: Config) -> bool:
+    """Whether every cluster is a directory of this machine."""
+    return all(each.in_files for each in config.clusters)
+
+
+def reads_of(config: Config, name: str) -> Reads:
+    """How a cluster is read."""
+    return InPlace() if config.cluster(name).in_files else OnThreads(name, config.serving.reads_at_once)
+
+
+def tables(config: Config) -> list[Table]:
+    """The tables of every cluster."""
+    limits = config.limits
+    return [feed_table(limits.cap, limits.slack, limits.purge_window_ms), progress_table(limits.purge_window_ms)]
+
+
+def open_follows(config: Config, clock: Callable[[], int], *, may_be_away: bool = False) -> FollowStore:
+    """clock: the store's, where it has none of its own: MySQL goes by its servers'. may_be_away: whether it opens
+    if none of its servers can be reached now; a file must be there.
+
+    Raises FollowStoreUnavailableError, ConfigError.
+    """
+    match config.shards_scheme:
+        case "sqlite":
+            return sqlite.open_store(config.shard_files, clock)
+        case "mysql":
+            servers = mysql_servers(config)
+            from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
+
+            return mysql.open_store(servers, may_be_away=may_be_away)
+        case _:
+            assert_never(config.shards_scheme)
+
+
+def create_follows(config: Config) -> None:
+    """Makes the follow store, or brings an older one up to date. Raises FollowStoreUnavailableError, ConfigError."""
+    match config.shards_scheme:
+        case "sqlite":
+            sqlite.create(config.shard_files)
+        case "mysql":
+            servers = mysql_servers(config)
+            from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
+
+            mysql.create(servers)
+        case _:
+            assert_never(config.shards_scheme)
+
+
+def mysql_servers(config: Config) -> list["Server"]:
+    """Where the shards of a follow store in MySQL are; asks none of them. Raises ConfigError."""
+    try:
+        from feedstore.follows.mysql import server  # noqa: PLC0415 - PyMySQL is an extra
+    except ImportError as error:
+        raise ConfigError(f"the follow store is in MySQL: install feedstore[mysql]: {error}") from error
+    try:
+        return [server(url, config.home, os.environ) for url in config.shards]
+    except (InvalidValueError, OSError) as error:
+        raise ConfigError(f"{config.sources.blamed('follows.shards')}: follows.shards: {error}") from error
+
+
+def create_cluster(config: Config, name: str, prepare: Prepare | None = None) -> None:
+    """`Place.create`; the new cluster knows its name. Raises UnavailableError, ConfigError."""
+
+    def prepared(new: Replica) -> None:
+        if prepare is not None:
+            prepare(new)
+        Progress(new.progress).note_name(name)
+
+    place(config, name).create(tables(config), prepared)
+
+
+def remove_cluster(config: Config, name: str) -> None:
+    """`Place.remove`. Raises UnavailableError, ConfigError."""
+    place(config, name).remove()
+
+
+def open_cluster(config: Config, name: str, access: Access, *, feeds: bool = True) -> LazyCluster:
+    """A cluster by name, opened when it is first used. access: `write` owns it; `read` reads while another process
+    writes. feeds: whether the feeds are read, or only how far the cluster is: what was written to an embedded table
+    since its last flush is in the memory of everyone who opens it. Raises ConfigError.
+
+    Opening raises DamagedError if the cluster was written under another name.
+    """
+    where = place(config, name)
+    wanted = [table for table in tables(config) if feeds or table.name != FEEDS]
+
+    def open_named() -> Cluster:
+        opened = where.open(wanted, access)
+        try:
+            _refuse_another(opened, name, access)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    return LazyCluster(open_named)
+
+
+def _refuse_another(opened: Cluster, name: str, access: Access) -> None:
+    """Raises DamagedError for a cluster that was written under another name, UnavailableError."""
+    try:
+        found = Progress(opened.table(PROGRESS)).name()
+    except DamagedError:
+        raise
+    except UnavailableError:
+        if access == "write":
+            raise
+        return  # pages can be read without the table of the progress
+    if found not in {None, name}:
+        raise DamagedError(
+            f"this is cluster {found}, and feed.toml calls it {name}: bring back what was there, or rebuild it"
+            f" (feedctl rebuild --all --cluster {name})"
+        )
+
+
+def cluster_exists(config: Config, name: str) -> bool:
+    """`Place.exists`. Raises UnavailableError, ConfigError."""
+    return place(config, name).exists()

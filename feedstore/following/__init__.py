@@ -1,0 +1,45 @@
+"""The following feed: cell layout, mutations, pages and cursors, the service, its HTTP endpoints and its site."""
+
+from feedstore.following.canaries import Canaries, is_canary, trusted_watermark
+from feedstore.following.cursors import Cursor, decode_cursor, encode_cursor
+from feedstore.following.export import feeds_ascending, rows_ascending
+from feedstore.following.layout import (
+    FEEDS,
+    ROW_BYTES,
+    bucket,
+    columns,
+    entries_of,
+    feed_table,
+    pins_and_times,
+    row_key,
+    user_of,
+)
+from feedstore.following.limits import MAX_CHUNK, Limits
+from feedstore.following.pages import MAX_PAGE, Page, Start, page_of, start_of
+
+__all__ = [
+    "FEEDS",
+    "MAX_CHUNK",
+    "MAX_PAGE",
+    "ROW_BYTES",
+    "Canaries",
+    "Cursor",
+    "Limits",
+    "Page",
+    "Start",
+    "bucket",
+    "columns",
+    "decode_cursor",
+    "encode_cursor",
+    "entries_of",
+    "feed_table",
+    "feeds_ascending",
+    "is_canary",
+    "page_of",
+    "pins_and_times",
+    "row_key",
+    "rows_ascending",
+    "start_of",
+    "trusted_watermark",
+    "user_of",
+]

@@ -1,0 +1,399 @@
+"""The endpoints of the following feed: one table, from which the routes and the OpenAPI document are made."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+from msgspec import UnsetType
+
+from feedstore.domain import Followee, Pin
+from feedstore.following import wire
+from feedstore.following.service import FeedService
+from feedstore.following.wire import (
+    EdgeBody,
+    EdgeLine,
+    FeedPage,
+    FeedQuery,
+    Followers,
+    Following,
+    Letters,
+    LettersQuery,
+    PinBody,
+    PinLine,
+    RelationsQuery,
+    Size,
+    Status,
+    Why,
+)
+from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError
+from feedstore.http import problems
+from feedstore.http.cursors import Cursors
+from feedstore.http.endpoint import Asked, Endpoint
+from feedstore.http.problems import ProblemError
+from feedstore.http.queues import GroupState, Letter, Queues, QueuesUnavailableError
+from feedstore.http.wire import Nothing, id_of
+from feedstore.replicas.race import DeadlineExceededError
+from feedstore.widecolumn import UnavailableError
+
+SITE: Final = Path(__file__).with_name("site")
+"""The files of the pages for browsers."""
+PROBLEMS: Final[problems.Known] = {
+    ActionRefusedError: problems.REFUSED,
+    DeadlineExceededError: problems.DEADLINE_EXCEEDED,
+    UnavailableError: problems.CLUSTERS_UNAVAILABLE,
+    FollowStoreUnavailableError: problems.FOLLOWS_UNAVAILABLE,
+}
+NO_KEY_TRIES: Final = 2
+"""Attempts to save a pin without a time: another caller may save it first, with another time."""
+
+
+class Api(NamedTuple):
+    """What the endpoints work on. now_ms: the clock for pins that are saved without a time."""
+
+    service: FeedService
+    queues: Queues
+    cursors: Cursors
+    now_ms: Callable[[], int]
+
+
+# Feeds
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _feed(api: Api, asked: Asked[FeedQuery, None]) -> FeedPage:
+    user, query = asked.ids["user"], asked.query
+    owner = f"feed:{user}"
+    cursor = api.cursors.opened(owner, _set(query.cursor))
+    if query.hydrate:
+        pins = api.service.pins_page(user, query.limit, cursor, asked.deadline_s)
+        lines = wire.pin_lines(pins.pins)
+        return FeedPage(str(user), lines, api.cursors.signed(owner, pins.cursor), pins.served_by, pins.behind_ms)
+    page = api.service.page(user, query.limit, cursor, asked.deadline_s)
+    lines = cast("list[wire.EntryLine]", wire.entry_lines(page.columns))  # encodes like one
+    return FeedPage(str(user), lines, api.cursors.signed(owner, page.cursor), page.served_by, page.behind_ms)
+
+
+def _size(api: Api, asked: Asked[Nothing, None]) -> Size:
+    user = asked.ids["user"]
+    found = api.service.feed_size(user, asked.deadline_s)
+    return Size(str(user), found.entries, found.served_by, found.behind_ms)
+
+
+def _why(api: Api, asked: Asked[Nothing, None]) -> Why:
+    user, pin = asked.ids["user"], asked.ids["pin"]
+    found = api.service.presence(user, pin, asked.deadline_s)
+    if found is None:
+        raise ProblemError(problems.NOT_FOUND, f"pin {pin} was never saved", reason="pin_unknown")
+    return wire.why(user, found)
+
+
+# Actions
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _follow(api: Api, asked: Asked[Nothing, EdgeBody]) -> EdgeLine:
+    body = asked.body
+    return wire.line_of_action(api.service.follow(id_of("follower", body.follower), body.followee(), asked.key))
+
+
+def _unfollow(api: Api, asked: Asked[Nothing, EdgeBody]) -> EdgeLine:
+    body = asked.body
+    return wire.line_of_action(api.service.unfollow(id_of("follower", body.follower), body.followee(), asked.key))
+
+
+def _save_pin(api: Api, asked: Asked[Nothing, PinBody]) -> PinLine:
+    body = asked.body
+    pin = id_of("pin", body.pin)
+    owner, board = id_of("owner", body.owner), id_of("board", body.board)
+    if not isinstance(body.created_ms, UnsetType):
+        return wire.line_of_pin(api.service.save_pin(Pin(pin, owner, board, body.created_ms), asked.key))
+    tries_left = NO_KEY_TRIES
+    while True:
+        tries_left -= 1
+        # A repeated request, with a key or without one, names the same pin: use the time that it got first.
+        known = api.service.pin(pin)
+        created_ms = api.now_ms() if known is None else known.created_ms
+        try:
+            return wire.line_of_pin(api.service.save_pin(Pin(pin, owner, board, created_ms), asked.key))
+        except ActionRefusedError as error:
+            if known is not None or not tries_left or error.reason not in {"pin_differs", "key_reused"}:
+                raise
+
+
+def _delete_pin(api: Api, asked: Asked[Nothing, None]) -> PinLine:
+    try:
+        return wire.line_of_pin(api.service.delete_pin(asked.ids["pin"], asked.key))
+    except ActionRefusedError as error:
+        if error.reason != "pin_unknown":
+            raise
+        raise ProblemError(problems.NOT_FOUND, str(error), reason=error.reason) from error
+
+
+# Who follows what
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _following(api: Api, asked: Asked[RelationsQuery, None]) -> Following:
+    user = asked.ids["user"]
+    owner = f"following:{user}"
+    page = api.service.following(user, asked.query.limit, api.cursors.opened(owner, _set(asked.query.cursor)))
+    lines = [wire.line_of_edge(edge) for edge in page.edges]
+    return Following(str(user), lines, api.cursors.signed(owner, page.cursor))
+
+
+def _followers_of(api: Api, asked: Asked[RelationsQuery, None], followee: Followee) -> Followers:
+    owner = f"followers:{followee.kind}:{followee.id}"
+    page = api.service.followers(followee, asked.query.limit, api.cursors.opened(owner, _set(asked.query.cursor)))
+    lines = [wire.line_of_follower(each) for each in page.followers]
+    return Followers(lines, api.cursors.signed(owner, page.cursor))
+
+
+def _user_followers(api: Api, asked: Asked[RelationsQuery, None]) -> Followers:
+    return _followers_of(api, asked, Followee("user", asked.ids["user"]))
+
+
+def _board_followers(api: Api, asked: Asked[RelationsQuery, None]) -> Followers:
+    return _followers_of(api, asked, Followee("board", asked.ids["board"]))
+
+
+def _edge(api: Api, user: int, followee: Followee) -> EdgeLine:
+    found = api.service.followed(user, [followee]).get(followee)
+    if found is None:
+        return wire.edge_line(user, followee, None, follows=False)
+    return wire.line_of_edge(found)
+
+
+def _follows_user(api: Api, asked: Asked[Nothing, None]) -> EdgeLine:
+    return _edge(api, asked.ids["user"], Followee("user", asked.ids["followee"]))
+
+
+def _follows_board(api: Api, asked: Asked[Nothing, None]) -> EdgeLine:
+    return _edge(api, asked.ids["user"], Followee("board", asked.ids["board"]))
+
+
+# Operating
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _status(api: Api, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG001 - it has no parameters
+    try:
+        queues = api.queues.state()
+    except QueuesUnavailableError:
+        queues = None
+    return Status(
+        [
+            wire.ClusterLine(each.name, each.breaker, each.is_lagging, each.behind_ms, each.watermark_ms, each.p95_ms)
+            for each in api.service.clusters()
+        ],
+        wire.ReadsLine(*api.service.counters()),
+        None if queues is None else queues.groups,
+        None if queues is None else queues.dead_letters,
+        api.queues.stopped(),
+    )
+
+
+def _letters(api: Api, asked: Asked[LettersQuery, None]) -> Letters:
+    limit = asked.query.limit
+    found = list(api.queues.letters(asked.query.after, limit))
+    return Letters(found, found[-1].id if len(found) == limit else None)
+
+
+def _set(cursor: str | UnsetType) -> str | None:
+    return None if isinstance(cursor, UnsetType) else cursor
+
+
+_USER = {"user": "1"}
+_EDGE = EdgeLine("1", follows=True, since_ms=1_341_100_972_000, user="2")
+_PIN = PinLine("101", "2", "9", 1_341_100_973_000, 1_341_100_973_007, deleted=False)
+_FOLLOW_BODY = {"follower": "1", "user": "2"}
+
+ENDPOINTS: Final[tuple[Endpoint[Api, Any, Any], ...]] = (
+    Endpoint(
+        "feed",
+        "GET",
+        "/v1/users/{user}/feed",
+        "read",
+        "Page of a feed, newest first. hydrate: with owner and board, without deleted pins",
+        FeedQuery,
+        None,
+        FeedPage,
+        _feed,
+        FeedPage("1", [wire.EntryLine("101", 1_341_100_973_000)], None, "a", 12),
+        is_page=lambda query: not query.hydrate,
+        is_bounded=lambda _: True,
+        examples=_USER,
+    ),
+    Endpoint(
+        "feed_size",
+        "GET",
+        "/v1/users/{user}/feed/size",
+        "read",
+        "Number of entries in a feed. Reads all of them",
+        Nothing,
+        None,
+        Size,
+        _size,
+        Size("1", 1, "a", 12),
+        examples=_USER,
+    ),
+    Endpoint(
+        "why",
+        "GET",
+        "/v1/users/{user}/feed/{pin}/why",
+        "read",
+        "Why a pin is, or is not, in a feed",
+        Nothing,
+        None,
+        Why,
+        _why,
+        Why("1", "101", "2", "9", 1_341_100_973_000, None, [_EDGE], {"a": True, "b": True}),
+        examples={**_USER, "pin": "101"},
+    ),
+    Endpoint(
+        "follow",
+        "POST",
+        "/v1/follows",
+        "write",
+        "Follow a user or a board",
+        Nothing,
+        EdgeBody,
+        EdgeLine,
+        _follow,
+        _EDGE,
+        body_example=_FOLLOW_BODY,
+    ),
+    Endpoint(
+        "unfollow",
+        "DELETE",
+        "/v1/follows",
+        "write",
+        "Unfollow a user or a board",
+        Nothing,
+        EdgeBody,
+        EdgeLine,
+        _unfollow,
+        EdgeLine("1", follows=False, since_ms=1_341_100_974_000, user="2"),
+        body_example=_FOLLOW_BODY,
+    ),
+    Endpoint(
+        "save_pin",
+        "POST",
+        "/v1/pins",
+        "write",
+        "Save a pin on a board of its owner",
+        Nothing,
+        PinBody,
+        PinLine,
+        _save_pin,
+        _PIN,
+        body_example={"pin": "101", "owner": "2", "board": "9"},
+    ),
+    Endpoint(
+        "delete_pin",
+        "DELETE",
+        "/v1/pins/{pin}",
+        "write",
+        "Delete a pin, permanently",
+        Nothing,
+        None,
+        PinLine,
+        _delete_pin,
+        msgspec.structs.replace(_PIN, deleted=True),
+        examples={"pin": "101"},
+    ),
+    Endpoint(
+        "following",
+        "GET",
+        "/v1/users/{user}/following",
+        "read",
+        "Users and boards that a user follows",
+        RelationsQuery,
+        None,
+        Following,
+        _following,
+        Following("1", [_EDGE], None),
+        examples=_USER,
+    ),
+    Endpoint(
+        "follows_user",
+        "GET",
+        "/v1/users/{user}/following/users/{followee}",
+        "read",
+        "Whether a user follows another user",
+        Nothing,
+        None,
+        EdgeLine,
+        _follows_user,
+        _EDGE,
+        examples={**_USER, "followee": "2"},
+    ),
+    Endpoint(
+        "follows_board",
+        "GET",
+        "/v1/users/{user}/following/boards/{board}",
+        "read",
+        "Whether a user follows a board",
+        Nothing,
+        None,
+        EdgeLine,
+        _follows_board,
+        EdgeLine("1", follows=False, since_ms=None, board="9"),
+        examples={**_USER, "board": "9"},
+    ),
+    Endpoint(
+        "user_followers",
+        "GET",
+        "/v1/users/{user}/followers",
+        "read",
+        "Followers of a user. Follows of the last moments may be missing",
+        RelationsQuery,
+        None,
+        Followers,
+        _user_followers,
+        Followers([_EDGE], None),
+        examples={"user": "2"},
+    ),
+    Endpoint(
+        "board_followers",
+        "GET",
+        "/v1/boards/{board}/followers",
+        "read",
+        "Followers of a board. Follows of the last moments may be missing",
+        RelationsQuery,
+        None,
+        Followers,
+        _board_followers,
+        Followers([EdgeLine("1", follows=True, since_ms=1_341_100_972_500, board="9")], None),
+        examples={"board": "9"},
+    ),
+    Endpoint(
+        "status",
+        "GET",
+        "/v1/status",
+        "read",
+        "Cluster and queue status",
+        Nothing,
+        None,
+        Status,
+        _status,
+        Status(
+            [wire.ClusterLine("a", "closed", False, 12, 1_341_100_973_000, None)],
+            wire.ReadsLine(0, 0, 0, 0),
+            [GroupState("relay", None, 0), GroupState("expander", "feed.actions", 0)],
+            0,
+        ),
+    ),
+    Endpoint(
+        "dead_letters",
+        "GET",
+        "/v1/dead-letters",
+        "operate",
+        "Messages that could not be processed",
+        LettersQuery,
+        None,
+        Letters,
+        _letters,
+        Letters([Letter(3, "feed.actions", "expander", "malformed", "Expected `object`", 1_341_100_973_000, 12)], None),
+    ),
+)

@@ -1,0 +1,40 @@
+"""Streams whole clusters, users ascending."""
+
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+
+from feedstore.domain import MAX_ID
+from feedstore.following.layout import bucket_range, row_key
+from feedstore.widecolumn import WideColumnStore
+
+
+def feeds_ascending(store: WideColumnStore, cap: int, after_user: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+    """Every feed that is not empty, as (user, columns newest first, at most `cap`), users ascending. Rows that are no
+    user's feed are left out.
+
+    The 256 buckets of row keys are scanned side by side: each is in the order of user ids. Memory is bounded by 256
+    rows.
+
+    Raises:
+        UnavailableError: at any step; begin again after the last user that arrived.
+    """
+    for row, columns in rows_ascending(store, after_user):
+        user = int.from_bytes(row[1:])
+        if 1 <= user <= MAX_ID and row == row_key(user):
+            yield user, columns if len(columns) <= cap else list(islice(columns, cap))
+
+
+def rows_ascending(
+    store: WideColumnStore, after_user: int = 0, until_user: int = MAX_ID
+) -> Iterator[tuple[bytes, list[bytes]]]:
+    """The same for all rows and whole rows, by the ids in their keys, whether the first byte fits the id or not: ids
+    larger than `after_user` and up to `until_user`.
+    """
+    if after_user >= MAX_ID:
+        return
+    scans = [store.scan(*bucket_range(number, after_user + 1)) for number in range(256)]
+    for row, columns in heapq.merge(*scans, key=lambda item: item[0][1:]):
+        if int.from_bytes(row[1:]) > until_user:
+            return
+        yield row, columns

@@ -1,0 +1,42 @@
+"""Why a pin is in a feed, or is not."""
+
+import msgspec
+
+from feedstore.domain import Edge, Pin, check_id
+from feedstore.following import FEEDS, columns, row_key
+from feedstore.follows.port import FollowStore
+from feedstore.replicas.race import Replicas
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """What a pin has to do with a feed, by the follow store and by each cluster.
+
+    deleted_ms: None while the pin lives. edges: what the user last did to the pin's owner and to its board, where they
+    ever did anything; an active one delivers the pin, the later one where both are (rule 3). clusters: whether its
+    entry is there, beyond the cap too; None if a cluster does not answer.
+    """
+
+    pin: Pin
+    deleted_ms: int | None
+    edges: list[Edge]
+    clusters: dict[str, bool | None]
+
+
+def presence(follows: FollowStore, replicas: Replicas, user: int, pin: int, deadline_s: float) -> Presence | None:
+    """None where the pin was never saved.
+
+    Raises:
+        InvalidValueError: `user` or `pin` is no id.
+        FollowStoreUnavailableError
+    """
+    check_id("user", user)
+    check_id("pin", pin)
+    state = follows.pins([pin]).get(pin)
+    if state is None:
+        return None
+    # No user follows themselves: the store has no such edge to look for.
+    followees = [each for each in state.pin.followees() if (each.kind, each.id) != ("user", user)]
+    edges = follows.edges([(user, followee) for followee in followees])
+    [column] = columns([(pin, state.pin.created_ms)])
+    clusters = replicas.which_hold(FEEDS, row_key(user), column, deadline_s)
+    return Presence(state.pin, state.deleted_ms, list(edges.values()), clusters)

@@ -1,0 +1,328 @@
+"""What a web tier calls: pages of feeds, actions, and who follows what.
+
+`wiring.open_service` makes one from a `feed.toml`. It keeps nothing outside itself, any number of threads may use it,
+and a program that has two of them has two of everything.
+
+What may be raised, sorted by what the caller should do:
+- `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.
+- `ActionRefusedError`: the action contradicts what is stored; its `reason` is a stable word.
+- `DeadlineExceededError`, `UnavailableError`: no page now; both are UnavailableError.
+- `FollowStoreUnavailableError`: not now. An action may have been recorded or not: try again with the same key.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+
+from feedstore.domain import (
+    MAX_ID,
+    Action,
+    DeletePin,
+    Edge,
+    Follow,
+    Followed,
+    Followee,
+    Pin,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
+    SavePin,
+    Unfollow,
+    Unfollowed,
+    check_id,
+)
+from feedstore.errors import NotNowError
+from feedstore.following import FEEDS, Cursor, Page, encode_cursor, row_key
+from feedstore.following.presence import Presence, presence
+from feedstore.following.reader import FeedPages, FeedSize
+from feedstore.following.refills import Refills
+from feedstore.following.relations import FollowersPage, FollowingPage, Relations
+from feedstore.follows.pin_source import Hydrated, PinSource
+from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from feedstore.replicas.breaker import State
+from feedstore.replicas.health import ReadCounters
+from feedstore.replicas.race import Replicas
+
+MORE_READS_MAX = 2
+"""How many further pages a page of pins reads at most in place of pins that are deleted."""
+
+R = TypeVar("R", bound=RecordedAction)
+
+
+class PinsPage(msgspec.Struct, frozen=True):
+    """A part of a feed with the pins themselves, newest first.
+
+    pins: those that are not deleted, at most as many as were asked for. A short page is not an end: only `cursor is
+    None` is.
+    cursor: where the next page begins; good for `page` as well.
+    served_by, behind_ms: as on a Page; where it took several reads, who served the first, and the worst of all.
+    """
+
+    pins: list[Pin]
+    cursor: str | None
+    served_by: str
+    behind_ms: int | None
+
+
+class ClusterState(msgspec.Struct, frozen=True):
+    """The state of a cluster, as the reads of this process see it.
+
+    breaker: `closed` where pages are read from it, `open` where it failed, `half-open` while it is being tried.
+    is_lagging: it is far behind another one, and pages come from it only if no other answers.
+    behind_ms: everything committed longer ago than this has landed there; None where that is unknown.
+    p95_ms: of its recent reads; None where there were too few, and for a cluster in files.
+    watermark_ms: the time that behind_ms counts from.
+    """
+
+    name: str
+    breaker: State
+    is_lagging: bool
+    behind_ms: int | None
+    p95_ms: float | None
+    watermark_ms: int | None = None
+
+
+class FeedService:
+    """Thread-safe.
+
+    pins: where the pins of a page come from. cap: how many entries of a feed a reader can reach. refill_again_ms: a
+    feed that ends early is refilled at most once in so long. within_s: how long a page may take if the caller does not
+    say. clock: in s, the same one as the replicas'. close: releases what this was made from.
+
+    Deadlines are times of the clock, which is `time.monotonic` except in tests. They bound the reads of the clusters;
+    the follow store has bounds of its own, in its url.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        follows: FollowStore,
+        pins: PinSource,
+        *,
+        cap: int,
+        refill_again_ms: int,
+        within_s: float,
+        clock: Callable[[], float],
+        close: Callable[[], None],
+    ) -> None:
+        self._replicas = replicas
+        self._pages = FeedPages(replicas, cap)
+        self._follows = follows
+        self._pins = pins
+        self._relations = Relations(follows)
+        self._refills = Refills(follows, refill_again_ms, clock)
+        self._cap = cap
+        self._within_s = within_s
+        self._clock = clock
+        self._close = close
+
+    # Pages
+    # ------------------------------------------------------------------------------------------------------------
+
+    def page(self, user: int, limit: int = 25, cursor: str | None = None, deadline_s: float | None = None) -> Page:
+        """A page of ids and times: up to `limit` (1..MAX_PAGE) entries, from the top or from where another page ended.
+
+        Pages neither repeat nor skip an entry that was there when the walk began, while the feed grows at its top, and
+        whichever cluster serves them. A pin that was deleted a moment ago may still be there.
+
+        If the feed ends below its cap, a refill of it is asked for on another thread (rule 9): deleted pins do not
+        refill the feeds they were in, and only a walk to its end can tell. Only if the user follows something, and a
+        bounded number a second (`refills`).
+
+        Raises:
+            InvalidValueError: `user` is no id, or `limit` is out of range.
+            MalformedCursorError: the cursor is damaged or another user's.
+            UnavailableError: no cluster answered; DeadlineExceededError: in time.
+        """
+        page = self._pages.page(user, limit, cursor, deadline_s)
+        if page.cursor is None and page.returned < self._cap:
+            self._refills.ask(user)
+        return page
+
+    def pins_page(
+        self, user: int, limit: int = 25, cursor: str | None = None, deadline_s: float | None = None
+    ) -> PinsPage:
+        """A page of pins: out of the catalog of pins if there is one, else out of the follow store.
+
+        Pins that are deleted, or have no record, are left out, and others read in their place, at most
+        `MORE_READS_MAX` times: a page is short only if the feed ends, if hundreds in a row are gone, or if what comes
+        next cannot be read now. Whatever the reason, its cursor says where to continue.
+
+        Raises:
+            NotNowError: the pins cannot be looked up; `page` may still answer. Without a catalog, this is a
+                FollowStoreUnavailableError.
+            InvalidValueError, MalformedCursorError, UnavailableError: as `page`.
+        """
+        deadline_s = self._until(deadline_s)
+        page = self.page(user, limit, cursor, deadline_s)
+        served_by = page.served_by
+        found = self._hydrated(page, deadline_s)
+        behind_ms: list[int | None] = []
+        pins: list[Pin] = []
+        reads_left = MORE_READS_MAX
+        while True:
+            behind_ms += [page.behind_ms, found.behind_ms]
+            taken = _take(page.pins, found.pins, limit - len(pins), pins)
+            if taken < len(page.columns):
+                following: str | None = _cursor_after(user, page, taken)
+                break
+            following = page.cursor
+            if following is None or len(pins) == limit or not reads_left:
+                break
+            reads_left -= 1
+            try:
+                page = self.page(user, limit, following, deadline_s)
+                found = self._hydrated(page, deadline_s)
+            except NotNowError:
+                break
+        known = [each for each in behind_ms if each is not None]
+        return PinsPage(pins, following, served_by, max(known) if len(known) == len(behind_ms) else None)
+
+    def presence(self, user: int, pin: int, deadline_s: float | None = None) -> Presence | None:
+        """Why a pin is in a feed, or is not; None where the pin was never saved.
+
+        Raises InvalidValueError, FollowStoreUnavailableError.
+        """
+        return presence(self._follows, self._replicas, user, pin, self._until(deadline_s))
+
+    def feed_size(self, user: int, deadline_s: float | None = None) -> FeedSize:
+        """How many entries a walk would show. It reads them all, up to the cap. Raises as `page` does."""
+        return self._pages.size(user, deadline_s)
+
+    # Actions
+    # ------------------------------------------------------------------------------------------------------------
+    # Each is durable when the call returns. With a key (1..128 printable characters, unique to the request) asking
+    # again does nothing twice and gives the first answer, a refusal too, for as long as the purge window. Each raises
+    # ActionRefusedError, FollowStoreUnavailableError, and InvalidValueError where the key or an id cannot be.
+
+    def follow(self, follower: int, followee: Followee, key: str | None = None) -> Followed:
+        """Followed once more, an edge gets a new time, and that is all."""
+        return self._one(Follow(follower, followee), key, Followed)
+
+    def unfollow(self, follower: int, followee: Followee, key: str | None = None) -> Unfollowed:
+        """Also where nothing was followed."""
+        return self._one(Unfollow(follower, followee), key, Unfollowed)
+
+    def save_pin(self, pin: Pin, key: str | None = None) -> PinSaved:
+        """Saved once more with the same values, a pin stays as it is; with others, or after its deletion, it is
+        refused.
+        """
+        return self._one(SavePin(pin), key, PinSaved)
+
+    def delete_pin(self, pin: int, key: str | None = None) -> PinDeleted:
+        """For good. An unknown pin is refused."""
+        return self._one(DeletePin(pin), key, PinDeleted)
+
+    def pin(self, pin: int) -> Pin | None:
+        """The record of a pin, deleted or not; None where it was never saved. Raises FollowStoreUnavailableError and
+        InvalidValueError.
+        """
+        check_id("pin", pin)
+        state = self._follows.pins([pin]).get(pin)
+        return None if state is None else state.pin
+
+    def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
+        """Many at once, as `FollowStore.record`: a refusal is an answer here, and does not stop the others."""
+        return self._follows.record(requests)
+
+    # Who follows what
+    # -----------------------------------------------------------------------------------------------------------
+    # Each raises FollowStoreUnavailableError, InvalidValueError and, where there is a cursor, MalformedCursorError.
+
+    def follows(self, follower: int, followee: Followee) -> bool:
+        """Whether a user follows it now: what was recorded before the call is seen."""
+        return followee in self.followed(follower, [followee])
+
+    def followed(self, follower: int, among: Sequence[Followee]) -> dict[Followee, Edge]:
+        """Those of some followees that a user follows now, as `follows`, in one query."""
+        return self._relations.followed(follower, among)
+
+    def following(self, user: int, limit: int = 100, cursor: str | None = None) -> FollowingPage:
+        """A page of up to `limit` (1..MAX_RELATIONS) of what a user follows now: boards, then users, each by ascending
+        id.
+        """
+        return self._relations.following(user, limit, cursor)
+
+    def followers(self, followee: Followee, limit: int = 100, cursor: str | None = None) -> FollowersPage:
+        """A page of up to `limit` (1..MAX_RELATIONS) of who follows a user or a board, by ascending id. It comes from
+        an index that the expander writes, so what was recorded a moment ago may be missing.
+        """
+        return self._relations.followers(followee, limit, cursor)
+
+    # Operating
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def clusters(self) -> list[ClusterState]:
+        """The states of the clusters, in the order of preference. It asks none of them."""
+        return [
+            ClusterState(
+                each.name,
+                each.breaker,
+                each.is_lagging,
+                self._replicas.behind_ms(each.name),
+                None if each.p95_s is None else 1_000 * each.p95_s,
+                each.watermark_ms,
+            )
+            for each in self._replicas.status()
+        ]
+
+    def answers(self, deadline_s: float | None = None) -> None:
+        """Asks a cluster for next to nothing, and returns once one has answered. Not the follow store: all servers
+        share it, and pages do without.
+
+        Raises UnavailableError.
+        """
+        self._replicas.read(FEEDS, row_key(MAX_ID), None, 1, deadline_s)
+
+    def counters(self) -> ReadCounters:
+        """Reads, hedges, failovers and probes since this was opened."""
+        return self._replicas.counters()
+
+    def close(self) -> None:
+        """Refills that were asked for are still recorded. Closing twice is fine; any other call after it raises an
+        UnavailableError or a FollowStoreUnavailableError.
+        """
+        self._refills.close()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _until(self, deadline_s: float | None) -> float:
+        return self._clock() + self._within_s if deadline_s is None else deadline_s
+
+    def _one(self, action: Action, key: str | None, kind: type[R]) -> R:
+        [answer] = self._follows.record([Request(action, key)])
+        if isinstance(answer, ActionRefusedError):
+            raise answer
+        assert isinstance(answer, kind)
+        return answer
+
+    def _hydrated(self, page: Page, deadline_s: float) -> Hydrated:
+        return self._pins.look_up(page.pins, deadline_s)
+
+
+def _take(ids: Sequence[int], known: Mapping[int, Pin | None], wanted: int, pins: list[Pin]) -> int:
+    """Adds up to `wanted` pins that are not deleted, up to the first one that is unknown; returns how many of the ids
+    that took.
+    """
+    for taken, each in enumerate(ids):
+        if not wanted or each not in known:
+            return taken
+        pin = known[each]
+        if pin is not None:
+            pins.append(pin)
+            wanted -= 1
+    return len(ids)
+
+
+def _cursor_after(user: int, page: Page, taken: int) -> str:
+    """Where a page begins that continues after the first entries of this one."""
+    return encode_cursor(user, Cursor(page.returned - len(page.columns) + taken, page.columns[taken - 1]))

@@ -1,0 +1,40 @@
+/** Making and finding elements. Text is always text: nothing that a server says becomes markup. */
+
+import { timeText } from "./values.js";
+
+export const find = (id) => document.getElementById(id);
+
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Of a drawing, as `make`. */
+export function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+export const time = (ms) => make("time", { datetime: new Date(ms).toISOString() }, timeText(ms, Date.now()));
+
+/** Sets a text, and touches nothing where it stands already: what did not change is not read aloud again. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Puts children in place of those that are there, where they look different. */
+export function refill(element, children) {
+  const box = document.createElement(element.tagName);
+  box.append(...children);
+  if (box.innerHTML !== element.innerHTML) element.replaceChildren(...box.childNodes);
+}
+
+/** Shows a problem, or hides the place for it where there is none. */
+export function showProblem(element, problem) {
+  if (problem !== null) say(element, `${problem.title}. ${problem.detail}`.trim());
+  element.hidden = problem === null;
+}

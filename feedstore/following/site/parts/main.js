@@ -1,0 +1,304 @@
+/** The site: whose feed or which board, what is asked and when, and what is said of it. */
+
+import { SCOPES, access, problemOf, readFeed, readStatus, token } from "./api.js";
+import { BoardView } from "./board_view.js";
+import { CatalogPanel } from "./catalogs.js";
+import { find, say, showProblem } from "./elements.js";
+import { Entries } from "./entries.js";
+import { Feed } from "./feed.js";
+import { FollowingPanel } from "./following.js";
+import { Rhythm } from "./rhythm.js";
+import { showClusters, showLetters, showQueue } from "./state.js";
+import { behindText, counted, idOf, timeText } from "./values.js";
+import { Why } from "./why.js";
+
+const LOOK_MS = 3_000;
+/** While an action of this tab is on its way. */
+const WAITING_MS = 1_000;
+/** Each so many looks go over everything that is shown. */
+const DEEP_EACH = 10;
+/** Each so many looks at the state read what is followed again: somebody else may have changed it. */
+const FOLLOWING_EACH = 10;
+/** The next page is asked for when its place is so near. */
+const AHEAD = "800px";
+
+let user = null;
+let feed = null;
+let reading = new AbortController();
+let looks = 0;
+let mayNot = null;
+let isLoading = false;
+let tailFailed = false;
+let wasWaiting = false;
+let stateLooks = 0;
+let answered_ms = null;
+const troubles = new Map();
+
+const why = new Why(find("why"));
+const entries = new Entries(find("feed"), (entry) => why.show(user, entry?.pin ?? null));
+const following = new FollowingPanel(() => {
+  // What was recorded may show from now on, and its pins are brought in: somebody asked for them.
+  feedRhythm.now();
+  stateRhythm.now();
+});
+const board = new BoardView((problem) => showTrouble("board", problem));
+const catalogs = new CatalogPanel();
+const pause_ms = () => (following.isWaiting ? WAITING_MS : LOOK_MS);
+const feedRhythm = new Rhythm(look, pause_ms);
+const stateRhythm = new Rhythm(lookAtState, pause_ms);
+
+// The feed
+// -----------------------------------------------------------------------------------------------------------------
+
+function choose(id) {
+  reading.abort();
+  reading = new AbortController();
+  const { signal } = reading;
+  user = id;
+  feed = id === null ? null : new Feed((limit, cursor) => readFeed(id, limit, cursor, signal));
+  looks = 0;
+  tailFailed = false;
+  entries.leave();
+  entries.show([]);
+  showFeedProblem(null);
+  say(find("feed-title"), id === null ? "No feed chosen" : `Feed of user ${id}`);
+  document.title = id === null ? "Following feed" : `Feed of user ${id}`;
+  draw();
+  following.show(id);
+  feedRhythm.now();
+}
+
+async function look() {
+  if (feed === null) return;
+  const current = feed;
+  // One look more after it has landed: what landed last is seen by none before.
+  const isTaking = following.isWaiting || wasWaiting;
+  wasWaiting = following.isWaiting;
+  looks += 1;
+  const before = current.fresh;
+  try {
+    const isDeep = isTaking || looks % DEEP_EACH === 0;
+    const shown = current.shown.length;
+    const gone = await current.look({ isDeep, isTaking });
+    if (current !== feed) return;
+    const come = current.shown.length - shown + gone;
+    if (shown > 0 && (gone > 0 || come > 0)) announceChange(come, gone);
+    else if (current.fresh > before) say(find("said"), freshText(current));
+    // Where something has gone at the top, more may have gone below.
+    if (gone > 0 && !isDeep) await current.look({ isDeep: true });
+    tailFailed = false;
+    why.refresh();
+  } catch (error) {
+    if (current !== feed) return;
+    wasWaiting = isTaking;
+    const problem = problemOf(error);
+    showFeedProblem(problem);
+    throw problem;
+  } finally {
+    if (current === feed) draw();
+  }
+  answered_ms = Date.now();
+  showFeedProblem(null);
+}
+
+async function more() {
+  if (feed === null || isLoading || feed.hasEnded || !feed.hasBegun) return;
+  const current = feed;
+  isLoading = true;
+  find("feed").setAttribute("aria-busy", "true");
+  say(find("tail"), "…");
+  let text = "";
+  try {
+    const before = current.shown.length;
+    await current.more();
+    const { servedBy, behind_ms } = current.latest;
+    text = `${current.shown.length - before} more from ${servedBy}, ${behindText(behind_ms)}`;
+    tailFailed = false;
+  } catch (error) {
+    if (current === feed) {
+      const problem = problemOf(error);
+      text = `${problem.title}. ${problem.detail}`;
+      tailFailed = true;
+    }
+  }
+  isLoading = false;
+  find("feed").setAttribute("aria-busy", "false");
+  if (current !== feed) return;
+  say(find("tail"), current.hasEnded ? `The end: ${counted(current.shown.length, "pin", "pins")}.` : text);
+  draw();
+}
+
+async function takeFresh() {
+  const current = feed;
+  find("fresh").disabled = true;
+  try {
+    await current.look({ isTaking: true });
+    if (current !== feed) return;
+    draw();
+    scrollTo({ top: 0 });
+    entries.enter();
+    say(find("said"), `${counted(current.shown.length, "pin", "pins")} shown`);
+  } catch (error) {
+    if (current === feed) showFeedProblem(problemOf(error));
+  } finally {
+    find("fresh").disabled = false;
+  }
+}
+
+function draw() {
+  const shown = feed?.shown ?? [];
+  entries.show(shown);
+  find("empty").hidden = shown.length > 0 || (feed !== null && !feed.hasBegun);
+  if (feed === null) say(find("empty"), "Whose feed? Give a user's id above.");
+  else say(find("empty"), `Nothing here: user ${user} follows nothing that has pins.`);
+  const latest = feed?.latest ?? null;
+  say(find("served"), latest === null ? "" : `from cluster ${latest.servedBy}, ${behindText(latest.behind_ms)}`);
+  find("fresh").hidden = feed === null || feed.fresh === 0;
+  if (feed !== null && feed.fresh > 0) say(find("fresh"), freshText(feed));
+  find("more").hidden = feed === null || !feed.hasBegun || feed.hasEnded || shown.length === 0;
+  if (feed === null || shown.length === 0) say(find("tail"), "");
+  else if (feed.hasEnded) say(find("tail"), `The end: ${counted(shown.length, "pin", "pins")}.`);
+  // Seen anew, so that a page that did not fill the screen is followed by the next one.
+  nearEnd.disconnect();
+  if (!find("more").hidden && !tailFailed) nearEnd.observe(find("more"));
+}
+
+const freshText = (of) => `${counted(of.fresh, "new pin", "new pins")}${of.isFreshMore ? ", or more" : ""}`;
+
+function announceChange(come, gone) {
+  const parts = [];
+  if (come > 0) parts.push(`${counted(come, "pin", "pins")} came`);
+  if (gone > 0) parts.push(`${counted(gone, "pin", "pins")} went`);
+  say(find("said"), parts.join(", "));
+}
+
+const nearEnd = new IntersectionObserver((seen) => seen.at(-1).isIntersecting && more(), { rootMargin: AHEAD });
+
+// What stands beside it
+// -----------------------------------------------------------------------------------------------------------------
+
+async function lookAtState() {
+  stateLooks += 1;
+  try {
+    const refusals = (mayNot ??= await askAccess());
+    const status = await readStatus();
+    answered_ms = Date.now();
+    showClusters(status.clusters);
+    showQueue(status);
+    following.landedIn(status.clusters);
+    showTrouble("state", null);
+    await showLetters(status.dead_letters, refusals.operate);
+    await catalogs.look();
+    showProblem(find("state-problem"), null);
+    if (following.hasFailed || stateLooks % FOLLOWING_EACH === 0) await following.refresh();
+  } catch (error) {
+    const problem = problemOf(error);
+    if (problem.status === 401 || problem.status === 403) mayNot = null;
+    showTrouble("state", problem);
+    showProblem(find("state-problem"), problem.isForAll ? null : problem);
+    throw problem;
+  }
+}
+
+async function askAccess() {
+  const asked = token.get();
+  const refusals = await access();
+  if (token.get() !== asked) return askAccess();
+  following.allow(refusals.write);
+  board.allow(refusals.write);
+  catalogs.allow(refusals.operate);
+  const may = SCOPES.filter((scope) => refusals[scope] === null);
+  say(find("access"), may.length ? `Access: ${may.join(", ")}` : "A token is needed");
+  if (refusals.read !== null) find("token-panel").open = true;
+  return refusals;
+}
+
+function showFeedProblem(problem) {
+  showTrouble("feed", problem);
+  showProblem(find("feed-problem"), problem?.isForAll ? null : problem);
+}
+
+/** What stands in the way of everything is said once, above it all, and how old the rest is. */
+function showTrouble(where, problem) {
+  troubles.set(where, problem?.isForAll ? problem : null);
+  const trouble = [...troubles.values()].find((each) => each !== null);
+  const isOld = trouble !== undefined && answered_ms !== null;
+  if (trouble !== undefined) {
+    const age = isOld ? `The page shows the state of ${timeText(answered_ms, Date.now())}.` : "";
+    const detail = trouble.status === 401 ? `Give one at the top (${trouble.detail}).` : trouble.detail;
+    say(find("connection"), `${trouble.title}. ${detail} ${age}`.trim());
+  }
+  find("connection").hidden = trouble === undefined;
+  document.body.toggleAttribute("data-old", isOld);
+}
+
+function tokenChanged() {
+  mayNot = null;
+  find("token").value = "";
+  find("token-panel").open = false;
+  stateRhythm.now();
+  feedRhythm.now();
+  following.refresh();
+  board.refresh();
+}
+
+// Whoever sits in front
+// -----------------------------------------------------------------------------------------------------------------
+
+/** Shows what the address names: a board, or the feed of a user. */
+function fromAddress() {
+  const named = new URLSearchParams(location.search);
+  const boardId = idOf(named.get("board") ?? "");
+  const userId = boardId === null ? idOf(named.get("user") ?? "") : null;
+  find("what").value = boardId === null ? "user" : "board";
+  find("user").value = boardId ?? userId ?? "";
+  document.body.dataset.view = boardId === null ? "feed" : "board";
+  find("feed-view").hidden = boardId !== null;
+  find("board-view").hidden = boardId === null;
+  const [place, text] = boardId === null ? ["#feed", "Skip to the feed"] : ["#grid", "Skip to the pins"];
+  find("skip").href = place;
+  say(find("skip"), text);
+  if (userId !== user || feed === null) choose(userId);
+  board.show(boardId);
+}
+
+find("whose").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const field = find("user");
+  const id = idOf(field.value);
+  field.setAttribute("aria-invalid", String(id === null));
+  if (id === null) {
+    say(find("said"), "An id is a whole number from 1 to 2^63-1");
+    field.focus();
+    return;
+  }
+  history.pushState(null, "", `?${find("what").value}=${id}`);
+  fromAddress();
+});
+
+find("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const isOne = token.set(find("token").value.trim());
+  find("token").setAttribute("aria-invalid", String(!isOne));
+  if (isOne) tokenChanged();
+});
+
+find("forget").addEventListener("click", () => {
+  token.forget();
+  tokenChanged();
+});
+
+find("more").addEventListener("click", () => {
+  tailFailed = false;
+  more();
+});
+find("fresh").addEventListener("click", takeFresh);
+find("feed").addEventListener("focus", () => find("feed").firstElementChild && entries.enter());
+document.addEventListener("keydown", (event) => event.key === "Escape" && entries.leave());
+addEventListener("popstate", fromAddress);
+
+// Where there is room they stand open; elsewhere their first lines say the most of it.
+for (const panel of document.querySelectorAll("details.panel")) panel.open = matchMedia("(min-width: 62rem)").matches;
+
+fromAddress();
+stateRhythm.now();

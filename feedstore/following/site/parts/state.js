@@ -1,0 +1,70 @@
+/** How the clusters and the queue are, and what could not be done. */
+
+import { readLetters } from "./api.js";
+import { find, make, refill, say, time } from "./elements.js";
+import { counted, durationText } from "./values.js";
+
+const LETTERS = 100;
+const cell = (text, level = "") => make("td", level ? { class: level } : {}, text);
+const head = (text) => make("th", { scope: "row" }, text);
+
+export function showClusters(clusters) {
+  refill(
+    find("clusters"),
+    clusters.map((each) =>
+      make(
+        "tr",
+        {},
+        head(each.name),
+        cell(each.breaker, each.breaker === "closed" ? "good" : "bad"),
+        cell(durationText(each.behind_ms) + (each.is_lagging ? ", lagging" : ""), each.is_lagging ? "warn" : ""),
+        cell(each.p95_ms === null ? "in files" : durationText(each.p95_ms)),
+      ),
+    ),
+  );
+  const ill = clusters.filter((each) => each.breaker !== "closed" || each.is_lagging);
+  say(find("clusters-brief"), ill.length ? `not well: ${ill.map((each) => each.name).join(", ")}` : `${clusters.length} well`);
+}
+
+/** status: its groups and dead letters are null where the queue is away. */
+export function showQueue(status) {
+  const groups = status.groups ?? [];
+  refill(
+    find("groups"),
+    groups.map((each) =>
+      make("tr", {}, head(each.group), cell(each.topic ?? "outbox"), cell(each.lag.toLocaleString("en"))),
+    ),
+  );
+  const left = Math.max(0, ...groups.map((each) => each.lag));
+  const said = left ? `up to ${left.toLocaleString("en")} to do` : "nothing to do";
+  say(find("queue-brief"), status.groups === null ? "unknown" : said);
+  const dead = status.dead_letters ? status.dead_letters.toLocaleString("en") : "none";
+  say(find("letters-brief"), status.dead_letters === null ? "unknown" : dead);
+  find("letters-brief").classList.toggle("bad", status.dead_letters > 0);
+}
+
+/** refusal: the problem of whoever may not operate, or null. Raises Problem. */
+export async function showLetters(count, refusal) {
+  const note = find("letters-note");
+  note.hidden = false;
+  if (refusal !== null) {
+    say(note, `Their reasons are for operators. ${refusal.title}: ${refusal.detail}.`);
+    refill(find("letters"), []);
+    return;
+  }
+  const { letters, after } = count === 0 ? { letters: [], after: null } : await readLetters(LETTERS);
+  say(note, after === null ? "No message has failed." : `The oldest ${LETTERS}; the others with feedctl dead list.`);
+  note.hidden = after === null && letters.length > 0;
+  refill(find("letters"), letters.map(letterLine));
+}
+
+function letterLine(letter) {
+  const where = `${letter.group}, ${letter.topic}, ${counted(letter.bytes, "byte", "bytes")}`;
+  return make(
+    "li",
+    {},
+    make("p", {}, make("strong", {}, `${letter.id} ${letter.reason}`), " ", time(letter.died_ms)),
+    make("p", { class: "brief" }, where),
+    make("p", { class: "detail" }, letter.detail),
+  );
+}

@@ -1,1 +1,0 @@
-"""What a web tier calls: pages and actions."""
