@@ -1,0 +1,48 @@
+"""Boards in the order that their people want: a port, its arithmetic and its decisions, and the store behind it.
+
+boards = Boards(follows)
+boards.reorder(Move(board=9, pin=5, before=7, after=3))
+page = boards.page(9, 25, None)
+"""
+
+from feedstore.boards.port import (
+    MAX_PAGE,
+    MAX_ROWS,
+    BoardCrowdedError,
+    BoardFindings,
+    BoardPage,
+    BoardPin,
+    BoardStore,
+    Mark,
+    Move,
+    Place,
+    Placed,
+    ReorderRefusedError,
+    Respaced,
+    Spread,
+)
+from feedstore.boards.sequences import SPACING, Spacing, Spot, between, room
+from feedstore.boards.store import Boards
+
+__all__ = [
+    "MAX_PAGE",
+    "MAX_ROWS",
+    "SPACING",
+    "BoardCrowdedError",
+    "BoardFindings",
+    "BoardPage",
+    "BoardPin",
+    "BoardStore",
+    "Boards",
+    "Mark",
+    "Move",
+    "Place",
+    "Placed",
+    "ReorderRefusedError",
+    "Respaced",
+    "Spacing",
+    "Spot",
+    "Spread",
+    "between",
+    "room",
+]

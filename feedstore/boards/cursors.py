@@ -1,0 +1,43 @@
+"""Cursors of boards: where the next page begins. The body: the spot (sequence 16, pin 8), then MAX_MARKS marks of pin
+(8), created_ms (6) and moved_ms (6), filled up with zeros.
+"""
+
+import struct
+
+from feedstore.boards.port import MAX_MARKS, Mark, Place
+from feedstore.boards.sequences import Spot
+from feedstore.domain import MAX_ID, check_id
+from feedstore.domain.cursors import MalformedCursorError, sealed, unsealed
+
+_SPOT = struct.Struct(">16sQ")
+_MARK = struct.Struct(">Q6s6s")
+_BYTES = _SPOT.size + MAX_MARKS * _MARK.size
+
+
+def encode(board: int, place: Place) -> str:
+    """The text for a place of this board: 252 characters."""
+    marks = b"".join(
+        _MARK.pack(mark.pin, mark.created_ms.to_bytes(6, "big"), mark.moved_ms.to_bytes(6, "big"))
+        for mark in place.marks
+    )
+    body = _SPOT.pack(place.spot.sequence.to_bytes(16, "big"), place.spot.pin) + marks
+    return sealed(_owner(board), body.ljust(_BYTES, b"\0"))
+
+
+def decode(board: int, text: str) -> Place:
+    """Raises MalformedCursorError if `text` is no cursor of this board."""
+    check_id("board", board)
+    body = unsealed(_owner(board), text, _BYTES)
+    sequence, pin = _SPOT.unpack_from(body)
+    marks = [
+        Mark(marked, int.from_bytes(created, "big"), int.from_bytes(moved, "big"))
+        for marked, created, moved in _MARK.iter_unpack(body[_SPOT.size :])
+        if marked
+    ]
+    if max(pin, *(mark.pin for mark in marks), 0) > MAX_ID:
+        raise MalformedCursorError("cursor: no pin has such an id")
+    return Place(Spot(int.from_bytes(sequence, "big"), pin), tuple(marks))
+
+
+def _owner(board: int) -> bytes:
+    return b"board:%d" % board

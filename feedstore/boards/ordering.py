@@ -1,0 +1,462 @@
+"""What reorders and re-spacing change: rows in, rows out. The one state is what `BoardRows` reads of a transaction.
+
+**Re-spacing** widens a window of neighbouring pins: the two at the narrowest gap, and twice as many until an even
+spacing has the room that is wanted. The bounds are the sequences just outside. The topmost pin of the board is always a
+bound: if it were raised, it would be above pins that are saved later. At the lower end the window takes what it needs
+below the last pin, and nothing below 0.
+
+A window may need more rows than one transaction writes. Then the pins that rise are written from the top down, and
+after them those that fall, from the bottom up. The order never changes: a pin that rises stays below its upper
+neighbour, which is at its own target or above it; a pin that falls likewise. So that this holds whatever happened since
+the window was planned, each write is compared with the neighbour that is there now.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from feedstore.boards.port import MAX_BETWEEN, BoardPin, Move, Placed, ReorderRefusedError, Spread
+from feedstore.boards.sequences import Spacing, Spot, between, room
+from feedstore.domain import RespaceAsked
+from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Run, Start, Way
+
+FIRST_LOOK: Final = 64
+LOOK_MAX: Final = 16_384
+"""How many lines one statement looks at in a transaction. Few at first: the next pin is mostly one of them."""
+
+AROUND: Final = 128
+"""How many pins above and below a gap a reorder may move to make room."""
+
+NEARBY: Final = 8
+"""How many pins above and below a pin re-spacing looks at for a narrow gap."""
+
+MODEST: Final = 2
+"""The room beyond the threshold that a window may be content with if no larger one may be used."""
+
+SPARED: Final = 24
+"""Directly below the topmost pin, where most drops are, re-spacing can make room on one side only. If the gap there has
+less than so many bits beyond what re-spacing gives, a pin goes to the lower end of it instead of its middle: millions
+fit.
+"""
+
+_encoder: Final = msgspec.json.Encoder()
+
+Read = Callable[[Way, Start, int, int], Run]
+"""Reads the next pins from a start: (way, start, limit, look)."""
+
+
+# Reading
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def merged(spacing: Spacing, way: Way, run: Run, limit: int) -> tuple[list[BoardPin], Spot | None]:
+    """The pins of a reading in their order, and the place up to which it is known that there are no others; None: to
+    the end of the board.
+    """
+
+    def order(spot: Spot) -> tuple[int, int]:
+        ahead, pin = spot.order()
+        return (ahead, pin) if way == "down" else (-ahead, -pin)
+
+    pins = [
+        BoardPin(pin, created_ms, sequence, moved_ms)
+        for pin, sequence, _, created_ms, moved_ms in run.placed
+        if pin not in run.dead
+    ]
+    pins += [BoardPin(pin, created_ms, spacing.virtual(created_ms, pin), 0) for created_ms, pin in run.lines]
+    known: list[Spot] = []
+    if len(run.placed) >= limit:
+        known.append(Spot(run.placed[-1].sequence, run.placed[-1].pin))
+    if run.looked_to is not None or len(run.lines) >= limit:
+        created_ms, pin = run.looked_to or run.lines[-1]
+        known.append(Spot(spacing.virtual(created_ms, pin), pin))
+    pins.sort(key=lambda pin: order(pin.spot))
+    if not known:
+        return pins, None
+    end = min(known, key=order)
+    return [pin for pin in pins if order(pin.spot) <= order(end)], end
+
+
+def following(spacing: Spacing, read: Read, way: Way, spot: Spot, count: int) -> list[BoardPin]:
+    """The next pins below a place, or above it: `count` of them, or all that there are."""
+    found: list[BoardPin] = []
+    end: Spot | None = spot
+    look = FIRST_LOOK
+    while end is not None and len(found) < count:
+        limit = count - len(found)
+        pins, end = merged(spacing, way, read(way, spacing.start(way, end), limit, max(look, limit)), limit)
+        found += pins
+        look = min(16 * look, LOOK_MAX)
+    return found[:count]
+
+
+# Reorders
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Crowded(NamedTuple):
+    """There is no room yet at this pin."""
+
+    pin: int
+
+
+Answer = Placed | ReorderRefusedError | Crowded
+
+
+class _Gap(NamedTuple):
+    """Where the pin goes: below `upper`, above `lower`; None at an end of the board."""
+
+    upper: BoardPin | None
+    lower: BoardPin | None
+
+
+def reorder(
+    spacing: Spacing, move: Move, keys: Sequence[LineKey], now_ms: int, rows: BoardRows
+) -> tuple[Arranged | None, Answer]:
+    """The one row of a reorder; or none, and why. keys: the lines of `move.pins()`, which are there."""
+    at = rows.pins(keys)
+    for pin in move.pins():
+        if pin not in at or not at[pin].alive:
+            return None, ReorderRefusedError("pin_deleted", f"pin {pin} was deleted", pin)
+    moved = board_pin(spacing, at[move.pin])
+    gap = _gap(spacing, move, at, rows)
+    if isinstance(gap, ReorderRefusedError):
+        return None, gap
+    if gap is None:
+        return Arranged(), Placed(
+            move.board, move.pin, moved.sequence, moved.moved_ms, False, _room_at(spacing, rows, moved)
+        )
+    written: dict[int, PlacedRow] = {}
+    sequence = _sequence(spacing, gap, now_ms, rows)
+    if sequence is None:
+        gap, written = _with_room(spacing, gap, moved, rows)
+        sequence = _sequence(spacing, gap, now_ms, rows)
+    if sequence is None:
+        near = gap.lower or gap.upper
+        assert near is not None
+        return Arranged(outbox=[asked(move.board, near.pin, now_ms)]), Crowded(near.pin)
+    placed = spacing.row(move.pin, sequence, moved.created_ms, max(now_ms, moved.moved_ms + 1))
+    left = room(min(_gaps(gap, sequence)))
+    return (
+        Arranged(
+            placed=[*written.values(), placed],
+            outbox=[asked(move.board, move.pin, now_ms)] if left < spacing.threshold else [],
+        ),
+        Placed(move.board, move.pin, sequence, placed.moved_ms, True, left),
+    )
+
+
+def asked(board: int, pin: int, now_ms: int) -> bytes:
+    """The encoded request for re-spacing around a pin."""
+    return _encoder.encode(RespaceAsked(board, pin, now_ms))
+
+
+def board_pin(spacing: Spacing, at: PinAt) -> BoardPin:
+    sequence = spacing.virtual(at.created_ms, at.pin) if at.sequence is None else at.sequence
+    return BoardPin(at.pin, at.created_ms, sequence, at.moved_ms)
+
+
+def _gap(spacing: Spacing, move: Move, at: dict[int, PinAt], rows: BoardRows) -> _Gap | ReorderRefusedError | None:
+    """Where the pin goes; None if it is there already."""
+    match move:
+        case Move(before=int(before), after=int(after)):
+            return _between_both(spacing, move.pin, board_pin(spacing, at[before]), board_pin(spacing, at[after]), rows)
+        case Move(before=int(before)):
+            upper = board_pin(spacing, at[before])
+            pins = following(spacing, rows.run, "down", upper.spot, 2)
+            return _unless_there(move.pin, pins, lambda lower: _Gap(upper, lower))
+        case Move(after=int(after)):
+            lower = board_pin(spacing, at[after])
+            pins = following(spacing, rows.run, "up", lower.spot, 2)
+            return _unless_there(move.pin, pins, lambda upper: _Gap(upper, lower))
+        case Move(to="top"):
+            pins = following(spacing, rows.run, "down", spacing.top, 2)
+            return _unless_there(move.pin, pins, lambda lower: _Gap(None, lower))
+        case _:
+            pins = following(spacing, rows.run, "up", spacing.bottom, 2)
+            return _unless_there(move.pin, pins, lambda upper: _Gap(upper, None))
+
+
+def _between_both(
+    spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows
+) -> _Gap | ReorderRefusedError | None:
+    if upper.spot.order() > lower.spot.order():
+        return _reversed(spacing, pin, upper, lower, rows)
+    pins = following(spacing, rows.run, "down", upper.spot, 2)
+    others = [each.pin for each in pins if each.pin != pin]
+    if others[:1] != [lower.pin]:
+        return _apart(spacing, pin, upper, lower, rows)
+    return None if pins[0].pin == pin else _Gap(upper, lower)
+
+
+def _unless_there(pin: int, pins: Sequence[BoardPin], gap: Callable[[BoardPin | None], _Gap]) -> _Gap | None:
+    """pins: the next two pins from the neighbour, or from the end of the board."""
+    if pins and pins[0].pin == pin:
+        return None
+    return gap(pins[0] if pins else None)
+
+
+def _between(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows) -> tuple[int, ...]:
+    pins = following(spacing, rows.run, "down", upper.spot, MAX_BETWEEN + 1)
+    inside = [each.pin for each in pins if each.spot.order() < lower.spot.order() and each.pin != pin]
+    return tuple(inside[:MAX_BETWEEN])
+
+
+def _apart(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows) -> ReorderRefusedError:
+    inside = _between(spacing, pin, upper, lower, rows)
+    return ReorderRefusedError(
+        "neighbours_apart",
+        f"between pins {upper.pin} and {lower.pin} there are others: {_listed(inside)}",
+        None,
+        inside,
+    )
+
+
+def _reversed(spacing: Spacing, pin: int, before: BoardPin, after: BoardPin, rows: BoardRows) -> ReorderRefusedError:
+    inside = _between(spacing, pin, after, before, rows)
+    message = f"pin {before.pin} is below pin {after.pin}: it cannot be the one before"
+    return ReorderRefusedError("neighbours_reversed", message, None, inside)
+
+
+def _listed(pins: Sequence[int]) -> str:
+    return ", ".join(map(str, pins)) + (", ..." if len(pins) == MAX_BETWEEN else "")
+
+
+def _sequence(spacing: Spacing, gap: _Gap, now_ms: int, rows: BoardRows) -> int | None:
+    match gap:
+        case (None, BoardPin() as lower):
+            return spacing.above_all(now_ms, lower.sequence)
+        case (BoardPin() as upper, None):
+            return spacing.below_all(upper.sequence)
+        case (BoardPin() as upper, BoardPin() as lower):
+            left = room(upper.sequence - lower.sequence)
+            if spacing.restored < left < spacing.restored + SPARED and is_topmost(spacing, upper, rows):
+                return lower.sequence + spacing.lift
+            return between(upper.sequence, lower.sequence)
+        case _:
+            raise AssertionError("a pin that is alone on its board is where it is to be")
+
+
+def is_topmost(spacing: Spacing, pin: BoardPin, rows: BoardRows) -> bool:
+    return not following(spacing, rows.run, "up", pin.spot, 1)
+
+
+def _gaps(gap: _Gap, sequence: int) -> list[int]:
+    """The new gaps next to a pin. Beyond the ends of the board there is none to keep wide."""
+    above = [] if gap.upper is None else [gap.upper.sequence - sequence]
+    return above if gap.lower is None else [*above, sequence - gap.lower.sequence]
+
+
+def _room_at(spacing: Spacing, rows: BoardRows, pin: BoardPin) -> int:
+    above = following(spacing, rows.run, "up", pin.spot, 1)
+    below = following(spacing, rows.run, "down", pin.spot, 1)
+    gaps = [each.sequence - pin.sequence for each in above] + [pin.sequence - each.sequence for each in below]
+    return room(min(gaps, default=spacing.ceiling))
+
+
+def _with_room(spacing: Spacing, gap: _Gap, moved: BoardPin, rows: BoardRows) -> tuple[_Gap, dict[int, PlacedRow]]:
+    """The gap after its neighbours have made room for a drop, and their new rows; the gap as it was if they cannot."""
+    middle = gap.upper or gap.lower
+    assert middle is not None
+    if gap.upper is None:
+        above, is_top = [], True
+    else:
+        found = following(spacing, rows.run, "up", gap.upper.spot, AROUND)
+        above, is_top = [gap.upper, *found], len(found) < AROUND
+    if gap.lower is None:
+        below, is_bottom = [], True
+    else:
+        found = following(spacing, rows.run, "down", gap.lower.spot, AROUND)
+        below, is_bottom = [gap.lower, *found], len(found) < AROUND
+    pins = [pin for pin in [*reversed(above), *below] if pin.pin != moved.pin]
+    upper = -1 if gap.upper is None else pins.index(gap.upper)
+    window = spread_evenly(spacing, [pin.sequence for pin in pins], upper, is_top=is_top, is_bottom=is_bottom)
+    if window is None or not alive(spacing, rows, pins[window.first : window.first + len(window.targets)]):
+        return gap, {}
+    written: dict[int, PlacedRow] = {}
+    for number, target in enumerate(window.targets, window.first):
+        pin = pins[number]
+        if target != pin.sequence:
+            written[pin.pin] = spacing.row(pin.pin, target, pin.created_ms, pin.moved_ms)
+            pins[number] = pin._replace(sequence=target)
+    now = {pin.pin: pin for pin in pins}
+    return _Gap(gap.upper and now[gap.upper.pin], gap.lower and now[gap.lower.pin]), written
+
+
+def alive(spacing: Spacing, rows: BoardRows, pins: Sequence[BoardPin]) -> bool:
+    """Whether these pins are alive and where they were when they were read. They are until the transaction ends: a row
+    of a pin that is deleted meanwhile would never go.
+    """
+    at = rows.pins([LineKey(pin.created_ms, pin.pin) for pin in pins])
+    return all(pin.pin in at and at[pin.pin].alive and board_pin(spacing, at[pin.pin]) == pin for pin in pins)
+
+
+# Windows
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Window(NamedTuple):
+    """Neighbouring pins to be spaced evenly: from the index `first` of those that were looked at. content: they get all
+    the room that is wanted.
+    """
+
+    first: int
+    above: int
+    below: int
+    targets: list[int]
+    content: bool
+
+
+def target(above: int, below: int, members: int, number: int) -> int:
+    """Where the pin with a number, from 1 at the top, goes in a window of so many members."""
+    return above - number * (above - below) // (members + 1)
+
+
+def spread_evenly(
+    spacing: Spacing, sequences: Sequence[int], upper: int, *, is_top: bool, is_bottom: bool
+) -> Window | None:
+    """The smallest window around a gap that has the room that is wanted; or else the smallest that has a modest one; or
+    else the largest. None if nothing would be gained.
+
+    sequences: of neighbouring pins, descending. upper: the index of the pin above the gap; -1: the gap is above all of
+    them. is_top, is_bottom: whether the first is the topmost of the board, and the last the lowest.
+    """
+    # The topmost pin is a bound: raised, it would be above what is saved later. Above it, it can only be lowered.
+    least = 1 if not is_top or upper >= 0 else 0
+    most = len(sequences) - 1 if is_bottom else len(sequences) - 2
+    first, last = max(least, upper), min(most, upper + 1)
+    narrow = (sequences[upper] if upper >= 0 else spacing.ceiling) - (
+        sequences[upper + 1] if upper + 1 < len(sequences) else 0
+    )
+    modest: Window | None = None
+    best: Window | None = None
+    while first <= last:
+        members = last - first + 1
+        above = sequences[first - 1] if first > 0 else spacing.ceiling
+        below = sequences[last + 1] if last + 1 < len(sequences) else _floor(spacing, sequences[last], above, members)
+        width = (above - below) // (members + 1)
+        if width > narrow:
+            content = room(width) >= spacing.restored
+            targets = [target(above, below, members, number) for number in range(1, members + 1)]
+            best = Window(first, above, below, targets, content)
+            if content:
+                return best
+            if modest is None and room(width) >= spacing.threshold + MODEST:
+                modest = best
+        if first == least and last == most:
+            break
+        up = min((members + 1) // 2, first - least)
+        down = min(members - up, most - last)
+        up = min(members - down, first - least)
+        first, last = first - up, last + down
+    return modest or best
+
+
+def _floor(spacing: Spacing, lowest: int, above: int, members: int) -> int:
+    """The lower bound of a window that has no pin below it: so much as it needs, and not below 0."""
+    return max(0, min(lowest - 1, above - (members + 1) * spacing.lift))
+
+
+# Re-spacing in several transactions
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def narrowest(spacing: Spacing, pins: Sequence[BoardPin]) -> int | None:
+    """The index of the pin above the narrowest gap, if that has less room than the threshold."""
+    gaps = [upper.sequence - lower.sequence for upper, lower in itertools.pairwise(pins)]
+    if not gaps or room(min(gaps)) >= spacing.threshold:
+        return None
+    return gaps.index(min(gaps))
+
+
+def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> Spread | None:
+    """A re-spacing of a window of these pins: its passes begin at the first pins that move. None if no pin moves."""
+    members = len(window.targets)
+    inside = pins[window.first : window.first + members]
+    rising = [number for number, to in enumerate(window.targets) if to > inside[number].sequence]
+    falling = [number for number, to in enumerate(window.targets) if to < inside[number].sequence]
+    if not rising and not falling:
+        return None
+    skipped = members - 1 - falling[-1] if falling else members
+    below = window.first + members - skipped
+    lower = pins[below].spot if below < len(pins) else spacing.bottom
+    first = rising[0] if rising else 0
+    return Spread(
+        above=window.above,
+        below=window.below,
+        members=members,
+        at=pins[window.first + first - 1].spot if rising else lower,
+        passed=first if rising else skipped,
+        lower=lower,
+        skipped=skipped,
+        falling=not rising,
+    )
+
+
+def spread(
+    spacing: Spacing, going: Spread, limit: int, rows: BoardRows
+) -> tuple[Arranged | None, tuple[int, Spread | None]]:
+    """One transaction of a window: writes up to `limit` pins. Returns how many, and how to continue; None: the window
+    is done, or is not as it was planned.
+    """
+    way: Way = "up" if going.falling else "down"
+    pins = following(spacing, rows.run, way, going.at, limit)
+    chosen, then = _falls(going, pins, rows, spacing) if going.falling else _rises(going, pins, rows, spacing)
+    if not alive(spacing, rows, [pin for pin, _ in chosen]):
+        return None, (0, None)
+    return Arranged(placed=_rows(spacing, chosen)), (len(chosen), then)
+
+
+_Chosen = list[tuple[BoardPin, int]]
+
+
+def _rises(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing) -> tuple[_Chosen, Spread | None]:
+    """The pins that go up, from the top down."""
+    fall = going._replace(at=going.lower, passed=going.skipped, falling=True)
+    if not pins:
+        return [], fall
+    upper = following(spacing, rows.run, "up", pins[0].spot, 1)
+    if not upper:
+        return [], None  # it is the topmost of the board now
+    bound = upper[0].sequence
+    chosen: _Chosen = []
+    for passed, pin in enumerate(pins, going.passed + 1):
+        if passed > going.members or pin.sequence <= going.below:
+            return chosen, fall
+        to = target(going.above, going.below, going.members, passed)
+        if to > pin.sequence:
+            if to >= bound:
+                return chosen, None  # somebody moved a pin in here
+            chosen.append((pin, to))
+        bound = max(pin.sequence, to)
+    return chosen, going._replace(at=_after(pins[-1], chosen), passed=going.passed + len(pins))
+
+
+def _falls(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing) -> tuple[_Chosen, Spread | None]:
+    """The pins that go down, from the bottom up."""
+    if not pins:
+        return [], None
+    lower = following(spacing, rows.run, "down", pins[0].spot, 1)
+    bound = lower[0].sequence if lower else 0
+    chosen: _Chosen = []
+    for passed, pin in enumerate(pins, going.passed + 1):
+        if passed > going.members or pin.sequence >= going.above:
+            return chosen, None
+        to = target(going.above, going.below, going.members, going.members + 1 - passed)
+        if to < pin.sequence:
+            if to <= bound:
+                return chosen, None
+            chosen.append((pin, to))
+        bound = min(pin.sequence, to)
+    return chosen, going._replace(at=_after(pins[-1], chosen), passed=going.passed + len(pins))
+
+
+def _after(last: BoardPin, chosen: _Chosen) -> Spot:
+    """Where the pin that was looked at last is now."""
+    return Spot(chosen[-1][1], last.pin) if chosen and chosen[-1][0] == last else last.spot
+
+
+def _rows(spacing: Spacing, chosen: Iterable[tuple[BoardPin, int]]) -> list[PlacedRow]:
+    return [spacing.row(pin.pin, sequence, pin.created_ms, pin.moved_ms) for pin, sequence in chosen]

@@ -1,0 +1,247 @@
+"""The port of boards in their own order.
+
+A board shows its pins by descending sequence. People move single pins; every other pin keeps its place among the rest.
+Moving a pin writes one row, whatever the board's size and the distance. `tests/follows` runs this contract on SQLite
+and MySQL, with one shard and with three.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol
+
+from feedstore.boards.sequences import Spot
+from feedstore.domain import InvalidValueError, RespaceAsked, check_id
+from feedstore.errors import NeverError, NotNowError
+
+MAX_PAGE: Final = 500
+"""The most pins of a page."""
+
+MAX_MARKS: Final = 8
+"""How many pins a place remembers."""
+
+MAX_BETWEEN: Final = 10
+"""How many pins a refusal names."""
+
+MAX_ROWS: Final = 512
+"""The most rows that one transaction of re-spacing, or of a reset, writes."""
+
+Reason = Literal["pin_unknown", "pin_deleted", "pin_elsewhere", "neighbours_apart", "neighbours_reversed"]
+
+
+class ReorderRefusedError(NeverError):
+    """Never: the pins are not where the request says. Nothing was changed. `reason` is a stable word, the message is
+    for people.
+
+    reason: `pin_unknown`, `pin_deleted`, `pin_elsewhere` (on another board): of the pin itself or of a neighbour that
+        was named. `neighbours_apart`: other pins are between the neighbours. `neighbours_reversed`: `before` is below
+        `after`.
+    pin: the pin that the reason is about; None if it is about both neighbours.
+    between: up to MAX_BETWEEN pins between the two neighbours, from the top down: a client can choose a new place
+        without another read. Empty for the other reasons.
+    """
+
+    def __init__(self, reason: Reason, message: str, pin: int | None = None, between: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.reason: Final = reason
+        self.pin = pin
+        self.between = between
+
+
+class BoardCrowdedError(NotNowError):
+    """Not now: there is no room at that place until re-spacing has been there. It has been asked for: repeat the call
+    in a second.
+    """
+
+
+@dataclass(frozen=True)
+class Move:
+    """A pin of a board to a new place.
+
+    before: the pin that is to be directly above it. after: the pin that is to be directly below it. One of them is
+        enough. to: the very top, or the very bottom, instead of neighbours.
+
+    Raises InvalidValueError: no place is named, or two, or a pin is named twice.
+    """
+
+    board: int
+    pin: int
+    before: int | None = None
+    after: int | None = None
+    to: Literal["top", "bottom"] | None = None
+
+    def __post_init__(self) -> None:
+        check_id("board", self.board)
+        check_id("pin", self.pin)
+        for field, neighbour in (("before", self.before), ("after", self.after)):
+            if neighbour is not None:
+                check_id(field, neighbour)
+        named = self.pins()
+        if len(set(named)) < len(named):
+            raise InvalidValueError("pin", named, "a pin and neighbours that are all different")
+        if self.to is None and len(named) == 1:
+            raise InvalidValueError("before", None, "a neighbour (before, after), or to: top or bottom")
+        if self.to is not None and (self.to not in {"top", "bottom"} or len(named) > 1):
+            raise InvalidValueError("to", self.to, "top or bottom, without neighbours")
+
+    def pins(self) -> list[int]:
+        """The pin and the neighbours that are named."""
+        return [self.pin, *(each for each in (self.before, self.after) if each is not None)]
+
+
+class Placed(NamedTuple):
+    """Where a pin is now.
+
+    moved_ms: when it was last moved, by the store's clock; larger after each move. 0: never.
+    changed: False if it was at that place already; nothing was written.
+    room: how many more drops the smaller of the two gaps next to it is guaranteed to take.
+    """
+
+    board: int
+    pin: int
+    sequence: int
+    moved_ms: int
+    changed: bool
+    room: int
+
+
+class BoardPin(NamedTuple):
+    """A pin of a page. moved_ms: 0 if it was never moved."""
+
+    pin: int
+    created_ms: int
+    sequence: int
+    moved_ms: int
+
+    @property
+    def spot(self) -> Spot:
+        return Spot(self.sequence, self.pin)
+
+
+class Mark(NamedTuple):
+    """A pin that was shown, and its moved_ms at that time."""
+
+    pin: int
+    created_ms: int
+    moved_ms: int
+
+
+class Place(NamedTuple):
+    """Where a page begins: below the last of the marked pins that was not moved since, wherever re-spacing has put
+    it; if all were moved or deleted, or there is none, below `spot`. The marked pins are not shown again.
+    `cursors.encode` makes text of it.
+    """
+
+    spot: Spot
+    marks: tuple[Mark, ...] = ()
+
+
+class BoardPage(NamedTuple):
+    """after: where the next page begins; None at the end of the board. A short page, even an empty one, is no end."""
+
+    pins: list[BoardPin]
+    after: Place | None
+
+
+class BoardFindings(NamedTuple):
+    """What a part of a board looks like. All but `pins` and `room` are faults if they are there after the handlers are
+    done.
+
+    pins: how many there are in this part. room: of the narrowest gap, in bits; -1 for a tie, None without a gap.
+    narrow: the lower pin of each gap with less room than the threshold: re-spacing is to have been asked for.
+    ties: pairs of pins with one sequence. It happens to a pin that is saved with a time in the past; it is a fault of
+        two placed pins only.
+    dead: placed rows without a living pin.
+    after: where the next part begins; None at the end of the board.
+    """
+
+    pins: int
+    room: int | None
+    narrow: list[int]
+    ties: list[tuple[int, int]]
+    dead: list[int]
+    after: Place | None
+
+
+class Spread(NamedTuple):
+    """How far a re-spacing is that needs several transactions; see `ordering.spread`. If it is lost, begin again
+    without: the pins that were moved are where they are to be.
+
+    above, below: the sequences just outside of the window. members: the pins in it.
+    at: the place of the pin that was looked at last. passed: how many were, in this pass.
+    lower, skipped: where the second pass begins, as `at` and `passed`. falling: this is the second pass.
+    """
+
+    above: int
+    below: int
+    members: int
+    at: Spot
+    passed: int
+    lower: Spot
+    skipped: int
+    falling: bool
+
+
+class Respaced(NamedTuple):
+    """What one transaction of re-spacing did. done: nothing is left to do. rows: how many it wrote. window: the pins of
+    the window that it is about, 0 if there is none. going: for the next call.
+    """
+
+    done: bool
+    rows: int
+    window: int
+    going: Spread | None
+
+
+class BoardStore(Protocol):
+    """Thread-safe. Every method raises FollowStoreUnavailableError: repeat the whole call later; repeating is harmless,
+    even if the outcome of the first call is unknown.
+    """
+
+    def reorder(self, move: Move) -> Placed:
+        """Puts a pin at a place of its board; every other pin keeps its place among the others. Durable when it
+        returns.
+
+        The reorders of one board take effect one after the other. A pin that is there already stays as it is. A pin
+        that is moved to the top is as if saved now: what is saved later is above it.
+
+        Raises:
+            ReorderRefusedError, BoardCrowdedError: nothing was moved.
+        """
+        ...
+
+    def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
+        """A part of a board, from the top: up to `limit` (1..MAX_PAGE) pins, as they are at one moment. Its cost does
+        not depend on the board, or on the place in it.
+
+        A walk shows each pin that is not moved meanwhile exactly once. A board without pins is an empty page.
+
+        Raises InvalidValueError.
+        """
+        ...
+
+    def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: Spread | None = None) -> Respaced:
+        """One step of making room around a pin: at most one transaction, which writes at most `rows` (1..MAX_ROWS)
+        rows. Repeat it with what it returned until it is done.
+
+        No order changes, at any moment. The topmost pin is never raised. No gap becomes narrower than both its old
+        width and the even width of the window.
+        """
+        ...
+
+    def ask_respace(self, board: int, pin: int) -> None:
+        """Asks for re-spacing around a pin, as a reorder does by itself: through the outbox."""
+        ...
+
+    def reset(self, board: int, rows: int = MAX_ROWS) -> bool:
+        """Brings a board back into the order of time, at most `rows` pins a call; True if nothing is left to do."""
+        ...
+
+    def next_arranged(self, after: int) -> int | None:
+        """The smallest id, larger than `after` (0: of all), of a board with placed pins; None if there is no more."""
+        ...
+
+    def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
+        """Looks at a part of a board, as `page` does, and says what is wrong with it. Changes nothing.
+
+        Raises InvalidValueError.
+        """
+        ...

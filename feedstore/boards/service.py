@@ -1,0 +1,128 @@
+"""What a web tier calls for boards in their own order. `wiring.open_boards` makes one from a `feed.toml`.
+
+What may be raised, sorted by what the caller should do:
+- `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.
+- `ReorderRefusedError`: the pins are not where the request says; its `reason` is a stable word.
+- `BoardCrowdedError`: repeat it in a second.
+- `FollowStoreUnavailableError`: not now. A pin may have been moved or not: repeat the call, which is harmless.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple
+
+from feedstore.boards import cursors
+from feedstore.boards.port import (
+    BoardCrowdedError,
+    BoardPin,
+    BoardStore,
+    Move,
+    Placed,
+    Reason,
+    ReorderRefusedError,
+)
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.http.histogram import Histogram
+
+RESETS_MAX: Final = 16
+"""How many transactions one call of `reset` makes at most."""
+
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_BITS: Final = (0, 2, 5, 10, 20, 40, 60, 83)
+
+Outcome = Literal["moved", "unchanged", "crowded", "unavailable"] | Reason
+
+
+class BoardPins(NamedTuple):
+    """A part of a board, from the top. A short page, even an empty one, is no end: only `cursor is None` is."""
+
+    pins: list[BoardPin]
+    cursor: str | None
+
+
+class Tally(NamedTuple):
+    """What became of the reorders since this was opened.
+
+    outcomes: how many had which. seconds: how long those took that moved a pin, or found it there. room: of the smaller
+    new gap of those that moved one, in bits.
+    """
+
+    outcomes: Mapping[Outcome, int]
+    seconds: Histogram
+    room: Histogram
+
+
+class BoardService:
+    """Thread-safe. clock: in s, for how long a reorder takes."""
+
+    def __init__(self, boards: BoardStore, clock: Callable[[], float]) -> None:
+        self._boards = boards
+        self._clock = clock
+        self._counting = threading.Lock()
+        self._outcomes: Counter[Outcome] = Counter()
+        self._seconds = Histogram(_SECONDS)
+        self._room = Histogram(_BITS)
+
+    def reorder_board_pin(
+        self,
+        board: int,
+        pin: int,
+        before: int | None = None,
+        after: int | None = None,
+        to: Literal["top", "bottom"] | None = None,
+    ) -> Placed:
+        """Puts a pin between two others of its board: directly below `before`, directly above `after`. One of them is
+        enough. Or `to` the top or the bottom. Every other pin keeps its place. Durable when it returns.
+
+        A pin that is there already stays as it is, so a call may be repeated.
+
+        Raises InvalidValueError, ReorderRefusedError, BoardCrowdedError, FollowStoreUnavailableError.
+        """
+        move = Move(board, pin, before, after, to)
+        began_s = self._clock()
+        try:
+            placed = self._boards.reorder(move)
+        except ReorderRefusedError as error:
+            self._count(error.reason)
+            raise
+        except BoardCrowdedError:
+            self._count("crowded")
+            raise
+        except FollowStoreUnavailableError:
+            self._count("unavailable")
+            raise
+        with self._counting:
+            self._outcomes["moved" if placed.changed else "unchanged"] += 1
+            self._seconds.add(self._clock() - began_s)
+            if placed.changed:
+                self._room.add(placed.room)
+        return placed
+
+    def page(self, board: int, limit: int = 25, cursor: str | None = None) -> BoardPins:
+        """Up to `limit` (1..MAX_PAGE) pins of a board in its order, from the top or from where another page ended.
+
+        A walk shows each pin that is not moved meanwhile exactly once. A board without pins is an empty page.
+
+        Raises InvalidValueError, MalformedCursorError, FollowStoreUnavailableError.
+        """
+        place = None if cursor is None else cursors.decode(board, cursor)
+        page = self._boards.page(board, limit, place)
+        return BoardPins(page.pins, None if page.after is None else cursors.encode(board, page.after))
+
+    def reset(self, board: int) -> bool:
+        """Brings a board back into the order of time: the places of at most RESETS_MAX x MAX_ROWS pins are forgotten.
+        True if nothing is left to do; otherwise call it again.
+
+        Raises InvalidValueError, FollowStoreUnavailableError.
+        """
+        return any(self._boards.reset(board) for _ in range(RESETS_MAX))
+
+    def tally(self) -> Tally:
+        """As it is now: a copy."""
+        with self._counting:
+            return Tally(dict(self._outcomes), self._seconds.copy(), self._room.copy())
+
+    def _count(self, outcome: Outcome) -> None:
+        with self._counting:
+            self._outcomes[outcome] += 1

@@ -1,0 +1,217 @@
+"""Boards on the follow store: its pins, its transactions, and the decisions of `ordering`."""
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from feedstore.boards import ordering
+from feedstore.boards.ordering import Answer, Crowded
+from feedstore.boards.port import (
+    MAX_MARKS,
+    MAX_PAGE,
+    MAX_ROWS,
+    BoardCrowdedError,
+    BoardFindings,
+    BoardPage,
+    BoardPin,
+    Mark,
+    Move,
+    Place,
+    Placed,
+    ReorderRefusedError,
+    Respaced,
+    Spread,
+)
+from feedstore.boards.sequences import SPACING, Spacing, Spot, room
+from feedstore.domain import InvalidValueError, RespaceAsked, check_id
+from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Run, Start, Way
+from feedstore.follows.port import FollowStore, PinState
+
+WINDOW_HALF: Final = 65_536
+"""How many pins above and below a gap a window of re-spacing may reach. One that is still too narrow then, in a run of
+that many pins of one ms, is content with less room."""
+
+_FIRST_HALF: Final = 64
+_ANCHOR_TRIES: Final = 8
+_LOOK: Final = 100
+"""How many lines a page looks at beyond two for each pin: more of them are of moved pins, and make it short."""
+
+
+class Boards:
+    """Implements `BoardStore` (which see) on a follow store. spacing: other than the default in tests only."""
+
+    def __init__(self, follows: FollowStore, spacing: Spacing = SPACING) -> None:
+        self._follows = follows
+        self._spacing = spacing
+
+    # Reorders
+    # ------------------------------------------------------------------------------------------------------------
+
+    def reorder(self, move: Move) -> Placed:
+        # Pins never change, but for their deletion: that is decided in the transaction.
+        states = self._states(move)
+        keys = [LineKey(state.pin.created_ms, state.pin.pin) for state in states]
+
+        def decide(now_ms: int, rows: BoardRows) -> tuple[Arranged | None, Answer]:
+            return ordering.reorder(self._spacing, move, keys, now_ms, rows)
+
+        answer = self._follows.arrange(move.board, states, decide)
+        if isinstance(answer, ReorderRefusedError):
+            raise answer
+        if isinstance(answer, Crowded):
+            raise BoardCrowdedError(f"there is no room next to pin {answer.pin} yet: try again in a second")
+        return answer
+
+    def _states(self, move: Move) -> list[PinState]:
+        """The records of the pins that a move names. Raises ReorderRefusedError."""
+        found = self._follows.pins(move.pins())
+        for pin in move.pins():
+            state = found.get(pin)
+            if state is None:
+                raise ReorderRefusedError("pin_unknown", f"pin {pin} was never saved", pin)
+            if state.deleted_ms is not None:
+                raise ReorderRefusedError("pin_deleted", f"pin {pin} was deleted", pin)
+            if state.pin.board != move.board:
+                raise ReorderRefusedError("pin_elsewhere", f"pin {pin} is on board {state.pin.board}", pin)
+        return [found[pin] for pin in move.pins()]
+
+    # Pages
+    # ------------------------------------------------------------------------------------------------------------
+
+    def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
+        run, _, after = self._read(board, limit, after)
+        pins, end = ordering.merged(self._spacing, "down", run, limit + MAX_MARKS)
+        known = {mark.pin for mark in after.marks}
+        shown = [pin for pin in pins if pin.pin not in known]
+        if len(shown) > limit:
+            shown, end = shown[:limit], shown[limit - 1].spot
+        if end is None:
+            return BoardPage(shown, None)
+        if not shown or end != shown[-1].spot:
+            # The lines of moved pins took all that is looked at. What is shown here may be far above this place.
+            return BoardPage(shown, Place(end))
+        marks = (*after.marks, *(Mark(pin.pin, pin.created_ms, pin.moved_ms) for pin in shown))
+        return BoardPage(shown, Place(end, marks[-MAX_MARKS:]))
+
+    def _read(self, board: int, limit: int, after: Place | None) -> tuple[Run, Spot, Place]:
+        """The rows below a place, and where that is now. One statement reads the rows and says where the marked pins
+        are; if the place was another one, it is read again from there.
+        """
+        check_id("board", board)
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE} pins")
+        after = after or Place(self._spacing.top)
+        keys = [LineKey(mark.created_ms, mark.pin) for mark in after.marks]
+        spot, tries = after.spot, 0
+        while True:
+            tries += 1
+            start = self._spacing.start("down", spot)
+            run = self._follows.board_run(board, "down", start, limit + MAX_MARKS, 2 * limit + _LOOK, keys)
+            anchor = self._anchor(after, run.marked)
+            if anchor == spot or tries == _ANCHOR_TRIES:
+                return run, spot, after
+            spot = anchor
+
+    def _anchor(self, after: Place, marked: Sequence[PinAt]) -> Spot:
+        """Where a page begins, from where the marked pins are now."""
+        at = {pin.pin: pin for pin in marked if pin.alive}
+        for mark in reversed(after.marks):
+            found = at.get(mark.pin)
+            if found is not None and found.moved_ms == mark.moved_ms:
+                return ordering.board_pin(self._spacing, found).spot
+        return after.spot
+
+    def next_arranged(self, after: int) -> int | None:
+        return self._follows.next_arranged_board(after)
+
+    def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
+        run, spot, _ = self._read(board, limit, after)
+        pins, end = ordering.merged(self._spacing, "down", run, limit + MAX_MARKS)
+        gaps: list[tuple[int, BoardPin]] = []
+        above = None if after is None else spot.sequence
+        for pin in pins:
+            if above is not None:
+                gaps.append((above - pin.sequence, pin))
+            above = pin.sequence
+        return BoardFindings(
+            pins=len(pins),
+            room=min((room(gap) for gap, _ in gaps), default=None),
+            narrow=[pin.pin for gap, pin in gaps if room(gap) < self._spacing.threshold],
+            ties=[
+                (upper.pin, lower.pin) for upper, lower in itertools.pairwise(pins) if upper.sequence == lower.sequence
+            ],
+            dead=sorted(run.dead),
+            after=None if end is None else Place(end),
+        )
+
+    # Re-spacing
+    # ------------------------------------------------------------------------------------------------------------
+
+    def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: Spread | None = None) -> Respaced:
+        _check_rows(rows)
+        going = going or self._plan(asked)
+        if going is None:
+            return Respaced(True, 0, 0, None)
+        step = partial(ordering.spread, self._spacing, going, rows)
+        written, then = self._follows.arrange(asked.board, (), lambda _, board_rows: step(board_rows))
+        return Respaced(False, written, going.members, then)
+
+    def _plan(self, asked: RespaceAsked) -> Spread | None:
+        """A window around the narrowest gap near a pin; None if none is narrow, or the pin is gone. It is read without
+        locks, in several statements: what is written is compared again.
+        """
+        state = self._follows.pins([asked.pin]).get(asked.pin)
+        if state is None or state.deleted_ms is not None or state.pin.board != asked.board:
+            return None
+        key = LineKey(state.pin.created_ms, asked.pin)
+        top = self._spacing.start("down", self._spacing.top)
+        marked = self._follows.board_run(asked.board, "down", top, 1, 1, [key]).marked
+        if not marked or not marked[0].alive:
+            return None
+        pin = ordering.board_pin(self._spacing, marked[0])
+        read = partial(self._run, asked.board)
+        above = ordering.following(self._spacing, read, "up", pin.spot, ordering.NEARBY)
+        below = ordering.following(self._spacing, read, "down", pin.spot, ordering.NEARBY)
+        near = [*reversed(above), pin, *below]
+        upper = ordering.narrowest(self._spacing, near)
+        return None if upper is None else self._window(asked.board, near[upper], near[upper + 1])
+
+    def _window(self, board: int, upper: BoardPin, lower: BoardPin) -> Spread | None:
+        read = partial(self._run, board)
+        half = _FIRST_HALF
+        while True:
+            above = ordering.following(self._spacing, read, "up", upper.spot, half)
+            below = ordering.following(self._spacing, read, "down", lower.spot, half)
+            pins = [*reversed(above), upper, lower, *below]
+            is_top, is_bottom = len(above) < half, len(below) < half
+            window = ordering.spread_evenly(
+                self._spacing, [pin.sequence for pin in pins], len(above), is_top=is_top, is_bottom=is_bottom
+            )
+            if (window is not None and window.content) or (is_top and is_bottom) or half >= WINDOW_HALF:
+                break
+            half = min(4 * half, WINDOW_HALF)
+        return None if window is None else ordering.begin(self._spacing, window, pins)
+
+    def _run(self, board: int, way: Way, start: Start, limit: int, look: int) -> Run:
+        return self._follows.board_run(board, way, start, limit, look, ())
+
+    def ask_respace(self, board: int, pin: int) -> None:
+        self._follows.arrange(
+            board, (), lambda now_ms, _: (Arranged(outbox=[ordering.asked(board, pin, now_ms)]), None)
+        )
+
+    def reset(self, board: int, rows: int = MAX_ROWS) -> bool:
+        _check_rows(rows)
+        top = self._spacing.start("down", self._spacing.top)
+
+        def drop(_: int, board_rows: BoardRows) -> tuple[Arranged, bool]:
+            placed = board_rows.run("down", top, rows, 1).placed
+            return Arranged(dropped=[row.pin for row in placed]), len(placed) < rows
+
+        return self._follows.arrange(board, (), drop)
+
+
+def _check_rows(rows: int) -> None:
+    if not 1 <= rows <= MAX_ROWS:
+        raise InvalidValueError("rows", rows, f"1 to {MAX_ROWS} rows")

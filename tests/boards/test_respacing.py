@@ -1,0 +1,131 @@
+"""Room that a drop asked for, through the outbox, the queue and the expander."""
+
+import random
+
+import pytest
+
+from feedstore.boards import Boards, Move, Respaced
+from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
+from feedstore.following import Limits
+from feedstore.follows.port import Request
+from feedstore.follows.sharded import ShardedFollowStore
+from tests.simulation.bag import Bag
+from tests.simulation.memory_shard import MemoryShard
+from workers.boards import Respacing
+from workers.boards.respacing import TRANSACTIONS
+from workers.following import Expander
+from workers.following.expander import sender_of
+from workers.following.messages import Task, decode_action, encode_action, wrap_action
+
+NOW = 1_700_000_000_000
+LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
+
+
+class Clock:
+    ms = NOW
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def follows(clock: Clock) -> ShardedFollowStore:
+    store = ShardedFollowStore([MemoryShard(clock) for _ in range(3)])
+    pins = [Pin(pin, 7, 9, NOW - 10 + pin) for pin in range(1, 7)]
+    store.record([Request(SavePin(pin)) for pin in pins])
+    store.index(pins=[PinSaved(pin, NOW) for pin in pins])
+    store.mark_relayed(store.unrelayed(100))
+    return store
+
+
+def ask(boards: Boards, follows: ShardedFollowStore) -> bytes:
+    """Drops below the second pin until room is asked for. Returns what the outbox holds."""
+    while not (rows := follows.unrelayed(10)):
+        order = [pin.pin for pin in boards.page(9, 10, None).pins]
+        boards.reorder(Move(9, order[-1], before=order[1]))
+    return rows[0].body
+
+
+@pytest.mark.parametrize("years", [0, 5])
+def test_the_expander_makes_room_however_late(follows: ShardedFollowStore, clock: Clock, years: int) -> None:
+    boards = Boards(follows)
+    message = wrap_action(ask(boards, follows))
+    order = [pin.pin for pin in boards.page(9, 10, None).pins]
+    task = decode_action(message)
+    assert isinstance(task, Task)
+    assert isinstance(task.action, RespaceAsked)
+    clock.ms += years * 365 * 86_400_000
+    queue = Bag(random.Random(0), 1, 1, ["a"])
+    expander = Expander(follows, queue, LIMITS, Respacing(boards).respace)
+    for _ in range(2):
+        expander.expand([task, task])
+    findings = boards.check(9, None)
+    assert findings.narrow == []
+    assert [pin.pin for pin in boards.page(9, 10, None).pins] == order
+    assert len(follows.unrelayed(10)) == 1, "it is not dated again"
+
+
+def test_a_request_takes_its_turn_by_its_board_and_needs_the_board_s_shard(follows: ShardedFollowStore) -> None:
+    asked = RespaceAsked(9, 5, NOW)
+    assert sender_of(Task(asked)) == -9
+    assert 1 <= len(follows.shards_of(asked)) <= 2
+    assert follows.redate(asked) is None
+    assert decode_action(encode_action(Task(asked))) == Task(asked)
+
+
+class Endless:
+    """Boards on which every request needs more transactions."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.asked: list[tuple[int, int]] = []
+
+    def respace(self, _asked: RespaceAsked, rows: int, _going: object) -> Respaced:
+        self.steps += 1
+        return Respaced(done=False, rows=rows, window=10**6, going=None)
+
+    def ask_respace(self, board: int, pin: int) -> None:
+        self.asked.append((board, pin))
+
+
+def test_what_takes_long_is_asked_for_again_so_that_others_go_first() -> None:
+    boards = Endless()
+    Respacing(boards, 100).respace([RespaceAsked(9, 5, 1), RespaceAsked(9, 5, 2), RespaceAsked(9, 6, 2)])  # type: ignore[arg-type]
+    assert boards.steps == 2 * TRANSACTIONS
+    assert boards.asked == [(9, 5), (9, 6)]
+
+
+def test_a_run_of_thousands_of_one_millisecond_is_spread_in_small_transactions(clock: Clock) -> None:
+    """The window reaches the end of the run. The job loses its plan now and then, and pins are dropped meanwhile."""
+    store = ShardedFollowStore([MemoryShard(clock)])
+    pins = [Pin(pin, 7, 9, NOW - 10) for pin in range(1, 601)]
+    store.record([Request(SavePin(pin)) for pin in pins])
+    store.index(pins=[PinSaved(pin, NOW) for pin in pins])
+    store.mark_relayed(store.unrelayed(1_000))
+    boards = Boards(store)
+    order = list(range(1, 601))
+    for _ in range(4):
+        pin = order.pop(500)
+        boards.reorder(Move(9, pin, before=300))
+        order.insert(300, pin)
+    (asked,) = [row.action for row in store.unrelayed(10)]
+    assert isinstance(asked, RespaceAsked)
+    going, steps, done = None, 0, False
+    while not done:
+        step = boards.respace(asked, 64, going)
+        going, done, steps = step.going, step.done, steps + 1
+        if steps % 3 == 0:
+            going = None
+            if steps % 2 == 0:
+                moved = order.pop(10)
+                boards.reorder(Move(9, moved, before=order[400]))
+                order.insert(401, moved)
+        assert steps < 200
+    assert [pin.pin for pin in boards.page(9, 500, None).pins] == order[:500]
+    assert steps > 600 // 2 // 64
+    assert boards.reorder(Move(9, 600, before=300)).changed

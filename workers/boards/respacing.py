@@ -1,0 +1,51 @@
+"""Making room on boards, after drops that left little of it."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from feedstore.boards import BoardStore
+from feedstore.domain import RespaceAsked
+from workers.boards.walks import respaced
+
+ROWS: Final = 64
+"""The most rows of one transaction: a drop on the same board waits for one."""
+
+TRANSACTIONS: Final = 512
+"""How many transactions one request gets at once. Then it is asked again, so that other tasks go first."""
+
+_log = structlog.get_logger()
+
+
+class Respacing:
+    """Handles requests for re-spacing. Stateless: if it is killed, the next one plans from what is there.
+
+    rows: the most that one transaction writes; reorders of the board wait for it.
+    """
+
+    def __init__(self, boards: BoardStore, rows: int = ROWS) -> None:
+        self._boards = boards
+        self._rows = rows
+
+    def respace(self, requests: Sequence[RespaceAsked]) -> None:
+        """Makes room at each of these pins, or asks again for what takes long. Requests have no age: each is done by
+        what is there now.
+
+        Raises FollowStoreUnavailableError: some are done; do all again.
+        """
+        for asked in {(each.board, each.pin): each for each in requests}.values():
+            self._respace(asked)
+
+    def _respace(self, asked: RespaceAsked) -> None:
+        steps = list(itertools.islice(respaced(self._boards, asked, self._rows), TRANSACTIONS))
+        rows, window = sum(step.rows for step in steps), max(step.window for step in steps)
+        if not steps[-1].done:
+            if rows:
+                self._boards.ask_respace(asked.board, asked.pin)
+            else:
+                # Others were faster each time. They have asked for room themselves, if there is little.
+                _log.warning("boards.not_respaced", board=asked.board, pin=asked.pin, window=window)
+        if rows:
+            _log.info("boards.respaced", board=asked.board, pin=asked.pin, rows=rows, window=window)

@@ -1,0 +1,41 @@
+"""Long work on a whole board, in parts: looking at it, making room, bringing back the order of time."""
+
+from collections.abc import Iterator
+
+from feedstore.boards import MAX_ROWS, BoardFindings, BoardStore, Respaced
+from feedstore.domain import RespaceAsked
+
+
+def every_arranged(boards: BoardStore) -> Iterator[int]:
+    """The boards with placed pins, ascending. Raises FollowStoreUnavailableError."""
+    board: int | None = 0
+    while board is not None:
+        board = boards.next_arranged(board)
+        if board is not None:
+            yield board
+
+
+def checked(boards: BoardStore, board: int) -> Iterator[BoardFindings]:
+    """The parts of a board, from the top. Raises FollowStoreUnavailableError, InvalidValueError."""
+    after = None
+    while True:
+        part = boards.check(board, after)
+        yield part
+        after = part.after
+        if after is None:
+            return
+
+
+def respaced(boards: BoardStore, asked: RespaceAsked, rows: int = MAX_ROWS) -> Iterator[Respaced]:
+    """Makes room around a pin, a transaction of at most `rows` rows each. It is done when this ends; it may be left at
+    any time.
+
+    Raises FollowStoreUnavailableError.
+    """
+    going = None
+    while True:
+        step = boards.respace(asked, rows, going)
+        yield step
+        going = step.going
+        if step.done:
+            return
