@@ -1,0 +1,83 @@
+"""Counts of a catalog's reads, for the metrics."""
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+
+class Took(NamedTuple):
+    """So many fetches, and how long they took together."""
+
+    fetches: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Counts:
+    """Since the catalog was opened.
+
+    Each key that was asked for is one of: hit (its record was held), stale (held, but its time was up, and the store
+    did not answer), fetched, joined (fetched for another batch that had begun before), missing (no record, or no
+    answer; before anybody looks elsewhere). source: keys that were then looked for in the source itself.
+
+    fetches: calls of the store; failed_fetches of them failed. store_keys: how many keys they were for. took: those
+    that did not fail, by the cluster that answered. updates: that replaced what was held.
+    """
+
+    hit: int = 0
+    stale: int = 0
+    fetched: int = 0
+    joined: int = 0
+    missing: int = 0
+    source: int = 0
+    fetches: int = 0
+    failed_fetches: int = 0
+    store_keys: int = 0
+    took: dict[str, Took] = field(default_factory=dict)
+    updates: int = 0
+
+    @property
+    def asked(self) -> int:
+        """How many keys were asked for."""
+        return self.hit + self.stale + self.fetched + self.joined + self.missing
+
+
+class Counting:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = Counts()
+
+    def batch(self, *, hit: int, missing: int, stale: int = 0, fetched: int = 0, joined: int = 0) -> None:
+        """A batch has its result: so many keys of each."""
+        with self._lock:
+            self._counts.hit += hit
+            self._counts.missing += missing
+            self._counts.stale += stale
+            self._counts.fetched += fetched
+            self._counts.joined += joined
+
+    def fetched(self, keys: int, cluster: str | None, took_s: float) -> None:
+        """A call of the store has ended. cluster: the one that answered; None: it failed."""
+        with self._lock:
+            counts = self._counts
+            counts.fetches += 1
+            counts.store_keys += keys
+            if cluster is None:
+                counts.failed_fetches += 1
+            else:
+                before = counts.took.get(cluster, Took())
+                counts.took[cluster] = Took(before.fetches + 1, before.seconds + took_s)
+
+    def updated(self) -> None:
+        with self._lock:
+            self._counts.updates += 1
+
+    def source(self, keys: int) -> None:
+        with self._lock:
+            self._counts.source += keys
+
+    def counts(self) -> Counts:
+        with self._lock:
+            return replace(self._counts, took=dict(self._counts.took))

@@ -1,0 +1,256 @@
+"""The endpoints of catalogs: one table, from which the routes and the OpenAPI document are made."""
+
+from typing import Any, Final, NamedTuple
+
+from msgspec import UnsetType
+
+from feedstore.catalog import wire
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, NoGenerationError, TooFarBehindError
+from feedstore.catalog.posting import Posting, refuse_pins
+from feedstore.catalog.service import CatalogService, Swaps, UnknownCatalogError
+from feedstore.catalog.settings import PINS
+from feedstore.catalog.swaps import SwapRefusedError
+from feedstore.catalog.wire import (
+    CatalogLine,
+    Catalogs,
+    ClusterLine,
+    GenerationLine,
+    GetBody,
+    KeysLine,
+    PostedUpdates,
+    Records,
+    RollbackBody,
+    SwapLine,
+    Swapped,
+    UpdatesBody,
+    UseBody,
+)
+from feedstore.http import problems
+from feedstore.http.endpoint import Asked, Endpoint
+from feedstore.http.problems import Kind, ProblemError
+from feedstore.http.queues import QueuesUnavailableError
+from feedstore.http.wire import Nothing
+
+ANSWER_BYTES_MAX: Final = 4 * 2**20
+"""The records of one answer. A thousand of the largest would be 64 MiB."""
+
+UNAVAILABLE: Final = Kind("catalog-unavailable", 503, "Catalog is unavailable", retry_after_s=1)
+NO_GENERATION: Final = Kind("no-generation", 503, "Nothing is loaded into the catalog", retry_after_s=5)
+REFUSED: Final = Kind("catalog-refused", 400, "Request that no catalog answers")
+ANSWER_TOO_LARGE: Final = Kind("answer-too-large", 400, "Answer too large")
+PROBLEMS: Final[problems.Known] = {
+    UnknownCatalogError: problems.NOT_FOUND,
+    NoGenerationError: NO_GENERATION,
+    CatalogUnavailableError: UNAVAILABLE,
+    CatalogRefusedError: REFUSED,
+}
+
+
+class Api(NamedTuple):
+    """What the endpoints work on. posting: None: this server reaches no queue."""
+
+    service: CatalogService
+    posting: Posting | None
+
+
+def _catalogs(api: Api, asked: Asked[Nothing, None]) -> Catalogs:  # noqa: ARG001 - it has no parameters
+    now_ms = api.service.clock_ms()
+    return Catalogs([wire.catalog_line(each, now_ms) for each in api.service.states()], now_ms)
+
+
+def _get(api: Api, asked: Asked[Nothing, GetBody]) -> Records:
+    name, body = asked.words["catalog"], asked.body
+    api.service.catalog(name)
+    given = body.packed(name)
+    newest_ms = None if isinstance(body.max_behind_ms, UnsetType) else body.max_behind_ms
+    try:
+        got = api.service.get(name, list(given), asked.deadline_s, newest_ms)
+    except NoGenerationError as error:
+        raise ProblemError(NO_GENERATION, str(error)) from error
+    except TooFarBehindError as error:
+        raise ProblemError(UNAVAILABLE, f"no answer is at most {newest_ms} ms behind now: try again") from error
+    if sum(map(len, got.records.values())) > ANSWER_BYTES_MAX:
+        raise ProblemError(
+            ANSWER_TOO_LARGE, f"the records have over {ANSWER_BYTES_MAX} bytes: ask for fewer keys at once"
+        )
+    read = wire.pin_record if name == PINS else wire.json_record
+    records: dict[str, Any] = {}
+    others: dict[str, str] = {}
+    missing = [given[key] for key in got.missing - got.unanswered]
+    for key, record in got.records.items():
+        shown = read(key, record)
+        if shown is not None:
+            records[given[key]] = shown
+        elif name == PINS:
+            missing.append(given[key])
+        else:
+            others[given[key]] = wire.base64_of(record)
+    unanswered, stale = [given[key] for key in got.unanswered], [given[key] for key in got.stale]
+    return Records(
+        name, records, others, sorted(missing), sorted(unanswered), sorted(stale), got.behind_ms, got.generation
+    )
+
+
+def _post(api: Api, asked: Asked[Nothing, UpdatesBody]) -> PostedUpdates:
+    name = asked.words["catalog"]
+    api.service.catalog(name)
+    refuse_pins(name)
+    updates = asked.body.checked(api.service.clock_ms())
+    if api.posting is None:
+        raise QueuesUnavailableError("this server reaches no queue")
+    try:
+        api.posting.post(name, updates)
+    except QueuesUnavailableError as error:
+        detail = "some updates may have been taken; to post all of them again is harmless"
+        raise ProblemError(problems.QUEUES_UNAVAILABLE, detail, cause=str(error)) from error
+    return PostedUpdates(name, len(updates))
+
+
+def _roll_back(api: Api, asked: Asked[Nothing, RollbackBody]) -> Swapped:
+    name = asked.words["catalog"]
+    return _swapped(name, api.service.roll_back(name, asked.body.generations, asked.deadline_s))
+
+
+def _use(api: Api, asked: Asked[Nothing, UseBody]) -> Swapped:
+    name = asked.words["catalog"]
+    return _swapped(name, api.service.use(name, asked.body.generations, asked.deadline_s))
+
+
+def _swapped(name: str, swaps: Swaps) -> Swapped:
+    """Raises ProblemError, which says of every cluster what became of it. An operator may read how a cluster failed."""
+    if not swaps.failed:
+        return Swapped(name, [wire.swap_line(cluster, swap) for cluster, swap in swaps.done.items()])
+    said = [f"{cluster}: {error}" for cluster, error in swaps.failed.items()]
+    said += [f"{cluster}: {swap.generation} is in use" for cluster, swap in swaps.done.items()]
+    detail = "; ".join(said)
+    errors = swaps.failed.values()
+    # A refusal first: to repeat the request as it is would not help.
+    for error in errors:
+        if isinstance(error, SwapRefusedError):
+            raise ProblemError(problems.REFUSED, detail, reason=error.reason) from error
+        if isinstance(error, CatalogRefusedError):
+            raise ProblemError(REFUSED, detail) from error
+    if any(isinstance(error, NoGenerationError) for error in errors):
+        raise ProblemError(NO_GENERATION, detail)
+    raise ProblemError(UNAVAILABLE, f"{detail}. To repeat the request is harmless")
+
+
+_CATALOG = {"catalog": PINS}
+_OLD, _NEW = "1341100970000-5f1e2d3c4b5a6978", "1341122570000-0f1e2d3c4b5a6978"
+
+ENDPOINTS: Final[tuple[Endpoint[Api, Any, Any], ...]] = (
+    Endpoint(
+        "catalogs",
+        "GET",
+        "/v1/catalogs",
+        "read",
+        "Catalogs: their generations and how far behind they are in each cluster, and what this server's reads found",
+        Nothing,
+        None,
+        Catalogs,
+        _catalogs,
+        Catalogs(
+            [
+                CatalogLine(
+                    PINS,
+                    [
+                        ClusterLine(
+                            "a",
+                            [
+                                GenerationLine(_OLD, 1_341_100_970_000, 50_000, 1_450_000, current=False),
+                                GenerationLine(_NEW, 1_341_122_570_000, 50_100, 1_453_000, current=True),
+                            ],
+                            1_341_100_970_000,
+                            1_341_122_873_000,
+                            700,
+                            120,
+                            1_341_122_873_500,
+                        )
+                    ],
+                    KeysLine(9_390, 0, 560, 40, 10, 10),
+                    0.939,
+                    0.001,
+                    2_097_152,
+                )
+            ],
+            1_341_122_873_700,
+        ),
+        is_bounded=lambda _: True,
+    ),
+    Endpoint(
+        "catalog_get",
+        "POST",
+        "/v1/catalogs/{catalog}/get",
+        "read",
+        "Records of up to 1000 keys. Of the catalog `pins`, keys are ids of pins",
+        Nothing,
+        GetBody,
+        Records,
+        _get,
+        Records(
+            PINS,
+            {"101": {"owner": "2", "board": "9", "created_ms": 1_341_100_973_000}},
+            {},
+            ["102"],
+            [],
+            [],
+            700,
+            _NEW,
+        ),
+        body_example={"keys": ["101", "102"]},
+        words=_CATALOG,
+        is_bounded=lambda _: True,
+        body_bytes_max=wire.BODY_BYTES_MAX,
+    ),
+    Endpoint(
+        "catalog_updates",
+        "POST",
+        "/v1/catalogs/{catalog}/updates",
+        "write",
+        "Up to 1000 updates of a catalog that is loaded from files. Durable when answered. May be repeated",
+        Nothing,
+        UpdatesBody,
+        PostedUpdates,
+        _post,
+        PostedUpdates("ads", 2),
+        body_example={
+            "updates": [
+                {"key": "campaign-7", "time_ms": 1_341_122_873_000, "record": {"bid": 5}},
+                {"key": "campaign-8", "time_ms": 1_341_122_873_000, "deleted": True},
+            ]
+        },
+        words={"catalog": "ads"},
+        takes_key=False,
+        body_bytes_max=wire.UPDATES_BYTES_MAX,
+    ),
+    Endpoint(
+        "catalog_rollback",
+        "POST",
+        "/v1/catalogs/{catalog}/rollback",
+        "operate",
+        "Use the generation before the one that is wrong, with all updates since. May be repeated",
+        Nothing,
+        RollbackBody,
+        Swapped,
+        _roll_back,
+        Swapped(PINS, [SwapLine("a", _OLD, _NEW, changed=True)]),
+        body_example={"from": {"a": _NEW}},
+        words=_CATALOG,
+        is_bounded=lambda _: True,
+    ),
+    Endpoint(
+        "catalog_use",
+        "POST",
+        "/v1/catalogs/{catalog}/use",
+        "operate",
+        "Use a generation, a newer or an older one. May be repeated",
+        Nothing,
+        UseBody,
+        Swapped,
+        _use,
+        Swapped(PINS, [SwapLine("a", _NEW, _OLD, changed=True)]),
+        body_example={"to": {"a": _NEW}},
+        words=_CATALOG,
+        is_bounded=lambda _: True,
+    ),
+)

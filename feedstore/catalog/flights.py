@@ -1,0 +1,98 @@
+"""Fetches that are under way, and who waits for them: each key is fetched once, however many ask for it."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from feedstore.catalog.cache import version_of
+from feedstore.catalog.port import Update
+
+
+class Landed(NamedTuple):
+    """The answer to a key. record: None: there is none."""
+
+    version: int
+    record: bytes | None
+
+
+class Flight:
+    """One call of the store. until_s: the call ends by then, or hangs.
+
+    After `wait` has returned True, either `error` is set or `landed` has every key.
+    """
+
+    __slots__ = ("_done", "error", "generation", "heard", "keys", "landed", "until_s")
+
+    def __init__(self, keys: Sequence[bytes], until_s: float) -> None:
+        self.keys = keys
+        self.until_s = until_s
+        self.landed: dict[bytes, Landed] = {}
+        self.generation = ""
+        """The one that the store answered by."""
+        self.error: Exception | None = None
+        self.heard: dict[bytes, Update] = {}
+        """The newest update of each key that was heard meanwhile: the store may have been read before."""
+        self._done = threading.Event()
+
+    def wait(self, within_s: float) -> bool:
+        """Whether it has landed, or failed."""
+        return self._done.wait(max(0.0, within_s))
+
+    def end(self) -> None:
+        """Wakes all who wait."""
+        self._done.set()
+
+
+class Boarded(NamedTuple):
+    """own: a flight that the caller must begin, for all keys that are not being fetched. joined: others' flights, each
+    with the keys for which to wait.
+    """
+
+    own: Flight | None
+    joined: dict[Flight, list[bytes]]
+
+
+class Flights:
+    """Not thread-safe. At most one flight a key counts; it *has* the key."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def board(self, keys: Iterable[bytes], now_s: float, until_s: float) -> Boarded:
+        """Joins the flights that have the keys, unless they should have ended by now, and makes one for the rest."""
+        joined: dict[Flight, list[bytes]] = {}
+        rest: list[bytes] = []
+        for key in keys:
+            flight = self._by_key.get(key)
+            if flight is None or flight.until_s <= now_s:
+                rest.append(key)
+            else:
+                joined.setdefault(flight, []).append(key)
+        if not rest:
+            return Boarded(None, joined)
+        own = Flight(rest, until_s)
+        self._by_key.update(dict.fromkeys(rest, own))
+        return Boarded(own, joined)
+
+    def hear(self, update: Update) -> None:
+        """Notes an update for the flight that has its key."""
+        flight = self._by_key.get(update.key)
+        if flight is None:
+            return
+        before = flight.heard.get(update.key)
+        if before is None or version_of(before) < version_of(update):
+            flight.heard[update.key] = update
+
+    def forget(self) -> None:
+        """No flight that is under way has any key: those who wait get its answer, and nothing of it is held."""
+        self._by_key.clear()
+
+    def land(self, flight: Flight) -> list[bytes]:
+        """The keys that the flight still has; then it has none."""
+        kept = [key for key in flight.keys if self._by_key.get(key) is flight]
+        for key in kept:
+            del self._by_key[key]
+        return kept

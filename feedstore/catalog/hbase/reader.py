@@ -1,0 +1,154 @@
+"""Reading a catalog in HBase."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final
+
+from feedstore.catalog import checks, rule
+from feedstore.catalog.hbase.state import Made
+from feedstore.catalog.hbase.tables import NOTHING, About, Held, Tables
+from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Generation
+from feedstore.widecolumn.hbase import HBaseCluster
+
+LOOK_EVERY_S: Final = 1.0
+"""How long a swap may go unseen."""
+
+_ATTEMPTS_MAX: Final = 5
+_THREADS: Final = 16
+
+
+class Reading:
+    """What readers and the store have in common. Closes the tables. clock: monotonic seconds, as deadlines are."""
+
+    def __init__(self, tables: Tables, clock: Callable[[], float]) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="catalog-hbase")
+        self._lock = threading.Lock()
+        self._about = NOTHING
+        self._looked_s = float("-inf")
+
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None) -> Fetched:
+        """The order of the steps matters, because a swap, an update and a collection may come between any two.
+
+        1. The row: the current generation, and `known`, both as they were a second ago at most. What is entered later
+           is in none of the updates, or is more than was promised.
+        2. The updates, and the generation's records at the same time.
+        3. The row again, after the updates: a collection raises the floor in it before it takes the first update. If
+           one was taken that this generation needs, the floor is above its as_of by now. Then it is current no more,
+           and all is done over with the one that is; or there was a gap, and nothing is known after its as_of.
+
+        The table of a generation is there some time longer than its name. A fetch that is slower than that finds it
+        missing, and by then another one is current.
+        """
+        checks.check_keys(keys)
+        asked = list(dict.fromkeys(keys))
+        about = self._recent(deadline_s)
+        for _ in range(_ATTEMPTS_MAX):
+            made = about.state.in_use()
+            begun = self._begin(made.table, asked, deadline_s)
+            try:
+                updates = self._tables.delta.get(asked, deadline_s)
+                latest = self.look(deadline_s)
+            except BaseException:
+                begun.cancel()
+                raise
+            is_current = latest.state.current == made.id
+            try:
+                records = self._ended(begun, deadline_s)
+            except CatalogUnavailableError:
+                if is_current:
+                    raise
+            else:
+                if is_current or rule.is_complete(latest.state.floor_ms, made.as_of_ms):
+                    known_ms = rule.known_ms(made.as_of_ms, about.known_ms, latest.state.floor_ms)
+                    return _merged(made, known_ms, asked, updates, records)
+            about = latest
+        raise CatalogUnavailableError("generations change faster than one can be read")
+
+    def look(self, deadline_s: float | None = None) -> About:
+        """The row as it is now."""
+        looked_s = self._clock()
+        about = self._tables.row.look(deadline_s)
+        with self._lock:
+            if looked_s >= self._looked_s:
+                self._about, self._looked_s = about, looked_s
+        return about
+
+    def generations(self) -> list[Generation]:
+        return self.look().state.listed()
+
+    def delta(self) -> Delta:
+        about = self.look()
+        return Delta(about.state.floor_ms, about.known_ms, about.state.entries)
+
+    def rollbacks(self) -> int:
+        return self._recent(None).state.rollbacks
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._tables.close()
+
+    def _recent(self, deadline_s: float | None) -> About:
+        with self._lock:
+            about, looked_s = self._about, self._looked_s
+        if 0 <= self._clock() - looked_s < LOOK_EVERY_S:
+            return about
+        return self.look(deadline_s)
+
+    def _begin(self, table: str, keys: Sequence[bytes], deadline_s: float | None) -> "Future[list[bytes | None]]":
+        try:
+            return self._threads.submit(self._tables.records, table, keys, deadline_s)
+        except RuntimeError as error:
+            raise CatalogUnavailableError("the catalog is closed") from error
+
+    def _ended(self, begun: "Future[list[bytes | None]]", deadline_s: float | None) -> list[bytes | None]:
+        try:
+            return begun.result(None if deadline_s is None else max(0.0, deadline_s - self._clock()))
+        except FutureTimeoutError as error:
+            raise CatalogUnavailableError("the generation did not answer by the deadline") from error
+
+
+def _merged(
+    made: Made,
+    known_ms: int,
+    keys: Sequence[bytes],
+    updates: Sequence[Held | None],
+    records: Sequence[bytes | None],
+) -> Fetched:
+    found: dict[bytes, bytes] = {}
+    absent: set[bytes] = set()
+    for key, held, of_generation in zip(keys, updates, records, strict=True):
+        record = held.record if held is not None and rule.wins(held.time_ms, made.as_of_ms) else of_generation
+        if record is None:
+            absent.add(key)
+        else:
+            found[key] = record
+    return Fetched(found, absent, made.id, known_ms)
+
+
+class HBaseCatalogReader:
+    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
+
+    cluster: closed with it. clock: monotonic seconds, as deadlines are.
+    """
+
+    def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
+        self._reading = Reading(Tables(cluster, catalog), clock)
+
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
+        return self._reading.fetch(keys, deadline_s)
+
+    def generations(self) -> list[Generation]:
+        return self._reading.generations()
+
+    def delta(self) -> Delta:
+        return self._reading.delta()
+
+    def rollbacks(self) -> int:
+        return self._reading.rollbacks()
+
+    def close(self) -> None:
+        self._reading.close()

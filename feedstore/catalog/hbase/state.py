@@ -1,0 +1,212 @@
+"""What there is of a catalog, as one document, and each step from one to the next. Pure.
+
+The document is one cell of one row and is replaced by comparing (`Row.change`), so every step sees what all earlier
+ones did: a load that is announced holds down the floor of each later collection, and one that comes after a collection
+finds its floor. The tables are made after they are announced and removed before they are forgotten, so each table that
+there is has its name here.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from feedstore.catalog import checks, rule
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Generation, NoGenerationError
+
+DAY_MS: Final = 86_400_000
+GONE_MS: Final = 10_000
+"""How long the table of a generation stays after the generation is gone: longer than a fetch that began before."""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A generation. table: where its records are. took_ms: as of the port."""
+
+    id: str
+    table: str
+    records: int
+    sha256: str
+    took_ms: int = 0
+
+    @property
+    def as_of_ms(self) -> int:
+        return rule.as_of_ms(self.id)
+
+
+class Loading(msgspec.Struct, frozen=True):
+    """A load that is announced. began_ms: by the clock of the process that loads."""
+
+    table: str
+    as_of_ms: int
+    began_ms: int
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """A table that is to be removed, once nothing reads it. since_ms: by the clock of the process that collected."""
+
+    table: str
+    since_ms: int
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """version: counts the steps. current: which of the generations fetches read. rollbacks: as of the port.
+    floor_ms: of the delta. collected_ms: up to when updates were removed from it. entries: how many it had when they
+    were last counted. generations: oldest first.
+    """
+
+    version: int = 0
+    current: str | None = None
+    rollbacks: int = 0
+    floor_ms: int = 0
+    collected_ms: int = 0
+    entries: int = 0
+    generations: tuple[Made, ...] = ()
+    loading: tuple[Loading, ...] = ()
+    gone: tuple[Gone, ...] = ()
+
+    @property
+    def ids(self) -> list[str]:
+        return [each.id for each in self.generations]
+
+    def listed(self) -> list[Generation]:
+        return [
+            Generation(
+                each.id,
+                each.as_of_ms,
+                each.records,
+                0,
+                each.sha256,
+                current=each.id == self.current,
+                took_ms=each.took_ms,
+            )
+            for each in self.generations
+        ]
+
+    def generation(self, name: str) -> Made:
+        """Raises CatalogRefusedError."""
+        for each in self.generations:
+            if each.id == name:
+                return each
+        raise CatalogRefusedError(f"there is no generation {name!r}")
+
+    def in_use(self) -> Made:
+        """Raises NoGenerationError."""
+        if self.current is None:
+            raise NoGenerationError("no generation of this catalog is in use: load one and use it")
+        return self.generation(self.current)
+
+
+def next_version(state: State) -> State:
+    return _with(state, version=state.version + 1)
+
+
+def encoded(state: State) -> bytes:
+    return msgspec.json.encode(state)
+
+
+def decoded(document: bytes) -> State:
+    """Raises CatalogUnavailableError."""
+    try:
+        return msgspec.json.decode(document, type=State)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CatalogUnavailableError(f"the row of this catalog cannot be read by this program: {error}") from error
+
+
+def known_ms(noted: Mapping[tuple[int, int], int]) -> int:
+    """Up to when every update is in. noted: up to when those of each source are, by `sources` and source.
+
+    If there are more sources than before, what the fewer had noted is still true.
+    """
+    groups: dict[int, list[int]] = {}
+    for (sources, _), noted_ms in noted.items():
+        groups.setdefault(sources, []).append(noted_ms)
+    return max((min(each) for sources, each in groups.items() if len(each) == sources), default=0)
+
+
+# Steps. Each may be taken twice, because a process may not hear that its step was taken.
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def raised(state: State, floor_ms: int) -> State:
+    """The floor is this, or higher."""
+    return _with(state, floor_ms=max(state.floor_ms, floor_ms))
+
+
+def announced(state: State, load: Loading) -> State:
+    """Raises CatalogRefusedError."""
+    checks.check_floor(state.floor_ms, load.as_of_ms)
+    return state if load in state.loading else _with(state, loading=(*state.loading, load))
+
+
+def finished(state: State, made: Made, now_ms: int) -> State:
+    """A load has ended. If the same generation is there already, the new table is gone.
+
+    Raises CatalogUnavailableError if the load took so long that a collection has removed it.
+    """
+    if made in state.generations or made.table in {each.table for each in state.gone}:
+        return state
+    if all(each.table != made.table for each in state.loading):
+        raise CatalogUnavailableError(f"the load of {made.id} took longer than a day and was removed: load it again")
+    if made.id in state.ids:
+        return abandoned(state, made.table, now_ms)
+    order = {name: place for place, name in enumerate(rule.in_order([*state.ids, made.id]))}
+    generations = sorted((*state.generations, made), key=lambda each: order[each.id])
+    return _with(state, generations=tuple(generations), loading=_without(state.loading, made.table))
+
+
+def abandoned(state: State, table: str, now_ms: int) -> State:
+    """A load has failed. Its table may be about to be made even now, if the cluster is slow."""
+    if all(each.table != table for each in state.loading):
+        return state
+    return _with(state, loading=_without(state.loading, table), gone=(*state.gone, Gone(table, now_ms)))
+
+
+def used(state: State, name: str) -> State:
+    """Raises CatalogRefusedError."""
+    rollbacks = state.rollbacks + rule.rolls_back(state.current, name)
+    return _with(state, current=state.generation(name).id, rollbacks=rollbacks)
+
+
+def collected(state: State, keep: int, now_ms: int) -> State:
+    """Generations that are not kept lose their names, and the floor rises to what every other one has."""
+    kept = {*rule.kept(state.ids, keep, state.current)}
+    dead = [each for each in state.loading if now_ms - each.began_ms > DAY_MS]
+    gone = [*(each.table for each in dead), *(each.table for each in state.generations if each.id not in kept)]
+    left = _with(
+        state,
+        generations=tuple(each for each in state.generations if each.id in kept),
+        loading=tuple(each for each in state.loading if each not in dead),
+        gone=(*state.gone, *(Gone(table, now_ms) for table in gone)),
+    )
+    return raised(left, limit_ms(left))
+
+
+def limit_ms(state: State) -> int:
+    """Updates up to this time are needed by nothing that may still be read."""
+    return rule.collectable_ms(
+        [*(each.as_of_ms for each in state.generations), *(each.as_of_ms for each in state.loading)]
+    )
+
+
+def removable(state: State, now_ms: int) -> list[str]:
+    """The tables that no fetch reads any more."""
+    return [each.table for each in state.gone if now_ms - each.since_ms >= GONE_MS]
+
+
+def forgotten(state: State, tables: Iterable[str]) -> State:
+    """They are removed."""
+    removed = {*tables}
+    return _with(state, gone=tuple(each for each in state.gone if each.table not in removed))
+
+
+def counted(state: State, collected_ms: int, entries: int) -> State:
+    """The delta was walked: updates up to this time are removed, and so many are left."""
+    return _with(state, collected_ms=max(state.collected_ms, collected_ms), entries=entries)
+
+
+def _with(state: State, **changes: object) -> State:
+    return msgspec.structs.replace(state, **changes)
+
+
+def _without(loading: Iterable[Loading], table: str) -> tuple[Loading, ...]:
+    return tuple(each for each in loading if each.table != table)

@@ -1,0 +1,133 @@
+"""Loading, updating and collecting a catalog in HBase."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from feedstore.catalog import checks
+from feedstore.catalog.hbase import state as states
+from feedstore.catalog.hbase.reader import Reading
+from feedstore.catalog.hbase.state import Loading, Made, State
+from feedstore.catalog.hbase.tables import Tables
+from feedstore.catalog.port import CatalogUnavailableError, Collected, Delta, Fetched, Generation, Update
+from feedstore.widecolumn.hbase import HBaseCluster
+
+COUNT_EVERY_S: Final = 600.0
+"""How often the updates are counted, if nothing else walks over them."""
+
+
+class HBaseCatalogStore:
+    """A `CatalogStore`. Any number of processes may load, use, update, note and collect.
+
+    cluster: closed with it. clock: monotonic seconds, as deadlines are. wall_ms: ms since 1970. unique: gives
+    hexadecimal digits that nothing else has.
+    """
+
+    def __init__(
+        self,
+        cluster: HBaseCluster,
+        catalog: str,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        unique: Callable[[], str],
+    ) -> None:
+        self._tables = Tables(cluster, catalog)
+        self._reading = Reading(self._tables, clock)
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._unique = unique
+        self._counted_s = float("-inf")
+
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
+        return self._reading.fetch(keys, deadline_s)
+
+    def generations(self) -> list[Generation]:
+        return self._reading.generations()
+
+    def delta(self) -> Delta:
+        return self._reading.delta()
+
+    def rollbacks(self) -> int:
+        return self._reading.rollbacks()
+
+    def close(self) -> None:
+        self._reading.close()
+
+    def update(self, updates: Sequence[Update]) -> None:
+        checks.check_updates(updates)
+        self._tables.prepare()
+        self._tables.delta.put(updates)
+
+    def note_known(self, known_ms: int, source: int = 0, sources: int = 1) -> None:
+        checks.check_time(known_ms)
+        checks.check_source(source, sources)
+        self._tables.prepare()
+        if not self._reading.look().known_ms:
+            # Before the note: once all sources have noted, the floor is what the last of them began with, or later.
+            self._tables.row.change(lambda state: states.raised(state, known_ms))
+        self._tables.row.note(known_ms, source, sources)
+
+    def note_gap(self, until_ms: int) -> None:
+        checks.check_time(until_ms)
+        self._tables.prepare()
+        self._tables.row.change(lambda state: states.raised(state, until_ms))
+
+    def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
+        checks.check_time(as_of_ms)
+        began_s = self._clock()
+        self._tables.prepare()
+        table = self._tables.named(as_of_ms, self._unique())
+        announced = Loading(table, as_of_ms, self._wall_ms())
+        self._tables.row.change(lambda state: states.announced(state, announced))
+        try:
+            self._tables.create(table)
+            checked = checks.Checked(records)
+            self._tables.fill(table, checked)
+            name = checks.generation_id(as_of_ms, checked.sha256)
+            made = Made(name, table, checked.records, checked.sha256, int((self._clock() - began_s) * 1_000))
+            state = self._tables.row.change(lambda state: states.finished(state, made, self._wall_ms()))
+        except BaseException:
+            # Its table goes with a collection.
+            with suppress(CatalogUnavailableError):
+                self._tables.row.change(lambda state: states.abandoned(state, table, self._wall_ms()))
+            raise
+        [loaded] = [each for each in state.listed() if each.id == name]
+        return loaded
+
+    def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        checks.check_keys(keys)
+        made = self._reading.look().state.generation(generation)
+        found = self._tables.records(made.table, keys)
+        return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
+
+    def use(self, generation: str) -> None:
+        made = self._reading.look().state.generation(generation)
+        self._tables.records(made.table, [b"\0"])  # one that does not answer would end all fetches
+        self._tables.row.change(lambda state: states.used(state, generation))
+        self._reading.look()
+
+    def collect(self, keep: int) -> Collected:
+        checks.check_keep(keep)
+        self._tables.prepare()
+        now_ms = self._wall_ms()
+        before = self._reading.look().state
+        after = self._tables.row.change(lambda state: states.collected(state, keep, now_ms))
+        self._remove(states.removable(after, now_ms))
+        entries = self._remove_updates(after)
+        return Collected([name for name in before.ids if name not in after.ids], entries)
+
+    def _remove(self, tables: Sequence[str]) -> None:
+        for table in tables:
+            self._tables.remove(table)
+        self._tables.row.change(lambda state: states.forgotten(state, tables))
+
+    def _remove_updates(self, state: State) -> int:
+        """After the floor has risen. A walk passes all updates, so there is none if it would remove nothing."""
+        limit_ms = states.limit_ms(state)
+        now_s = self._clock()
+        if limit_ms <= state.collected_ms and now_s - self._counted_s < COUNT_EVERY_S:
+            return 0
+        removed, left = self._tables.delta.remove(limit_ms)
+        self._counted_s = now_s
+        self._tables.row.change(lambda state: states.counted(state, limit_ms, left))
+        return removed

@@ -1,0 +1,254 @@
+"""The tables of catalogs in a cluster, in its namespace.
+
+    catalogs                         the deltas of all catalogs, and what there is of each
+    cat.<name>.<as_of>-<unique>      the records of one generation
+
+In `catalogs`, the row of an update is the catalog's name, a zero byte and the key. Its timestamp is `rule.stamp`, so
+HBase itself keeps the newest update, ties included, in whichever order updates arrive, and however many processes write
+them. The row that is the name alone says what there is, and how far the updates are: in the same table, so that a table
+that is emptied or put back does not claim what it has lost.
+
+Rows of a generation begin with a byte of a hash of the key, because nothing is known of keys: so its regions are alike.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from feedstore.catalog import rule
+from feedstore.catalog.hbase import state as states
+from feedstore.catalog.hbase.state import State
+from feedstore.catalog.port import CatalogUnavailableError, Update
+from feedstore.errors import MisconfiguredError
+from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, WillNotError, schema
+from feedstore.widecolumn.port import StoreError, UnsafeTableError
+
+CATALOGS: Final = "catalogs"
+
+_STATE = b"state"
+_KNOWN = b"known/"
+_ATTEMPTS_MAX: Final = 20
+_SPLITS: Final = (b"\x40", b"\x80", b"\xc0")
+"""Four regions for each generation, whatever its size, which is not known when it begins: as many servers share its
+reads, and HBase splits those that grow.
+"""
+_GENERATION: Final = 1
+"""The timestamp of all records of a generation: each is written once, or again."""
+_SORTED_AT_ONCE, _SORTED_BYTES = 16_000, 8 << 20
+_WALKED_AT_ONCE: Final = 10_000
+
+
+class UnsafeCatalogError(CatalogUnavailableError, MisconfiguredError):
+    """The table of the catalogs has settings with which updates could be lost. The message names them."""
+
+
+class Held(NamedTuple):
+    """An update as the delta has it. record: None: deleted."""
+
+    time_ms: int
+    record: bytes | None
+
+
+class About(NamedTuple):
+    """What a catalog's row says. known_ms: of the delta."""
+
+    state: State
+    known_ms: int
+
+
+NOTHING: Final = About(State(), 0)
+
+
+class Tables:
+    """The tables as one catalog uses them. Thread-safe. Every method may raise CatalogUnavailableError."""
+
+    def __init__(self, cluster: HBaseCluster, catalog: str) -> None:
+        self._cluster = cluster
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._is_prepared = False
+        self.row = Row(cluster, catalog)
+        self.delta = DeltaRows(cluster.records(CATALOGS), catalog)
+
+    def prepare(self) -> None:
+        """Before the first write: makes the table if it is missing, and refuses one in which updates could be lost.
+        Raises UnsafeCatalogError.
+        """
+        with self._lock, failing():
+            if not self._is_prepared:
+                wanted = [schema.records_definition(CATALOGS)]
+                schema.apply(self._cluster.administration, wanted)
+                schema.refuse_unsafe(self._cluster.administration, wanted)
+                self._is_prepared = True
+
+    def named(self, as_of_ms: int, unique: str) -> str:
+        """The table of a load."""
+        return f"cat.{self._catalog}.{as_of_ms}-{unique}"
+
+    def create(self, table: str) -> None:
+        with failing():
+            self._cluster.administration.create(schema.records_definition(table, _SPLITS))
+
+    def remove(self, table: str) -> None:
+        """One that is not there is fine."""
+        with failing():
+            self._cluster.administration.drop(table)
+
+    def fill(self, table: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Writes the records of a generation; all are durable when this returns. What `records` raises is passed on.
+
+        They go through the write-ahead log like any other write: no gateway can flush a table, and what is in memory
+        only would be lost without a word if a server died before HBase flushes by itself.
+        """
+        with failing():
+            self._cluster.records(table).put(_neighbours(records))
+
+    def records(self, table: str, keys: Sequence[bytes], deadline_s: float | None = None) -> list[bytes | None]:
+        """What a generation has."""
+        with failing():
+            found = self._cluster.records(table).get([_row(key) for key in keys], deadline_s)
+        return [None if each is None else each.value for each in found]
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+class Row:
+    """What there is of a catalog: one cell with its state, and one for each source with how far it is, as its
+    timestamp. So that never goes back, whichever process notes it last.
+    """
+
+    def __init__(self, cluster: HBaseCluster, catalog: str) -> None:
+        self._administration = cluster.administration
+        self._records = cluster.records(CATALOGS)
+        self._row = catalog.encode()
+
+    def look(self, deadline_s: float | None = None) -> About:
+        """As it is at one moment."""
+        cells = self._cells(deadline_s)
+        state = states.decoded(cells[_STATE].value) if _STATE in cells else State()
+        noted = {_source(column): cell.timestamp for column, cell in cells.items() if column.startswith(_KNOWN)}
+        return About(state, states.known_ms(noted))
+
+    def change(self, step: Callable[[State], State]) -> State:
+        """Takes a step from the state that is there, whatever other processes do meanwhile. Passes on what `step`
+        raises.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            cells = self._cells(None)
+            expected = cells[_STATE].value if _STATE in cells else None
+            before = State() if expected is None else states.decoded(expected)
+            after = step(before)
+            if after == before:
+                return before
+            # The version is in the document as well, so that none equals an earlier one. As its timestamp it needs no
+            # clock: with the time of a server, a step could be older than the one before it, and be lost.
+            after = states.next_version(after)
+            with failing():
+                if self._records.replace_cell(
+                    self._row, _STATE, expected, Record(after.version, states.encoded(after))
+                ):
+                    return after
+        raise CatalogUnavailableError("other processes change this catalog faster than this one")
+
+    def note(self, known_ms: int, source: int, sources: int) -> None:
+        with failing():
+            self._records.put_cell(self._row, _KNOWN + b"%d/%d" % (sources, source), Record(known_ms, b""))
+
+    def _cells(self, deadline_s: float | None) -> dict[bytes, Record]:
+        with failing():
+            try:
+                return self._records.cells(self._row, deadline_s)
+            except WillNotError:
+                if self._administration.exists(CATALOGS, deadline_s):
+                    raise
+                return {}  # nothing was ever loaded or noted
+
+
+class DeltaRows:
+    """The updates of one catalog."""
+
+    def __init__(self, records: RecordTable, catalog: str) -> None:
+        self._records = records
+        self._prefix = catalog.encode() + b"\0"
+        self._end = catalog.encode() + b"\1"
+
+    def get(self, keys: Sequence[bytes], deadline_s: float | None) -> list[Held | None]:
+        with failing():
+            found = self._records.get([self._prefix + key for key in keys], deadline_s)
+        return [
+            None if each is None else Held(each.timestamp >> 1, None if each.timestamp & 1 else each.value)
+            for each in found
+        ]
+
+    def put(self, updates: Iterable[Update]) -> None:
+        """Durable when it returns."""
+        rows = sorted((self._prefix + each.key, Record(rule.stamp(each), each.record or b"")) for each in updates)
+        with failing():
+            self._records.put(rows)
+
+    def remove(self, limit_ms: int) -> tuple[int, int]:
+        """Removes the updates up to a time, and walks all of them for that. Returns how many, and how many are left.
+
+        By markers, each of which masks its row up to that time and nothing later: an update that arrives meanwhile
+        stays, whether it is put before its row's marker or after it. What is masked in vain is needed by nothing: it is
+        at or below the floor, like the update that a compaction may let show again if it takes a marker while the
+        update is still in memory. The rule passes over both.
+        """
+        last = 2 * limit_ms + 1
+        removed = left = 0
+        start = self._prefix
+        with failing():
+            while True:
+                found = self._records.timestamps(start, self._end, _WALKED_AT_ONCE)
+                old = [row for row, timestamp in found if timestamp <= last]
+                self._records.mask(old, last)
+                removed += len(old)
+                left += len(found) - len(old)
+                if len(found) < _WALKED_AT_ONCE:
+                    return removed, left
+                start = found[-1][0] + b"\0"
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """Turns what the platform says into the port's errors."""
+    try:
+        yield
+    except UnsafeTableError as error:
+        raise UnsafeCatalogError(str(error)) from error
+    except StoreError as error:
+        raise CatalogUnavailableError(str(error)) from error
+
+
+def _source(column: bytes) -> tuple[int, int]:
+    sources, _, source = column.removeprefix(_KNOWN).partition(b"/")
+    return int(sources), int(source)
+
+
+def _row(key: bytes) -> bytes:
+    return bytes((crc32(key) & 0xFF,)) + key
+
+
+def _neighbours(records: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, Record]]:
+    """The rows of records, sorted some thousands at a time: a request then concerns few regions, and for each of these
+    a server syncs its log.
+    """
+    rows = iter(records)
+    while block := _block(rows):
+        yield from block
+
+
+def _block(records: Iterator[tuple[bytes, bytes]]) -> list[tuple[bytes, Record]]:
+    block: list[tuple[bytes, Record]] = []
+    size = 0
+    for key, record in islice(records, _SORTED_AT_ONCE):
+        block.append((_row(key), Record(_GENERATION, record)))
+        size += len(record)
+        if size >= _SORTED_BYTES:
+            break
+    block.sort()
+    return block

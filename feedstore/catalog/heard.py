@@ -1,0 +1,80 @@
+"""What a process has heard on the stream of updates lately.
+
+A store may lag behind the stream. A record that is fetched now may be older than an update that was heard a second
+ago, when its key was not held: the update is remembered here, and wins.
+"""
+
+from collections import deque
+from typing import Final
+
+from feedstore.catalog.cache import Following, known_ms_of, version_of
+from feedstore.catalog.port import Update
+
+UPDATES_MAX: Final = 16_384
+"""How many of the latest updates are remembered: 16 s of a thousand a second."""
+
+BYTES_MAX: Final = 8 * 2**20
+"""And how many bytes of keys and records."""
+
+
+class Heard:
+    """Time is an argument; not thread-safe, but for `following`.
+
+    Remembers each update whose time is later than a *floor*. So an answer that knows everything up to the floor lacks
+    nothing that was heard, once what is remembered of its key is added. From then on the stream keeps it complete: it
+    is followed, and knows whatever the stream knows.
+    """
+
+    def __init__(self, updates_max: int = UPDATES_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self.following = Following()
+        """Replaced whole: any thread may read it."""
+        self._updates_max = updates_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._floor_ms = 0
+        self._newest: dict[bytes, Update] = {}
+        self._latest: deque[Update] = deque()
+
+    def begin(self, after_ms: int) -> None:
+        """From now on each update is heard whose time is later than `after_ms`. What was followed no longer is."""
+        self.following = Following(self.following.stream + 1)
+        self._floor_ms = after_ms
+        self._newest.clear()
+        self._latest.clear()
+        self._bytes = 0
+
+    def forget(self, until_ms: int) -> None:
+        """Only an answer that knows everything up to this time is followed from now on."""
+        self._floor_ms = max(self._floor_ms, until_ms)
+
+    def note_known(self, known_ms: int, now_ms: int) -> None:
+        """Every update up to a time has been added, if it is later than the time of `begin`."""
+        stream, before_ms, _ = self.following
+        if not stream:
+            raise ValueError("note_known: nothing is heard yet; call heard_from first")
+        self.following = Following(stream, max(before_ms, known_ms), now_ms)
+
+    def add(self, update: Update) -> None:
+        before = self._newest.get(update.key)
+        if before is not None and version_of(before) >= version_of(update):
+            return
+        self._newest[update.key] = update
+        self._latest.append(update)
+        self._bytes += _size(update)
+        while len(self._latest) > self._updates_max or self._bytes > self._bytes_max:
+            gone = self._latest.popleft()
+            self._bytes -= _size(gone)
+            if self._newest.get(gone.key) is gone:
+                del self._newest[gone.key]
+                self._floor_ms = max(self._floor_ms, gone.time_ms)
+
+    def newest(self, key: bytes) -> Update | None:
+        return self._newest.get(key)
+
+    def follows(self, version: int) -> int:
+        """The stream that follows an answer of this version; 0 if none does: what it lacks may have been forgotten."""
+        return self.following.stream if known_ms_of(version) >= self._floor_ms else 0
+
+
+def _size(update: Update) -> int:
+    return len(update.key) + len(update.record or b"")

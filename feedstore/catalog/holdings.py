@@ -1,0 +1,180 @@
+"""What a process holds of a catalog, what it has heard, and what it is fetching: one lock over the three.
+
+They are together because of one race. A fetch reads an old record; an update arrives and is entered; the fetch returns.
+The old record must never be entered over the update, nor instead of it where the key was not held.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from feedstore.catalog.cache import HEARD, Cache, Entry, RolledBack, Taken, version_at, version_of
+from feedstore.catalog.counts import Counting
+from feedstore.catalog.flights import Boarded, Flight, Flights, Landed
+from feedstore.catalog.heard import Heard
+from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Fetched, Update
+from feedstore.replicas.attempts import Attempt, Reads
+
+
+class Holdings:
+    """Thread-safe. The arguments are those of `Catalog`."""
+
+    def __init__(
+        self,
+        reader: CatalogReader,
+        reads: Reads,
+        cache: Cache,
+        heard: Heard,
+        counting: Counting,
+        within_s: float,
+        clock: Callable[[], float],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._reader = reader
+        self._reads = reads
+        self._cache = cache
+        self._heard = heard
+        self._counting = counting
+        self._within_s = within_s
+        self._clock = clock
+        self._clock_ms = clock_ms
+        self._flights = Flights()
+        self._rolled_back = RolledBack()
+        """Replaced whole, under the lock; any thread may read it."""
+        self._lock = threading.Lock()
+
+    # What a batch needs
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def take(self, keys: Sequence[bytes], oldest_ms: int, *, expired: bool = False) -> Taken:
+        """What is held, as `Cache.take`. Without the lock: a batch that is all held never waits."""
+        following = self._heard.following  # before any entry, or it might speak of an update that is not in one
+        return self._cache.take(keys, self._now_ms(), following, self._rolled_back, oldest_ms, expired=expired)
+
+    def take_or_board(self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float) -> tuple[Taken, Boarded]:
+        """What is held by now of keys that were missing a moment ago; for the rest, flights. Its own is under way."""
+        now_s = self._clock()
+        with self._lock:
+            taken = self.take(list(dict.fromkeys(keys)), oldest_ms)  # one may have landed meanwhile
+            boarded = self._flights.board(taken.missed, now_s, max(deadline_s, now_s + self._within_s))
+        if boarded.own is not None:
+            self._start(boarded.own)
+        return taken, boarded
+
+    # What the stream of updates says
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def heard_from(self, after_ms: int) -> None:
+        with self._lock:
+            self._heard.begin(after_ms)
+
+    def note_known(self, known_ms: int) -> None:
+        with self._lock:
+            self._heard.note_known(known_ms, self._now_ms())
+
+    @property
+    def heard_ms(self) -> int | None:
+        """Everything up to this time has been heard; None if that is not known."""
+        return self._heard.following.known_ms or None
+
+    def entered(self, update: Update) -> None:
+        version = version_of(update)
+        with self._lock:
+            self._heard.add(update)
+            self._flights.hear(update)
+            held = self._cache.entry(update.key)
+            if held is None or held.version >= version:
+                return
+            now_ms = self._now_ms()
+            expires_ms = self._cache.expiry_ms(update.record, now_ms)
+            if update.record is not None:
+                # An update that comes late is that much older already.
+                late_ms = max(0, self._clock_ms() - update.time_ms)
+                expires_ms = max(held.expires_ms, expires_ms - late_ms)
+            self._cache.put(update.key, Entry(expires_ms, version, self._heard.follows(version), HEARD, update.record))
+        self._counting.updated()
+
+    def entered_late(self, update: Update, after_ms: int) -> None:
+        self.entered(update)
+        with self._lock:
+            self._heard.forget(after_ms)
+            held = self._cache.entry(update.key)
+            version = version_of(update)
+            if held is not None and held.version > version:
+                # Perhaps it has more than the update, perhaps it lacks it: it is complete up to just before.
+                expires_ms = min(held.expires_ms, self._now_ms())
+                self._cache.put(update.key, held._replace(expires_ms=expires_ms, version=version - 1, stream=0))
+
+    # What clusters say
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def rolled_back(self) -> None:
+        """What was fetched has expired, and what is being fetched is not held: it may come from a batch that was wrong.
+        What was heard stays.
+        """
+        with self._lock:
+            self._rolled_back = RolledBack(self._rolled_back.number + 1, self._now_ms())
+            self._flights.forget()
+
+    # Flights
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _start(self, flight: Flight) -> None:
+        read = partial(self._reader.fetch, flight.keys, flight.until_s)
+        attempt = Attempt("catalog", read, partial(self._ended, flight), self._clock)
+        try:
+            if not self._reads.start(attempt):
+                self._fail(flight, CatalogUnavailableError("too many fetches are under way, or the catalog is closed"))
+        except BaseException as error:
+            # An interrupt, while it was read in place: no batch may wait for a flight that has ended.
+            self._fail(flight, CatalogUnavailableError(f"the fetch was interrupted: {error!r}"))
+            raise
+
+    def _ended(self, flight: Flight, attempt: Attempt[Fetched]) -> None:
+        cluster = attempt.answer.cluster if attempt.error is None else None
+        self._counting.fetched(len(flight.keys), cluster, attempt.took_s)
+        if attempt.error is not None:
+            self._fail(flight, attempt.error)
+            return
+        try:
+            with self._lock:
+                self._enter(flight, attempt.answer)
+        finally:
+            flight.end()
+
+    def _fail(self, flight: Flight, error: Exception) -> None:
+        """What failed is not held: the next batch asks again."""
+        with self._lock:
+            self._flights.land(flight)
+        flight.error = error
+        flight.end()
+
+    def _enter(self, flight: Flight, fetched: Fetched) -> None:
+        """Under the lock. The newest is entered, and is the answer: of the fetched record, what has been heard of the
+        key, and what is held.
+        """
+        now_ms = self._now_ms()
+        flight.generation = fetched.generation
+        fetched_version = version_at(fetched.known_ms)
+        for key in flight.keys:
+            flight.landed[key] = Landed(fetched_version, fetched.records.get(key))
+        # Not the keys that it has lost to another flight: it has not heard of their updates since.
+        for key in self._flights.land(flight):
+            version, record = flight.landed[key]
+            rollbacks = self._rolled_back.number  # none was noticed since it began, or it would have lost the key
+            for update in (flight.heard.get(key), self._heard.newest(key)):
+                if update is not None and version_of(update) > version:
+                    version, record, rollbacks = version_of(update), update.record, HEARD
+            held = self._cache.entry(key)
+            # Not what a rollback has ended: its version may be that of a batch that was wrong.
+            if held is not None and held.version > version and held.rollbacks >= self._rolled_back.number:
+                version, record, rollbacks = held.version, held.record, held.rollbacks
+                # The store is behind what is held: soon it may not be.
+                expires_ms = max(held.expires_ms, self._cache.expiry_ms(None, now_ms))
+            else:
+                expires_ms = self._cache.expiry_ms(record, now_ms)
+            self._cache.put(key, Entry(expires_ms, version, self._heard.follows(version), rollbacks, record))
+            flight.landed[key] = Landed(version, record)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1_000)

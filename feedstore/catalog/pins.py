@@ -1,0 +1,75 @@
+"""The records of the catalog of pins.
+
+A key is the pin's id, 8 bytes, big-endian. A record is its version (1 byte), whether the pin was deleted (1 byte), and
+its owner, board and created_ms (8 bytes each, big-endian); what follows is for later versions, and is passed over.
+
+A deleted pin has a record too, so that a page need not ask anything else about it. Its update is dated a millisecond
+after the deletion: a pin may be saved and deleted within one, and a deletion is for good.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from operator import add
+from typing import Final
+
+from feedstore.catalog.port import CatalogUnavailableError, Update
+from feedstore.domain import Pin, PinDeleted, PinSaved
+from feedstore.follows.port import PinState
+
+_KEY: Final = struct.Struct(">Q")
+_RECORD: Final = struct.Struct(">BBQQQ")
+_ENTRY: Final = struct.Struct(">QBBQQQ")
+_VERSION: Final = 1
+
+
+def key_of(pin: int) -> bytes:
+    return _KEY.pack(pin)
+
+
+def keys_of(pins: Iterable[int]) -> list[bytes]:
+    """In the same order."""
+    return list(map(_KEY.pack, pins))
+
+
+def pin_of(key: bytes) -> int:
+    [pin] = _KEY.unpack(key)
+    return int(pin)
+
+
+def record_of(pin: Pin, *, deleted: bool) -> bytes:
+    return _RECORD.pack(_VERSION, deleted, pin.owner, pin.board, pin.created_ms)
+
+
+def live_pins(records: Mapping[bytes, bytes]) -> dict[int, Pin | None]:
+    """The pin of each record, by id; None if it was deleted. Raises CatalogUnavailableError for what no program writes.
+
+    The records of a page are taken apart together: in half of the time.
+    """
+    found: dict[int, Pin | None] = {}
+    try:
+        for pin, version, deleted, owner, board, created_ms in map(
+            _ENTRY.unpack_from, map(add, records, records.values())
+        ):
+            if version != _VERSION or deleted > 1:
+                raise ValueError(f"version {version}, deleted {deleted}")  # noqa: TRY301 - one sentence for all of them
+            found[pin] = None if deleted else Pin(pin, owner, board, created_ms)
+    except (struct.error, ValueError) as error:
+        pin = pin_of(list(records)[len(found)])
+        raise CatalogUnavailableError(f"pin {pin}: its record cannot be read by this program: {error}") from error
+    return found
+
+
+def live_pin(key: bytes, record: bytes) -> Pin | None:
+    """The same of one record."""
+    return live_pins({key: record})[pin_of(key)]
+
+
+def update_of(action: PinSaved | PinDeleted) -> Update:
+    """What an action says to the catalog."""
+    deleted = isinstance(action, PinDeleted)
+    return Update(key_of(action.pin.pin), action.committed_ms + deleted, record_of(action.pin, deleted=deleted))
+
+
+def entry_of(state: PinState) -> tuple[bytes, bytes]:
+    """The entry of a generation."""
+    return key_of(state.pin.pin), record_of(state.pin, deleted=state.deleted_ms is not None)

@@ -1,0 +1,87 @@
+"""Updates that are posted: of every catalog but that of pins, which the actions update.
+
+An update is *late* if it is posted more than LATE_MS after its time. In every store it counts like any other. But by
+then processes may hold answers that claim to have everything up to its time: they hear that these are wrong, and ask
+again.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Final, Protocol
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, CatalogRefusedError, Update
+from feedstore.catalog.settings import PINS
+from feedstore.domain import InvalidValueError
+
+LATE_MS: Final = 10_000
+"""Ticks promise every update whose time is so much earlier than theirs."""
+
+AHEAD_MAX_MS: Final = 120_000
+"""An update of later than this from now is refused: until then, nothing could replace it."""
+
+UPDATES_MAX: Final = MAX_KEYS
+"""The most updates of one post."""
+
+
+class Posting(Protocol):
+    """Where updates go. Thread-safe."""
+
+    def post(self, catalog: str, updates: Sequence[Update]) -> None:
+        """Durable when it returns: every cluster will have them.
+
+        updates: up to UPDATES_MAX, checked. Raises QueuesUnavailableError: some may have been taken; post all again.
+        """
+        ...
+
+
+class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An update of one key, by its source. time_ms: when that was, by the source's clock: the latest of a key counts,
+    and of two at the same time the deletion. And one of these: record: any JSON value, kept as compact JSON. base64:
+    the bytes of a record that is not JSON. deleted: true: the key has no record.
+    """
+
+    key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_BYTES)]
+    time_ms: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+    record: msgspec.Raw | UnsetType = UNSET
+    base64: bytes | UnsetType = UNSET
+    deleted: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.record is not UNSET) + (self.base64 is not UNSET) + self.deleted != 1:
+            raise ValueError('expected one of "record", "base64", and "deleted": true')
+
+    def update(self, field: str, now_ms: int) -> Update:
+        """field: names it in a refusal. now_ms: by the clock of the home. Raises InvalidValueError."""
+        try:
+            key = self.key.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValueError(f"{field}.key", self.key, "text that UTF-8 can say") from error
+        if len(key) > MAX_KEY_BYTES:
+            raise InvalidValueError(f"{field}.key", self.key, f"at most {MAX_KEY_BYTES} bytes")
+        if self.time_ms > now_ms + AHEAD_MAX_MS:
+            raise InvalidValueError(
+                f"{field}.time_ms", self.time_ms, f"a time that is at most {AHEAD_MAX_MS // 60_000} minutes ahead"
+            )
+        record = self._record(field)
+        if record is not None and len(record) > MAX_RECORD_BYTES:
+            raise InvalidValueError(f"{field}.record", f"{len(record)} bytes", f"at most {MAX_RECORD_BYTES} bytes")
+        return Update(key, self.time_ms, record)
+
+    def _record(self, field: str) -> bytes | None:
+        if not isinstance(self.base64, UnsetType):
+            return self.base64
+        if isinstance(self.record, UnsetType):
+            return None
+        try:
+            msgspec.json.decode(self.record)  # Raw is checked for its form only when it is decoded
+            return msgspec.json.format(bytes(self.record), indent=-1)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidValueError(f"{field}.record", str(error), "JSON") from error
+
+
+def refuse_pins(catalog: str) -> None:
+    """Raises CatalogRefusedError if the actions update a catalog."""
+    if catalog == PINS:
+        raise CatalogRefusedError(f"the catalog {PINS} takes no updates: saved and deleted pins update it")

@@ -1,0 +1,299 @@
+"""A catalog as a process reads it: a batch of keys at a time through a local cache.
+
+    fetch = catalog.begin(keys)    # what is held is taken now; what is missing is under way
+    ...                            # meanwhile
+    got = fetch.result()
+
+A batch may mix what is held with what is fetched. All that one call of the store fetches is of one generation; what is
+held may have come from another one. That is right, because every generation that is kept gives the same answers once
+the updates are complete (docs/catalog.md), and each answer is held with how far it was complete. So nothing is thrown
+away at a swap, and no stampede follows it. A rollback says that a batch was wrong: what was fetched before expires.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from feedstore.catalog.cache import Cache, Taken, known_ms_of
+from feedstore.catalog.counts import Counting, Counts
+from feedstore.catalog.flights import Flight
+from feedstore.catalog.heard import Heard
+from feedstore.catalog.holdings import Holdings
+from feedstore.catalog.port import (
+    MAX_KEY_BYTES,
+    MAX_KEYS,
+    CatalogReader,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    TooFarBehindError,
+    Update,
+)
+from feedstore.errors import NotNowError
+from feedstore.replicas.attempts import Reads
+from feedstore.widecolumn.behind import behind_ms
+
+ROUNDS: Final = 2
+"""Keys for which a batch waited in vain are tried once more, by all that waited, together."""
+
+
+class Got(NamedTuple):
+    """What a catalog says of some keys.
+
+    records: by key. missing: all other keys. unanswered: those of `missing` of which nothing was learned; of the others
+    it is known that they have no record. behind_ms: every change that is older than this is in what was answered; None
+    if that is unknown, or nothing was answered. stale: keys that were answered although their time was up, because the
+    store did not answer. failure: why keys are unanswered or stale; None if none are. generation: the one by which the
+    store answered what was fetched; None if nothing was, or if several fetches were waited for and they differ.
+    """
+
+    records: dict[bytes, bytes]
+    missing: set[bytes]
+    unanswered: set[bytes]
+    behind_ms: int | None
+    stale: set[bytes]
+    failure: CatalogUnavailableError | None
+    generation: str | None
+
+
+class Catalog:
+    """Thread-safe.
+
+    reads: how the store is called: in place for one in files, on a bounded number of threads for one across a network.
+    within_s: how long a batch without a deadline may take; a call of the store may take so long in any case, because
+    others wait for it, too. clock: of deadlines and lifetimes, monotonic, in s. clock_ms: of the source.
+    """
+
+    def __init__(
+        self,
+        reader: CatalogReader,
+        reads: Reads,
+        cache: Cache,
+        within_s: float,
+        clock: Callable[[], float],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._reads = reads
+        self._cache = cache
+        self._within_s = within_s
+        self._clock = clock
+        self._clock_ms = clock_ms
+        self._counting = Counting()
+        self._holdings = Holdings(reader, reads, cache, Heard(), self._counting, within_s, clock, clock_ms)
+
+    def begin(
+        self, keys: Sequence[bytes], deadline_s: float | None = None, max_behind_ms: int | None = None
+    ) -> "Fetch":
+        """Takes what is held, and begins to fetch the rest in one call of the store. If the result is never asked for,
+        what was fetched is still held.
+
+        keys: up to MAX_KEYS; one generation answers so many at once. deadline_s: a time of the clock. max_behind_ms: an
+        answer that may be further behind, as of now, is not given.
+
+        Raises CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
+        """
+        if len(keys) > MAX_KEYS:
+            raise CatalogRefusedError(f"keys: at most {MAX_KEYS} at once, got {len(keys)}; ask in several batches")
+        oldest_ms = 0 if max_behind_ms is None else self._clock_ms() - max_behind_ms
+        taken = self._holdings.take(keys, oldest_ms)
+        for key in taken.missed:
+            if not 0 < len(key) <= MAX_KEY_BYTES:
+                raise CatalogRefusedError(f"keys: 1 to {MAX_KEY_BYTES} bytes each, got one of {len(key)}")
+        if deadline_s is None:
+            deadline_s = self._clock() + self._within_s
+        return Fetch(taken, self._holdings, self._counting, deadline_s, oldest_ms, self._clock, self._clock_ms)
+
+    def heard_from(self, after_ms: int) -> None:
+        """From now on every update is entered. Call it when the stream is connected, and after every gap. What is held
+        then lives for `ttl` alone, until it is fetched or updated again.
+
+        after_ms: by the source's clock. A store that knows everything up to then has every update that may have been
+        missed.
+        """
+        self._holdings.heard_from(after_ms)
+
+    def entered(self, update: Update) -> None:
+        """A key has changed: what is held of it is replaced, if this is newer. Repeats and any order are fine."""
+        self._holdings.entered(update)
+
+    def entered_late(self, update: Update, after_ms: int) -> None:
+        """The same of an update of earlier than `note_known`, of this process or of a store, has said. What is held of
+        the key may lack it and count as newer: it is fetched again.
+
+        after_ms: as of `heard_from`, for this update. What is fetched from a store that may lack it lives for `ttl`.
+        """
+        self._holdings.entered_late(update, after_ms)
+
+    def note_known(self, known_ms: int) -> None:
+        """Every update up to this time has been entered, if it was not missed before `heard_from`. What the stream
+        follows is known to be complete up to then.
+        """
+        self._holdings.note_known(known_ms)
+
+    def heard_ms(self) -> int | None:
+        """`note_known` said so last; None: nothing since `heard_from`."""
+        return self._holdings.heard_ms
+
+    def rolled_back(self) -> None:
+        """An older generation has come into use. What was fetched until now has expired: it is fetched again if it is
+        asked for, and is answered, as stale, only if the store is away. What was heard of updates stays in force.
+
+        A fetch that begins after this call must read what is current by now.
+        """
+        self._holdings.rolled_back()
+
+    def count_source(self, keys: int) -> None:
+        """Counts keys that the caller has looked for in the source itself."""
+        self._counting.source(keys)
+
+    def counts(self) -> Counts:
+        return self._counting.counts()
+
+    def cache_bytes(self) -> int:
+        """What is held takes about so much memory."""
+        return self._cache.bytes
+
+    def close(self) -> None:
+        """Begins no new fetch. The reader is closed by its owner."""
+        self._reads.close()
+
+
+class Fetch:
+    """A batch that has begun. For one thread."""
+
+    def __init__(
+        self,
+        taken: Taken,
+        holdings: Holdings,
+        counting: Counting,
+        deadline_s: float,
+        oldest_ms: int,
+        clock: Callable[[], float],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._records, self._absent, missed, self._known_ms = taken
+        self._hits = len(self._records)
+        self._holdings = holdings
+        self._counting = counting
+        self._deadline_s = deadline_s
+        self._oldest_ms = oldest_ms
+        self._clock = clock
+        self._clock_ms = clock_ms
+        self._fetched = self._joined = 0
+        self._generations: set[str] = set()
+        self._unanswered: set[bytes] = set()
+        self._failure: CatalogUnavailableError | None = None
+        self._got: Got | None = None
+        self._waits: list[tuple[Flight, list[bytes], bool]] = []
+        if missed:
+            self._board(missed)
+
+    def result(self) -> Got:
+        """Waits for what is under way, until the deadline. What the store has not answered by then is answered by what
+        is held of it, if its time was up less than `stale_max_ms` ago.
+
+        Raises no CatalogUnavailableError: `unanswered` and `failure` say what is not known, and why. An error of the
+        store of any other kind is raised.
+        """
+        if self._got is None:
+            stale = self._land() if self._waits else set()
+            self._counting.batch(
+                hit=self._hits,
+                stale=len(stale & self._records.keys()),
+                fetched=self._fetched,
+                joined=self._joined,
+                missing=len(self._absent) + len(self._unanswered),
+            )
+            behind = None if self._known_ms is None else behind_ms(self._known_ms, self._clock_ms())
+            missing = self._absent | self._unanswered
+            generation = next(iter(self._generations)) if len(self._generations) == 1 else None
+            self._got = Got(self._records, missing, self._unanswered, behind, stale, self._failure, generation)
+        return self._got
+
+    def _board(self, keys: Sequence[bytes]) -> None:
+        taken, (own, joined) = self._holdings.take_or_board(keys, self._oldest_ms, self._deadline_s)
+        self._hits += len(taken.records)
+        self._add(taken)
+        # The others' first: they began before.
+        self._waits = [(flight, theirs, False) for flight, theirs in joined.items()]
+        if own is not None:
+            self._waits.append((own, list(own.keys), True))
+
+    def _land(self) -> set[bytes]:
+        """Returns the keys that were answered late."""
+        for number in range(1, ROUNDS + 1):
+            again = self._wait()
+            if not again:
+                break
+            if number == ROUNDS or self._clock() >= self._deadline_s:
+                self._unanswered.update(again)
+                break
+            self._board(again)
+        if not self._unanswered:
+            self._failure = None
+            return set()
+        taken = self._holdings.take(list(self._unanswered), self._oldest_ms, expired=True)
+        self._add(taken)
+        stale = taken.records.keys() | taken.absent
+        self._unanswered -= stale
+        return stale
+
+    def _wait(self) -> list[bytes]:
+        """Waits for each flight. Returns the keys for which it waited in vain, of the flights of others."""
+        again: list[bytes] = []
+        for flight, keys, is_own in self._waits:
+            if not flight.wait(self._deadline_s - self._clock()):
+                self._failure = CatalogUnavailableError("the catalog did not answer in time")
+                self._unanswered.update(keys)
+                continue
+            late = keys if flight.error is not None else self._landed(flight, keys, is_own=is_own)
+            if not late:
+                continue
+            self._fail(flight.error, is_own=is_own)
+            if is_own:
+                self._unanswered.update(late)
+            else:
+                again += late
+        return again
+
+    def _landed(self, flight: Flight, keys: Sequence[bytes], *, is_own: bool) -> list[bytes]:
+        """Takes what has landed. Returns the keys whose answers are too far behind."""
+        late = []
+        found = 0
+        for key in keys:
+            version, record = flight.landed[key]
+            known_ms = known_ms_of(version)
+            if known_ms < self._oldest_ms:
+                late.append(key)
+                continue
+            self._know(known_ms)
+            self._generations.add(flight.generation)
+            if record is None:
+                self._absent.add(key)
+            else:
+                self._records[key] = record
+                found += 1
+        if is_own:
+            self._fetched += found
+        else:
+            self._joined += found
+        return late
+
+    def _fail(self, error: Exception | None, *, is_own: bool) -> None:
+        if error is None:
+            self._failure = TooFarBehindError("the catalog is further behind than was asked for")
+        elif isinstance(error, CatalogUnavailableError):
+            self._failure = error
+        elif isinstance(error, NotNowError):
+            self._failure = CatalogUnavailableError(str(error))
+        elif is_own:
+            raise error
+        else:
+            self._failure = CatalogUnavailableError(f"another batch's fetch failed: {error!r}")
+
+    def _add(self, taken: Taken) -> None:
+        self._records.update(taken.records)
+        self._absent |= taken.absent
+        if taken.known_ms is not None:
+            self._know(taken.known_ms)
+
+    def _know(self, known_ms: int) -> None:
+        self._known_ms = known_ms if self._known_ms is None else min(self._known_ms, known_ms)

@@ -1,0 +1,84 @@
+"""Several clusters' catalogs read as one: hedged, with breakers, as pages are (`feedstore.replicas`)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Delta, Fetched, Generation
+from feedstore.replicas.attempts import InPlace, Reads
+from feedstore.replicas.choice import ReplicaStatus
+from feedstore.replicas.contest import Contest
+from feedstore.replicas.health import ReadCounters
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CatalogSource:
+    """A cluster's catalog, and how it is read. name: of the cluster."""
+
+    name: str
+    reader: CatalogReader
+    reads: Reads
+
+
+class CatalogReplicas:
+    """A CatalogReader. Thread-safe.
+
+    sources: in the order of preference; each answers a batch by itself, so a batch is of one generation of one cluster.
+    within_s: how long a call without a deadline may take. clock: of deadlines, in s.
+    """
+
+    def __init__(self, sources: Sequence[CatalogSource], within_s: float, clock: Callable[[], float]) -> None:
+        if not sources:
+            raise ValueError("sources: expected at least one")
+        self._readers = {each.name: each.reader for each in sources}
+        self._in_place = {each.name: each.reader for each in sources if type(each.reads) is InPlace}
+        reads = {each.name: each.reads for each in sources}
+        self._contest = Contest(reads, within_s, clock, CatalogUnavailableError, CatalogUnavailableError)
+
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
+        name, fetched = self._first(lambda reader, until_s: reader.fetch(keys, until_s), deadline_s)
+        return fetched._replace(cluster=name)
+
+    def generations(self) -> list[Generation]:
+        """Of the cluster that would be asked first, if it answers."""
+        return self._first(lambda reader, _: reader.generations(), None)[1]
+
+    def delta(self) -> Delta:
+        """Of the cluster that would be asked first, if it answers."""
+        return self._first(lambda reader, _: reader.delta(), None)[1]
+
+    def rollbacks(self) -> int:
+        """Of the cluster that would be asked first, if it answers."""
+        return self._first(lambda reader, _: reader.rollbacks(), None)[1]
+
+    def set_known(self, name: str, known_ms: int | None) -> None:
+        """Notes how far a cluster's updates are: one that is far behind another is asked after it."""
+        self._contest.health.set_watermark(name, known_ms)
+
+    def status(self) -> list[ReplicaStatus]:
+        """The state of every cluster, in the order of preference."""
+        return self._contest.health.status()
+
+    def counters(self) -> ReadCounters:
+        return self._contest.health.counters()
+
+    def close(self) -> None:
+        """Begins nothing new, and closes the readers."""
+        self._contest.close()
+        for reader in self._readers.values():
+            reader.close()
+
+    def _first(self, ask: Callable[[CatalogReader, float | None], T], deadline_s: float | None) -> tuple[str, T]:
+        """The name of the cluster that answered, and what it said."""
+        failed = None
+        quiet = self._contest.health.quiet
+        if quiet in self._in_place:
+            # Nothing need be noted of it, as for a page.
+            try:
+                return quiet, ask(self._in_place[quiet], deadline_s)
+            except CatalogUnavailableError as error:
+                self._contest.health.failed(quiet)
+                failed = (quiet, str(error))
+        return self._contest.first(lambda name, until_s: ask(self._readers[name], until_s), deadline_s, failed)

@@ -1,0 +1,355 @@
+"""The delta: a RocksDB that its owner writes and others follow.
+
+Updates are in one column family: key -> time x 2 + deleted (8 bytes, big-endian), then the record. `floor` and `known`
+are in another, so that no key can be one of theirs, and `known/<sources>/<source>` for each source that is not the only
+one. The owner reads what is there before it writes, so a reader needs
+one `get` a key, behind a bloom filter, and nearly all keys are absent.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
+
+from feedstore.catalog import rule
+from feedstore.catalog.port import CatalogUnavailableError, Delta, Update
+from feedstore.catalog.rocksdb.directory import Directory
+from feedstore.widecolumn.port import RefusedError, StoreError
+from feedstore.widecolumn.rocksdb import files as rocksdb_files
+from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files, Layout
+from feedstore.widecolumn.rocksdb.secondary import Follower
+
+CATCH_UP_EVERY_S: Final = 0.1
+"""How old what a follower reads may be."""
+
+_UPDATES, _ABOUT = "updates", "about"
+_FLOOR, _KNOWN = b"floor", b"known"
+_FORMAT_KEY, _FORMAT = b"format", b"1"
+_COLLECTED_AT_ONCE = 1_024
+
+
+class Held(NamedTuple):
+    """An update as the delta has it. record: None: deleted."""
+
+    time_ms: int
+    record: bytes | None
+
+
+class View(Protocol):
+    """What a delta says. `known_ms` is read before the updates, `floor_ms` after them: see `fetch`."""
+
+    def known_ms(self) -> int: ...
+    def updates(self, keys: Sequence[bytes]) -> list[Held | None]: ...
+    def floor_ms(self) -> int: ...
+    def entries(self) -> int: ...
+
+
+class DeltaReader(Protocol):
+    def view(self, *, latest: bool = False) -> AbstractContextManager[View]:
+        """latest: with all that has been written by now, and not only what was a tenth of a second ago. Raises
+        CatalogUnavailableError.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+def _options(cache: Cache) -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_size(4_096)
+    blocks.set_format_version(5)
+    blocks.set_block_cache(cache)
+    blocks.set_bloom_filter(10, block_based=False)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(blocks)
+    options.set_write_buffer_size(rocksdb_files.MEMTABLE_BYTES)
+    options.set_compression_type(DBCompressionType.lz4())
+    return options
+
+
+def _check(path: Path, db: Rdict, create: bool) -> None:
+    found = db.get(_FORMAT_KEY)
+    if found is None and create:
+        db.put(_FORMAT_KEY, _FORMAT, DURABLE)
+    elif found is not None and found != _FORMAT:
+        raise RefusedError(f"{path}: a delta of format {found!r}, expected {_FORMAT!r}: another version made it")
+
+
+_LAYOUT: Final = Layout([_UPDATES, _ABOUT], _options, _check)
+
+
+class _None:
+    """Of a delta that was never made: nothing is known."""
+
+    def known_ms(self) -> int:
+        return 0
+
+    def updates(self, keys: Sequence[bytes]) -> list[Held | None]:
+        return [None] * len(keys)
+
+    def floor_ms(self) -> int:
+        return 0
+
+    def entries(self) -> int:
+        return 0
+
+
+class _Files:
+    """Of an open RocksDB: its owner's, which changes from call to call, or a follower's, which does not."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self._path = path
+        self._files = files
+
+    def known_ms(self) -> int:
+        return self._number(_KNOWN)
+
+    def known_of(self, source: int, sources: int) -> int:
+        return self._number(_known_key(source, sources))
+
+    def updates(self, keys: Sequence[bytes]) -> list[Held | None]:
+        with _failing(self._path):
+            get: Callable[[bytes], Any] = self._files.families[_UPDATES].get
+            found = [get(key) for key in keys]
+        return [None if value is None else _held(value) for value in found]
+
+    def floor_ms(self) -> int:
+        return self._number(_FLOOR)
+
+    def entries(self) -> int:
+        with _failing(self._path):
+            return int(self._files.families[_UPDATES].property_int_value("rocksdb.estimate-num-keys") or 0)
+
+    def _number(self, key: bytes) -> int:
+        with _failing(self._path):
+            value: bytes | None = self._files.families[_ABOUT].get(key)
+        return 0 if value is None else int.from_bytes(value, "big")
+
+
+class FollowedDelta:
+    """A `DeltaReader` of what another process may write. Thread-safe.
+
+    clock: monotonic seconds.
+    """
+
+    def __init__(self, directory: Directory, clock: Callable[[], float]) -> None:
+        self._directory = directory
+        self._path = directory.delta
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._follower: Follower | None = None
+        self._files: Files | None = None
+        self._caught_up_s = 0.0
+
+    @contextmanager
+    def view(self, *, latest: bool = False) -> Iterator[View]:
+        # Under the lock: to catch up may close the files and open others, and what one view says is of one moment.
+        with self._lock:
+            now_s = self._clock()
+            if latest or self._files is None or not 0 <= now_s - self._caught_up_s < CATCH_UP_EVERY_S:
+                self._catch_up()
+                self._caught_up_s = now_s
+            yield _None() if self._files is None else _Files(self._path, self._files)
+
+    def close(self) -> None:
+        with self._lock:
+            self._files = None
+            if self._follower is not None:
+                self._follower.close()
+                self._follower = None
+
+    def _catch_up(self) -> None:
+        self._files = None
+        # It gets this name when it is whole, and it is never removed: once it was there, it must be there.
+        if self._follower is None and self._path.exists():
+            self._follower = Follower(self._path, _LAYOUT)
+        if self._follower is not None:
+            with _failing(self._path):
+                self._files = self._follower.catch_up()
+
+
+class OwnDelta:
+    """A `DeltaReader` that also writes. Its first write makes it the owner, until it is closed; before that it follows,
+    so that a process which only loads disturbs no owner. Thread-safe.
+
+    unique: gives a name that nothing else has.
+    """
+
+    def __init__(self, directory: Directory, clock: Callable[[], float], unique: Callable[[], str]) -> None:
+        self._directory = directory
+        self._path = directory.delta
+        self._unique = unique
+        self._followed = FollowedDelta(directory, clock)
+        self._lock = threading.Lock()
+        self._files: Files | None = None
+
+    @contextmanager
+    def view(self, *, latest: bool = False) -> Iterator[View]:
+        files = self._files
+        if files is not None:
+            # No lock: readers do not wait for the disk. The updates may change between two calls.
+            yield _Files(self._path, files)
+        else:
+            with self._followed.view(latest=latest) as view:
+                yield view
+
+    def own(self) -> None:
+        """Raises CatalogUnavailableError: another process owns it."""
+        with self._lock:
+            self._owned()
+
+    def update(self, updates: Sequence[Update]) -> None:
+        with self._lock:
+            files = self._owned()
+            get = files.families[_UPDATES].get
+            newest: dict[bytes, bytes] = {}
+            for key, time_ms, record in updates:
+                stamp = rule.stamp(Update(key, time_ms, record))
+                with _failing(self._path):
+                    found = newest.get(key) or get(key)
+                if rule.replaces(stamp, None if found is None else _stamp(found)):
+                    newest[key] = stamp.to_bytes(8, "big") + (record or b"")
+            self._write(files, _UPDATES, newest, DURABLE)
+
+    def note_known(self, known_ms: int, source: int, sources: int) -> None:
+        with self._lock:
+            before = self._noted()
+            if sources == 1:
+                self._note(before, rule.noted(before, known_ms, [known_ms]))
+                return
+            view = _Files(self._path, self._owned())
+            noted_ms = [view.known_of(each, sources) for each in range(sources)]
+            if known_ms > noted_ms[source]:
+                noted_ms[source] = known_ms
+                # If a crash takes it, less is known.
+                self._write(self._owned(), _ABOUT, {_known_key(source, sources): known_ms.to_bytes(8, "big")}, UNSYNCED)
+            self._note(before, rule.noted(before, known_ms, noted_ms))
+
+    def note_gap(self, until_ms: int) -> None:
+        with self._lock:
+            before = self._noted()
+            self._note(before, before._replace(floor_ms=max(before.floor_ms, until_ms)))
+
+    def raise_floor(self, as_ofs_ms: Callable[[], Sequence[int]]) -> int:
+        """Before a collection. Returns up to when everything that may still be read has all updates. as_ofs_ms: looks
+        at what may.
+        """
+        with self._lock:
+            before = self._noted()
+            limit_ms = rule.collectable_ms(as_ofs_ms())
+            raised = before._replace(floor_ms=max(before.floor_ms, limit_ms))
+            self._note(before, raised)
+            # A load announces itself, and then reads the floor. Either it finds this floor, or it is found here, even
+            # if it has ended since.
+            limit_ms = min(limit_ms, rule.collectable_ms(as_ofs_ms()))
+            self._note(raised, raised._replace(floor_ms=max(before.floor_ms, limit_ms)))
+            return limit_ms
+
+    def remove(self, limit_ms: int) -> int:
+        """Removes the updates up to a time. Returns how many."""
+        removed, after = 0, b""
+        while True:
+            with self._lock:
+                files = self._owned()
+                with _failing(self._path):
+                    keys = rocksdb_files.take(self._path, files.families[_UPDATES], after, _COLLECTED_AT_ONCE)
+                removed += self._remove(files, keys, limit_ms)
+            if len(keys) < _COLLECTED_AT_ONCE:
+                break
+            after = keys[-1] + b"\0"
+        if removed:
+            with self._lock, _failing(self._path):
+                rocksdb_files.compact(self._path, self._owned().families[_UPDATES])
+        return removed
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+        self._followed.close()
+
+    def _owned(self) -> Files:
+        """Under the lock, as all that follows."""
+        if self._files is None:
+            with _failing(self._path):
+                if not self._path.exists():
+                    self._create()
+                files = rocksdb_files.open_owner(self._path, _LAYOUT)
+            self._followed.close()
+            self._files = files
+        return self._files
+
+    def _create(self) -> None:
+        """Elsewhere first: a RocksDB that was being created when its process died cannot be told from a damaged one."""
+        new = self._directory.announce_delta(self._unique())
+        rocksdb_files.open_owner(new, _LAYOUT).close()
+        self._directory.finish(new, self._path)
+
+    def _noted(self) -> Delta:
+        view = _Files(self._path, self._owned())
+        return Delta(view.floor_ms(), view.known_ms(), 0)
+
+    def _note(self, before: Delta, after: Delta) -> None:
+        if after != before:
+            numbers = {_FLOOR: after.floor_ms.to_bytes(8, "big"), _KNOWN: after.known_ms.to_bytes(8, "big")}
+            self._write(self._owned(), _ABOUT, numbers, DURABLE)
+
+    def _remove(self, files: Files, keys: Sequence[bytes], limit_ms: int) -> int:
+        get = files.families[_UPDATES].get
+        with _failing(self._path):
+            held: list[Any] = [get(key) for key in keys]
+        old = [key for key, value in zip(keys, held, strict=True) if _held(value).time_ms <= limit_ms]
+        # What a crash brings back is not read, and goes with the next collection.
+        self._write(files, _UPDATES, dict.fromkeys(old), UNSYNCED)
+        return len(old)
+
+    def _write(self, files: Files, family: str, values: Mapping[bytes, bytes | None], options: WriteOptions) -> None:
+        if not values:
+            return
+        batch = WriteBatch(raw_mode=True)
+        batch.set_default_column_family(files.handles[family])
+        for key, value in values.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        try:
+            with _failing(self._path):
+                rocksdb_files.write(self._path, files, batch, options)
+        except CatalogUnavailableError:
+            del batch
+            self._drop()  # RocksDB takes no other write until it is opened again
+            raise
+
+    def _drop(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
+
+
+def _known_key(source: int, sources: int) -> bytes:
+    return b"%s/%d/%d" % (_KNOWN, sources, source)
+
+
+def _stamp(value: bytes) -> int:
+    return int.from_bytes(value[:8], "big")
+
+
+def _held(value: bytes) -> Held:
+    stamp = _stamp(value)
+    return Held(stamp >> 1, None if stamp & 1 else value[8:])
+
+
+@contextmanager
+def _failing(path: Path) -> Iterator[None]:
+    """Whatever rocksdict says: it raises bare `Exception` for everything."""
+    try:
+        yield
+    except CatalogUnavailableError:
+        raise
+    except StoreError as error:
+        raise CatalogUnavailableError(str(error)) from error
+    except Exception as error:
+        raise CatalogUnavailableError(f"{path}: {error}") from error

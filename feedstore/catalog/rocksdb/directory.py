@@ -1,0 +1,187 @@
+"""The names in a catalog's directory.
+
+    gen-<as_of>-<hash>/             a generation
+    gen-<as_of>-<unique>.new/       one that is being loaded, or was when its process died
+    gen-<as_of>-<hash>.gone/        one that is being removed
+    delta/, delta-<unique>.new/     the delta; one that is being created
+    CURRENT                         JSON: which generation fetches read
+
+What is written gets its final name last, and what is removed loses it first. So a name without an ending is whole.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from feedstore import durable
+from feedstore.catalog import rule
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, NoGenerationError
+
+_ID: Final = re.compile(r"\d{1,19}-[0-9a-f]{16}")
+_LOADING: Final = re.compile(r"gen-(\d{1,19})-[0-9a-f]+\.new")
+_NEW, _GONE = ".new", ".gone"
+
+
+class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What CURRENT says. generation: the one that fetches read. rollbacks: as of the port."""
+
+    generation: str
+    rollbacks: int = 0
+
+
+class Names(NamedTuple):
+    """One look at a directory. generations: their ids, oldest first. loading: the as_of of each load that is announced.
+    new, gone: what is not whole yet, or no more.
+    """
+
+    generations: list[str]
+    loading: list[int]
+    new: list[Path]
+    gone: list[Path]
+
+    @property
+    def as_ofs_ms(self) -> list[int]:
+        """Of all that may still be read."""
+        return [*map(rule.as_of_ms, self.generations), *self.loading]
+
+
+class Directory:
+    """path: of one catalog in one cluster. Its methods raise CatalogUnavailableError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.delta = path / "delta"
+        self.current_file = path / "CURRENT"
+
+    def names(self) -> Names:
+        """Of a directory that is missing: none. A few dozen names come in one piece, so a load that ends meanwhile is
+        seen under its old or its new name.
+        """
+        with unavailable(self.path):
+            found = [each.name for each in self.path.iterdir()] if self.path.exists() else []
+        ids = [name.removeprefix("gen-") for name in found if name.startswith("gen-")]
+        return Names(
+            rule.in_order(each for each in ids if _ID.fullmatch(each)),
+            [int(match[1]) for match in map(_LOADING.fullmatch, found) if match],
+            [self.path / name for name in found if name.endswith(_NEW)],
+            [self.path / name for name in found if name.endswith(_GONE)],
+        )
+
+    def generation(self, name: str) -> Path:
+        """Where a generation is. Raises CatalogRefusedError if no generation can have this id."""
+        if not _ID.fullmatch(name):
+            raise CatalogRefusedError(f"{name!r} is no id of a generation: expected <as_of_ms>-<16 hexadecimal digits>")
+        return self.path / f"gen-{name}"
+
+    def announce(self, as_of_ms: int, unique: str) -> Path:
+        """Makes the place of a load; collections see it."""
+        path = self.path / f"gen-{as_of_ms}-{unique}{_NEW}"
+        with unavailable(path):
+            path.mkdir(parents=True)
+            try:
+                durable.sync_directory(self.path)
+            except OSError:
+                discard(path)
+                raise
+        return path
+
+    def announce_delta(self, unique: str) -> Path:
+        """Makes the place in which a delta is created."""
+        path = self.path / f"delta-{unique}{_NEW}"
+        with unavailable(path):
+            path.mkdir(parents=True)
+        return path
+
+    def finish(self, new: Path, path: Path) -> None:
+        """Gives what is whole its final name. What has that name already stays."""
+        with unavailable(path):
+            if not path.exists():
+                new.rename(path)
+            durable.sync_directory(self.path)
+        discard(new)
+
+    def retire(self, path: Path) -> Path:
+        """Takes the name of what is to be removed, at once. Those that have it open continue."""
+        gone = path.with_name(path.name + _GONE)
+        with unavailable(path):
+            path.rename(gone)
+            durable.sync_directory(self.path)
+        return gone
+
+    # CURRENT
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def current_version(self) -> tuple[int, int, int]:
+        """Changes if CURRENT does. Raises NoGenerationError."""
+        with self._reading_current():
+            status = self.current_file.stat()
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def pointer(self) -> Pointer:
+        """Raises NoGenerationError, or CatalogUnavailableError if CURRENT cannot be read."""
+        with self._reading_current():
+            text = self.current_file.read_bytes()
+        try:
+            pointer = msgspec.json.decode(text, type=Pointer)
+            self.generation(pointer.generation)
+        except (msgspec.MsgspecError, UnicodeDecodeError, CatalogRefusedError) as error:
+            raise CatalogUnavailableError(f"{self.current_file} is damaged: {error}; use a generation again") from error
+        return pointer
+
+    def use(self, name: str) -> None:
+        """Under `locked`."""
+        try:
+            before = self.pointer()
+        except CatalogUnavailableError:  # it is missing or damaged, and is replaced
+            pointer = Pointer(name)
+        else:
+            pointer = Pointer(name, before.rollbacks + rule.rolls_back(before.generation, name))
+        with unavailable(self.current_file):
+            durable.replace(self.current_file, msgspec.json.encode(pointer).decode() + "\n")
+
+    @contextmanager
+    def _reading_current(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise NoGenerationError(
+                f"{self.current_file} is missing: no generation is in use; load one and use it"
+            ) from None
+        except OSError as error:
+            raise CatalogUnavailableError(f"{self.current_file}: {error}") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Between the look at what is there and the step that follows from it, nothing else becomes current or is
+        removed. Loads and fetches never wait for this.
+        """
+        with unavailable(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with unavailable(self.path):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+@contextmanager
+def unavailable(path: Path) -> Iterator[None]:
+    """Turns what the system says into the port's error."""
+    try:
+        yield
+    except OSError as error:
+        raise CatalogUnavailableError(f"{path}: {error}") from error
+
+
+def discard(path: Path) -> None:
+    """What is left of it goes with the next collection."""
+    shutil.rmtree(path, ignore_errors=True)

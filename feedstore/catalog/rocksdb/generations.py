@@ -1,0 +1,204 @@
+"""Generations: each a RocksDB of its own, made of SST files in one go and then only read."""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DataBlockIndexType,
+    DBCompressionType,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    SstFileWriter,
+)
+
+from feedstore import durable
+from feedstore.catalog.checks import Checked
+from feedstore.catalog.port import CatalogUnavailableError, Generation
+from feedstore.catalog.rocksdb.directory import unavailable
+
+MIB: Final = 1 << 20
+PART_BYTES: Final = 64 * MIB
+"""How large a file becomes, about."""
+
+_ABOUT: Final = "generation.json"
+_LOOK_EVERY_RECORDS: Final = 4_096
+
+
+class _About(msgspec.Struct, frozen=True):
+    as_of_ms: int
+    records: int
+    bytes: int
+    sha256: str
+    took_ms: int = 0
+
+
+def write(
+    path: Path,
+    as_of_ms: int,
+    records: Iterable[tuple[bytes, bytes]],
+    clock: Callable[[], float],
+    part_bytes: int = PART_BYTES,
+) -> str:
+    """Writes a generation into an empty directory, at constant memory, and syncs all of it. Returns the sha256.
+
+    clock: monotonic seconds. Raises CatalogRefusedError, CatalogUnavailableError, and what `records` raises.
+    """
+    began_s = clock()
+    checked = Checked(records)
+    parts = _write_parts(path, checked, part_bytes)
+    with _failing(path):
+        db = Rdict(str(path), _options(None))
+        try:
+            if parts:
+                moving = IngestExternalFileOptions()
+                moving.set_move_files(v=True)
+                db.ingest_external_file([*map(str, parts)], moving)
+        finally:
+            db.close()
+    with unavailable(path):
+        size = sum(each.stat().st_size for each in path.glob("*.sst"))
+        about = _About(as_of_ms, checked.records, size, checked.sha256, int((clock() - began_s) * 1_000))
+        durable.replace(path / _ABOUT, msgspec.json.encode(about).decode() + "\n")
+        for each in path.iterdir():
+            _sync(each)
+        durable.sync_directory(path)
+    return checked.sha256
+
+
+def describe(path: Path, name: str, current: str | None) -> Generation:
+    """Raises CatalogUnavailableError."""
+    file = path / _ABOUT
+    try:
+        about = msgspec.json.decode(file.read_bytes(), type=_About)
+    except OSError as error:
+        raise CatalogUnavailableError(f"{file}: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CatalogUnavailableError(f"{file} is damaged: {error}") from error
+    return Generation(
+        name, about.as_of_ms, about.records, about.bytes, about.sha256, current=name == current, took_ms=about.took_ms
+    )
+
+
+class Opened:
+    """A generation that is open, for any number of threads. Its files are closed with the last reference to it, and
+    until then they can be read even if they have been removed.
+    """
+
+    def __init__(self, path: Path, generation: Generation, db: Rdict) -> None:
+        self.generation = generation
+        self._path = path
+        self._db = db
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Raises CatalogUnavailableError: a file is damaged."""
+        get: Callable[[bytes], Any] = self._db.get
+        try:
+            # A list of keys in one call takes as long as one call for each.
+            return [get(key) for key in keys]
+        except Exception as error:
+            raise CatalogUnavailableError(f"{self._path}: {error}") from error
+
+
+_opening = threading.Lock()
+_open: weakref.WeakValueDictionary[Path, Opened] = weakref.WeakValueDictionary()
+"""The generations that this process has open, by their directories. What has such a name never changes."""
+
+
+def opened(path: Path, name: str, cache: Cache) -> Opened:
+    """Opens a generation for reading, once in this process. cache: of the first that opens it.
+
+    Takes as long for millions of records as for one. Raises CatalogUnavailableError: damaged, or missing.
+    """
+    with unavailable(path):
+        path = path.resolve(strict=True)
+    with _opening:
+        found = _open.get(path)
+        if found is None:
+            found = _open[path] = _opened(path, name, cache)
+        return found
+
+
+def _opened(path: Path, name: str, cache: Cache) -> Opened:
+    generation = describe(path, name, None)
+    if not (path / "CURRENT").exists():  # RocksDB would say so without a name
+        raise CatalogUnavailableError(f"{path}: damaged: CURRENT is missing")
+    with _failing(path):
+        # Without its name, the default column family gets settings, and a cache, of its own.
+        options = _options(cache)
+        db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
+        files = db.live_files()
+    records = sum(int(each["num_entries"]) for each in files)
+    if records != generation.records:
+        raise CatalogUnavailableError(
+            f"{path}: damaged: its files have {records} records, {_ABOUT} says {generation.records}"
+        )
+    return Opened(path, generation, db)
+
+
+def _write_parts(path: Path, records: Iterable[tuple[bytes, bytes]], part_bytes: int) -> list[Path]:
+    parts: list[Path] = []
+    writer: SstFileWriter | None = None
+    for number, (key, record) in enumerate(records):
+        try:
+            if writer is None:
+                parts.append(path / f"part-{len(parts):05}.sst")
+                writer = SstFileWriter(_options(None))
+                writer.open(str(parts[-1]))
+            writer[key] = record
+            if number % _LOOK_EVERY_RECORDS == 0 and writer.file_size() >= part_bytes:
+                writer.finish()
+                writer = None
+        except Exception as error:
+            raise CatalogUnavailableError(f"{parts[-1]}: {error}") from error
+    if writer is not None:
+        with _failing(parts[-1]):
+            writer.finish()
+    return parts
+
+
+@contextmanager
+def _failing(path: Path) -> Iterator[None]:
+    """Whatever rocksdict says: it raises bare `Exception` for everything."""
+    try:
+        yield
+    except Exception as error:
+        raise CatalogUnavailableError(f"{path}: {error}") from error
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _options(cache: Cache | None) -> Options:
+    """Blocks of 4 KiB with an index of hashes in each, because a look-up unpacks one block and takes one key of it. No
+    bloom filter: nearly all keys that are asked for are there. Filters and indexes are in the cache as well, so that
+    its size bounds them.
+    """
+    blocks = BlockBasedOptions()
+    blocks.set_block_size(4_096)
+    blocks.set_format_version(5)
+    blocks.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
+    if cache is not None:
+        blocks.set_block_cache(cache)
+        blocks.set_cache_index_and_filter_blocks(v=True)
+    options = Options(raw_mode=True)
+    options.create_if_missing(create_if_missing=True)
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_max_open_files(-1)  # all of them from the start: a collection may remove the directory
+    options.set_keep_log_file_num(1)
+    return options

@@ -1,0 +1,194 @@
+"""Reading a catalog in files."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rocksdict import Cache
+
+from feedstore.catalog import checks, rule
+from feedstore.catalog.port import CatalogError, CatalogUnavailableError, Delta, Fetched, Generation, NoGenerationError
+from feedstore.catalog.rocksdb import generations
+from feedstore.catalog.rocksdb.delta import DeltaReader, FollowedDelta
+from feedstore.catalog.rocksdb.directory import Directory
+from feedstore.catalog.rocksdb.generations import MIB, Opened
+
+CACHE_BYTES: Final = 64 * MIB
+LOOK_EVERY_S: Final = 1.0
+"""How long a swap may go unseen."""
+
+_ATTEMPTS_MAX = 10
+
+
+class Current:
+    """The generation that CURRENT names, open. Thread-safe. clock: monotonic seconds."""
+
+    def __init__(self, directory: Directory, clock: Callable[[], float], cache_bytes: int) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._cache = Cache(cache_bytes)
+        self._lock = threading.Lock()
+        self._version: tuple[int, int, int] | None = None
+        self._opened: Opened | None = None
+        self._rollbacks = 0
+        self._looked_s = 0.0
+
+    def get(self) -> Opened:
+        """As it was a second ago at most."""
+        found = self._opened
+        if found is not None and 0 <= self._clock() - self._looked_s < LOOK_EVERY_S:
+            return found
+        return self.look()
+
+    def look(self) -> Opened:
+        """As it is now."""
+        with self._lock:
+            looked_s = self._clock()
+            try:
+                version = self._directory.current_version()
+                if self._opened is None or version != self._version:
+                    self._opened = None
+                    self._opened, self._version, self._rollbacks = self._open()
+            except CatalogError:
+                self._opened = None
+                raise
+            self._looked_s = looked_s
+            return self._opened
+
+    def rollbacks(self) -> int:
+        """As of the port: it looks, so that `get` says nothing older."""
+        try:
+            self.look()
+        except NoGenerationError:
+            return 0
+        return self._rollbacks
+
+    def open(self, name: str) -> Opened:
+        """Any generation. Raises CatalogUnavailableError."""
+        return generations.opened(self._directory.generation(name), name, self._cache)
+
+    def close(self) -> None:
+        with self._lock:
+            self._opened = None
+
+    def _open(self) -> tuple[Opened, tuple[int, int, int], int]:
+        for attempts_left in reversed(range(_ATTEMPTS_MAX)):
+            version = self._directory.current_version()
+            pointer = self._directory.pointer()
+            try:
+                return self.open(pointer.generation), version, pointer.rollbacks
+            except CatalogUnavailableError as error:
+                # It may have been replaced and collected since its name was read.
+                if attempts_left == 0 or version == self._directory.current_version():
+                    raise CatalogUnavailableError(
+                        f"{self._directory.current_file} names {pointer.generation}: {error}"
+                    ) from error
+        raise AssertionError
+
+
+class Reading:
+    """What readers and the store have in common. delta: closed with it."""
+
+    def __init__(self, directory: Directory, delta: DeltaReader, clock: Callable[[], float], cache_bytes: int) -> None:
+        self.current = Current(directory, clock, cache_bytes)
+        self._directory = directory
+        self._delta = delta
+
+    def fetch(self, keys: Sequence[bytes]) -> Fetched:
+        """The order of the steps matters, because a swap, an update and a collection may come between any two.
+
+        1. The generation, held to the end: its files stay readable if it is collected meanwhile.
+        2. `known`, before the updates: what is entered later is in none of them, or is more than was promised.
+        3. The updates.
+        4. The floor, after them: a collection raises the floor before it takes the first update. If one was taken that
+           this generation needs, the floor is above its as_of by now. Then it is current no more, and all is done over
+           with the one that is; or there was a gap, and nothing is known after its as_of.
+        """
+        checks.check_keys(keys)
+        opened = self.current.get()
+        for _ in range(_ATTEMPTS_MAX):
+            with self._delta.view() as view:
+                known_ms = view.known_ms()
+                updates = view.updates(keys)
+                floor_ms = view.floor_ms()
+            as_of_ms = opened.generation.as_of_ms
+            if rule.is_complete(floor_ms, as_of_ms):
+                break
+            latest = self.current.look()
+            if latest is opened:
+                break
+            opened = latest
+        else:
+            raise CatalogUnavailableError(f"{self._directory.path}: generations change faster than one can be read")
+        records: dict[bytes, bytes] = {}
+        absent: set[bytes] = set()
+        asked: list[bytes] = []
+        for key, held in zip(keys, updates, strict=True):
+            if held is None or not rule.wins(held.time_ms, as_of_ms):
+                asked.append(key)
+            elif held.record is None:
+                absent.add(key)
+            else:
+                records[key] = held.record
+        for key, record in zip(asked, opened.get(asked), strict=True):
+            if record is None:
+                absent.add(key)
+            else:
+                records[key] = record
+        return Fetched(records, absent, opened.generation.id, rule.known_ms(as_of_ms, known_ms, floor_ms))
+
+    def generations(self) -> list[Generation]:
+        current = self.current_id()
+        found = []
+        for name in self._directory.names().generations:
+            path = self._directory.generation(name)
+            try:
+                found.append(generations.describe(path, name, current))
+            except CatalogUnavailableError:
+                if path.exists():  # else it was collected since
+                    raise
+        return found
+
+    def delta(self) -> Delta:
+        with self._delta.view() as view:
+            known_ms = view.known_ms()
+            return Delta(view.floor_ms(), known_ms, view.entries())
+
+    def current_id(self) -> str | None:
+        """As it is now; None: no generation is in use."""
+        try:
+            return self._directory.pointer().generation
+        except NoGenerationError:
+            return None
+
+    def close(self) -> None:
+        self.current.close()
+        self._delta.close()
+
+
+class RocksCatalogReader:
+    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
+
+    path: the catalog's directory; it may be missing until something is loaded. clock: monotonic seconds. cache_bytes:
+    how much of the generations is kept in memory.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float], *, cache_bytes: int = CACHE_BYTES) -> None:
+        directory = Directory(path)
+        self._reading = Reading(directory, FollowedDelta(directory, clock), clock, cache_bytes)
+
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
+        return self._reading.fetch(keys)
+
+    def generations(self) -> list[Generation]:
+        return self._reading.generations()
+
+    def delta(self) -> Delta:
+        return self._reading.delta()
+
+    def rollbacks(self) -> int:
+        return self._reading.current.rollbacks()
+
+    def close(self) -> None:
+        self._reading.close()

@@ -1,0 +1,124 @@
+"""Loading, updating and collecting a catalog in files."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from feedstore.catalog import checks, rule
+from feedstore.catalog.port import CatalogRefusedError, Collected, Delta, Fetched, Generation, Update
+from feedstore.catalog.rocksdb import generations
+from feedstore.catalog.rocksdb.delta import OwnDelta
+from feedstore.catalog.rocksdb.directory import Directory, discard
+from feedstore.catalog.rocksdb.reader import CACHE_BYTES, Reading
+
+DAY_MS: Final = 86_400_000
+
+
+class RocksCatalogStore:
+    """A `CatalogStore`. Any process may have one, to load and to use; the first that updates, notes or collects owns
+    the delta until it is closed, and others are told so.
+
+    path: the catalog's directory; made if it is missing. clock: monotonic seconds. wall_ms: by the clock of the files,
+    ms since 1970. unique: gives hexadecimal digits that nothing else has. cache_bytes: as of a reader.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        unique: Callable[[], str],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self._directory = Directory(path)
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._unique = unique
+        self._delta = OwnDelta(self._directory, clock, unique)
+        self._reading = Reading(self._directory, self._delta, clock, cache_bytes)
+
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
+        return self._reading.fetch(keys)
+
+    def generations(self) -> list[Generation]:
+        return self._reading.generations()
+
+    def delta(self) -> Delta:
+        return self._reading.delta()
+
+    def rollbacks(self) -> int:
+        return self._reading.current.rollbacks()
+
+    def close(self) -> None:
+        self._reading.close()
+
+    def update(self, updates: Sequence[Update]) -> None:
+        checks.check_updates(updates)
+        self._delta.update(updates)
+
+    def note_known(self, known_ms: int, source: int = 0, sources: int = 1) -> None:
+        checks.check_time(known_ms)
+        checks.check_source(source, sources)
+        self._delta.note_known(known_ms, source, sources)
+
+    def note_gap(self, until_ms: int) -> None:
+        checks.check_time(until_ms)
+        self._delta.note_gap(until_ms)
+
+    def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
+        checks.check_time(as_of_ms)
+        new = self._directory.announce(as_of_ms, self._unique())
+        try:
+            # After it is announced: a collection raises the floor and then looks for loads.
+            with self._delta.view(latest=True) as view:
+                floor_ms = view.floor_ms()
+            checks.check_floor(floor_ms, as_of_ms)
+            name = checks.generation_id(as_of_ms, generations.write(new, as_of_ms, records, self._clock))
+            self._directory.finish(new, self._directory.generation(name))
+        except BaseException:
+            discard(new)
+            raise
+        return generations.describe(self._directory.generation(name), name, self._reading.current_id())
+
+    def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        checks.check_keys(keys)
+        self._refuse_missing(generation)
+        found = self._reading.current.open(generation).get(keys)
+        return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
+
+    def use(self, generation: str) -> None:
+        with self._directory.locked():
+            self._refuse_missing(generation)
+            self._reading.current.open(generation)  # one that cannot be opened would end all fetches
+            self._directory.use(generation)
+
+    def collect(self, keep: int) -> Collected:
+        checks.check_keep(keep)
+        self._delta.own()
+        # One that becomes current after the look would be removed.
+        with self._directory.locked():
+            current = self._reading.current_id()
+            names = self._directory.names()
+            kept = rule.kept(names.generations, keep, current)
+            removed = [name for name in names.generations if name not in kept]
+            for path in names.gone:  # of a collection that died
+                discard(path)
+            for path in [*map(self._directory.generation, removed), *filter(self._is_left, names.new)]:
+                self._directory.retire(path)
+            # They lose their names before the floor rises: what has a name has all its updates.
+            limit_ms = self._delta.raise_floor(lambda: self._directory.names().as_ofs_ms)
+        entries = self._delta.remove(limit_ms)
+        for path in self._directory.names().gone:
+            discard(path)
+        return Collected(removed, entries)
+
+    def _refuse_missing(self, generation: str) -> None:
+        if not self._directory.generation(generation).exists():
+            raise CatalogRefusedError(f"{self._directory.path}: there is no generation {generation}")
+
+    def _is_left(self, new: Path) -> bool:
+        with suppress(OSError):
+            return self._wall_ms() - new.stat().st_mtime_ns // 1_000_000 > DAY_MS
+        return False

@@ -1,0 +1,68 @@
+"""The rule of catalogs as pure functions; every adapter decides by these."""
+
+from collections.abc import Iterable, Sequence
+
+from feedstore.catalog.port import Delta, Update
+
+
+def wins(time_ms: int, as_of_ms: int) -> bool:
+    """Whether an update of the delta decides, and not the generation's record. If it is not later than the generation's
+    as_of, the generation has it, or has what came after it: the delta may have lost that to a collection.
+    """
+    return time_ms > as_of_ms
+
+
+def stamp(update: Update) -> int:
+    """What orders the updates of a key: by the source's time; at equal times the deletion is later."""
+    return 2 * update.time_ms + (update.record is None)
+
+
+def replaces(new_stamp: int, old_stamp: int | None) -> bool:
+    """Whether an update takes the place of the one that the delta holds, if it holds one."""
+    return old_stamp is None or new_stamp > old_stamp
+
+
+def is_complete(floor_ms: int, as_of_ms: int) -> bool:
+    """Whether the delta has every update that a generation may need: those after its as_of."""
+    return floor_ms <= as_of_ms
+
+
+def known_ms(as_of_ms: int, delta_known_ms: int, floor_ms: int) -> int:
+    """Up to when every change is in what a generation and the delta say together."""
+    return max(as_of_ms, delta_known_ms) if is_complete(floor_ms, as_of_ms) else as_of_ms
+
+
+def kept(ids: Sequence[str], keep: int, current: str | None) -> list[str]:
+    """What a collection leaves of the generations: the `keep` latest, and the current one. ids: oldest first."""
+    latest = {*ids[-keep:]}
+    return [each for each in ids if each in latest or each == current]
+
+
+def rolls_back(before: str | None, after: str) -> bool:
+    """Whether a generation that comes into use is another one than before, and not later. Of two batches of one time
+    that differ, one is wrong.
+    """
+    return before is not None and before != after and as_of_ms(after) <= as_of_ms(before)
+
+
+def collectable_ms(as_ofs_ms: Iterable[int]) -> int:
+    """Updates up to this time are in every generation that is kept or is being loaded; 0 if there is none."""
+    return min(as_ofs_ms, default=0)
+
+
+def noted(delta: Delta, known_ms: int, sources_ms: Sequence[int]) -> Delta:
+    """After `note_known`. What was committed before a delta began is not in it: what its sources note first is a floor.
+
+    sources_ms: what each of the sources has noted by now; 0: nothing.
+    """
+    floor_ms = delta.floor_ms if delta.known_ms else max(delta.floor_ms, known_ms)
+    return delta._replace(floor_ms=floor_ms, known_ms=max(delta.known_ms, min(sources_ms)))
+
+
+def as_of_ms(generation_id: str) -> int:
+    return int(generation_id.partition("-")[0])
+
+
+def in_order(ids: Iterable[str]) -> list[str]:
+    """Oldest first."""
+    return sorted(ids, key=lambda each: (as_of_ms(each), each))

@@ -1,0 +1,92 @@
+"""What each cluster last said of a catalog, so that a report of it asks no cluster, and waits for none; and whether an
+older generation has come into use.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from feedstore.catalog import rule
+from feedstore.catalog.port import Delta, Generation
+from feedstore.catalog.replicas import CatalogSource
+from feedstore.widecolumn.behind import behind_ms
+
+
+class Facts(NamedTuple):
+    """generations: those that are kept, oldest first. answered_ms: when the cluster said so, by the source's clock.
+    swaps: how often this process has seen another generation come into use.
+    """
+
+    generations: Sequence[Generation]
+    delta: Delta
+    answered_ms: int
+    swaps: int = 0
+
+    @property
+    def current(self) -> Generation | None:
+        """The generation that fetches read; None: none is in use."""
+        return next((each for each in self.generations if each.current), None)
+
+    def after(self, before: "Facts | None") -> "Facts":
+        """With the swaps that were seen before, and the one between, if there was one."""
+        if before is None:
+            return self
+        ids = [None if each.current is None else each.current.id for each in (before, self)]
+        return self._replace(swaps=before.swaps + (ids[0] != ids[1]))
+
+    def behind_ms(self, now_ms: int) -> int | None:
+        """Every change that is older than this is in what is read there; None if that is unknown, or no generation
+        is in use.
+        """
+        current = self.current
+        if current is None:
+            return None
+        return behind_ms(rule.known_ms(current.as_of_ms, self.delta.known_ms, self.delta.floor_ms), now_ms)
+
+
+class CatalogWatch:
+    """Thread-safe. names: of the clusters, in the order of preference. rolled_back: called when an older generation has
+    come into use in one of them, as `Catalog.rolled_back`. clock_ms: of the source.
+    """
+
+    def __init__(self, names: Sequence[str], rolled_back: Callable[[], None], clock_ms: Callable[[], int]) -> None:
+        self._rolled_back = rolled_back
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._facts: dict[str, Facts | None] = dict.fromkeys(names)
+        self._swaps = 0
+        self._rollbacks: dict[str, int] = {}
+        """By cluster, as each said last."""
+
+    def look(self, source: CatalogSource) -> int | None:
+        """Asks a cluster, and returns how far its updates are; None if that is unknown. It takes as long as the cluster
+        does: call it on a thread of the cluster's own. source: its reader is the one that the catalog fetches by, or a
+        fetch that began after a rollback could still read what was rolled back.
+
+        Raises CatalogUnavailableError; what the cluster said before is kept.
+        """
+        with self._lock:
+            swaps = self._swaps
+        delta = source.reader.delta()
+        facts = Facts(source.reader.generations(), delta, self._clock_ms())
+        with self._lock:
+            if self._swaps == swaps:  # else it may be older than what the swap has left
+                self._facts[source.name] = facts.after(self._facts[source.name])
+        rollbacks = source.reader.rollbacks()
+        if self._rollbacks.setdefault(source.name, rollbacks) != rollbacks:
+            self._rollbacks[source.name] = rollbacks
+            self._rolled_back()
+        return delta.known_ms or None
+
+    def note_generations(self, cluster: str, generations: Sequence[Generation]) -> None:
+        """What a swap has left, before the next look."""
+        with self._lock:
+            self._swaps += 1
+            facts = self._facts[cluster]
+            if facts is not None:
+                self._facts[cluster] = facts._replace(generations=generations).after(facts)
+
+    def facts(self) -> dict[str, Facts | None]:
+        """By cluster; None: it has not answered yet."""
+        with self._lock:
+            return dict(self._facts)

@@ -1,0 +1,74 @@
+"""How the tests open each adapter of catalogs."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from feedstore.catalog.hbase.reader import HBaseCatalogReader
+from feedstore.catalog.hbase.store import HBaseCatalogStore
+from feedstore.catalog.memory import MemoryCatalog
+from feedstore.catalog.port import CatalogReader, CatalogStore
+from feedstore.catalog.rocksdb.reader import RocksCatalogReader
+from feedstore.catalog.rocksdb.store import RocksCatalogStore
+from tests.catalog import catalog_hbase
+
+
+class Clock:
+    """Both clocks of an adapter; they move when a test says so. The wall clock begins at that of the files."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.wall_ms = time.time_ns() // 1_000_000
+        self._uniques = count(1)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.wall_ms += int(seconds * 1_000)
+
+    def unique(self) -> str:
+        return f"{next(self._uniques):032x}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One catalog of one cluster. store: opens it as its owner; what it held is there again, if `is_durable`. reader:
+    opens it as another process does.
+    """
+
+    store: Callable[[], CatalogStore]
+    reader: Callable[[], CatalogReader]
+    is_durable: bool
+
+
+def in_memory(_directory: Path, _clock: Clock) -> Place:
+    catalog = MemoryCatalog()
+    return Place(lambda: catalog, lambda: catalog, is_durable=False)
+
+
+def in_files(directory: Path, clock: Clock) -> Place:
+    path = directory / "a.catalog" / "pins"
+    return Place(
+        lambda: RocksCatalogStore(path, clock, lambda: clock.wall_ms, clock.unique),
+        lambda: RocksCatalogReader(path, clock),
+        is_durable=True,
+    )
+
+
+def in_hbase(directory: Path, clock: Clock) -> Place:
+    name = catalog_hbase.name(directory)
+    return Place(
+        lambda: HBaseCatalogStore(catalog_hbase.opened(), name, clock, lambda: clock.wall_ms, clock.unique),
+        lambda: HBaseCatalogReader(catalog_hbase.opened(), name, clock),
+        is_durable=True,
+    )
+
+
+EMBEDDED: dict[str, Callable[[Path, Clock], Place]] = {"memory": in_memory, "rocksdb": in_files}
+SERVERS: dict[str, Callable[[Path, Clock], Place]] = {"hbase": in_hbase}
+ADAPTERS = EMBEDDED | SERVERS
+"""Every test of the port runs against every adapter."""

@@ -1,0 +1,46 @@
+"""Catalogs in a real HBase: one namespace for a run, a catalog of its own name for each test."""
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from deploy.local import Stack
+from feedstore.widecolumn.hbase import HBaseCluster
+from tests.widecolumn.hbase_regions import tables
+
+_REMOVED_AT_ONCE = 4
+_urls: list[str] = []
+
+
+@contextmanager
+def used(stack: Stack) -> Iterator[None]:
+    """Meanwhile a cluster of the stack has a namespace of ours."""
+    stack.up("cluster-a")
+    thrift2, thrift1 = (f"127.0.0.1:{stack.port(name)}" for name in ("thrift2-a", "thrift1-a"))
+    _urls[:] = [f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}"]
+    with closing(opened()) as cluster:
+        cluster.administration.create_namespace()
+    yield
+    stack.up("cluster-a")
+    with closing(opened()) as cluster:
+        with ThreadPoolExecutor(_REMOVED_AT_ONCE) as threads:
+            list(threads.map(cluster.administration.drop, tables(url())))
+        cluster.administration.drop_namespace()
+
+
+def url() -> str:
+    """Of the cluster, with our namespace."""
+    assert _urls, "the test does not ask for the fixture `hbase`"
+    return _urls[0]
+
+
+def opened() -> HBaseCluster:
+    return HBaseCluster.open(url(), [], check=False)
+
+
+def name(directory: Path) -> str:
+    """The catalog of a test."""
+    return "t" + sha256(str(directory).encode()).hexdigest()[:16]

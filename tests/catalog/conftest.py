@@ -1,0 +1,61 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local import Stack
+from feedstore.catalog.port import CatalogReader, CatalogStore, Fetched
+from tests.catalog import catalog_hbase
+from tests.catalog.catalog_adapters import ADAPTERS, EMBEDDED, SERVERS, Clock, Place
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def hbase(stack: Stack) -> Iterator[None]:
+    """A cluster of the stack."""
+    with catalog_hbase.used(stack):
+        yield
+
+
+ON_SERVERS = [pytest.param(name, marks=[pytest.mark.stack, pytest.mark.xdist_group("catalog")]) for name in SERVERS]
+"""In one process of several, because a table takes a second to make."""
+
+
+@pytest.fixture(params=[*EMBEDDED, *ON_SERVERS])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Place:
+    if request.param in SERVERS:
+        request.getfixturevalue("hbase")
+    return ADAPTERS[request.param](tmp_path, clock)
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[CatalogStore]:
+    opened = place.store()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(place: Place, store: CatalogStore) -> Iterator[CatalogReader]:
+    opened = place.reader()
+    yield opened
+    if opened is not store:
+        opened.close()
+
+
+@pytest.fixture
+def fetch(store: CatalogStore, reader: CatalogReader, clock: Clock) -> Callable[..., Fetched]:
+    """What the owner and a reader of another process say, in 2 s: the same."""
+
+    def fetch(*keys: bytes) -> Fetched:
+        clock.pass_s(2)
+        found = store.fetch(keys)
+        assert reader.fetch(keys) == found
+        assert {*found.records} | found.absent == {*keys}
+        return found
+
+    return fetch

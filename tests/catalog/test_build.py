@@ -1,0 +1,205 @@
+"""A generation from the follow store, and what keeps a bad one from being used."""
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+
+import pytest
+
+from feedstore.catalog.memory import MemoryCatalog
+from feedstore.catalog.pins import key_of, live_pin
+from feedstore.catalog.port import CatalogRefusedError, Generation
+from feedstore.domain import DeletePin, Pin, SavePin
+from feedstore.follows import sqlite
+from feedstore.follows.port import FollowStore, Request
+from workers.catalog.build import Sample, SuspiciousGenerationError, build
+from workers.catalog.check import differences
+
+START = 1_700_000_000_000
+DAY = 86_400_000
+
+
+class Clock:
+    now_ms = START
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
+def follows(request: pytest.FixtureRequest, clock: Clock) -> Iterator[FollowStore]:
+    with closing(sqlite.open_store([":memory:"] * request.param, clock)) as store:
+        yield store
+
+
+def save(follows: FollowStore, *pins: int) -> None:
+    follows.record([Request(SavePin(Pin(pin, 7, 70, 1_000 + pin))) for pin in pins])
+
+
+def delete(follows: FollowStore, *pins: int) -> None:
+    follows.record([Request(DeletePin(pin)) for pin in pins])
+
+
+def settle(follows: FollowStore, clock: Clock) -> None:
+    """Everything is relayed, and time passes."""
+    follows.mark_relayed(follows.unrelayed(10_000))
+    clock.now_ms += 1_000
+
+
+def built(store: MemoryCatalog, follows: FollowStore, clock: Clock, *, force: bool = False) -> Generation:
+    settle(follows, clock)
+    return build(store, follows, DAY, random.Random(1), lambda records: None, force=force)
+
+
+def live(store: MemoryCatalog, *pins: int) -> dict[int, Pin | None]:
+    found = store.fetch([key_of(pin) for pin in pins])
+    return {pin: live_pin(key_of(pin), found.records[key_of(pin)]) for pin in pins if key_of(pin) in found.records}
+
+
+def test_a_build_has_every_pin_and_who_was_deleted_lately(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 2_500))
+    delete(follows, 3)
+    settle(follows, clock)
+    clock.now_ms += 2 * DAY
+    delete(follows, 2_400)
+    store = MemoryCatalog()
+    made = built(store, follows, clock)
+    assert made.records == 2_498
+    assert live(store, 1, 2, 3, 2_400, 2_499, 2_500) == {
+        1: Pin(1, 7, 70, 1_001),
+        2: Pin(2, 7, 70, 1_002),
+        2_400: None,
+        2_499: Pin(2_499, 7, 70, 3_499),
+    }
+    assert list(differences(store, follows, lambda done: None)) == []
+
+
+def test_a_build_is_as_of_before_its_first_read(follows: FollowStore, clock: Clock):
+    save(follows, 1)
+    settle(follows, clock)
+    before_ms = follows.settled_ms()
+    made = built(MemoryCatalog(), follows, clock)
+    assert made.as_of_ms < clock.now_ms
+    save(follows, 2)  # not relayed: what commits from now on need not be in a build
+    assert build(MemoryCatalog(), follows, DAY, random.Random(1), lambda records: None).as_of_ms < clock.now_ms
+    assert made.as_of_ms >= before_ms - 1
+
+
+def test_a_much_smaller_generation_is_not_used_unless_it_is_forced(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 101))
+    store = MemoryCatalog()
+    first = built(store, follows, clock)
+    delete(follows, *range(1, 13))
+    settle(follows, clock)
+    clock.now_ms += 2 * DAY
+    with pytest.raises(SuspiciousGenerationError, match="88 records, the current one has 100"):
+        built(store, follows, clock)
+    assert [each.id for each in store.generations() if each.current] == [first.id]
+    assert built(store, follows, clock, force=True).records == 88
+
+
+class Wrong(MemoryCatalog):
+    """Loses every hundredth record, or gives the record of another pin."""
+
+    def __init__(self, *, loses: bool) -> None:
+        super().__init__()
+        self._loses = loses
+
+    def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
+        def wrong() -> Iterator[tuple[bytes, bytes]]:
+            before = b""
+            for number, (key, record) in enumerate(records):
+                if number % 100 or not self._loses:
+                    yield key, record if self._loses or number % 100 else before
+                before = record
+
+        return super().load(as_of_ms, wrong())
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_a_generation_that_is_not_the_follow_stores_is_not_used(follows: FollowStore, clock: Clock, *, loses: bool):
+    save(follows, *range(1, 1_001))
+    store = Wrong(loses=loses)
+    with pytest.raises(SuspiciousGenerationError, match="10 of 1000"):
+        built(store, follows, clock)
+    assert not any(each.current for each in store.generations())
+
+
+def test_what_changes_during_the_checks_is_no_difference(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 51))
+
+    class Deleting(MemoryCatalog):
+        def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
+            made = super().load(as_of_ms, records)
+            delete(follows, *range(1, 11))
+            return made
+
+    assert built(Deleting(), follows, clock).records == 50
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_a_build_that_another_one_has_overtaken_is_not_used(follows: FollowStore, clock: Clock, *, rolled_back: bool):
+    """It would undo a rollback from what the other one has built, or bring back an older generation."""
+    save(follows, *range(1, 51))
+
+    class Overtaken(MemoryCatalog):
+        def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
+            others = super().load(as_of_ms + 1, [])
+            [current] = [each.id for each in self.generations() if each.current]
+            self.use(others.id)
+            if rolled_back:
+                self.use(current)
+            return super().load(as_of_ms, records)
+
+    store = Overtaken()
+    store.use(MemoryCatalog.load(store, 1, []).id)
+    made = built(store, follows, clock)
+    [current] = [each for each in store.generations() if each.current]
+    assert current.as_of_ms == (1 if rolled_back else made.as_of_ms + 1)
+    assert not made.current
+    made = built(store, follows, clock, force=True)
+    assert made in store.generations()
+    assert made.current
+
+
+def test_a_build_that_the_delta_lacks_updates_for_is_refused(follows: FollowStore, clock: Clock):
+    store = MemoryCatalog()
+    store.note_gap(clock.now_ms + DAY)
+    with pytest.raises(CatalogRefusedError):
+        built(store, follows, clock)
+
+
+def test_verify_names_each_difference(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 8))
+    store = MemoryCatalog()
+    made = built(store, follows, clock)
+    records = store._records[made.id]
+    del records[key_of(1)]
+    records[key_of(2)] = records[key_of(3)]
+    records[key_of(4)] = records[key_of(4)][:1] + b"\1" + records[key_of(4)][2:]
+    delete(follows, 5)
+    settle(follows, clock)
+    assert {(each.pin, each.kind) for each in differences(store, follows, lambda done: None)} == {
+        (1, "missing"),
+        (2, "differs"),
+        (4, "deleted"),
+    }, "what was deleted later than the catalog knows is not judged"
+    store.note_known(made.as_of_ms)
+    store.note_known(clock.now_ms)
+    assert (5, "alive") in {(each.pin, each.kind) for each in differences(store, follows, lambda done: None)}
+
+
+def test_a_sample_is_as_large_as_it_was_asked_for():
+    sample = Sample(random.Random(1), 10)
+    for pin in range(5):
+        sample.add(pin)
+    assert sample.pins == [*range(5)]
+    for pin in range(5, 1_000):
+        sample.add(pin)
+    assert len({*sample.pins}) == 10
+    assert max(sample.pins) > 500

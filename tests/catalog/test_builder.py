@@ -1,0 +1,170 @@
+"""When the worker builds a generation."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedstore.app import config as configuration
+from feedstore.catalog.memory import MemoryCatalog
+from feedstore.catalog.port import CatalogUnavailableError, Collected
+from workers.app import catalogs
+from workers.app.catalogs import COLLECT_EVERY_S, Builder, Collector
+from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.rounds import Rounds
+
+HOUR_MS = 3_600_000
+BEGAN_MS = 1_700_000_000_000
+
+
+class FakeProcess:
+    """A build that ends with a code, once it has one."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+class Bench:
+    """A builder that builds every six hours, its store, and the builds that it has begun."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[FakeProcess] = []
+        monkeypatch.setattr(catalogs.subprocess, "Popen", self._begin)
+        config = configuration.parse(home, configuration.DEFAULT + "[catalogs.pins]\n", {})
+        self.store = MemoryCatalog()
+        self.now_s = 0.0
+        rest = Rest(RetryPolicy(10.0, 600.0), random.Random(1), lambda: self.now_s)
+        self.late = 0.0
+        self.builder = Builder(config, "pins", "a", self.store, rest, lambda: self.late)
+
+    def _begin(self, *_: object, **__: object) -> Any:
+        self.begun.append(FakeProcess())
+        return self.begun[-1]
+
+    def known(self, after_h: float) -> None:
+        """So long after the delta began, every update is known."""
+        self.store.note_known(BEGAN_MS + int(after_h * HOUR_MS))
+
+    def build(self, after_h: float) -> str:
+        generation = self.store.load(BEGAN_MS + int(after_h * HOUR_MS), []).id
+        self.store.use(generation)
+        return generation
+
+    def begins(self) -> bool:
+        before = len(self.begun)
+        self.builder.step()
+        return len(self.begun) > before
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+def test_a_generation_is_built_if_there_is_none_or_the_current_one_is_old(bench: Bench):
+    assert not bench.begins(), "a delta must begin before"
+    bench.known(0)
+    assert bench.begins()
+    bench.build(0)
+    bench.begun[-1].code = 0
+    bench.known(6)
+    assert not bench.begins(), "it has ended"
+    assert not bench.begins(), "it is not older than six hours"
+    bench.known(6.01)
+    assert bench.begins()
+
+
+def test_of_two_workers_that_write_a_cluster_one_builds_and_the_other_sees_it(bench: Bench):
+    bench.late = 0.5
+    bench.known(0)
+    assert bench.begins()
+    bench.build(0)
+    bench.begun[-1].code = 0
+    assert not bench.begins()
+    bench.known(6.05)
+    assert not bench.begins(), "it waits for a hundredth of the interval"
+    bench.build(6.04)
+    bench.known(6.07)
+    assert not bench.begins(), "another worker has built"
+    bench.known(12.11)
+    assert bench.begins()
+
+
+def test_a_gap_in_the_updates_is_mended_by_a_build(bench: Bench):
+    bench.known(0)
+    bench.build(0)
+    bench.known(1)
+    assert not bench.begins()
+    bench.store.note_gap(BEGAN_MS + HOUR_MS)
+    assert bench.begins()
+
+
+def test_a_rollback_is_not_undone_by_the_next_build_before_its_time(bench: Bench):
+    bench.known(0)
+    good = bench.build(0)
+    bench.known(7)
+    bench.build(7)
+    bench.store.use(good)
+    bench.known(12.9)
+    assert not bench.begins(), "what was wrong with the later one may still be"
+    bench.known(13.1)
+    assert bench.begins()
+
+
+def test_a_build_that_was_refused_is_tried_again(bench: Bench):
+    bench.known(0)
+    good = bench.build(0)
+    bench.known(7)
+    assert bench.begins()
+    bench.build(7)
+    bench.store.use(good)
+    bench.begun[-1].code = 1
+    assert not bench.begins(), "it has failed"
+    assert not bench.begins(), "it is left alone"
+    bench.now_s += 10
+    assert bench.begins()
+    good = bench.build(7.1)
+    bench.begun[-1].code = 0
+    bench.builder.step()
+    bench.known(15)
+    bench.build(14)
+    bench.store.use(good)
+    assert not bench.begins(), "and a rollback after that is a rollback"
+
+
+# Collections
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class Failing(MemoryCatalog):
+    """The next collections fail."""
+
+    fails = 0
+
+    def collect(self, keep: int) -> Collected:
+        if self.fails:
+            self.fails -= 1
+            raise CatalogUnavailableError("away")
+        return super().collect(keep)
+
+
+def test_what_no_fetch_needs_is_removed_every_so_often_also_after_a_failure():
+    now_s, store = 100.0, Failing()
+    collector = Collector("collector", store, 1, Rounds(lambda: now_s, COLLECT_EVERY_S))
+    for as_of_ms in (10, 20):
+        store.use(store.load(as_of_ms, []).id)
+
+    def kept() -> int:
+        collector.step()
+        return len(store.generations())
+
+    assert kept() == 2
+    now_s += COLLECT_EVERY_S
+    store.fails = 1
+    assert (kept(), store.fails, kept()) == (2, 0, 2), "it waits for the next round"
+    now_s += COLLECT_EVERY_S
+    assert kept() == 1

@@ -1,0 +1,226 @@
+"""What a process holds: by a model over keys, clock, lifetimes and the bound in bytes; and what it costs."""
+
+import gc
+import random
+import tracemalloc
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from feedstore.catalog import cache as module
+from feedstore.catalog.cache import (
+    ENTRY_BYTES,
+    HEARD,
+    JITTER,
+    Cache,
+    Entry,
+    Following,
+    Lifetimes,
+    RolledBack,
+    Taken,
+    known_ms_of,
+    version_at,
+    version_of,
+)
+from feedstore.catalog.port import Update
+
+KEYS = [bytes([number]) * 4 for number in range(8)]
+LIFETIMES = Lifetimes(ttl_ms=100, negative_ttl_ms=10, followed_ttl_ms=400, stale_max_ms=50)
+
+
+class Model(RuleBasedStateMachine):
+    """The bound takes a few entries, so that they push each other out."""
+
+    @initialize(seed=st.integers(0, 1 << 30))
+    def begin(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.drawn: list[float] = []
+        self.now_ms = 1_000
+        self.following = Following(1, 0, 1_000)
+        self.rolled_back = RolledBack()
+        self.room = 5 * (ENTRY_BYTES + 40)
+        self.cache = Cache(self.room, LIFETIMES, self.draw)
+        self.held: OrderedDict[bytes, Entry] = OrderedDict()
+
+    def draw(self) -> float:
+        self.drawn.append(self.rng.random())
+        return self.drawn[-1]
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        size=st.integers(0, 60),
+        known_ms=st.integers(0, 900),
+        followed=st.booleans(),
+        heard=st.booleans(),
+    )
+    def load(self, key: bytes, size: int, known_ms: int, followed: bool, heard: bool) -> None:
+        record = bytes(size) if size else None
+        expires_ms = self.cache.expiry_ms(record, self.now_ms)
+        if record is None:
+            assert expires_ms == self.now_ms + LIFETIMES.negative_ttl_ms
+        else:
+            assert expires_ms == self.now_ms + int(LIFETIMES.ttl_ms * (1 - JITTER * self.drawn[-1]))
+        rollbacks = HEARD if heard else self.rolled_back.number
+        entry = Entry(expires_ms, version_at(known_ms), self.following.stream if followed else 0, rollbacks, record)
+        self.cache.put(key, entry)
+        self.held[key] = entry
+        self.held.move_to_end(key)
+        while self.bytes() > self.room:
+            self.held.popitem(last=False)
+
+    @rule(ms=st.integers(1, 120))
+    def wait(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @rule(known_ms=st.integers(0, 1_000))
+    def the_stream_speaks(self, known_ms: int) -> None:
+        if self.following.stream:
+            known_ms = max(known_ms, self.following.known_ms)
+            self.following = Following(self.following.stream, known_ms, self.now_ms)
+
+    @rule()
+    def the_stream_begins(self) -> None:
+        self.following = Following(self.following.stream + 1)
+
+    @rule()
+    def an_older_generation_comes_into_use(self) -> None:
+        self.rolled_back = RolledBack(self.rolled_back.number + 1, self.now_ms)
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), unique=True), oldest_ms=st.integers(-5, 1_000), expired=st.booleans())
+    def take(self, keys: list[bytes], oldest_ms: int, expired: bool) -> None:
+        taken = self.cache.take(keys, self.now_ms, self.following, self.rolled_back, oldest_ms, expired=expired)
+        found = [key for key in keys if self.is_good(key, oldest_ms, expired)]
+        assert taken.records.keys() | taken.absent == set(found)
+        assert taken.missed == [key for key in keys if key not in found]
+        for key in found:
+            assert taken.records.get(key) == self.held[key].record
+            assert (key in taken.absent) == (self.held[key].record is None)
+        assert taken.known_ms == min((self.known_ms(key) for key in found), default=None)
+        for key in keys:
+            if key in self.held:
+                self.held.move_to_end(key)
+
+    def is_followed(self, entry: Entry) -> bool:
+        return entry.stream == self.following.stream > 0
+
+    def known_ms(self, key: bytes) -> int:
+        entry = self.held[key]
+        heard_ms = self.following.known_ms if self.is_followed(entry) else 0
+        return max(known_ms_of(entry.version), heard_ms)
+
+    def is_good(self, key: bytes, oldest_ms: int, expired: bool) -> bool:
+        if key not in self.held:
+            return False
+        entry = self.held[key]
+        until_ms = entry.expires_ms
+        if self.is_followed(entry):
+            last_ms = entry.expires_ms + LIFETIMES.followed_ttl_ms - LIFETIMES.ttl_ms
+            until_ms = max(until_ms, min(last_ms, self.following.heard_at_ms + LIFETIMES.ttl_ms))
+        if entry.rollbacks < self.rolled_back.number:
+            until_ms = min(until_ms, self.rolled_back.at_ms)
+        if expired:
+            until_ms += LIFETIMES.stale_max_ms
+        return self.now_ms < until_ms and self.known_ms(key) >= oldest_ms
+
+    def bytes(self) -> int:
+        return sum(ENTRY_BYTES + len(key) + len(each.record or b"") for key, each in self.held.items())
+
+    @invariant()
+    def is_within_its_bound(self) -> None:
+        assert self.cache.bytes == self.bytes() <= self.room
+        assert len(self.cache) == len(self.held)
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def is_found() -> None:
+    """The same examples in every run, enough of them."""
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_state_machine_as_test(
+            Model,
+            settings=settings(
+                TestModel.settings, max_examples=300, derandomize=True, database=None, phases=[Phase.generate]
+            ),
+        )
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        {"JITTER": 0.0},
+        {"version_at": lambda known_ms: 2 * known_ms + 3},
+        {"known_ms_of": lambda version: (version + 1) // 2},
+        {"ENTRY_BYTES": 100},
+    ],
+    ids=[
+        "no jitter",
+        "what was heard later than it is",
+        "known later than it is",
+        "entries that count for too little",
+    ],
+)
+def test_the_model_finds_a_cache_without_a_guard(mutant: dict, monkeypatch: pytest.MonkeyPatch):
+    for name, value in mutant.items():
+        monkeypatch.setattr(module, name, value)
+    is_found()
+
+
+def test_the_model_finds_absence_that_is_held_as_long_as_presence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Cache, "expiry_ms", lambda self, record, now_ms: now_ms + int(100 * (1 - 0.1 * self._random())))
+    is_found()
+
+
+@pytest.mark.parametrize("noticed", [RolledBack(), RolledBack(HEARD)], ids=["not noticed", "what was heard ends, too"])
+def test_the_model_finds_a_rollback_that_is_taken_wrong(noticed: RolledBack, monkeypatch: pytest.MonkeyPatch):
+    take = Cache.take
+
+    def taken(cache: Cache, *arguments: Any, expired: bool) -> Taken:
+        keys, now_ms, following, rolled_back, oldest_ms = arguments
+        wrong = noticed._replace(at_ms=rolled_back.at_ms) if rolled_back.number else rolled_back
+        return take(cache, keys, now_ms, following, wrong, oldest_ms, expired=expired)
+
+    monkeypatch.setattr(Cache, "take", taken)
+    is_found()
+
+
+def test_versions_order_updates_as_the_rule_does():
+    put, gone, later = Update(b"k", 7, b"r"), Update(b"k", 7, None), Update(b"k", 8, b"r")
+    assert version_of(put) < version_of(gone) == version_at(7) < version_of(later)
+    assert [known_ms_of(version_of(each)) for each in (put, gone, later)] == [6, 7, 7]
+    assert known_ms_of(version_at(2**62)) == 2**62
+
+
+def test_what_is_loaded_together_does_not_expire_together():
+    cache = Cache(1 << 20, Lifetimes(ttl_ms=300_000), random.Random(1).random)
+    expire = [cache.expiry_ms(b"r", 0) for _ in range(1_000)]
+    assert 270_000 <= min(expire) < 275_000
+    assert 295_000 < max(expire) <= 300_000
+    assert len(set(expire)) > 900
+
+
+def test_an_entry_larger_than_the_bound_is_not_held():
+    cache = Cache(1_000, LIFETIMES, random.random)
+    cache.put(b"k", Entry(9, 9, 0, 0, bytes(2_000)))
+    assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_what_is_held_gives_the_collector_nothing_to_walk_and_takes_what_it_says():
+    cache = Cache(64 << 20, LIFETIMES, lambda: 0.5)
+    cache.put(b"first", Entry(9, 9, 0, 0, b"r"))
+    gc.collect()
+    walked = len(gc.get_objects())
+    tracemalloc.start()
+    for number in range(20_000):
+        cache.put(number.to_bytes(8, "big"), Entry(10**9 + number, 10**12 + number, 1, 0, bytes(40)))
+    taken_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert not gc.is_tracked(cache._entries)
+    gc.collect(0)  # as happens every few hundred objects
+    assert len(gc.get_objects()) < walked + 100
+    assert 0.7 * taken_bytes < cache.bytes < 1.5 * taken_bytes, (taken_bytes, cache.bytes)

@@ -1,0 +1,157 @@
+"""Two clusters' catalogs read as one, whatever one of them does."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, NoGenerationError
+from feedstore.catalog.reader import Catalog
+from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
+from feedstore.catalog.watch import CatalogWatch
+from feedstore.replicas.attempts import InPlace, OnThreads, Reads
+from feedstore.replicas.breaker import FAILURES, OPEN_S_MAX
+from feedstore.replicas.choice import LAGGING_MS
+from feedstore.replicas.watermarks import Watermarks
+from tests.catalog.reader_fakes import LONG_S, START_MS, Clock, FakeReader, catalog_of
+from tests.replicas.fakes import until
+
+KEY = b"k"
+
+
+class Pair:
+    """Time stands still, so that nobody is ever slow, unless there is a clock."""
+
+    def __init__(self, *, in_place: bool, clock: Callable[[], float] | None = None) -> None:
+        self.clock = Clock()
+        self.a, self.b = FakeReader({KEY: b"of a"}), FakeReader({KEY: b"of b"})
+        made: dict[bool, type] = {True: InPlace, False: OnThreads}
+        self.replicas = CatalogReplicas(
+            [CatalogSource(name, getattr(self, name), self.reads(name, made[in_place])) for name in "ab"],
+            LONG_S,
+            clock or self.clock,
+        )
+
+    @staticmethod
+    def reads(name: str, made: type) -> Reads:
+        return made() if made is InPlace else made(name, 8)
+
+    def breakers(self) -> list[str]:
+        return [each.breaker for each in self.replicas.status()]
+
+    def fetch(self) -> bytes:
+        return self.replicas.fetch([KEY]).records[KEY]
+
+
+@pytest.fixture(params=[True, False], ids=["in place", "on threads"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    pair = Pair(in_place=request.param)
+    yield pair
+    pair.replicas.close()
+
+
+def test_the_preferred_cluster_answers_while_all_is_well(pair: Pair):
+    assert [pair.fetch() for _ in range(5)] == 5 * [b"of a"]
+    assert pair.replicas.fetch([KEY]).cluster == "a"
+    assert pair.b.calls == []
+
+
+@pytest.mark.parametrize("error", [CatalogUnavailableError("away"), NoGenerationError("nothing was loaded")])
+def test_no_batch_fails_while_one_cluster_does_and_it_is_left_alone_then(pair: Pair, error: Exception):
+    pair.a.fails, pair.a.error = 1_000, error
+    assert [pair.fetch() for _ in range(50)] == 50 * [b"of b"]
+    assert pair.breakers() == ["open", "closed"]
+    assert len(pair.a.calls) < 50
+    assert pair.replicas.counters().failovers == FAILURES
+    pair.a.fails = 0
+
+    def is_asked_again() -> bool:
+        pair.clock.ms += int(OPEN_S_MAX * 1_000)
+        return pair.fetch() == b"of a"
+
+    until(is_asked_again, "a is asked again")
+
+
+def test_where_all_clusters_fail_the_error_names_each(pair: Pair):
+    pair.a.fails = pair.b.fails = 1_000
+    with pytest.raises(CatalogUnavailableError, match="a: out of order; b: out of order"):
+        pair.fetch()
+
+
+def test_what_is_refused_is_asked_of_nobody_else(pair: Pair):
+    pair.a.fails, pair.a.error = 1, CatalogRefusedError("an empty key")
+    with pytest.raises(CatalogRefusedError):
+        pair.fetch()
+    assert pair.b.calls == []
+
+
+def test_a_cluster_that_hangs_is_overtaken():
+    pair = Pair(in_place=False, clock=time.monotonic)
+    pair.a.gate.clear()
+    assert pair.fetch() == b"of b"
+    assert pair.replicas.counters().hedges == 1
+    pair.a.gate.set()
+    pair.replicas.close()
+
+
+def test_a_deadline_holds_though_all_clusters_hang():
+    pair = Pair(in_place=False, clock=time.monotonic)
+    pair.a.gate.clear()
+    pair.b.gate.clear()
+    with pytest.raises(CatalogUnavailableError, match="in time"):
+        pair.replicas.fetch([KEY], time.monotonic() + 0.1)
+    pair.a.gate.set()
+    pair.b.gate.set()
+    pair.replicas.close()
+
+
+def test_a_cluster_whose_updates_are_far_behind_is_asked_last(pair: Pair):
+    pair.replicas.set_known("a", START_MS)
+    pair.replicas.set_known("b", START_MS + LAGGING_MS + 1)
+    assert pair.fetch() == b"of b"
+    pair.b.fails = 1
+    assert pair.fetch() == b"of a", "old answers are better than none"
+
+
+def test_how_far_the_clusters_are_is_looked_at_once_a_second(pair: Pair):
+    pair.a.known_ms = 0
+    heard: dict[str, int | None] = {}
+    sources = [CatalogSource(name, getattr(pair, name), InPlace()) for name in "ab"]
+    watching = Watermarks(
+        sources, CatalogWatch("ab", lambda: None, lambda: START_MS).look, heard.__setitem__, time.monotonic
+    )
+    watching.wait(LONG_S)
+    watching.close()
+    assert heard == {"a": None, "b": START_MS}
+
+
+def test_a_cluster_that_cannot_be_looked_at_keeps_what_it_said(pair: Pair):
+    pair.a.fails = 1_000
+    heard: dict[str, int | None] = {}
+    sources = [CatalogSource(name, getattr(pair, name), InPlace()) for name in "ab"]
+    watching = Watermarks(
+        sources, CatalogWatch("ab", lambda: None, lambda: START_MS).look, heard.__setitem__, time.monotonic
+    )
+    watching.wait(LONG_S)
+    watching.close()
+    assert heard == {"b": START_MS}
+
+
+def test_generations_and_delta_are_those_of_a_cluster_that_answers(pair: Pair):
+    pair.a.generation, pair.b.generation = "1-a", "1-b"
+    assert pair.replicas.generations()[0].id == "1-a"
+    pair.a.fails = 1
+    assert pair.replicas.delta().known_ms == START_MS
+
+
+def test_closing_closes_the_readers(pair: Pair):
+    pair.replicas.close()
+    assert (pair.a.closed, pair.b.closed) == (True, True)
+
+
+def test_a_catalog_reads_them_as_one(pair: Pair):
+    catalog: Catalog = catalog_of(pair.replicas, pair.clock, pair.clock.now_ms)
+    pair.a.fails = 1
+    assert catalog.begin([KEY]).result().records == {KEY: b"of b"}
+    assert catalog.begin([KEY]).result().records == {KEY: b"of b"}
+    assert len(pair.b.calls) == 1

@@ -1,0 +1,142 @@
+"""What a fetch from HBase reads, in which order, and what may come between: without a server."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+import pytest
+
+from feedstore.catalog.hbase.reader import Reading
+from feedstore.catalog.hbase.state import Made, State
+from feedstore.catalog.hbase.tables import About, Held, Tables
+from feedstore.catalog.port import CatalogUnavailableError, Fetched
+
+A = b"a"
+OLD, NEW = Made("10-" + "0" * 16, "old", 1, ""), Made("20-" + "0" * 16, "new", 1, "")
+
+
+@dataclass
+class Scripted:
+    """Tables of one key that say what they hold at the moment, and run a step before each answer."""
+
+    about: About
+    update: Held | None = None
+    records_of: dict[str, bytes] = field(default_factory=lambda: {"old": b"old", "new": b"new"})
+    before: dict[str, Callable[[], None]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def row(self) -> "Scripted":
+        return self
+
+    @property
+    def delta(self) -> "Scripted":
+        return self
+
+    def look(self, deadline_s: float | None) -> About:
+        self._happen("row")
+        return self.about
+
+    def get(self, keys: Sequence[bytes], deadline_s: float | None) -> list[Held | None]:
+        self._happen("delta")
+        return [self.update for _ in keys]
+
+    def records(self, table: str, keys: Sequence[bytes], deadline_s: float | None) -> list[bytes | None]:
+        if table not in self.records_of:
+            raise CatalogUnavailableError(f"TableNotFoundException: {table}")
+        return [self.records_of[table] for _ in keys]
+
+    def close(self) -> None: ...
+
+    def change(self, **changes: object) -> None:
+        self.about = self.about._replace(state=msgspec.structs.replace(self.about.state, **changes))
+
+    def _happen(self, what: str) -> None:
+        self.asked.append(what)
+        self.before.pop(f"{what} {self.asked.count(what)}", lambda: None)()
+
+
+@pytest.fixture
+def tables() -> Scripted:
+    return Scripted(About(State(current=OLD.id, generations=(OLD, NEW), floor_ms=5), 30), Held(15, b"update"))
+
+
+@pytest.fixture
+def reading(tables: Scripted) -> Iterator[Reading]:
+    reading = Reading(cast("Tables", tables), lambda: 100.0)
+    yield reading
+    reading.close()
+
+
+def test_the_row_is_read_again_after_the_updates(reading: Reading, tables: Scripted):
+    assert reading.fetch([A], None) == Fetched({A: b"update"}, set(), OLD.id, 30)
+    assert tables.asked == ["row", "delta", "row"]
+    reading.fetch([A], None)
+    assert tables.asked == ["row", "delta", "row", "delta", "row"]
+
+
+def test_what_becomes_known_meanwhile_is_not_promised(reading: Reading, tables: Scripted):
+    def known() -> None:
+        tables.about = tables.about._replace(known_ms=40)
+
+    tables.before["row 2"] = known
+    assert reading.fetch([A], None).known_ms == 30
+    assert reading.fetch([A], None).known_ms == 40
+
+
+def test_a_collection_of_what_the_generation_needs_is_noticed(reading: Reading, tables: Scripted):
+    """A swap and a collection come between the look at the row and the read of the updates."""
+
+    def collect() -> None:
+        tables.change(current=NEW.id, generations=(NEW,), floor_ms=20)
+        tables.update = None
+
+    tables.before["delta 1"] = collect
+    assert reading.fetch([A], None) == Fetched({A: b"new"}, set(), NEW.id, 30)
+
+
+def test_a_gap_is_no_reason_to_read_again(reading: Reading, tables: Scripted):
+    tables.before["delta 1"] = lambda: tables.change(floor_ms=25)
+    assert reading.fetch([A], None).known_ms == OLD.as_of_ms
+    assert tables.asked.count("delta") == 1
+
+
+def test_a_fetch_ends_as_it_began_after_a_swap(reading: Reading, tables: Scripted):
+    tables.before["delta 1"] = lambda: tables.change(current=NEW.id)
+    assert reading.fetch([A], None).generation == OLD.id
+    assert reading.fetch([A], None).generation == NEW.id
+
+
+def test_once_a_rollback_was_counted_no_fetch_reads_what_was_current_before(tables: Scripted):
+    now_s = 100.0
+    reading = Reading(cast("Tables", tables), lambda: now_s)
+    tables.change(current=NEW.id)
+    assert (reading.rollbacks(), reading.fetch([A], None).generation) == (0, NEW.id)
+    tables.change(current=OLD.id, rollbacks=1)
+    now_s += 1
+    assert reading.rollbacks() == 1
+    asked = len(tables.asked)
+    assert reading.fetch([A], None).generation == OLD.id
+    assert tables.asked[asked:] == ["delta", "row"]
+    reading.close()
+
+
+def test_a_table_that_was_removed_is_one_that_is_current_no_more(reading: Reading, tables: Scripted):
+    reading.fetch([A], None)
+    tables.change(current=NEW.id, generations=(NEW,), floor_ms=20)
+    del tables.records_of["old"]
+    assert reading.fetch([A], None).generation == NEW.id
+    del tables.records_of["new"]
+    with pytest.raises(CatalogUnavailableError, match="new"):
+        reading.fetch([A], None)
+
+
+def test_what_fails_is_not_tried_again_here(reading: Reading, tables: Scripted):
+    def away() -> None:
+        raise CatalogUnavailableError("away")
+
+    tables.before["delta 1"] = away
+    with pytest.raises(CatalogUnavailableError, match="away"):
+        reading.fetch([A], None)
+    assert tables.asked == ["row", "delta"]

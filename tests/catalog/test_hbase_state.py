@@ -1,0 +1,109 @@
+"""What there is of a catalog in HBase, step by step, without a server."""
+
+from collections.abc import Callable
+from itertools import permutations
+
+import msgspec
+import pytest
+
+from feedstore.catalog.hbase import state as states
+from feedstore.catalog.hbase.state import DAY_MS, GONE_MS, Loading, Made, State
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError
+
+NOW = 1_700_000_000_000
+
+
+def loading(as_of_ms: int, began_ms: int = NOW) -> Loading:
+    return Loading(f"cat.pins.{as_of_ms}-x", as_of_ms, began_ms)
+
+
+def made(as_of_ms: int, content: str = "0" * 16, unique: str = "x") -> Made:
+    return Made(f"{as_of_ms}-{content}", f"cat.pins.{as_of_ms}-{unique}", 1, content * 4)
+
+
+def after(state: State, *steps: Callable[[State], State]) -> State:
+    """Each step may be taken twice, because a process may not hear that its step was taken."""
+    for step in steps:
+        state = step(state)
+        assert step(state) == state
+    return state
+
+
+def loaded(state: State, *as_ofs_ms: int) -> State:
+    for each in as_ofs_ms:
+        state = after(
+            state,
+            lambda state, each=each: states.announced(state, loading(each)),
+            lambda state, each=each: states.finished(state, made(each), NOW),
+        )
+    return state
+
+
+def test_generations_are_in_order_whichever_ends_first():
+    for order in permutations((9, 10, 100)):
+        assert [each.as_of_ms for each in loaded(State(), *order).generations] == [9, 10, 100]
+
+
+def test_a_load_and_a_collection_see_each_other():
+    begun = states.used(loaded(State(), 20), made(20).id)
+
+    def announce(state: State) -> State:
+        return states.announced(state, loading(15))
+
+    first = after(begun, announce, lambda state: states.collected(state, 1, NOW))
+    assert (first.floor_ms, states.limit_ms(first)) == (15, 15)
+    last = states.collected(begun, 1, NOW)
+    assert last.floor_ms == 20
+    with pytest.raises(CatalogRefusedError, match="20"):
+        announce(last)
+
+
+def test_a_load_that_died_holds_down_the_floor_for_a_day():
+    begun = states.announced(states.used(loaded(State(), 20), made(20).id), loading(15))
+    kept = states.collected(begun, 1, NOW + DAY_MS)
+    assert (kept.floor_ms, kept.loading) == (15, (loading(15),))
+    collected = after(kept, lambda state: states.collected(state, 1, NOW + DAY_MS + 1))
+    assert (collected.floor_ms, collected.loading) == (20, ())
+    assert [each.table for each in collected.gone] == [loading(15).table]
+    with pytest.raises(CatalogUnavailableError, match="a day"):
+        states.finished(collected, made(15, unique="y"), NOW)
+    assert states.finished(collected, made(15), NOW) == collected
+
+
+def test_the_same_generation_again_leaves_one():
+    begun = loaded(State(), 20)
+    again = Loading("cat.pins.20-y", 20, NOW)
+    ended = after(
+        begun,
+        lambda state: states.announced(state, again),
+        lambda state: states.finished(state, made(20, unique="y"), NOW),
+    )
+    assert ended.generations == begun.generations
+    assert [each.table for each in ended.gone] == ["cat.pins.20-y"]
+
+
+def test_a_table_is_removed_once_no_fetch_that_began_before_can_read_it():
+    begun = states.used(loaded(State(), 10, 20), made(20).id)
+    collected = after(begun, lambda state: states.collected(state, 1, NOW))
+    assert collected.ids == [made(20).id]
+    assert states.removable(collected, NOW + GONE_MS - 1) == []
+    removable = states.removable(collected, NOW + GONE_MS)
+    assert removable == [made(10).table]
+    assert after(collected, lambda state: states.forgotten(state, removable)).gone == ()
+
+
+def test_what_an_earlier_program_wrote_is_read():
+    state = states.used(states.used(loaded(State(), 10, 20), made(20).id), made(10).id)
+    document = msgspec.json.decode(states.encoded(state))
+    assert document.pop("rollbacks") == 1
+    assert [each.pop("took_ms") for each in document["generations"]] == [0, 0]
+    assert states.decoded(msgspec.json.encode(document)) == msgspec.structs.replace(state, rollbacks=0)
+
+
+def test_what_a_later_program_adds_is_read():
+    state = loaded(State(floor_ms=5), 10)
+    document = msgspec.json.decode(states.encoded(state))
+    assert states.decoded(msgspec.json.encode({**document, "more": [1]})) == state
+    for damaged in (b"", b"{", b'{"version":"x"}', b"\xff"):
+        with pytest.raises(CatalogUnavailableError, match="cannot be read"):
+            states.decoded(damaged)

@@ -1,0 +1,208 @@
+"""Keeping a delta fresh from a queue, whatever becomes of either."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from feedstore.catalog.memory import MemoryCatalog
+from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
+from workers.app.catalogs import pin_update
+from workers.catalog.updater import CLOCKS_APART_MS, Updater, updater_group
+from workers.following.messages import Task, decode_action, encode_action
+from workers.following.topics import ACTIONS
+from workers.pipeline.ticks import Tick
+from workers.queue.memory import MemoryQueue
+
+START = 1_700_000_000_000
+KEPT = 3_600_000
+GROUP = updater_group("pins", "a")
+
+
+class Bench:
+    """A queue with two partitions, a catalog in memory, and one clock for all."""
+
+    def __init__(self) -> None:
+        self.now_ms = START
+        self.queue = MemoryQueue({ACTIONS: 2}, lambda: self.now_ms)
+        self.queue.consumer(ACTIONS, GROUP).close()
+        self.store = MemoryCatalog()
+        self.reading: Updater | None = None
+
+    def updater(self) -> Updater:
+        return Updater(self.store, pin_update, self.queue, ACTIONS, GROUP, lambda: self.now_ms, KEPT)
+
+    def save(self, pin: int, partition: int = 0) -> None:
+        self.now_ms += 1
+        action = PinSaved(Pin(pin, 7, 70, 1_000), self.now_ms)
+        self.queue.publish(ACTIONS, [encode_action(Task(action))], partition)
+
+    def delete(self, pin: int, partition: int = 0) -> None:
+        self.now_ms += 1
+        action = PinDeleted(Pin(pin, 7, 70, 1_000), self.now_ms)
+        self.queue.publish(ACTIONS, [encode_action(Task(action))], partition)
+
+    def tick(self, *partitions: int) -> int:
+        """Everything so far is settled; the time that the delta then knows."""
+        self.now_ms += 1
+        for partition in partitions or (0, 1):
+            self.queue.publish(ACTIONS, [encode_action(Tick(self.now_ms, partition, 2))], partition)
+        return self.now_ms - 1
+
+    def work(self, updater: Updater, *, commit: bool = True) -> None:
+        """Begins, and does all that is there, as a stage does."""
+        updater.begin()
+        consumer = self.queue.consumer(ACTIONS, GROUP)
+        try:
+            while messages := consumer.poll(3, 0):
+                bodies = [(each.partition, decode_action(each.value)) for each in messages]
+                updater.enter(body.action for _, body in bodies if isinstance(body, Task))
+                updater.tick([each for each in bodies if isinstance(each[1], Tick)])
+                if commit:
+                    consumer.commit({each.partition: each.offset + 1 for each in messages})
+        finally:
+            consumer.close()
+
+    def pins(self) -> dict[int, bool]:
+        """Whether each pin of the delta lives."""
+        self.store.use(self.store.load(1, []).id) if not self.store.generations() else None
+        keys = [pin.to_bytes(8, "big") for pin in range(20)]
+        return {int.from_bytes(key, "big"): record[1] == 0 for key, record in self.store.fetch(keys).records.items()}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_what_was_recorded_of_pins_is_entered_and_nothing_else(bench: Bench):
+    bench.pins()
+    bench.save(5)
+    bench.queue.publish(ACTIONS, [encode_action(Task(Followed(1, user(2), 3, 4)))])
+    bench.delete(6, partition=1)
+    known_ms = bench.tick()
+    bench.work(bench.updater())
+    assert bench.pins() == {5: True, 6: False}
+    assert bench.store.delta().known_ms == known_ms
+
+
+def test_a_new_delta_begins_now_whatever_is_in_the_queue(bench: Bench):
+    """Of what was recorded earlier, some may be in the queue no more."""
+    bench.save(5)
+    bench.tick()
+    bench.work(bench.updater())
+    assert bench.store.delta().floor_ms == bench.now_ms
+
+
+def test_what_is_known_waits_for_every_partition(bench: Bench):
+    first_ms = bench.tick()
+    updater = bench.updater()
+    bench.work(updater)
+    bench.tick(0)
+    bench.save(8, partition=1)
+    consumer = bench.queue.consumer(ACTIONS, GROUP)
+    updater.tick([(0, Tick(bench.now_ms, 0, 2))])
+    assert bench.store.delta().known_ms == first_ms
+    updater.tick([(1, Tick(bench.now_ms - 1, 1, 2))])
+    assert bench.store.delta().known_ms == bench.now_ms - 2
+    consumer.close()
+
+
+def test_what_is_known_waits_for_every_partition_over_restarts(bench: Bench):
+    first_ms = bench.tick()
+    bench.work(bench.updater())
+    bench.now_ms += CLOCKS_APART_MS + 1_000  # so that the first tick does not come again
+    bench.tick(0)
+    bench.work(bench.updater())
+    assert bench.store.delta().known_ms == first_ms
+
+
+def test_several_updaters_note_together_what_is_known(bench: Bench):
+    """Each hears of its own partitions only."""
+    bench.tick()
+    updaters = [bench.updater(), bench.updater()]
+    bench.work(updaters[0])
+    bench.now_ms += 1_000
+    for partition, updater in enumerate(updaters):
+        updater.tick([(partition, Tick(bench.now_ms + partition, partition, 2))])
+    assert bench.store.delta().known_ms == bench.now_ms - 1
+
+
+def test_of_the_ticks_of_a_partition_the_last_one_is_noted(bench: Bench):
+    updater = bench.updater()
+    updater.tick([(0, Tick(START - each, 0, 1)) for each in (3, 1, 2)])
+    assert bench.store.delta().known_ms == START - 2
+
+
+def test_a_tick_that_is_ahead_of_the_source_says_nothing(bench: Bench):
+    updater = bench.updater()
+    updater.begin()
+    ahead = bench.now_ms + CLOCKS_APART_MS + 1
+    updater.tick([(0, Tick(ahead, 0, 2)), (1, Tick(ahead, 1, 2))])
+    assert bench.store.delta().known_ms == 0
+
+
+def test_a_delta_that_was_put_back_gets_all_that_it_lacks(bench: Bench):
+    bench.pins()
+    bench.tick()
+    bench.work(bench.updater())
+    held = dict(bench.store._updates), bench.store._delta  # a copy of its files
+    bench.now_ms += 60_000
+    bench.save(5)
+    bench.now_ms += 60_000
+    bench.delete(6, partition=1)
+    known_ms = bench.tick()
+    bench.work(bench.updater())
+    bench.store._updates, bench.store._delta = dict(held[0]), held[1]
+    assert bench.pins() == {}
+    bench.work(bench.updater())
+    assert bench.pins() == {5: True, 6: False}
+    assert bench.store.delta().known_ms == known_ms
+
+
+def test_a_delta_that_is_older_than_the_queue_has_a_gap(bench: Bench):
+    bench.tick()
+    bench.work(bench.updater())
+    floor_ms = bench.store.delta().floor_ms
+    bench.now_ms += KEPT + CLOCKS_APART_MS
+    bench.save(5)
+    bench.tick()
+    bench.work(bench.updater())
+    assert bench.store.delta().floor_ms > floor_ms + KEPT
+
+
+def test_messages_that_were_lost_are_a_gap_and_the_rest_is_read(bench: Bench):
+    bench.pins()
+    bench.tick()
+    bench.work(bench.updater())
+    bench.save(5)
+    bench.now_ms += 5_000
+    bench.queue.expire(1_000, {})
+    bench.save(6)
+    bench.tick()
+    bench.work(bench.updater())
+    assert bench.pins() == {6: True}
+    assert bench.store.delta().floor_ms > START + 5_000
+
+
+def test_a_group_with_another_member_is_left_where_it_is(bench: Bench):
+    bench.tick()
+    bench.work(bench.updater())
+    with closing_consumer(bench):
+        bench.updater().begin()
+
+
+@contextmanager
+def closing_consumer(bench: Bench) -> Iterator[None]:
+    consumer = bench.queue.consumer(ACTIONS, GROUP)
+    try:
+        yield
+    finally:
+        consumer.close()
+
+
+def test_many_updates_are_entered_in_calls_that_are_bounded(bench: Bench):
+    bench.pins()
+    actions = [PinSaved(Pin(pin, 7, 70, 1_000), START) for pin in range(1, 2_502)]
+    bench.updater().enter(actions)
+    assert bench.store.delta().entries == len(actions)

@@ -1,0 +1,116 @@
+"""What clusters say of a catalog, as a report has it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from feedstore.catalog.counts import Counting
+from feedstore.catalog.metrics import metrics
+from feedstore.catalog.port import CatalogUnavailableError, Delta, Generation
+from feedstore.catalog.replicas import CatalogSource
+from feedstore.catalog.service import CatalogState
+from feedstore.catalog.watch import CatalogWatch, Facts
+from feedstore.replicas.attempts import InPlace
+from feedstore.widecolumn.behind import AHEAD_MS
+from tests.catalog.reader_fakes import FakeReader
+
+OLD, NEW = (Generation(f"{as_of_ms}-x", as_of_ms, 10, 0, "", current=False) for as_of_ms in (1_000, 2_000))
+
+
+def using(current: Generation) -> list[Generation]:
+    return [(current if each.id == current.id else each)._replace(current=each.id == current.id) for each in (OLD, NEW)]
+
+
+class Shown(FakeReader):
+    """A cluster with two generations; a swap may come while they are read."""
+
+    def __init__(self) -> None:
+        super().__init__(known_ms=5_000)
+        self.shown: Sequence[Generation] = using(NEW)
+        self.swap = lambda: None
+
+    def generations(self) -> list[Generation]:
+        found = list(self.shown)
+        self.swap()
+        return found
+
+
+def test_what_a_cluster_said_is_kept_while_it_is_away():
+    watch, reader = CatalogWatch(["a", "b"], lambda: None, lambda: 6_000), Shown()
+    source = CatalogSource("a", reader, InPlace())
+    assert watch.facts() == {"a": None, "b": None}
+    assert watch.look(source) == 5_000
+    said = watch.facts()
+    assert said == {"a": Facts(using(NEW), Delta(1, 5_000, 0), 6_000), "b": None}
+    reader.fails = 1
+    with pytest.raises(CatalogUnavailableError):
+        watch.look(source)
+    assert watch.facts() == said
+
+
+def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left():
+    watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
+    source = CatalogSource("a", reader, InPlace())
+    watch.look(source)
+    reader.swap = lambda: watch.note_generations("a", using(OLD))
+    watch.look(source)
+    facts = watch.facts()["a"]
+    assert facts is not None
+    assert facts.current == OLD._replace(current=True)
+    reader.swap, reader.shown = lambda: None, using(OLD)
+    watch.look(source)
+    assert watch.facts()["a"] == facts
+
+
+@pytest.mark.parametrize(
+    ("delta", "current", "now_ms", "expected"),
+    [
+        (Delta(1, 5_000, 0), NEW, 6_000, 1_000),
+        (Delta(0, 0, 0), NEW, 6_000, 4_000),
+        (Delta(2_001, 5_000, 0), NEW, 6_000, 4_000),
+        (Delta(2_001, 5_000, 0), OLD, 6_000, 5_000),
+        (Delta(1, 5_000, 0), NEW, 4_900, 0),
+        (Delta(1, 5_000 + AHEAD_MS, 0), NEW, 4_900, None),
+        (Delta(1, 5_000, 0), OLD._replace(id="0-x"), 6_000, None),
+    ],
+    ids=["updates", "none", "gap", "gap-after-a-rollback", "a-clock-ahead", "a-clock-far-ahead", "nothing-in-use"],
+)
+def test_how_far_behind_a_cluster_is_is_never_too_little(
+    delta: Delta, current: Generation, now_ms: int, expected: int | None
+):
+    assert Facts(using(current), delta, now_ms).behind_ms(now_ms) == expected
+
+
+def test_swaps_are_counted_once_whoever_made_them():
+    watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
+    source = CatalogSource("a", reader, InPlace())
+
+    def swaps() -> int:
+        watch.look(source)
+        facts = watch.facts()["a"]
+        assert facts is not None
+        return facts.swaps
+
+    assert [swaps(), swaps()] == [0, 0]
+    reader.shown = using(OLD)
+    assert [swaps(), swaps()] == [1, 1]
+    watch.note_generations("a", using(NEW))
+    reader.shown = using(NEW)
+    assert swaps() == 2
+
+
+def test_metrics_say_how_long_the_current_generation_took_and_which_cluster_answered():
+    counting = Counting()
+    counting.fetched(10, "a", 0.25)
+    counting.fetched(10, "a", 0.25)
+    counting.fetched(5, None, 1.0)
+    facts = Facts(using(NEW._replace(took_ms=2_500)), Delta(1, 5_000, 0), 6_000, swaps=3)
+    state = CatalogState("pins", {"a": facts, "b": None}, counting.counts(), 0, None)
+    samples = {
+        (each.name, *each.labels.values()): each.value for found in metrics([state], 6_000) for each in found.samples
+    }
+    assert samples["feed_catalog_build_seconds", "pins", "a"] == 2.5
+    assert samples["feed_catalog_swaps_total", "pins", "a"] == 3
+    assert samples["feed_catalog_fetch_seconds_count", "pins", "a"] == 2
+    assert samples["feed_catalog_fetch_seconds_sum", "pins", "a"] == 0.5
+    assert samples["feed_catalog_failed_fetches_total", "pins"] == 1

@@ -1,0 +1,1 @@
+"""What fills catalogs: builds, updates, checks."""

@@ -1,0 +1,143 @@
+"""A generation of the catalog of pins, from the follow store: read whole, checked, and then used."""
+
+import heapq
+import random
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from feedstore.catalog.pins import entry_of, key_of
+from feedstore.catalog.port import CatalogError, CatalogStore, Generation
+from feedstore.errors import NeverError
+from feedstore.follows.port import MAX_PAGE, FollowStore, PinState
+
+SAMPLE: Final = 1_000
+"""How many records of a new generation are compared with the follow store before it is used."""
+
+SHRINK_MAX: Final = 0.9
+"""A generation with fewer records than this part of the current one's is suspicious."""
+
+OnProgress = Callable[[int], None]
+"""Called with how many records are read."""
+
+
+class SuspiciousGenerationError(CatalogError, NeverError):
+    """A generation is there, and is not used: the message says why, and how to use it all the same."""
+
+
+def build(
+    store: CatalogStore,
+    follows: FollowStore,
+    deleted_kept_ms: int,
+    rng: random.Random,
+    on_progress: OnProgress,
+    *,
+    force: bool = False,
+) -> Generation:
+    """Loads a generation, compares it with the follow store and the current generation, and makes it current. It is
+    loaded and not current, as the result says, if something else was decided meanwhile: another generation came into
+    use, of another build that began at about the same time; or there was a rollback, perhaps from what that one had
+    built, which may have the same fault.
+
+    deleted_kept_ms: how long a deleted pin keeps a record: as long as a feed may show it. force: whatever its size, and
+    whatever was decided meanwhile.
+
+    Raises:
+        SuspiciousGenerationError: it is loaded and not used.
+        CatalogRefusedError: updates since the build began are not in the delta yet.
+        CatalogUnavailableError, FollowStoreUnavailableError: nothing has changed; build again.
+    """
+    before = _decided(store)
+    # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
+    as_of_ms = follows.settled_ms() - 1
+    sample = Sample(rng, SAMPLE)
+    states = _pins(follows, as_of_ms - deleted_kept_ms)
+    generation = store.load(as_of_ms, _entries(states, sample, on_progress))
+    if not force and _decided(store) != before:  # a collection may even have removed it
+        return generation
+    if not force:
+        refuse_smaller(store, generation)
+    _refuse_differing(store, follows, generation, sample.pins)
+    if not force and _decided(store) != before:
+        return generation
+    store.use(generation.id)
+    return generation._replace(current=True)
+
+
+def _decided(store: CatalogStore) -> tuple[str | None, int]:
+    """What is in use, and how many rollbacks there were: one may have brought back what was in use before."""
+    current = next((each.id for each in store.generations() if each.current), None)
+    return current, store.rollbacks()
+
+
+def refuse_smaller(store: CatalogStore, generation: Generation) -> None:
+    """Raises SuspiciousGenerationError if a generation is much smaller than the current one."""
+    for current in store.generations():
+        if current.current and generation.records < SHRINK_MAX * current.records:
+            raise SuspiciousGenerationError(
+                f"generation {generation.id} has {generation.records:,} records, the current one has"
+                f" {current.records:,}: it is not used; if this is right, do it again with --force"
+            )
+
+
+def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> None:
+    """Raises SuspiciousGenerationError if some of these pins have another record than the follow store says."""
+    differing: list[int] = []
+    for first in range(0, len(pins), MAX_PAGE):
+        differing += _differing(store, follows, generation, pins[first : first + MAX_PAGE])
+    if differing:
+        raise SuspiciousGenerationError(
+            f"generation {generation.id} is not used: {len(differing)} of {len(pins)} records that were compared, pin"
+            f" {differing[0]} among them, differ from the follow store: build again"
+        )
+
+
+def _differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> Iterator[int]:
+    found = store.look(generation.id, [key_of(pin) for pin in pins])
+    for pin, state in follows.pins(pins).items():
+        # What was deleted since is in the delta.
+        alive_then = state._replace(deleted_ms=None)
+        if found.get(key_of(pin)) not in {entry_of(state)[1], entry_of(alive_then)[1]}:
+            yield pin
+
+
+class Sample:
+    """Some of many pins, each with the same chance (reservoir sampling: Vitter, "Random Sampling with a Reservoir")."""
+
+    def __init__(self, rng: random.Random, size: int) -> None:
+        self.pins: list[int] = []
+        self._rng = rng
+        self._size = size
+        self._seen = 0
+
+    def add(self, pin: int) -> None:
+        self._seen += 1
+        if len(self.pins) < self._size:
+            self.pins.append(pin)
+        elif (place := self._rng.randrange(self._seen)) < self._size:
+            self.pins[place] = pin
+
+
+def _entries(states: Iterator[PinState], sample: Sample, on_progress: OnProgress) -> Iterator[tuple[bytes, bytes]]:
+    for done, state in enumerate(states, 1):
+        sample.add(state.pin.pin)
+        yield entry_of(state)
+        if not done % MAX_PAGE:
+            on_progress(done)
+
+
+def _pins(follows: FollowStore, deleted_since_ms: int) -> Iterator[PinState]:
+    """Every pin by ascending id, but for those that were deleted earlier."""
+    shards = (_of_shard(follows, shard) for shard in range(follows.shards()))
+    for state in heapq.merge(*shards, key=lambda each: each.pin.pin):
+        if state.deleted_ms is None or state.deleted_ms >= deleted_since_ms:
+            yield state
+
+
+def _of_shard(follows: FollowStore, shard: int) -> Iterator[PinState]:
+    after = 0
+    while True:
+        page = follows.pins_after(shard, after, MAX_PAGE)
+        yield from page
+        if len(page) < MAX_PAGE:
+            return
+        after = page[-1].pin.pin

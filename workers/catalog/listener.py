@@ -1,0 +1,263 @@
+"""What keeps fresh what a web process holds of a catalog: it hears every action that is recorded from now on, or every
+update that is posted.
+
+Without it, what is held is as old as its time in the cache. With it, each update replaces what is held, and ticks say
+how far that is complete. No page waits for it: whatever becomes of it, pages are answered, and what is held lives for
+its `ttl`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from typing import Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from feedstore.catalog.port import Update
+from feedstore.catalog.reader import Catalog
+from feedstore.clocks import STEP_MAX_MS
+from feedstore.errors import NotNowError
+from workers.catalog.messages import Posted
+from workers.pipeline.decoding import MalformedError
+from workers.pipeline.retry import Rest
+from workers.pipeline.ticks import Settled, Tick
+from workers.queue.port import Queue, QueueError, QueueUnavailableError, Tail, Topic
+
+_log = structlog.get_logger()
+
+BATCH: Final = 1_000
+"""How many messages one poll takes."""
+
+POLL_S: Final = 0.25
+"""How long a poll waits: so soon the process may end."""
+
+END_S: Final = 1.0
+"""How long the end of the process waits for a queue that does not answer."""
+
+WARN_EVERY_S: Final = 60.0
+"""How often it is said that messages cannot be read: each of them may be one of thousands."""
+
+APART_MS: Final = STEP_MAX_MS
+"""The source's clock is ahead of this process's by less than this."""
+
+Body = TypeVar("Body")
+Heard_contra = TypeVar("Heard_contra", contravariant=True)
+
+
+class Hears(Protocol[Heard_contra]):
+    """What is told of what was heard. Used by one thread."""
+
+    def heard_from(self, after_ms: int) -> None:
+        """As `Catalog.heard_from`."""
+        ...
+
+    def hear(self, partition: int, body: Heard_contra | Tick) -> None:
+        """A message, each in the order of its partition."""
+        ...
+
+    def note_known(self, known_ms: int) -> None:
+        """As `Catalog.note_known`."""
+        ...
+
+
+class HearsActions(Generic[Body]):
+    """Tells a catalog of what updates it. update_of: what a message says to it; None: nothing."""
+
+    def __init__(self, catalog: Catalog, update_of: Callable[[Body], Update | None]) -> None:
+        self._catalog = catalog
+        self._update_of = update_of
+
+    def heard_from(self, after_ms: int) -> None:
+        self._catalog.heard_from(after_ms)
+
+    def hear(self, partition: int, body: Body | Tick) -> None:  # noqa: ARG002 - actions are never late
+        if not isinstance(body, Tick) and (update := self._update_of(body)) is not None:
+            self._catalog.entered(update)
+
+    def note_known(self, known_ms: int) -> None:
+        self._catalog.note_known(known_ms)
+
+
+class HearsPosted:
+    """Tells catalogs of what was posted to them.
+
+    A late update comes after a tick that has promised all of its time. Whatever holds an answer that knew of that tick
+    may lack it, so it is told apart. The ticks of its own partition decide: what has read as far as them has not read
+    the update.
+
+    catalogs: by name. clock_ms: as of `Listener`.
+    """
+
+    def __init__(self, catalogs: Mapping[str, Catalog], clock_ms: Callable[[], int]) -> None:
+        self._catalogs = catalogs
+        self._clock_ms = clock_ms
+        self._promised: dict[int, int] = {}
+
+    def heard_from(self, after_ms: int) -> None:
+        # Ticks of before may have been missed; but nothing that knew of them is held as what the stream follows.
+        self._promised.clear()
+        for catalog in self._catalogs.values():
+            catalog.heard_from(after_ms)
+
+    def hear(self, partition: int, body: Posted | Tick) -> None:
+        promised_ms = self._promised.get(partition, 0)
+        if isinstance(body, Tick):
+            self._promised[partition] = max(promised_ms, body.settled_ms)
+        elif (catalog := self._catalogs.get(body.catalog)) is not None:
+            for each in body.updates:
+                update = Update(each.key, each.time_ms, each.record)
+                if update.time_ms >= promised_ms:
+                    catalog.entered(update)
+                else:
+                    catalog.entered_late(update, self._clock_ms() + APART_MS)
+
+    def note_known(self, known_ms: int) -> None:
+        for catalog in self._catalogs.values():
+            catalog.note_known(known_ms)
+
+
+class Listener(Generic[Body]):
+    """Used by one thread.
+
+    hears: what is told. connect: opens the queue; this closes it. clock: monotonic s. clock_ms: the source's time, as
+    far as this process knows it. silent_s: if no tick comes for so long, the queue is opened again: another one may be
+    in its place.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hears: Hears[Body],
+        connect: Callable[[], Queue],
+        topic: Topic[Body | Tick],
+        clock: Callable[[], float],
+        clock_ms: Callable[[], int],
+        silent_s: float,
+        rest: Rest,
+    ) -> None:
+        self.name = name
+        self._hears = hears
+        self._connect = connect
+        self._topic = topic
+        self._clock = clock
+        self._clock_ms = clock_ms
+        self._silent_s = silent_s
+        self._rest = rest
+        self._queue: Queue | None = None
+        self._tail: Tail | None = None
+        self._settled = Settled()
+        self._began_s = self._ticked_s = 0.0
+        self._began_ms = 0
+        self._quiet_until_s = 0.0
+
+    def step(self) -> bool:
+        """Hears what there is, or waits a moment for it. False: the caller rests a moment. Raises nothing: what fails
+        is tried again, after a longer rest each time.
+        """
+        if self._rest.goes_on():
+            return False
+        try:
+            self._hear(self._tail or self._open())
+        except Exception as error:  # noqa: BLE001 - pages do not depend on it, whatever it is
+            self.close()
+            wait_s = self._rest.failed()
+            told = _log.warning if isinstance(error, NotNowError | QueueError) else _log.exception
+            told("catalog.not_heard", loop=self.name, wait_s=round(wait_s, 3), error=str(error))
+            return False
+        return True
+
+    def close(self) -> None:
+        """Hears no more. What the catalog holds is no longer kept fresh."""
+        tail, queue, self._tail, self._queue = self._tail, self._queue, None, None
+        for each in (tail, queue):
+            if each is not None:
+                with suppress(Exception):  # what cannot be closed ends with the process
+                    each.close()
+
+    # One connection
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Tail:
+        self._queue = self._connect()
+        self._tail = tail = self._queue.tail(self._topic)
+        self._begin()
+        _log.info("catalog.listening", loop=self.name)
+        return tail
+
+    def _begin(self) -> None:
+        """What was published so far may have been missed; nothing that is published from now on is.
+
+        Each of those actions had committed by now. So whatever the store has read of the source from now on has it: a
+        delta that has met a tick of later, because it has met all that was published before that tick, and a generation
+        whose batch began later, because that batch reads what has committed. Both date what they know by the source's
+        clock. So the catalog is told a time that the source's clock has not reached yet: what knows everything up to
+        then was read later than now. The follow store need not be asked, which may be away; the clock of this process
+        is taken, and as much more as the two may be apart. If they are further apart than that, ticks show it.
+        """
+        self._began_s = self._ticked_s = self._clock()
+        self._began_ms = self._clock_ms()
+        self._settled = Settled()
+        self._hears.heard_from(self._began_ms + APART_MS)
+
+    def _hear(self, tail: Tail) -> None:
+        ticks: list[Tick] = []
+        malformed = 0
+        for message in tail.poll(BATCH, POLL_S):
+            try:
+                body = self._topic.decode(message.value)
+            except MalformedError:
+                malformed += 1
+                continue
+            self._hears.hear(message.partition, body)
+            if isinstance(body, Tick):
+                ticks.append(body)
+        now_s = self._clock()
+        if malformed:
+            # One of them may have been an update, by a later version of the program: that is a gap.
+            if now_s >= self._quiet_until_s:
+                self._quiet_until_s = now_s + WARN_EVERY_S
+                _log.warning("catalog.gap", loop=self.name, malformed=malformed)
+            self._begin()
+        elif ticks:
+            self._tick(ticks, now_s)
+        elif now_s - self._ticked_s >= self._silent_s:
+            raise QueueUnavailableError(f"no tick in {self._silent_s:.0f} s: no worker works, or the queue is another")
+
+    def _tick(self, ticks: list[Tick], now_s: float) -> None:
+        """All that precedes them has been entered."""
+        self._ticked_s = now_s
+        self._rest.ended()
+        # A tick of later than this: the source's clock was further ahead than it may be when this began, or the tick
+        # comes from before a clock was set back.
+        latest_ms = self._began_ms + int((now_s - self._began_s) * 1_000) + APART_MS
+        if any(latest_ms < tick.settled_ms <= self._clock_ms() + APART_MS for tick in ticks):
+            _log.warning("catalog.gap", loop=self.name, clock_was_behind=True)
+            self._begin()
+            return
+        for tick in ticks:
+            if tick.settled_ms <= latest_ms:
+                self._settled.note(tick)
+        settled_ms = self._settled.settled_ms()
+        if settled_ms is not None:
+            self._hears.note_known(settled_ms - 1)
+
+
+@contextmanager
+def running(listener: Listener[Body]) -> Iterator[None]:
+    """It hears in a thread of its own, until the end of the block."""
+    stop = threading.Event()
+
+    def run() -> None:
+        with closing(listener):
+            while not stop.is_set():
+                if not listener.step():
+                    stop.wait(POLL_S)
+
+    # A queue that does not answer must not keep the process from ending.
+    thread = threading.Thread(target=run, name=listener.name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(END_S)

@@ -1,0 +1,105 @@
+"""What travels on `feed.updates`, and its codec: versioned JSON, as on the other topics.
+
+Posted: updates of one catalog. Tick: every update whose time is before the tick's precedes it in its partition, but for
+late ones (feedstore/catalog/posting.py says which are late).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, MAX_TIME_MS, Update
+from workers.pipeline.decoding import MalformedError
+from workers.pipeline.ticks import Tick
+from workers.queue.port import MAX_MESSAGE_BYTES
+
+VERSION: Final = 1
+
+BATCH_BYTES: Final = 256 * 1_024
+"""The most that the updates of one message have, unless it is only one: as base64 they are a third longer, and a poll
+of the queue still takes such a message with others.
+"""
+
+_UPDATE_BYTES: Final = 48
+"""What an update takes besides its key and its record, about."""
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An update: key, time by the source's clock in ms, and record; null: deleted. Key and record are bytes."""
+
+    key: Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_BYTES)]
+    time_ms: Annotated[int, Meta(ge=1, le=MAX_TIME_MS)]
+    record: Annotated[bytes, Meta(max_length=MAX_RECORD_BYTES)] | None
+
+
+class Posted(msgspec.Struct, frozen=True, tag_field="type", tag="updates"):
+    """Updates of one catalog."""
+
+    catalog: Annotated[str, Meta(min_length=1, max_length=100)]
+    updates: Annotated[list[Change], Meta(min_length=1, max_length=MAX_KEYS)]
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    v: int
+    body: Posted | Tick
+
+
+class _Version(msgspec.Struct, frozen=True):
+    v: int
+
+
+_encoder = msgspec.json.Encoder()
+_messages = msgspec.json.Decoder(_Envelope)
+_version = msgspec.json.Decoder(_Version)
+
+
+def encode_update(message: Posted | Tick) -> bytes:
+    return _encoder.encode(_Envelope(VERSION, message))
+
+
+def batches(catalog: str, updates: Sequence[Update]) -> Iterator[Posted]:
+    """Messages that carry updates, each within the bounds of one."""
+    batch: list[Change] = []
+    size = 0
+    for update in updates:
+        adds = _UPDATE_BYTES + len(update.key) + len(update.record or b"")
+        if batch and (len(batch) == MAX_KEYS or size + adds > BATCH_BYTES):
+            yield Posted(catalog, batch)
+            batch, size = [], 0
+        batch.append(Change(*update))
+        size += adds
+    if batch:
+        yield Posted(catalog, batch)
+
+
+def decode_update(value: bytes) -> Posted | Tick:
+    """Raises MalformedError if `value` is no message of feed.updates."""
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    try:
+        envelope = _messages.decode(value)
+    except msgspec.ValidationError as error:
+        _refuse_other_version(value)
+        raise MalformedError("malformed", str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MalformedError("not_json", str(error)) from error
+    if envelope.v != VERSION:
+        raise MalformedError("unknown_version", f"version {envelope.v}, this worker knows {VERSION}")
+    return envelope.body
+
+
+def _refuse_other_version(value: bytes) -> None:
+    """What fails to validate may be another version's: that is the better reason to give."""
+    try:
+        version = _version.decode(value).v
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return
+    if version != VERSION:
+        raise MalformedError("unknown_version", f"version {version}, this worker knows {VERSION}")
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema of the messages."""
+    return msgspec.json.schema(_Envelope)
