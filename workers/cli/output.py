@@ -7,18 +7,26 @@ import contextlib
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Self
 
 import click
 import msgspec
 
-from workers.shown import shown, shown_json
+from workers.app.shown import shown, shown_json
 
 _REDRAW_S = 0.1
 _LINE_S = 10.0
 """How often progress is shown: on a terminal one line is drawn again, elsewhere lines are added."""
+_SILENT_S = 2.0
+"""How long a command may say nothing before a line says that it runs."""
+_LOOK_S = 0.5
+
+_lock = threading.RLock()
+"""Held while something is written: a line of progress never goes into another one."""
 
 
 class OutputError(Exception):
@@ -26,7 +34,7 @@ class OutputError(Exception):
 
 
 class OutputClosedError(OutputError):
-    """Whoever read stdout has gone: `feedctl export | head -1`."""
+    """The reader of stdout has closed it: `feedctl export | head -1`."""
 
 
 class Progress:
@@ -51,15 +59,16 @@ class Progress:
 
     def show(self, text: str, share: float | None = None) -> None:
         """share: how much is done, 0..1, where that is known."""
-        self._shown_s = self._clock()
-        if not sys.stderr.isatty():
-            percent = "" if share is None else f" {share:4.0%}"
-            note(f"{self._what}:{percent} {text}")
-            return
-        bar = "" if share is None else f" [{'#' * round(30 * share):<30}] {share:4.0%}"
-        width = shutil.get_terminal_size().columns
-        _draw("\r\033[K" + shown(f"{self._what}{bar} {text}")[: width - 1])
-        Progress._drawn = self
+        with _lock:
+            self._shown_s = self._clock()
+            if not sys.stderr.isatty():
+                percent = "" if share is None else f" {share:4.0%}"
+                note(f"{self._what}:{percent} {text}")
+                return
+            bar = "" if share is None else f" [{'#' * round(30 * share):<30}] {share:4.0%}"
+            width = shutil.get_terminal_size().columns
+            _draw("\r\033[K" + shown(f"{self._what}{bar} {text}")[: width - 1])
+            Progress._drawn = self
 
     def clear(self) -> None:
         """Takes the line away, before anything else is written."""
@@ -68,12 +77,59 @@ class Progress:
 
     @classmethod
     def clear_any(cls) -> None:
-        if cls._drawn is not None:
-            _draw("\r\033[K")
-            cls._drawn = None
+        with _lock:
+            if cls._drawn is not None:
+                _draw("\r\033[K")
+                cls._drawn = None
+
+
+class Heartbeat:
+    """Says for how long a command runs, while the command itself says nothing."""
+
+    _beating: "Heartbeat | None" = None
+
+    def __init__(self, what: str) -> None:
+        self._progress = Progress(what)
+        self._ended = threading.Event()
+        self.heard_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        Heartbeat._beating = self
+        threading.Thread(target=self._beat, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        with _lock:
+            self._ended.set()
+            self._progress.clear()
+            Heartbeat._beating = None
+
+    @classmethod
+    def end_any(cls) -> None:
+        """For a command that from now on runs until it is told to end."""
+        if cls._beating is not None:
+            cls._beating.end()
+
+    @classmethod
+    def note_said(cls) -> None:
+        """The command has said something itself."""
+        if cls._beating is not None:
+            cls._beating.heard_s = time.monotonic()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            with _lock:
+                heard_s = self.heard_s
+                if not self._ended.is_set() and time.monotonic() - heard_s >= _SILENT_S and self._progress.due():
+                    self._progress.show(f"{self._progress.elapsed_s():.0f} s")
+                    self.heard_s = heard_s  # its own line does not count
 
 
 def _draw(text: str) -> None:
+    Heartbeat.note_said()
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -81,20 +137,22 @@ def _draw(text: str) -> None:
 
 def note(text: str) -> None:
     """A line for people, on stderr. If stderr does not take it, it is lost: no command fails for that."""
-    Progress.clear_any()
-    with contextlib.suppress(OSError):
-        click.echo(shown(text), err=True)
+    with _lock:
+        Progress.clear_any()
+        Heartbeat.note_said()
+        with contextlib.suppress(OSError):
+            click.echo(shown(text), err=True)
 
 
 def say(text: str, mark: str = "") -> None:
     """A line of data for people, on stdout. mark: of ours, with colours, before it. Raises OutputError."""
-    with _written():
+    with written():
         click.echo(mark + shown(text))
 
 
 def heading(text: str) -> None:
     """A line for people, on stdout: bold on a terminal, after an empty line. Raises OutputError."""
-    with _written():
+    with written():
         click.echo("\n" + click.style(shown(text), bold=True))
 
 
@@ -105,14 +163,14 @@ def emit_json(value: object) -> None:
 
 def emit_lines(lines: bytes) -> None:
     """Whole lines on stdout, as they are. Raises OutputError."""
-    with _written():
+    with written():
         click.echo(lines, nl=False)
 
 
 def flush() -> None:
     """Writes what stdout still keeps. Raises OutputError, and then stdout takes nothing more."""
     try:
-        with _written():
+        with written():
             sys.stdout.flush()
     except OutputError:
         # The interpreter flushes once more when it ends, and would show a traceback.
@@ -132,9 +190,13 @@ def fill_streams() -> None:
 
 
 @contextlib.contextmanager
-def _written() -> Iterator[None]:
+def written() -> Iterator[None]:
+    """For what writes stdout. Raises OutputError."""
     try:
-        yield
+        with _lock:
+            Progress.clear_any()
+            Heartbeat.note_said()
+            yield
     except BrokenPipeError as error:
         raise OutputClosedError("the output was closed") from error
     except OSError as error:

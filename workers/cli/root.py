@@ -1,63 +1,78 @@
 """The command `feedctl` itself: the options of all commands, and what becomes of errors."""
 
 import os
-import signal
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from feedstore.domain import InvalidValueError
-from feedstore.feeds import MalformedCursorError
-from feedstore.follows.port import FollowStoreError, OutdatedStoreError
-from feedstore.serving.config import ConfigError
-from feedstore.widecolumn import StoreError
-from workers import home as home_files
-from workers import logs, wiring
+from feedstore.domain.cursors import MalformedCursorError
+from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
+from feedstore.follows.port import OutdatedStoreError
+from workers.app import home as home_files
+from workers.app import logs, wiring
+from workers.app.shown import shown
+from workers.app.table_tool import TableToolError
 from workers.cli import (
-    acting,
-    administering,
-    checking,
-    demonstrating,
-    drilling,
-    letters,
-    migrating,
+    actions,
+    board,
+    check,
+    clock,
+    dead,
+    demo,
+    drills,
+    export,
+    feed,
+    init,
+    migrate,
     output,
-    reading,
-    reindexing,
-    repairing,
-    running,
-    serving,
-    showing,
-    tables,
-    verifying,
+    rebuild,
+    reindex,
+    reorder_pin,
+    repair,
+    replay,
+    rewind,
+    schema,
+    serve,
+    status,
+    table,
+    token,
+    topics,
+    trim,
+    verify,
+    work,
 )
-from workers.cli.output import OutputClosedError, OutputError, Progress, note
-from workers.cli.session import CLOSED, NOT_NOW, MisusedError, NotNowError, RefusedError, Session
-from workers.drills.hosts import HostError, NotDrillableError
-from workers.home import HomeBusyError
-from workers.queue.port import QueueError
-from workers.runtime import WorkerFailedError
-from workers.shown import shown
-from workers.table_tool import TableToolError
+from workers.cli.output import Heartbeat, OutputClosedError, OutputError, Progress, note
+from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, MisusedError, RefusedError, Session, TryLaterError
+from workers.pipeline.runtime import WorkerFailedError
 
-_FAILED: dict[type[Exception], type[click.ClickException]] = {
-    ConfigError: MisusedError,
+_FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
+    NotNowError: TryLaterError,
+    NeverError: RefusedError,
+    MisconfiguredError: MisusedError,
+    PortError: TryLaterError,
     InvalidValueError: MisusedError,
     MalformedCursorError: MisusedError,
-    HomeBusyError: NotNowError,
-    NotDrillableError: NotNowError,
-    HostError: NotNowError,
-    FollowStoreError: NotNowError,
-    QueueError: NotNowError,
-    StoreError: NotNowError,
     TableToolError: RefusedError,
     WorkerFailedError: RefusedError,
-    OutputError: NotNowError,
+    OutputError: TryLaterError,
 }
+"""What becomes of an error: the first class that it is of counts."""
 _EXPECTED = tuple(_FAILED)
 _WORKERS = ("work", "relay", "expand", "write", "serve")
+SECTIONS: Final = {
+    "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
+    "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
+    "Look": ("feed", "board", "export", "status", "check", "verify"),
+    "Repair": ("repair", "rebuild", "rewind", "reindex", "dead"),
+    "Operate": ("catalog", "schema", "topics", "table", "trim", "migrate", "clock", "token", "drill"),
+}
+"""How `feedctl --help` shows the commands: every one of them, once."""
 
 
 class _Feedctl(click.Group):
@@ -81,6 +96,10 @@ class _Feedctl(click.Group):
             note(f"Error: the output cannot be written: {error.strerror}")
             sys.exit(NOT_NOW)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with output.written():  # --help and --version write at once
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return self._invoke(ctx)
@@ -91,10 +110,10 @@ class _Feedctl(click.Group):
     def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except OutputClosedError as error:
+        except (OutputClosedError, BrokenPipeError) as error:  # the help of a command is not written by us
             raise click.exceptions.Exit(CLOSED) from error
         except OutdatedStoreError as error:
-            raise NotNowError(wiring.outdated(error)) from error
+            raise TryLaterError(wiring.outdated(error)) from error
         except _EXPECTED as error:
             Progress.clear_any()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
@@ -103,15 +122,62 @@ class _Feedctl(click.Group):
             if error.filename is None:
                 raise
             Progress.clear_any()
-            raise NotNowError(f"{os.fsdecode(error.filename)}: {error.strerror}") from error
+            raise TryLaterError(f"{os.fsdecode(error.filename)}: {error.strerror}") from error
         except KeyboardInterrupt:
             # As shells have it, and no exit code of ours: nothing was found or refused.
-            raise click.exceptions.Exit(128 + signal.SIGINT) from None
+            raise click.exceptions.Exit(INTERRUPTED) from None
         finally:
             Progress.clear_any()
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self.commands)
+        return [*self.commands, *_LATE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _late(cmd_name) if cmd_name in _LATE else super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
+        for title, names in SECTIONS.items():
+            found = [each for name in names if (each := self.get_command(ctx, name)) is not None]
+            with formatter.section(title):
+                formatter.write_dl([(each.name or "", each.get_short_help_str(limit)) for each in found])
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        _take_home(cmd)
+        super().add_command(cmd, name)
+
+
+def _catalog() -> click.Command:
+    from workers.cli.catalog import catalog  # noqa: PLC0415 - homes without a catalog do not load it
+
+    return catalog
+
+
+_LATE: Final[dict[str, Callable[[], click.Command]]] = {"catalog": _catalog, drills.NAME: drills.command}
+"""Commands that are loaded only if they are asked for."""
+
+
+@cache
+def _late(name: str) -> click.Command:
+    found = _LATE[name]()
+    _take_home(found)
+    return found
+
+
+def _take_home(command: click.Command) -> None:
+    """Lets a command, and those below it, take --home too."""
+
+    def go_to(ctx: click.Context, _: click.Parameter, home: Path | None) -> None:
+        session = ctx.find_object(Session)
+        if home is not None and session is not None:  # there is none while a shell completes a line
+            session.go_to(home)
+
+    path = click.Path(path_type=Path, file_okay=False)
+    option = click.Option(["--home"], type=path, expose_value=False, callback=go_to, help="As before the command.")
+    command.params.append(option)
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _take_home(each)
 
 
 @click.group(cls=_Feedctl, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -119,17 +185,17 @@ class _Feedctl(click.Group):
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
     default=lambda: Path(os.environ.get("FEED_HOME") or ".feed"),
-    help="The directory of feed.toml and of the embedded stores.  [default: $FEED_HOME or ./.feed]",
+    help="The directory of feed.toml and the embedded stores.  [default: $FEED_HOME or ./.feed]",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"]),
-    help="What is logged to stderr.  [default: info for workers, warning for everything else]",
+    help="The lowest level that is logged to stderr.  [default: info for workers, warning for everything else]",
 )
 @click.version_option(package_name="feedstore", prog_name="feedctl")
 @click.pass_context
 def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
-    """Runs, watches and repairs following feeds.
+    """Run, watch and repair following feeds.
 
     Data goes to stdout, everything else to stderr.
 
@@ -138,37 +204,51 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
       0  done
       1  something was found or refused: differences, bad lines, dead letters, a worker that failed
       2  the command line or the configuration is wrong
-      3  not now: a store is unavailable, a worker holds the home, or an answer cannot be had yet
-    141  whoever reads the output closed it
+      3  try later: a store is unavailable, a worker holds the home, or there is no answer yet
+    130  stopped by Ctrl-C
+    141  the reader of the output closed it
 
     \b
-    Begin with:
+    Start with:
       feedctl init
       feedctl replay actions.jsonl
       feedctl work --until-idle
       feedctl feed 12
     """
     level = log_level or ("info" if ctx.invoked_subcommand in _WORKERS else "warning")
-    ctx.obj = Session(home, level)
+    is_named = ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE
+    ctx.obj = Session(home, level, is_named=is_named)
     logs.configure(level, Progress.clear_any)
+    if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in _WORKERS:
+        ctx.with_resource(Heartbeat(ctx.invoked_subcommand))
 
 
 for _module in (
-    running,
-    checking,
-    serving,
-    acting,
-    reading,
-    showing,
-    verifying,
-    repairing,
-    reindexing,
-    migrating,
-    letters,
-    administering,
-    tables,
-    drilling,
-    demonstrating,
+    init,
+    work,
+    serve,
+    check,
+    clock,
+    actions,
+    reorder_pin,
+    replay,
+    feed,
+    board,
+    export,
+    status,
+    verify,
+    repair,
+    rebuild,
+    rewind,
+    reindex,
+    migrate,
+    dead,
+    schema,
+    topics,
+    table,
+    trim,
+    token,
+    demo,
 ):
     for _command in _module.COMMANDS:
         main.add_command(_command)

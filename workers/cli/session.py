@@ -8,15 +8,17 @@ from pathlib import Path
 
 import click
 
+from feedstore.app import config as configuration
+from feedstore.app.config import Config
 from feedstore.domain import MAX_ID
-from feedstore.serving import config as configuration
-from feedstore.serving.config import Config, ConfigError
 from feedstore.widecolumn import Access
-from workers import home, wiring
-from workers.wiring import Ports
+from workers.app import home, wiring
+from workers.following.ports import Ports
 
-DONE, REFUSED, USAGE, NOT_NOW, CLOSED = 0, 1, 2, 3, 141
-"""The exit codes; `feedctl --help` says what they mean. CLOSED is a shell's own for a program that SIGPIPE ended."""
+DONE, REFUSED, USAGE, NOT_NOW, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
+"""The exit codes; `feedctl --help` says what they mean. The last two are a shell's own for a program that SIGINT or
+SIGPIPE ended.
+"""
 
 
 class RefusedError(click.ClickException):
@@ -27,21 +29,35 @@ class MisusedError(click.ClickException):
     exit_code = USAGE
 
 
-class NotNowError(click.ClickException):
+class TryLaterError(click.ClickException):
     exit_code = NOT_NOW
+
+
+class StoppedError(click.ClickException):
+    """Ctrl-C, where there is something to say of it."""
+
+    exit_code = INTERRUPTED
 
 
 ID = click.IntRange(1, MAX_ID)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for machines.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 class Session:
     """One call of the command line."""
 
-    def __init__(self, path: Path, log_level: str) -> None:
+    def __init__(self, path: Path, log_level: str, *, is_named: bool = False) -> None:
+        """is_named: whether the command line names the home."""
         self.home = path
         self.log_level = log_level
+        self.is_named = is_named
+
+    def go_to(self, path: Path) -> None:
+        """Takes the home that is named after the command. Raises UsageError for another one before it."""
+        if self.is_named and path != self.home:
+            raise click.UsageError(f"--home names two homes, {self.home} and {path}: give one")
+        self.home, self.is_named = path, True
 
     @cached_property
     def config(self) -> Config:
@@ -50,7 +66,7 @@ class Session:
 
     @contextlib.contextmanager
     def ports(self, access: Access, *, feeds: bool = True) -> Iterator[Ports]:
-        """The ports of the home, closed at the end. access: `owner` only inside `lock`. feeds: `wiring.open_ports`."""
+        """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds: `wiring.open_ports`."""
         ports = wiring.open_ports(self.config, access, feeds=feeds)
         try:
             yield ports
@@ -72,9 +88,7 @@ class Session:
         return home.worker_stopped(self.home)
 
     def refuse_unknown(self, cluster: str) -> None:
-        names = [each.name for each in self.config.clusters]
-        if cluster not in names:
-            raise ConfigError(f"no cluster {cluster!r}; there are: {', '.join(names)}")
+        self.config.cluster(cluster)
 
 
 pass_session = click.make_pass_decorator(Session)

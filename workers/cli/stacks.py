@@ -1,5 +1,5 @@
 """The `feed.toml` of a home that works on real servers which `make` starts: the local stack (docs/local-stack.md), or
-the Docker clusters (docs/docker.md). Where their servers are stands in a file of the stack's own directory.
+the Docker clusters (docs/docker.md). A file of the stack's own directory says where their servers are.
 """
 
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from feedstore.serving.config import ConfigError
+from feedstore.errors import ConfigError
 
 Kind = Literal["local", "docker"]
 _T = TypeVar("_T")
@@ -33,7 +33,7 @@ class _Gateways(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the servers of a stack are. database, kafka: HOST:PORT. jars: the Java class path of `feedctl table`.
 
-    options: what stands in the databases' urls beside the password's file. has_tokens: whether the HTTP API asks for
+    options: of the databases' urls, besides the password's file. has_tokens: whether the HTTP API asks for
     them.
     """
 
@@ -52,7 +52,7 @@ def home(kind: Kind) -> Path:
 
 
 def replacements(directory: Path) -> dict[str, str]:
-    """What stands in the default `feed.toml`, and what stands there for a home on the local stack: the urls of the
+    """Texts of the default `feed.toml`, and what replaces them in a home on the local stack: the urls of the
     clusters, the follow store and the queue.
 
     Raises:

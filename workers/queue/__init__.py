@@ -1,1 +1,1 @@
-"""The task queue: a port, and the embedded adapter beside it."""
+"""The task queue: a port, and its adapters."""

@@ -2,7 +2,7 @@
 
 A publish call stores one batch for each partition that it touches, as Kafka does, so that a message costs little more
 than its bytes. Publishers and committers take turns, in one process and across processes; readers of any process run
-beside them. A kill -9 loses nothing that was acknowledged.
+next to them. A kill -9 loses nothing that was acknowledged.
 
 Tasks are synced to the disk before a publish returns: what relays them then forgets them. So are parked deliveries,
 because a cluster knows of them. Deliveries and positions are not, each by itself: when the machine dies, the file loses
@@ -15,7 +15,7 @@ import itertools
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -23,10 +23,10 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
+from feedstore.sqlite_file import SqliteFile
 from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
+from workers.queue.poll_budget import PollBudget
 from workers.queue.port import (
-    DELIVERIES,
-    TOPICS,
     DeadLetter,
     GroupBusyError,
     Message,
@@ -35,8 +35,7 @@ from workers.queue.port import (
     QueueUnavailableError,
     Topic,
 )
-from workers.queue.room import Room
-from workers.queue.sqlite_file import SqliteFile, unavailable
+from workers.queue.sqlite_file import make_file, open_file
 
 MAX_BATCH_BYTES = 1_000_000
 """The most bytes of messages in one batch."""
@@ -138,6 +137,8 @@ _REWOUND = """
         WHERE g.consumer_group = ? AND p.topic = ?)
     WHERE first < position"""
 
+_ENDS = "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition"
+
 _EARLIEST = "SELECT partition, earliest_offset FROM partitions WHERE topic = ?"
 
 _GROUP_POSITIONS = """
@@ -162,18 +163,18 @@ class _Shared:
         self.publishes = 0
         self._alone = alone
         self._changed = threading.Condition()
-        self._live: set[tuple[Topic, str]] = set()
+        self._live: set[tuple[str, str]] = set()
 
-    def join(self, topic: Topic, group: str) -> None:
+    def join(self, topic: str, group: str) -> None:
         with self._changed:
             self._refuse_live(topic, group)
             self._live.add((topic, group))
 
-    def leave(self, topic: Topic, group: str) -> None:
+    def leave(self, topic: str, group: str) -> None:
         with self._changed:
             self._live.discard((topic, group))
 
-    def refuse_live(self, topic: Topic, group: str) -> None:
+    def refuse_live(self, topic: str, group: str) -> None:
         with self._changed:
             self._refuse_live(topic, group)
 
@@ -189,7 +190,7 @@ class _Shared:
             longest_s = timeout_s if self._alone else min(timeout_s, RECHECK_S)
             self._changed.wait_for(lambda: self.publishes != publishes, longest_s)
 
-    def _refuse_live(self, topic: Topic, group: str) -> None:
+    def _refuse_live(self, topic: str, group: str) -> None:
         if (topic, group) in self._live:
             raise GroupBusyError(f"{self.file.path}: {topic} has a live consumer of {group}; close it first")
 
@@ -202,9 +203,9 @@ class EmbeddedQueue:
     """
 
     def __init__(
-        self, file: SqliteFile, ids: Mapping[Topic, Sequence[int]], clock: Callable[[], int], *, alone: bool
+        self, file: SqliteFile, ids: Mapping[str, Sequence[int]], clock: Callable[[], int], *, alone: bool
     ) -> None:
-        """For `open`. `ids` are those of each topic's partitions, in their order."""
+        """For `open`. `ids` are those of each topic's partitions, by its name, in their order."""
         self._file = file
         self._ids = ids
         self._clock = clock
@@ -212,7 +213,7 @@ class EmbeddedQueue:
         self._shared = _Shared(file, alone=alone)
 
     @classmethod
-    def create(cls, path: Path, partitions: Mapping[Topic, int], first_offset: int = 0) -> None:
+    def create(cls, path: Path, partitions: Mapping[Topic[object], int], first_offset: int = 0) -> None:
         """Makes a queue at a path; one that is there already stays as it is. first_offset: that of the first message of
         each partition, if another queue was there before.
 
@@ -221,37 +222,42 @@ class EmbeddedQueue:
             QueueUnavailableError: the file cannot be written, or is something else.
         """
         check_partitions(partitions)
-        file = SqliteFile.make(path)
+        file = make_file(path)
         try:
             with file.write(synced=True) as writer:
-                _add_new_topics(writer)
+                wanted = {topic.name: count for topic, count in partitions.items()}
+                _add_new_topics(writer, wanted)
                 there = {topic: len(ids) for topic, ids in _stored_partitions(writer).items()}
                 if not there:
                     for statement in _QUEUE_TABLES:
                         writer.execute(statement)
-                    _add_partitions(writer, partitions, first_offset)
-                elif there != dict(partitions):
-                    raise QueueError(f"{path}: there is a queue of {there} partitions already, not {dict(partitions)}")
+                    _add_partitions(writer, wanted, first_offset)
+                elif {topic: there[topic] for topic in wanted} != wanted:
+                    raise QueueError(f"{path}: there is a queue of {there} partitions already, not {wanted}")
         finally:
             file.close()
 
     @classmethod
-    def open(cls, path: Path, clock: Callable[[], int], *, alone: bool = False) -> "EmbeddedQueue":
-        """The queue at a path; `clock` gives ms since 1970. alone: whether everything that is in a hurry is published
-        in this process. A poll hears of that at once, and of what others publish only when it begins and when it ends.
+    def open(
+        cls, path: Path, topics: Iterable[Topic[object]], clock: Callable[[], int], *, alone: bool = False
+    ) -> "EmbeddedQueue":
+        """The queue at a path; `clock` gives ms since 1970. Topics that it lacks are added. alone: whether everything
+        that is in a hurry is published in this process. A poll hears of that at once, and of what others publish only
+        when it begins and when it ends.
 
         Raises:
             NoQueueError: there is no file, or no queue in it.
-        QueueUnavailableError: it is something else, or a queue of another format.
+            QueueUnavailableError: it is something else, or a queue of another format.
         """
         _refuse_missing(path)
-        file = SqliteFile.open(path)
+        file = open_file(path)
         try:
             with file.read() as reader:
                 ids = _stored_partitions(reader)
-            if not all(ids.values()):
+            names = [topic.name for topic in topics]
+            if ids and not ids.keys() >= set(names):
                 with file.write(synced=True) as writer:
-                    _add_new_topics(writer)
+                    _add_new_topics(writer, names)
                     ids = _stored_partitions(writer)
         except BaseException:
             file.close()
@@ -259,22 +265,22 @@ class EmbeddedQueue:
         if not ids:
             file.close()
             raise NoQueueError(f"{path}: holds no queue")
-        return cls(file, ids, clock, alone=alone)
+        return cls(file, {name: ids[name] for name in names}, clock, alone=alone)
 
-    def partitions(self, topic: Topic) -> int:
-        return len(self._ids[topic])
+    def partitions(self, topic: Topic[object]) -> int:
+        return len(self._ids[topic.name])
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's; all of a call goes to one partition, or nothing of it is stored."""
-        ids = self._ids[topic]
+        ids = self._ids[topic.name]
         if partition is not None:
-            check_partition(topic, partition, len(ids))
+            check_partition(topic.name, partition, len(ids))
         if not values:
             return
-        refuse_oversized(topic, values)
+        refuse_oversized(topic.name, values)
         bodies = [(len(batch), _pack(batch)) for batch in _batches(values)]
         identity = ids[next(self._turns) % len(ids) if partition is None else partition]
-        with self._file.write(synced=topic != DELIVERIES) as writer:
+        with self._file.write(synced=topic.durable) as writer:
             now_ms = self._clock()
             (base,) = writer.execute("SELECT next_offset FROM partitions WHERE id = ?", (identity,)).fetchone()
             for count, body in bodies:
@@ -283,73 +289,83 @@ class EmbeddedQueue:
             writer.execute("UPDATE partitions SET next_offset = ? WHERE id = ?", (base, identity))
         self._shared.announce()
 
-    def consumer(self, topic: Topic, group: str) -> "EmbeddedConsumer":
-        ids = self._ids[topic]
-        self._shared.join(topic, group)
+    def consumer(self, topic: Topic[object], group: str) -> "EmbeddedConsumer":
+        name = topic.name
+        ids = self._ids[name]
+        self._shared.join(name, group)
         try:
-            positions = self._positions(topic, group)
+            positions = self._positions(name, group)
             if len(positions) < len(ids):
                 with self._file.write(synced=True) as writer:
-                    writer.execute(_REGISTER, (group, topic))
-                positions = self._positions(topic, group)
-            with unavailable(self._file.path):
+                    writer.execute(_REGISTER, (group, name))
+                positions = self._positions(name, group)
+            with self._file.unavailable():
                 connection = self._file.connect()
         except BaseException:
-            self._shared.leave(topic, group)
+            self._shared.leave(name, group)
             raise
-        return EmbeddedConsumer(self._shared, topic, group, ids, positions, connection)
+        return EmbeddedConsumer(self._shared, name, group, ids, positions, connection)
 
-    def lag(self, topic: Topic, group: str) -> int:
+    def tail(self, topic: Topic[object]) -> "EmbeddedTail":
+        name = topic.name
         with self._file.read() as reader:
-            (lag,) = reader.execute(_LAG, (group, topic)).fetchone()
+            positions = [end for _, end in reader.execute(_ENDS, (name,))]
+        with self._file.unavailable():
+            connection = self._file.connect()
+        return EmbeddedTail(self._shared, name, "a tail", self._ids[name], positions, connection)
+
+    def lag(self, topic: Topic[object], group: str) -> int:
+        with self._file.read() as reader:
+            (lag,) = reader.execute(_LAG, (group, topic.name)).fetchone()
         return cast("int", lag)
 
-    def lost(self, topic: Topic, group: str) -> int:
+    def lost(self, topic: Topic[object], group: str) -> int:
         with self._file.read() as reader:
-            (lost,) = reader.execute(_LOST, (group, topic)).fetchone()
+            (lost,) = reader.execute(_LOST, (group, topic.name)).fetchone()
         return lost or 0
 
-    def reset(self, topic: Topic, group: str) -> int:
-        self._shared.refuse_live(topic, group)
+    def reset(self, topic: Topic[object], group: str) -> int:
+        self._shared.refuse_live(topic.name, group)
         with self._file.write(synced=True) as writer:
-            (lost,) = writer.execute(_LOST, (group, topic)).fetchone()
-            writer.execute(_RESET, (group, topic))
+            (lost,) = writer.execute(_LOST, (group, topic.name)).fetchone()
+            writer.execute(_RESET, (group, topic.name))
         return lost or 0
 
-    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
-        self._shared.refuse_live(topic, group)
+    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
+        self._shared.refuse_live(topic.name, group)
         with self._file.write(synced=True) as writer:
-            found = writer.execute(_REWOUND, (to_ms, group, topic)).fetchall()
+            found = writer.execute(_REWOUND, (to_ms, group, topic.name)).fetchall()
             writer.executemany(_MOVE, [(first, group, identity) for identity, _, first in found])
         return sum(position - first for _, position, first in found)
 
-    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._file.read() as reader:
-            found = reader.execute(_GROUP_POSITIONS, (group, topic)).fetchall()
+            found = reader.execute(_GROUP_POSITIONS, (group, topic.name)).fetchall()
         return {partition: position for partition, _, position in found}
 
-    def earliest(self, topic: Topic) -> dict[int, int]:
+    def earliest(self, topic: Topic[object]) -> dict[int, int]:
         with self._file.read() as reader:
-            return dict(reader.execute(_EARLIEST, (topic,)).fetchall())
+            return dict(reader.execute(_EARLIEST, (topic.name,)).fetchall())
 
-    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
+    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         for partition in positions:
-            check_partition(topic, partition, len(self._ids[topic]))
-        self._shared.refuse_live(topic, group)
+            check_partition(topic.name, partition, len(self._ids[topic.name]))
+        self._shared.refuse_live(topic.name, group)
         with self._file.write(synced=True) as writer:
             found = [
                 (identity, position, to)
-                for partition, identity, position in writer.execute(_GROUP_POSITIONS, (group, topic)).fetchall()
+                for partition, identity, position in writer.execute(_GROUP_POSITIONS, (group, topic.name)).fetchall()
                 if (to := positions.get(partition, position)) < position
             ]
             writer.executemany(_MOVE, [(to, group, identity) for identity, _, to in found])
         return sum(position - to for _, position, to in found)
 
-    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
+    def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         dropped = 0
-        for topic, ids in self._ids.items():
+        groups = {topic.name: each for topic, each in readers.items()}
+        for name, ids in self._ids.items():
             for identity in ids:
-                while some := self._expire_some(identity, kept_ms, readers.get(topic, ())):
+                while some := self._expire_some(identity, kept_ms, groups.get(name, ())):
                     dropped += some
         return dropped
 
@@ -358,7 +374,7 @@ class EmbeddedQueue:
         self._file.close()
         self._shared.announce()
 
-    def _positions(self, topic: Topic, group: str) -> list[int]:
+    def _positions(self, topic: str, group: str) -> list[int]:
         with self._file.read() as reader:
             return [position for (position,) in reader.execute(_POSITIONS, (group, topic))]
 
@@ -388,20 +404,22 @@ class EmbeddedQueue:
 
 
 class _Window(NamedTuple):
-    """A batch in memory; `values[0]` stands at offset `base`."""
+    """A batch in memory; `values[0]` is at offset `base`."""
 
     base: int
     values: list[bytes]
 
 
-class EmbeddedConsumer:
-    """The one live consumer of a group on a topic. It holds at most one batch of each partition between polls."""
+class EmbeddedTail:
+    """Reads a topic from given positions. It holds at most one batch of each partition between polls. who: reads it,
+    for messages.
+    """
 
     def __init__(
         self,
         shared: _Shared,
-        topic: Topic,
-        group: str,
+        topic: str,
+        who: str,
         ids: Sequence[int],
         positions: list[int],
         connection: sqlite3.Connection,
@@ -410,10 +428,9 @@ class EmbeddedConsumer:
         self._shared = shared
         self._path = shared.file.path
         self._topic = topic
-        self._group = group
+        self._who = who
         self._ids = ids
         self._positions = positions
-        self._committed = list(positions)
         self._connection = connection
         self._windows: list[_Window | None] = [None] * len(ids)
         self._first = 0
@@ -424,7 +441,7 @@ class EmbeddedConsumer:
         check_limit(limit)
         deadline = time.monotonic() + timeout_s
         while True:
-            self._refuse_closed()
+            self.refuse_closed()
             publishes = self._shared.publishes
             taken = self._take(limit)
             left_s = deadline - time.monotonic()
@@ -432,45 +449,28 @@ class EmbeddedConsumer:
                 return taken
             self._shared.wait(publishes, left_s)
 
-    def commit(self, positions: Mapping[int, int]) -> None:
-        self._refuse_closed()
-        for partition, position in positions.items():
-            check_partition(self._topic, partition, len(self._ids))
-            if position > self._positions[partition] or position < 0:
-                with unavailable(self._path):
-                    end = self._ends()[partition][1]
-                check_position(self._topic, partition, position, end)
-        news = {
-            partition: position for partition, position in positions.items() if position > self._committed[partition]
-        }
-        if not news:
-            return
-        with self._shared.file.write(synced=False) as writer:
-            writer.executemany(
-                _COMMIT, [(self._group, self._ids[partition], position) for partition, position in news.items()]
-            )
-        for partition, position in news.items():
-            self._committed[partition] = position
-
-    def keep_alive(self) -> None:
-        """Nothing: the only member has nobody to tell."""
-
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._connection.close()
-            self._shared.leave(self._topic, self._group)
+        self._closed = True
+        self._connection.close()
 
-    def _refuse_closed(self) -> None:
+    def refuse_closed(self) -> None:
         if self._closed:
-            raise QueueError(f"{self._path}: a consumer of {self._group} was used after it was closed")
+            raise QueueError(f"{self._path}: {self._who} was used after it was closed")
         self._shared.file.refuse_closed()
+
+    def position(self, partition: int) -> int:
+        """After the last message of a partition that a poll returned."""
+        return self._positions[partition]
+
+    def ends(self) -> list[tuple[int, int]]:
+        """The earliest and the next offset of each partition."""
+        return self._connection.execute(_ENDS, (self._topic,)).fetchall()
 
     def _take(self, limit: int) -> list[Message]:
         """What there is now, or nothing taken at all where it raises."""
         positions = list(self._positions)
         try:
-            with unavailable(self._path), self._snapshot():
+            with self._shared.file.unavailable(), self._snapshot():
                 return self._take_all(limit)
         except BaseException:
             self._positions = positions
@@ -487,15 +487,15 @@ class EmbeddedConsumer:
             self._connection.execute("ROLLBACK")
 
     def _take_all(self, limit: int) -> list[Message]:
-        ends = self._ends()
+        ends = self.ends()
         for partition, (earliest, _) in enumerate(ends):
             if self._positions[partition] < earliest:
                 raise PositionLostError(
-                    f"{self._topic}/{partition}: {self._group} wants offset {self._positions[partition]},"
+                    f"{self._topic}/{partition}: {self._who} wants offset {self._positions[partition]},"
                     f" the earliest that is kept is {earliest}"
                 )
         taken: list[Message] = []
-        room = Room(limit)
+        room = PollBudget(limit)
         count = len(self._ids)
         for step in range(count):
             partition = (self._first + step) % count
@@ -505,7 +505,7 @@ class EmbeddedConsumer:
         self._first = (self._first + 1) % count
         return taken
 
-    def _take_window(self, partition: int, room: Room, taken: list[Message]) -> None:
+    def _take_window(self, partition: int, room: PollBudget, taken: list[Message]) -> None:
         window = self._windows[partition]
         if window is None:
             return
@@ -517,7 +517,7 @@ class EmbeddedConsumer:
         if self._positions[partition] == window.base + len(window.values):
             self._windows[partition] = None
 
-    def _load(self, partition: int, end: int, room: Room, taken: list[Message]) -> None:
+    def _load(self, partition: int, end: int, room: PollBudget, taken: list[Message]) -> None:
         """Loads batch after batch until the end, or until the poll is full."""
         if self._positions[partition] >= end or room.is_full:
             return
@@ -542,11 +542,59 @@ class EmbeddedConsumer:
             raise QueueUnavailableError(f"{place} is missing: the file is damaged")
         return _Window(base, values)
 
-    def _ends(self) -> list[tuple[int, int]]:
-        """The earliest and the next offset of each partition."""
-        return self._connection.execute(
-            "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition", (self._topic,)
-        ).fetchall()
+
+class EmbeddedConsumer:
+    """The one live consumer of a group on a topic."""
+
+    def __init__(
+        self,
+        shared: _Shared,
+        topic: str,
+        group: str,
+        ids: Sequence[int],
+        positions: list[int],
+        connection: sqlite3.Connection,
+    ) -> None:
+        """For EmbeddedQueue. `ids` and `positions` are by partition."""
+        self._shared = shared
+        self._topic = topic
+        self._group = group
+        self._ids = ids
+        self._committed = list(positions)
+        self._tail = EmbeddedTail(shared, topic, f"a consumer of {group}", ids, positions, connection)
+        self._closed = False
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        return self._tail.poll(limit, timeout_s)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self._tail.refuse_closed()
+        for partition, position in positions.items():
+            check_partition(self._topic, partition, len(self._ids))
+            if position > self._tail.position(partition) or position < 0:
+                with self._shared.file.unavailable():
+                    end = self._tail.ends()[partition][1]
+                check_position(self._topic, partition, position, end)
+        news = {
+            partition: position for partition, position in positions.items() if position > self._committed[partition]
+        }
+        if not news:
+            return
+        with self._shared.file.write(synced=False) as writer:
+            writer.executemany(
+                _COMMIT, [(self._group, self._ids[partition], position) for partition, position in news.items()]
+            )
+        for partition, position in news.items():
+            self._committed[partition] = position
+
+    def keep_alive(self) -> None:
+        """Does nothing: there is only one member."""
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._tail.close()
+            self._shared.leave(self._topic, self._group)
 
 
 class EmbeddedDeadLetters:
@@ -556,12 +604,12 @@ class EmbeddedDeadLetters:
         """For `open_dead_letters`."""
         self._file = file
 
-    def bury(self, topic: Topic, group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
+    def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
         with self._file.write(synced=True) as writer:
             writer.execute(
                 "INSERT INTO dead_letters (topic, consumer_group, reason, detail, died_ms, value_sha256, value)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (topic, group, reason, detail, died_ms, sha256(value).digest(), value),
+                (topic.name, group, reason, detail, died_ms, sha256(value).digest(), value),
             )
 
     def letters(self, after: int, limit: int) -> list[DeadLetter]:
@@ -597,9 +645,9 @@ def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
         QueueUnavailableError: the file cannot be written, or is something else.
     """
     try:
-        file = SqliteFile.open(path)
+        file = open_file(path)
     except QueueUnavailableError:  # missing, or made half: `make` refuses anything else
-        file = SqliteFile.make(path)
+        file = make_file(path)
     try:
         with file.read() as reader:
             there = _has_table(reader, "dead_letters")
@@ -617,24 +665,24 @@ def _refuse_missing(path: Path) -> None:
         raise NoQueueError(f"{path}: no such file")
 
 
-def stored_partitions(path: Path) -> dict[Topic, int]:
-    """How many partitions each topic of the queue at a path has; writes nothing.
+def stored_partitions(path: Path) -> dict[str, int]:
+    """How many partitions each topic of the queue at a path has, by its name; writes nothing.
 
     Raises:
         NoQueueError: there is no file, or no queue in it.
         QueueUnavailableError: it is something else, or a queue of another format.
     """
     _refuse_missing(path)
-    with contextlib.closing(SqliteFile.open(path)) as file, file.read() as reader:
+    with contextlib.closing(open_file(path)) as file, file.read() as reader:
         ids = _stored_partitions(reader)
     if not ids:
         raise NoQueueError(f"{path}: holds no queue")
-    return {topic: len(each) for topic, each in ids.items() if each}
+    return {topic: len(each) for topic, each in ids.items()}
 
 
 def has_dead_letters(path: Path) -> bool:
     """Whether the file at a path has the table of the dead letters. Raises QueueUnavailableError."""
-    with contextlib.closing(SqliteFile.open(path)) as file, file.read() as reader:
+    with contextlib.closing(open_file(path)) as file, file.read() as reader:
         return _has_table(reader, "dead_letters")
 
 
@@ -642,28 +690,28 @@ def _has_table(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).fetchone() is not None
 
 
-def _stored_partitions(connection: sqlite3.Connection) -> dict[Topic, list[int]]:
-    """The ids of each topic's partitions, in their order; empty where a file holds no queue."""
+def _stored_partitions(connection: sqlite3.Connection) -> dict[str, list[int]]:
+    """The ids of each topic's partitions, in their order; empty if a file holds no queue."""
     if not _has_table(connection, "partitions"):
         return {}
-    ids: dict[Topic, list[int]] = {topic: [] for topic in TOPICS}
+    ids: dict[str, list[int]] = {}
     for topic, identity in connection.execute("SELECT topic, id FROM partitions ORDER BY partition"):
-        ids[topic].append(identity)
+        ids.setdefault(topic, []).append(identity)
     return ids
 
 
-def _add_partitions(connection: sqlite3.Connection, partitions: Mapping[Topic, int], first_offset: int = 0) -> None:
+def _add_partitions(connection: sqlite3.Connection, partitions: Mapping[str, int], first_offset: int = 0) -> None:
     rows = [(topic, partition, first_offset) for topic, count in partitions.items() for partition in range(count)]
     connection.executemany(_NEW_PARTITION, rows)
 
 
-def _add_new_topics(connection: sqlite3.Connection) -> None:
-    """A queue that was made before there were all of TOPICS gets the new ones, with as many partitions as deliveries
-    have.
+def _add_new_topics(connection: sqlite3.Connection, topics: Iterable[str]) -> None:
+    """A queue that was made before there were all these topics gets the new ones, with as many partitions as the topic
+    that has most.
     """
     ids = _stored_partitions(connection)
-    if new := [topic for topic, there in ids.items() if not there]:
-        _add_partitions(connection, dict.fromkeys(new, len(ids[DELIVERIES])))
+    if ids and (new := [topic for topic in topics if topic not in ids]):
+        _add_partitions(connection, dict.fromkeys(new, max(map(len, ids.values()))))
 
 
 def _batches(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
+from workers.queue.poll_budget import PollBudget
 from workers.queue.port import DeadLetter, GroupBusyError, Message, PositionLostError, QueueError, Topic
-from workers.queue.room import Room
 
 
 class _Log:
-    """One partition. `values[0]` and `published_ms[0]` stand at offset `earliest`."""
+    """One partition. `values[0]` and `published_ms[0]` are at offset `earliest`."""
 
     __slots__ = ("earliest", "published_ms", "values")
 
@@ -35,12 +35,12 @@ class _State:
 
     __slots__ = ("changed", "closed", "committed", "live", "logs")
 
-    def __init__(self, partitions: Mapping[Topic, int]) -> None:
-        self.logs: dict[Topic, list[_Log]] = {
+    def __init__(self, partitions: Mapping[Topic[object], int]) -> None:
+        self.logs: dict[Topic[object], list[_Log]] = {
             topic: [_Log() for _ in range(count)] for topic, count in partitions.items()
         }
-        self.committed: dict[tuple[Topic, str], list[int]] = {}
-        self.live: set[tuple[Topic, str]] = set()
+        self.committed: dict[tuple[Topic[object], str], list[int]] = {}
+        self.live: set[tuple[Topic[object], str]] = set()
         self.changed = threading.Condition(threading.Lock())
         self.closed = False
 
@@ -48,7 +48,7 @@ class _State:
         if self.closed:
             raise QueueError("a queue in memory was used after it was closed")
 
-    def refuse_live(self, topic: Topic, group: str) -> None:
+    def refuse_live(self, topic: Topic[object], group: str) -> None:
         if (topic, group) in self.live:
             raise GroupBusyError(f"{topic} has a live consumer of {group}; close it first")
 
@@ -56,29 +56,29 @@ class _State:
 class MemoryQueue:
     """All topics in memory; `clock` gives ms since 1970. A group has one live consumer on a topic."""
 
-    def __init__(self, partitions: Mapping[Topic, int], clock: Callable[[], int]) -> None:
+    def __init__(self, partitions: Mapping[Topic[object], int], clock: Callable[[], int]) -> None:
         check_partitions(partitions)
         self._clock = clock
         self._turns = itertools.count()
         self._state = _State(partitions)
 
-    def partitions(self, topic: Topic) -> int:
+    def partitions(self, topic: Topic[object]) -> int:
         return len(self._state.logs[topic])
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         logs = self._state.logs[topic]
         if partition is not None:
-            check_partition(topic, partition, len(logs))
+            check_partition(topic.name, partition, len(logs))
         if not values:
             return
-        refuse_oversized(topic, values)
+        refuse_oversized(topic.name, values)
         with self._open() as state:
             log = logs[next(self._turns) % len(logs) if partition is None else partition]
             log.values.extend(values)
             log.published_ms.extend(repeat(self._clock(), len(values)))
             state.changed.notify_all()
 
-    def consumer(self, topic: Topic, group: str) -> "MemoryConsumer":
+    def consumer(self, topic: Topic[object], group: str) -> "MemoryConsumer":
         with self._open() as state:
             state.refuse_live(topic, group)
             state.live.add((topic, group))
@@ -86,19 +86,23 @@ class MemoryQueue:
                 state.committed[topic, group] = [log.earliest for log in state.logs[topic]]
             return MemoryConsumer(state, topic, group)
 
-    def lag(self, topic: Topic, group: str) -> int:
+    def tail(self, topic: Topic[object]) -> "MemoryTail":
+        with self._open() as state:
+            return MemoryTail(state, topic, "a tail", [log.end for log in state.logs[topic]])
+
+    def lag(self, topic: Topic[object], group: str) -> int:
         with self._open() as state:
             logs = state.logs[topic]
             committed = state.committed.get((topic, group)) or [log.earliest for log in logs]
             return sum(log.end - position for log, position in zip(logs, committed, strict=True))
 
-    def lost(self, topic: Topic, group: str) -> int:
+    def lost(self, topic: Topic[object], group: str) -> int:
         with self._open() as state:
             logs = state.logs[topic]
             committed = state.committed.get((topic, group)) or [log.earliest for log in logs]
             return sum(max(0, log.earliest - position) for log, position in zip(logs, committed, strict=True))
 
-    def reset(self, topic: Topic, group: str) -> int:
+    def reset(self, topic: Topic[object], group: str) -> int:
         with self._open() as state:
             state.refuse_live(topic, group)
             lost = 0
@@ -110,7 +114,7 @@ class MemoryQueue:
                     lost += earliest - position
             return lost
 
-    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
+    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
         with self._open() as state:
             state.refuse_live(topic, group)
             again = 0
@@ -123,18 +127,18 @@ class MemoryQueue:
                     again += position - log.earliest - older
             return again
 
-    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._open() as state:
             return dict(enumerate(state.committed.get((topic, group), ())))
 
-    def earliest(self, topic: Topic) -> dict[int, int]:
+    def earliest(self, topic: Topic[object]) -> dict[int, int]:
         with self._open() as state:
             return {partition: log.earliest for partition, log in enumerate(state.logs[topic])}
 
-    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
+    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         with self._open() as state:
             for partition in positions:
-                check_partition(topic, partition, len(state.logs[topic]))
+                check_partition(topic.name, partition, len(state.logs[topic]))
             state.refuse_live(topic, group)
             committed = state.committed.get((topic, group), [])
             again = 0
@@ -144,7 +148,7 @@ class MemoryQueue:
                 again += position - to
             return again
 
-    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
+    def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         with self._open() as state:
             dropped = 0
             now_ms = self._clock()
@@ -175,62 +179,51 @@ class MemoryQueue:
             yield self._state
 
 
-class MemoryConsumer:
-    """The one live consumer of a group on a topic."""
+class MemoryTail:
+    """Reads a topic from given positions. who: reads it, for messages."""
 
-    def __init__(self, state: _State, topic: Topic, group: str) -> None:
-        """For MemoryQueue, which holds the lock."""
+    def __init__(self, state: _State, topic: Topic[object], who: str, positions: list[int]) -> None:
+        """For MemoryQueue, which holds the lock. positions: by partition."""
         self._state = state
         self._topic = topic
-        self._group = group
+        self._who = who
         self._logs = state.logs[topic]
-        self._committed = state.committed[topic, group]
-        self._positions = list(self._committed)
+        self._positions = positions
         self._first = 0
         self._closed = False
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         check_limit(limit)
         with self._state.changed:
-            self._refuse_closed()
+            self.refuse_closed()
             taken = self._take(limit)
             if taken or timeout_s <= 0:
                 return taken
             deadline = time.monotonic() + timeout_s
             while not taken and (left_s := deadline - time.monotonic()) > 0:
                 self._state.changed.wait(left_s)
-                self._refuse_closed()
+                self.refuse_closed()
                 taken = self._take(limit)
             return taken
 
-    def commit(self, positions: Mapping[int, int]) -> None:
-        with self._state.changed:
-            self._refuse_closed()
-            for partition, position in positions.items():
-                check_partition(self._topic, partition, len(self._logs))
-                check_position(self._topic, partition, position, self._logs[partition].end)
-            for partition, position in positions.items():
-                self._committed[partition] = max(position, self._committed[partition])
-
-    def keep_alive(self) -> None:
-        """Nothing: the only member has nobody to tell."""
-
     def close(self) -> None:
-        with self._state.changed:
-            if not self._closed:
-                self._closed = True
-                self._state.live.discard((self._topic, self._group))
+        self._closed = True
+
+    def refuse_closed(self) -> None:
+        if self._closed:
+            raise QueueError(f"{self._who} was used after it was closed")
+        self._state.refuse_closed()
 
     def _take(self, limit: int) -> list[Message]:
         """What there is now, or nothing taken at all where it raises."""
         for partition, (log, position) in enumerate(zip(self._logs, self._positions, strict=True)):
             if position < log.earliest:
                 raise PositionLostError(
-                    f"{self._topic}/{partition}: {self._group} wants offset {position},"
+                    f"{self._topic}/{partition}: {self._who} wants offset {position},"
                     f" the earliest that is kept is {log.earliest}"
                 )
         taken: list[Message] = []
-        room = Room(limit)
+        room = PollBudget(limit)
         count = len(self._logs)
         for step in range(count):
             partition = (self._first + step) % count
@@ -243,10 +236,41 @@ class MemoryConsumer:
         self._first = (self._first + 1) % count
         return taken
 
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise QueueError(f"a consumer of {self._group} was used after it was closed")
-        self._state.refuse_closed()
+
+class MemoryConsumer:
+    """The one live consumer of a group on a topic."""
+
+    def __init__(self, state: _State, topic: Topic[object], group: str) -> None:
+        """For MemoryQueue, which holds the lock."""
+        self._state = state
+        self._topic = topic
+        self._group = group
+        self._logs = state.logs[topic]
+        self._committed = state.committed[topic, group]
+        self._tail = MemoryTail(state, topic, f"a consumer of {group}", list(self._committed))
+        self._closed = False
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        return self._tail.poll(limit, timeout_s)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        with self._state.changed:
+            self._tail.refuse_closed()
+            for partition, position in positions.items():
+                check_partition(self._topic.name, partition, len(self._logs))
+                check_position(self._topic.name, partition, position, self._logs[partition].end)
+            for partition, position in positions.items():
+                self._committed[partition] = max(position, self._committed[partition])
+
+    def keep_alive(self) -> None:
+        """Does nothing: there is only one member."""
+
+    def close(self) -> None:
+        with self._state.changed:
+            if not self._closed:
+                self._closed = True
+                self._tail.close()
+                self._state.live.discard((self._topic, self._group))
 
 
 class MemoryDeadLetters:
@@ -256,13 +280,13 @@ class MemoryDeadLetters:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._letters: dict[int, DeadLetter] = {}
-        self._known: set[tuple[Topic, str, bytes]] = set()
+        self._known: set[tuple[str, str, bytes]] = set()
 
-    def bury(self, topic: Topic, group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
+    def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
         with self._lock:
-            if (topic, group, value) not in self._known:
-                self._known.add((topic, group, value))
-                letter = DeadLetter(next(self._ids), topic, group, reason, detail, died_ms, value)
+            if (topic.name, group, value) not in self._known:
+                self._known.add((topic.name, group, value))
+                letter = DeadLetter(next(self._ids), topic.name, group, reason, detail, died_ms, value)
                 self._letters[letter.id] = letter
 
     def letters(self, after: int, limit: int) -> list[DeadLetter]:

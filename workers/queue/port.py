@@ -1,59 +1,73 @@
 """The queue port: partitioned logs read by consumer groups, as Kafka has them.
 
-Delivery is at least once and in no order that anybody may rely on across partitions. A group's committed position is
-its progress; it is committed only after the effect is durable (rule 11). `tests/queue` runs this contract against
-every adapter.
+Delivery is at least once; across partitions there is no order to rely on. A group's committed position is its
+progress; it is committed only after the effect is durable (rule 11). `tests/queue` runs this contract against every
+adapter.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-ACTIONS: Final = "feed.actions"
-"""Tasks: recorded actions, for the expander."""
-DELIVERIES: Final = "feed.deliveries"
-"""Deliveries: cells for the writers, one consumer group a cluster."""
-RETRIES: Final = "feed.retries"
-"""Deliveries that a writer has parked, each for one cluster: one consumer group a cluster."""
-
-Topic = Literal["feed.actions", "feed.deliveries", "feed.retries"]
-TOPICS: tuple[Topic, ...] = (ACTIONS, DELIVERIES, RETRIES)
+from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
 
 MAX_MESSAGE_BYTES = 1_000_000
 """The largest message that a queue takes (Kafka's default limit)."""
 MAX_POLL_BYTES = 500_000
-"""The most bytes of messages that one poll returns: what is made of them takes twenty times as much memory."""
+"""The most bytes of messages that one poll returns: decoded, they take twenty times as much memory."""
 
 
-class QueueError(Exception):
-    """A queue did not do what it was asked to. Subclasses say what the caller should do."""
+Body_co = TypeVar("Body_co", covariant=True)
 
 
-class QueueUnavailableError(QueueError):
+@dataclass(frozen=True)
+class Topic(Generic[Body_co]):
+    """One log of messages, declared by the product that it belongs to; a queue keeps nothing else of it than its name.
+
+    durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
+        is not, but only together with the positions of the messages that they were made from.
+    decode: what a message says; raises `MalformedError` of `workers.pipeline.decoding`.
+    """
+
+    name: str
+    durable: bool
+    decode: Callable[[bytes], Body_co]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class QueueError(PortError):
+    """A queue failed. Subclasses say what the caller should do."""
+
+
+class QueueUnavailableError(QueueError, NotNowError):
     """Not now: repeat the call later. A publish that raised this may have been stored or not."""
 
 
-class MessageRefusedError(QueueError):
+class MessageRefusedError(QueueError, NeverError):
     """Never: a message over MAX_MESSAGE_BYTES. Nothing of the call was stored."""
 
 
 class PositionLostError(QueueError):
-    """Messages that this group has not read are gone (retention passed them by). Never skip: stop, rebuild, then
+    """Messages that this group has not read are gone (retention dropped them). Never skip: stop, rebuild, then
     `reset`. The message names topic, partition and group.
+
+    From a tail: messages are gone that it has not read. It reads no more; what they told must be learned elsewhere,
+    after a new tail has begun.
     """
 
 
-class UnsafeTopicsError(QueueError):
-    """Topics are set so that what they acknowledged could be lost. No worker starts on them; the message names each
-    setting.
-    """
+class UnsafeTopicsError(QueueUnavailableError, MisconfiguredError):
+    """Settings of topics could lose acknowledged messages. No worker starts on them; the message names each setting."""
 
 
-class GroupBusyError(QueueError):
-    """Not while another consumer of the group is live: an embedded queue has one for each topic and group."""
+class GroupBusyError(QueueError, NotNowError):
+    """Not now: another consumer of the group is live: an embedded queue allows one for each topic and group."""
 
 
 class Message(NamedTuple):
-    """partition and offset name its place in a topic; `value` is what was published."""
+    """partition, offset: its place in a topic. value: the published bytes."""
 
     partition: int
     offset: int
@@ -63,25 +77,24 @@ class Message(NamedTuple):
 class Consumer(Protocol):
     """One member of a consumer group on one topic. Used by one thread at a time.
 
-    A new consumer starts each partition at the group's committed position. The first consumer that a group ever has
-    starts at the earliest message, and commits that it does: what retention takes from the group after that is never
-    skipped unseen. What was polled and not committed is delivered again to whoever reads the partition next.
+    A new consumer starts each partition at the group's committed position. The first consumer of a group starts at the
+    earliest message and commits that position, so that messages which retention drops later are never skipped
+    unnoticed. Messages that were polled and not committed are delivered again to the next reader of the partition.
 
-    Where a group may have several members, each reads some of the partitions, and which ones may change inside any
-    call. A partition that goes to another member begins there at the committed position, and so it does when it comes
-    back: what this member has polled of it and not committed is done twice, by whoever it may be.
+    If a group has several members, each reads some of the partitions; which ones may change inside any call. A
+    partition that moves to another member starts there at the committed position, and again when it comes back:
+    messages that this member has polled and not committed are done twice.
     """
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        """Up to `limit` next messages (1 or more), waiting up to `timeout_s` for the first; empty when there are none.
+        """The next messages, at most `limit` (1 or more). Waits up to `timeout_s` for the first; empty if none comes.
 
-        Within a partition messages come in offset order, each once for as long as this member reads it. Together they
-        hold at most MAX_POLL_BYTES; a single larger one comes alone. It may return less than there is. With a timeout
-        of 0 it never waits for messages; a member that must join its group first, or give partitions up, takes a few
-        seconds more.
+        Within a partition messages come in offset order, each once while this member reads the partition. Together
+        they have at most MAX_POLL_BYTES; a larger message comes alone. It may return fewer than there are. With a
+        timeout of 0 it never waits for messages; joining the group, or giving partitions up, takes a few seconds more.
 
         Raises:
-            PositionLostError: a partition's position points at messages that are gone.
+            PositionLostError: the messages at a partition's position are gone.
             QueueUnavailableError: later; nothing was skipped.
         """
         ...
@@ -89,10 +102,10 @@ class Consumer(Protocol):
     def commit(self, positions: Mapping[int, int]) -> None:
         """Stores, for each partition, the offset of the *next* message that the group wants; it outlives this process.
 
-        Where the machine dies, the latest positions may be forgotten: the messages come again.
-        Positions are the caller's promise that every effect before them is durable. A committed position never goes
-        back: one at or below it changes nothing. Partitions that are not named stay where they are. Those that this
-        member does not read now stay too, and nothing is raised: the messages come again to whoever reads them.
+        With a position the caller promises that every effect before it is durable. If the machine dies, the latest
+        positions may be lost: the messages come again. A committed position never goes back: one at or below it changes
+        nothing. Partitions that are not named do not change. Nor do those that this member does not read now, without
+        an error: their messages come again to the member that reads them.
 
         Raises:
             ValueError: the topic has no such partition, or the position is past its end; nothing was stored.
@@ -101,9 +114,9 @@ class Consumer(Protocol):
         ...
 
     def keep_alive(self) -> None:
-        """Tells the group that this member works, while it has no room for more messages and polls none. Cheap, and
-        meant for every round without a poll: a member that does neither for minutes counts as hung, and its
-        partitions go to others.
+        """Tells the group that this member is alive while it has no room for messages and does not poll. Cheap: call it
+        in every round without a poll. If neither `poll` nor `keep_alive` is called for `max_poll_interval_ms`, the
+        group evicts this member and gives its partitions to others.
 
         Raises:
             QueueUnavailableError: later; nothing was skipped.
@@ -115,35 +128,57 @@ class Consumer(Protocol):
         ...
 
 
+class Tail(Protocol):
+    """Reads a topic from its end, for no group. Used by one thread at a time.
+
+    It begins at the end of every partition as of the call of `Queue.tail`: what was published before that call it does
+    not return, and what is published after the call it does not miss. Partitions that are added later it reads from
+    their first message, once it has noticed them. It commits nothing, and keeps nothing from expiring. Any number of
+    tails may read a topic.
+    """
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        """The next messages; limit, order, bytes and waiting as for `Consumer.poll`.
+
+        Raises:
+            PositionLostError: messages expired before this tail had read them; so does every later poll.
+            QueueUnavailableError: later; nothing was skipped.
+        """
+        ...
+
+    def close(self) -> None:
+        """Doing it twice is fine; any other use afterwards raises QueueError."""
+        ...
+
+
 class Queue(Protocol):
     """All topics. Thread-safe."""
 
-    def partitions(self, topic: Topic) -> int:
-        """How many partitions a topic has now, numbered from 0. At least as many as anybody has published to before
-        the call; partitions may be added at any time, and are never taken away.
+    def partitions(self, topic: Topic[object]) -> int:
+        """How many partitions a topic has now, numbered from 0. At least as many as were published to before the call;
+        partitions may be added at any time, and are never removed.
 
         Raises:
             QueueUnavailableError: later.
         """
         ...
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """Appends messages to a topic; durable when it returns. An empty sequence does nothing.
 
-        Durable means that no process that dies can take them along. Where the machine itself dies, `feed.actions` and
-        `feed.retries` keep all of them; an adapter may lose the latest deliveries, but only together with the
-        positions of the tasks that they came from. Without a partition the queue chooses one for each call or message.
-        Messages of one call that share a partition keep their order.
+        Durable means that the messages survive the death of any process; of a durable topic, the death of the machine
+        as well. Without a partition the queue chooses one for each call or message. Messages of one call in one
+        partition keep their order.
 
         Raises:
             ValueError: the topic has no such partition; nothing was stored.
             MessageRefusedError: a value is too large; nothing was stored.
-            QueueUnavailableError: some may have been stored; publish all again (what reads them is idempotent).
+            QueueUnavailableError: some may have been stored; publish all again (their readers are idempotent).
         """
         ...
 
-    def consumer(self, topic: Topic, group: str) -> Consumer:
-        """A new member of a group, which its caller closes.
+    def consumer(self, topic: Topic[object], group: str) -> Consumer:
+        """A new member of a group; the caller closes it.
 
         Raises:
             GroupBusyError: the group has a live consumer, and this queue has one at a time.
@@ -151,22 +186,30 @@ class Queue(Protocol):
         """
         ...
 
-    def lag(self, topic: Topic, group: str) -> int:
+    def tail(self, topic: Topic[object]) -> Tail:
+        """A reader of all that is published from now on; the caller closes it.
+
+        Raises:
+            QueueUnavailableError: later.
+        """
+        ...
+
+    def lag(self, topic: Topic[object], group: str) -> int:
         """How many messages of a topic the group has not committed yet, over all partitions.
 
-        Those that are gone count for a group that lost them; for a group that was never there, those that are kept.
+        For a group that lost messages, those count too. For an unknown group, all messages that are kept count.
         """
         ...
 
-    def lost(self, topic: Topic, group: str) -> int:
-        """How many messages are gone that the group has not read, over all partitions: its consumers raise
-        PositionLostError. Safe beside a live consumer, in any process.
+    def lost(self, topic: Topic[object], group: str) -> int:
+        """How many messages are gone that the group has not read, over all partitions: if any, its consumers raise
+        PositionLostError. Safe while a consumer is live, in any process.
         """
         ...
 
-    def reset(self, topic: Topic, group: str) -> int:
-        """Moves a group to the earliest message that is kept, in each partition where its position was lost (the
-        others stay); returns how many messages it passes over. Whoever calls it has rebuilt what they were for.
+    def reset(self, topic: Topic[object], group: str) -> int:
+        """Moves a group to the earliest message that is kept, in each partition with a lost position (others do not
+        move). Returns how many messages it skips: the caller has rebuilt their effects.
 
         Raises:
             GroupBusyError: the group has a live consumer.
@@ -174,11 +217,10 @@ class Queue(Protocol):
         """
         ...
 
-    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
-        """Moves a group back to the first message that was published at or after a time, in each partition where its
-        position is behind that (the others stay); returns how many messages come again. It is for effects that were
-        lost after they were committed. What is not kept any more does not come again, and a group that was never there
-        has nothing to go back from.
+    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
+        """Moves a group back to the first message that was published at or after a time, in each partition whose
+        position is later (others do not move). Returns how many messages come again. For effects that were lost after
+        they were committed. Messages that are no longer kept do not come again; an unknown group does not move.
 
         to_ms: ms since 1970, by the clock that publish times are stamped with.
 
@@ -188,16 +230,16 @@ class Queue(Protocol):
         """
         ...
 
-    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         """The committed position of a group in each partition in which it has one: the offset of the next message that
-        it wants. Safe beside a live consumer, in any process.
+        it wants. Safe while a consumer is live, in any process.
 
         Raises:
             QueueUnavailableError: later.
         """
         ...
 
-    def earliest(self, topic: Topic) -> dict[int, int]:
+    def earliest(self, topic: Topic[object]) -> dict[int, int]:
         """The offset of the first message that is kept in each partition; in an empty one, of the next message.
 
         Raises:
@@ -205,10 +247,10 @@ class Queue(Protocol):
         """
         ...
 
-    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
-        """Moves a group back to given positions, in each partition where it is past them (the others stay); returns how
-        many messages come again. It is for effects that were lost after they were committed. If a message at a
-        position is gone, the position moves all the same, and is lost: the group's consumers raise PositionLostError.
+    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+        """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns
+        how many messages come again. For effects that were lost after they were committed. If the message at a position
+        is gone, the group still moves there and its position is lost: its consumers raise PositionLostError.
 
         Raises:
             ValueError: the topic has no such partition; nothing was moved.
@@ -217,31 +259,31 @@ class Queue(Protocol):
         """
         ...
 
-    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
+    def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         """Drops messages that were published longer ago than `kept_ms`, from the front of each partition up to the
         first that was not; returns how many. Kafka does this by itself, by its own settings.
 
-        Ages are by the queue's own clock, which dated the messages. A date ahead of it was wrong, and counts as old.
+        Ages are by the queue's own clock, which dated the messages. A date ahead of it is wrong and counts as old.
 
-        readers: the groups that every message of a topic is for. What one of them has not committed stays, however
-            old; an adapter may keep what was published together with it. A group that was never there keeps nothing.
+        readers: the groups that read each topic. Messages that one of them has not committed stay, at any age; an
+            adapter may keep those that were published together with them. An unknown group keeps nothing.
         """
         ...
 
     def close(self) -> None:
-        """Doing it twice is fine; any other use afterwards, of its consumers too, raises QueueError."""
+        """Doing it twice is fine; any other use afterwards, of its consumers and tails too, raises QueueError."""
         ...
 
 
 class DeadLetter(NamedTuple):
-    """A message that could not be done.
+    """A message that could not be processed.
 
-    id: names it within this store. group: who gave up on it. reason: a stable word, such as `malformed`. detail: the
-    error in full.
+    id: its number in this store. topic: the name of the topic. group: the consumer group that gave it up. reason: a
+    stable word, such as `malformed`. detail: the error in full.
     """
 
     id: int
-    topic: Topic
+    topic: str
     group: str
     reason: str
     detail: str
@@ -250,12 +292,12 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetters(Protocol):
-    """What could not be done, kept until somebody retries or drops it (rule 12). Thread-safe.
+    """Messages that could not be processed, kept until they are retried or dropped (rule 12). Thread-safe.
 
     Ids ascend from 1 and are never used again. Every method may raise QueueUnavailableError.
     """
 
-    def bury(self, topic: Topic, group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
+    def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
         """Keeps a message; durable when it returns. Burying the same (topic, group, value) twice keeps the first
         letter.
         """
@@ -270,5 +312,5 @@ class DeadLetters(Protocol):
     def count(self) -> int: ...
 
     def drop(self, letter_id: int) -> bool:
-        """Forgets a letter; False where there is none."""
+        """Removes a letter; False if there is none."""
         ...

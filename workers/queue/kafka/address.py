@@ -1,6 +1,6 @@
 """Where a Kafka cluster is and how to speak to it: `kafka://host:port,host:port?security=SASL_SSL&...`.
 
-The url stands in `feed.toml`, so no secret may stand in it: the SASL password comes from a file that the url names or
+The url is in `feed.toml`, so it may hold no secret: the SASL password comes from a file that the url names or
 from FEED_KAFKA_PASSWORD, the password of a client key from FEED_KAFKA_KEY_PASSWORD.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from workers.queue.kafka.reconnecting import WaitingClient
+from workers.queue.kafka.reconnecting import DIRECT, WaitingClient
 
 PASSWORD = "FEED_KAFKA_PASSWORD"  # noqa: S105 - the name of a variable
 KEY_PASSWORD = "FEED_KAFKA_KEY_PASSWORD"  # noqa: S105 - the name of a variable
@@ -36,7 +36,7 @@ class Address:
     security: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; certificates and host names are always checked.
     mechanism, user, password: of SASL. ca: the authorities that sign brokers, where they are not the system's.
     cert, key, key_password: of this client.
-    prefix: stands before the name of every topic and every group, so that several systems can share a cluster.
+    prefix: precedes the name of every topic and every group, so that several systems can share a cluster.
     max_poll_interval_ms: a member of a group whose thread asks for nothing for longer loses its partitions to others.
     """
 
@@ -85,6 +85,7 @@ class Address:
             "bootstrap_servers": list(self.servers),
             "client_id": "feedstore",
             "kafka_client": WaitingClient,
+            "proxy_url": f"{DIRECT}://",
             "security_protocol": self.security,
             # A broker that is back is used within a second, not within half a minute.
             "reconnect_backoff_max_ms": 1_000,
@@ -143,7 +144,7 @@ def _values(query: str) -> dict[str, str]:
     pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("url: a key stands in it twice")
+        raise ValueError("url: a key is in it twice")
     for name, value in values.items():
         if name not in _KEYS:
             raise ValueError(f"url: expected one of {', '.join(_KEYS)}, got {name!r}")
@@ -164,5 +165,5 @@ def _one_of(name: str, value: str | None, known: tuple[str, ...]) -> None:
 
 
 def _without_secrets(url: str) -> str:
-    """Somebody may have written a password where a user stands: it goes into no message."""
+    """A password may have been written in place of a user: it goes into no message."""
     return re.sub(r"//[^/]*@", "//...@", url)

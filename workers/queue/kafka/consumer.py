@@ -19,41 +19,24 @@ from kafka.errors import LogTruncationError, NoOffsetForPartitionError, OffsetOu
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from workers.queue.checks import check_limit, check_partition, check_position
+from workers.queue.kafka import reading
 from workers.queue.kafka.address import Address
-from workers.queue.kafka.ahead import Ahead
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
-from workers.queue.port import Message, PositionLostError, QueueError, Topic
+from workers.queue.kafka.prefetch import PrefetchBuffer
+from workers.queue.kafka.reading import CLOSE_S, MAX_RECORDS, REQUEST_S, SLICE_S
+from workers.queue.port import Message, PositionLostError, QueueError
 
 _log = structlog.get_logger()
 
 SESSION_TIMEOUT_MS: Final = 10_000
 """How long a member that is killed or stopped keeps its partitions from the others."""
 HEARTBEAT_MS: Final = 3_000
-METADATA_MS: Final = 10_000
-"""How soon a group notices partitions that were added. No watermark moves before it has."""
 
-MAX_AHEAD_BYTES: Final = 1_000_000
-"""Beyond this many bytes of messages that wait here, nothing more is asked for."""
-FETCH_BYTES: Final = 1_048_576
-PARTITION_FETCH_BYTES: Final = 1_048_576
-
-MAX_RECORDS: Final = 1_000_000_000
-"""The client hands over whatever has arrived (FETCH_BYTES from each broker at most). It must never keep a part of a
-fetch: a partition that is paused then is sometimes not read again after it was resumed (seen in kafka-python 3.0.12).
-"""
-
-SLICE_S: Final = 0.25
-"""How soon a waiting poll notices that its queue was closed. Messages end the wait at once; each look at the client
-costs a few hand-overs between threads, which an idle worker would pay ten times a second for nothing.
-"""
 JOIN_S: Final = 5.0
 """How long a call waits for the group to share out its partitions, whatever its own timeout."""
 KEEP_ALIVE_S: Final = 0.5
 """`keep_alive` does nothing where the client was asked this recently."""
-REQUEST_S: Final = 10.0
-"""How long one call for positions or offsets may take before it counts as unavailable."""
-CLOSE_S: Final = 5.0
 
 
 class KafkaConsumer:
@@ -62,7 +45,7 @@ class KafkaConsumer:
     def __init__(
         self,
         address: Address,
-        topic: Topic,
+        topic: str,
         group: str,
         partitions: Callable[[], int],
         closed: Callable[[], bool],
@@ -78,31 +61,22 @@ class KafkaConsumer:
         self._queue_closed = closed
         self._closed = False
         self._positions = Positions()
-        self._ahead = Ahead()
+        self._ahead = PrefetchBuffer()
         self._delivered: dict[int, int] = {}  # the position after the last message that a poll returned
         self._lost: dict[int, str] = {}
         self._asked_s = 0.0
-        self._client = kafka.KafkaConsumer(
+        # What has no committed position yet begins in `_begin`, and nothing else ever moves.
+        self._client = reading.client(
+            address,
             group_id=address.group(topic, group),
-            enable_auto_commit=False,
-            # A position that is gone must never be replaced by another one unseen (rule 8): what has no committed
-            # position yet begins in `_begin`, and nothing else ever moves.
-            auto_offset_reset="none",
             partition_assignment_strategy=[CooperativeStickyAssignor],
-            allow_auto_create_topics=False,
-            metadata_max_age_ms=METADATA_MS,
             max_poll_interval_ms=address.max_poll_interval_ms,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            fetch_max_bytes=FETCH_BYTES,
-            max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
-            bootstrap_timeout_ms=int(REQUEST_S * 1_000),
-            metrics_enabled=False,
-            **address.options(),
         )
         try:
             self._client.subscribe([self._name], listener=_Listener(self))
-            # A leader that does not know the topic yet gives nobody anything, and does not notice when it does.
+            # A leader that does not know the topic yet gives no messages, and does not notice when it does.
             every = [TopicPartition(self._name, partition) for partition in range(partitions())]
             self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
         except BaseException:
@@ -181,7 +155,7 @@ class KafkaConsumer:
         self._asked_s = time.monotonic()
         with translated(self._place):
             self._store()
-            self._choose(limit)
+            reading.choose(self._client, self._ahead, limit)
             try:
                 fetched = self._fetch(wait_s)
             except NoOffsetForPartitionError as error:
@@ -195,37 +169,28 @@ class KafkaConsumer:
                 for place in error.divergent_offsets:
                     self._note_lost(place, self._client.position(place, timeout_ms=REQUEST_S * 1_000))
                 return
-        for place, records in fetched.items():
-            self._ahead.add(
-                place.partition, [Message(place.partition, record.offset, record.value or b"") for record in records]
-            )
+        reading.take_in(fetched, self._ahead)
 
     def _fetch(self, wait_s: float) -> Mapping[TopicPartition, list[Any]]:
         """One poll of the client; while the group shares out its partitions, as many as it takes.
 
         The client drops what a join has brought when the join ends between two polls, and joins again: polls that do
-        not wait would go on like this for ever, and every join disturbs the whole group.
+        not wait would continue like this for ever, and every join disturbs the whole group.
         """
         deadline = time.monotonic() + JOIN_S
         while True:
             fetched: dict[TopicPartition, list[Any]] = self._client.poll(
                 timeout_ms=int(wait_s * 1_000), max_records=MAX_RECORDS
             )
-            joined = self._client.group_metadata().state == MemberState.STABLE
-            if fetched or joined or time.monotonic() > deadline or self._queue_closed():
+            state = self._client.group_metadata().state
+            if state == MemberState.REBALANCING:
+                # A leader that joined because partitions were added does not join again by itself (seen in
+                # kafka-python 3.0.12): it would read what it had, send no heartbeats, and be expelled unawares. While a
+                # join is under way this changes nothing.
+                self._client._coordinator.request_rejoin()  # noqa: SLF001 - the client has no other way to ask for it
+            if fetched or state == MemberState.STABLE or time.monotonic() > deadline or self._queue_closed():
                 return fetched
             wait_s = SLICE_S
-
-    def _choose(self, limit: int) -> None:
-        """Pauses the partitions of which enough is here: otherwise they would stand before the others."""
-        full = self._ahead.size >= MAX_AHEAD_BYTES
-        paused = self._client.paused()
-        for place in self._client.assignment():
-            enough = full or self._ahead.of(place.partition) >= limit
-            if enough and place not in paused:
-                self._client.pause(place)
-            elif not enough and place in paused:
-                self._client.resume(place)
 
     def _begin(self, places: Iterable[TopicPartition]) -> None:
         """The group was never there: it begins at the earliest message, and it is stored that it does."""
@@ -237,16 +202,10 @@ class KafkaConsumer:
         self._store()
 
     def _note_lost(self, place: TopicPartition, position: int) -> None:
-        earliest = self._client.beginning_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
-        end = self._client.end_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
-        if position < earliest:
-            kept = f"the earliest that is kept is {earliest}"
-        else:
-            kept = f"the log ends at {end}: the brokers lost what was there, or the topic was made anew"
-        self._lost[place.partition] = f"{self._topic}/{place.partition}: {self._group} wants offset {position}, {kept}"
+        self._lost[place.partition] = reading.lost(self._client, place, self._topic, self._group, position)
 
     def _check(self, positions: Mapping[int, int]) -> None:
-        """Raises ValueError for positions that nobody can have reached."""
+        """Raises ValueError for positions that cannot have been reached."""
         beyond = []
         for partition, position in positions.items():
             if partition not in self._delivered:

@@ -1,7 +1,7 @@
 """Dead letters in a topic of their own, `feed.dead`: one partition, kept for ever.
 
 A letter is a record: its value is the message, its headers say the rest, its key names what was buried, and its id is
-its offset + 1. To drop a letter is to append a record of the same key without a value. What stands before the first
+its offset + 1. To drop a letter is to append a record of the same key without a value. What precedes the first
 letter that is left is deleted; between letters, dropped ones keep their space.
 
 Every process keeps the ids in memory and reads on from where it was before each call. Two processes that bury the same
@@ -25,7 +25,7 @@ from workers.queue.checks import check_limit
 from workers.queue.kafka.address import Address
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.queue import REQUEST_MS, connect, producer
-from workers.queue.port import TOPICS, DeadLetter, QueueError, QueueUnavailableError, Topic
+from workers.queue.port import DeadLetter, QueueError, QueueUnavailableError, Topic
 
 _log = structlog.get_logger()
 
@@ -78,9 +78,15 @@ class KafkaDeadLetters:
                 raise
         return cls(address, client, sender)
 
-    def bury(self, topic: Topic, group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
-        key = _key(topic, group, value)
-        headers = {"topic": topic, "group": group, "reason": reason, "detail": _cut(detail), "died_ms": str(died_ms)}
+    def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
+        key = _key(topic.name, group, value)
+        headers = {
+            "topic": topic.name,
+            "group": group,
+            "reason": reason,
+            "detail": _cut(detail),
+            "died_ms": str(died_ms),
+        }
         with self._calling():
             if key not in self._ids:
                 self._send(key, value, headers)
@@ -191,7 +197,7 @@ def _check_there(address: Address, partitions: set[int]) -> None:
         raise QueueUnavailableError(f"{address}: no topic {name}; make it first (feedctl topics apply)")
 
 
-def _key(topic: Topic, group: str, value: bytes) -> bytes:
+def _key(topic: str, group: str, value: bytes) -> bytes:
     return sha256(f"{topic}\0{group}\0".encode() + value).digest()
 
 
@@ -204,7 +210,12 @@ def _cut(detail: str) -> str:
 
 def _letter(record: Any) -> DeadLetter:
     said = {name: text.decode("utf-8") for name, text in record.headers}
-    topic = next(topic for topic in TOPICS if topic == said["topic"])
     return DeadLetter(
-        record.offset + 1, topic, said["group"], said["reason"], said["detail"], int(said["died_ms"]), record.value
+        record.offset + 1,
+        said["topic"],
+        said["group"],
+        said["reason"],
+        said["detail"],
+        int(said["died_ms"]),
+        record.value,
     )

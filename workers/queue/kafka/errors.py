@@ -24,7 +24,7 @@ REBALANCED = (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-"""A commit that comes too late or too early: the group is sharing out its partitions anew. Nothing is lost by it: what
+"""A commit that comes too late or too early: the group is rebalancing. Nothing is lost by it: what
 was not committed comes again, to this member or to another.
 """
 

@@ -55,7 +55,7 @@ class Positions:
         return due
 
     def stored(self, positions: Mapping[int, int]) -> None:
-        """These are stored. What was given up meanwhile is nobody's business here any more."""
+        """These are stored. What was given up meanwhile does not matter here any more."""
         for partition, position in positions.items():
             if partition in self._stored:
                 self._stored[partition] = position

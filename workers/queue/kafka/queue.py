@@ -24,7 +24,8 @@ from workers.queue.checks import check_partition, refuse_oversized
 from workers.queue.kafka.address import Address
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
-from workers.queue.port import TOPICS, GroupBusyError, QueueError, QueueUnavailableError, Topic
+from workers.queue.kafka.tail import KafkaTail
+from workers.queue.port import GroupBusyError, QueueError, QueueUnavailableError, Topic
 
 REQUEST_MS: Final = 10_000
 DELIVERY_MS: Final = 20_000
@@ -40,7 +41,9 @@ _LIVE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
 class KafkaQueue:
     """All topics. Several queues may be open on one cluster, in one process or in many."""
 
-    def __init__(self, address: Address, admin: kafka.KafkaAdminClient, partitions: Mapping[Topic, int]) -> None:
+    def __init__(
+        self, address: Address, admin: kafka.KafkaAdminClient, partitions: Mapping[Topic[object], int]
+    ) -> None:
         """For `open`. partitions: how many of each topic are known to be there."""
         self._address = address
         self._admin = admin
@@ -53,8 +56,8 @@ class KafkaQueue:
         self._closed = False
 
     @classmethod
-    def open(cls, address: Address) -> "KafkaQueue":
-        """The queue at an address.
+    def open(cls, address: Address, topics: Iterable[Topic[object]]) -> "KafkaQueue":
+        """The queue at an address, with these topics.
 
         Raises:
             QueueUnavailableError: no broker answers, or a topic is missing.
@@ -62,28 +65,28 @@ class KafkaQueue:
         admin = connect(address)
         try:
             with translated(str(address)):
-                partitions: dict[Topic, int] = {topic: _count(address, admin, topic) for topic in TOPICS}
+                partitions = {topic: _count(address, admin, topic) for topic in topics}
         except BaseException:
             admin.close()
             raise
         return cls(address, admin, partitions)
 
-    def partitions(self, topic: Topic) -> int:
+    def partitions(self, topic: Topic[object]) -> int:
         """The port's: the brokers are asked. A broker hears of a new partition a few milliseconds after another one;
         what has been seen once here is never forgotten.
         """
         with self._calling(topic):
             return self._seen(topic, _count(self._address, self._admin, topic))
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's: every message is acknowledged by all in-sync replicas when it returns."""
         self._refuse_closed()
         if partition is not None and not 0 <= partition < self._partitions[topic]:
-            check_partition(topic, partition, self.partitions(topic))
+            check_partition(topic.name, partition, self.partitions(topic))
         if not values:
             return
-        refuse_oversized(topic, values)
-        name = self._address.named(topic)
+        refuse_oversized(topic.name, values)
+        name = self._address.named(topic.name)
         producer = self._open_producer()
         try:
             with translated(f"{self._address}: {topic}"):
@@ -104,13 +107,17 @@ class KafkaQueue:
             self._give_up(producer)
             raise
 
-    def consumer(self, topic: Topic, group: str) -> KafkaConsumer:
+    def consumer(self, topic: Topic[object], group: str) -> KafkaConsumer:
         self._refuse_closed()
         with translated(f"{self._address}: {topic}"):
             self._register(topic, group)
-            return KafkaConsumer(self._address, topic, group, lambda: self.partitions(topic), lambda: self._closed)
+            return KafkaConsumer(self._address, topic.name, group, lambda: self.partitions(topic), lambda: self._closed)
 
-    def lag(self, topic: Topic, group: str) -> int:
+    def tail(self, topic: Topic[object]) -> KafkaTail:
+        with self._calling(topic):
+            return KafkaTail(self._address, topic.name, self.partitions(topic), lambda: self._closed)
+
+    def lag(self, topic: Topic[object], group: str) -> int:
         with self._calling(topic):
             # Positions first: what is committed between the two calls makes the lag too large, never too small.
             positions = self._committed(topic, group)
@@ -121,11 +128,11 @@ class KafkaQueue:
             for place, position in positions.items()
         )
 
-    def lost(self, topic: Topic, group: str) -> int:
+    def lost(self, topic: Topic[object], group: str) -> int:
         with self._calling(topic):
             return sum(_passed_over(position, earliest, end) for position, earliest, end in self._lost(topic, group))
 
-    def reset(self, topic: Topic, group: str) -> int:
+    def reset(self, topic: Topic[object], group: str) -> int:
         """The port's; refused while the group has any live member."""
         with self._calling(topic):
             self._refuse_live(topic, group)
@@ -138,7 +145,7 @@ class KafkaQueue:
                 raise self._busy(topic, group)
         return passed
 
-    def rewind(self, topic: Topic, group: str, to_ms: int) -> int:
+    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
         """The port's; refused while the group has any live member."""
         with self._calling(topic):
             self._refuse_live(topic, group)
@@ -156,21 +163,21 @@ class KafkaQueue:
                 raise self._busy(topic, group)
         return sum(positions[place] - offset for place, offset in back.items())
 
-    def positions(self, topic: Topic, group: str) -> dict[int, int]:
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._calling(topic):
             found = self._committed(topic, group)
         return {place.partition: position for place, position in found.items() if position is not None}
 
-    def earliest(self, topic: Topic) -> dict[int, int]:
+    def earliest(self, topic: Topic[object]) -> dict[int, int]:
         with self._calling(topic):
             return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.EARLIEST).items()}
 
-    def go_back(self, topic: Topic, group: str, positions: Mapping[int, int]) -> int:
+    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         """The port's; refused while the group has any live member."""
         with self._calling(topic):
             count = self.partitions(topic)
             for partition in positions:
-                check_partition(topic, partition, count)
+                check_partition(topic.name, partition, count)
             self._refuse_live(topic, group)
             committed = self._committed(topic, group)
             back = {
@@ -183,7 +190,7 @@ class KafkaQueue:
                 raise self._busy(topic, group)
         return sum(position - to for position, to in back.values())
 
-    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:  # noqa: ARG002 - the port's
+    def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:  # noqa: ARG002 - the port's
         """Nothing: the brokers drop what is past the topic's retention."""
         self._refuse_closed()
         return 0
@@ -202,7 +209,7 @@ class KafkaQueue:
         self._admin.close()
 
     @contextlib.contextmanager
-    def _calling(self, topic: Topic) -> Iterator[None]:
+    def _calling(self, topic: Topic[object]) -> Iterator[None]:
         self._refuse_closed()
         with translated(f"{self._address}: {topic}"):
             yield
@@ -222,7 +229,7 @@ class KafkaQueue:
             room -= len(value)
             yield target
 
-    def _seen(self, topic: Topic, count: int) -> int:
+    def _seen(self, topic: Topic[object], count: int) -> int:
         """Notes that a topic has so many partitions at least; returns how many that is."""
         with self._lock:
             self._partitions[topic] = max(count, self._partitions[topic])
@@ -234,7 +241,7 @@ class KafkaQueue:
             if self._producer is None:
                 with translated(str(self._address)):
                     self._producer = producer(self._address, api_version=self._version)
-                # A client that knows the brokers' version asks nobody when it is made: in an outage that would fail,
+                # A client that knows the brokers' version asks no broker when it is made: in an outage that would fail,
                 # again and again, and leave a thread behind each time.
                 self._version = self._producer.config["api_version"]
             return self._producer
@@ -253,23 +260,23 @@ class KafkaQueue:
                 with self._lock:
                     self._retired.append(one)
 
-    def _places(self, topic: Topic) -> list[TopicPartition]:
-        name = self._address.named(topic)
+    def _places(self, topic: Topic[object]) -> list[TopicPartition]:
+        name = self._address.named(topic.name)
         return [TopicPartition(name, partition) for partition in range(self.partitions(topic))]
 
-    def _offsets(self, topic: Topic, which: OffsetSpec) -> dict[TopicPartition, int]:
+    def _offsets(self, topic: Topic[object], which: OffsetSpec) -> dict[TopicPartition, int]:
         places = dict.fromkeys(self._places(topic), which)
         found = _patiently(lambda: self._admin.list_partition_offsets(places))
         return {place: at.offset for place, at in found.items()}
 
-    def _committed(self, topic: Topic, group: str) -> dict[TopicPartition, int | None]:
+    def _committed(self, topic: Topic[object], group: str) -> dict[TopicPartition, int | None]:
         """The group's position in each partition; None where it never was."""
         places = self._places(topic)
-        named = self._address.group(topic, group)
+        named = self._address.group(topic.name, group)
         found = _patiently(lambda: self._admin.list_group_offsets({named: places}))[named]
         return {place: found[place].offset if place in found and found[place].offset >= 0 else None for place in places}
 
-    def _where_lost(self, topic: Topic, group: str) -> dict[TopicPartition, tuple[int, int, int]]:
+    def _where_lost(self, topic: Topic[object], group: str) -> dict[TopicPartition, tuple[int, int, int]]:
         """Position, earliest offset and end of each partition where the position points at nothing."""
         positions = self._committed(topic, group)
         earliest = self._offsets(topic, OffsetSpec.EARLIEST)
@@ -280,10 +287,10 @@ class KafkaQueue:
             if position is not None and not earliest[place] <= position <= ends[place]
         }
 
-    def _lost(self, topic: Topic, group: str) -> Iterable[tuple[int, int, int]]:
+    def _lost(self, topic: Topic[object], group: str) -> Iterable[tuple[int, int, int]]:
         return self._where_lost(topic, group).values()
 
-    def _register(self, topic: Topic, group: str) -> None:
+    def _register(self, topic: Topic[object], group: str) -> None:
         """Stores the earliest position wherever the group was never there, so that what retention takes from it is
         noticed. Live members of the group do the same for themselves when they are given a partition.
         """
@@ -292,9 +299,9 @@ class KafkaQueue:
             earliest = self._offsets(topic, OffsetSpec.EARLIEST)
             self._alter(topic, group, {place: OffsetAndMetadata(earliest[place]) for place in new})
 
-    def _alter(self, topic: Topic, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Stores positions of a group that has no live member; False where it has."""
-        named = self._address.group(topic, group)
+        named = self._address.group(topic.name, group)
         results = _patiently(lambda: self._admin.alter_group_offsets(named, dict(positions)))
         errors = {error for error in results.values() if error is not NoError}
         if errors & set(_LIVE):
@@ -303,13 +310,13 @@ class KafkaQueue:
             raise error
         return True
 
-    def _refuse_live(self, topic: Topic, group: str) -> None:
-        named = self._address.group(topic, group)
+    def _refuse_live(self, topic: Topic[object], group: str) -> None:
+        named = self._address.group(topic.name, group)
         found = _patiently(lambda: self._admin.describe_groups([named]))[named]
         if found["members"]:
             raise self._busy(topic, group)
 
-    def _busy(self, topic: Topic, group: str) -> GroupBusyError:
+    def _busy(self, topic: Topic[object], group: str) -> GroupBusyError:
         return GroupBusyError(f"{self._address}: {topic} has a live consumer of {group}; close it first")
 
 
@@ -345,9 +352,9 @@ def producer(address: Address, max_request_size: int = 1_048_576, api_version: o
     )
 
 
-def _count(address: Address, admin: kafka.KafkaAdminClient, topic: str) -> int:
-    """How many partitions a topic has. Raises QueueUnavailableError where there is none."""
-    name = address.named(topic)
+def _count(address: Address, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
+    """How many partitions a topic has. Raises QueueUnavailableError if there is none."""
+    name = address.named(topic.name)
     (found,) = admin.describe_topics([name])
     if found["error_code"]:
         error = for_code(found["error_code"])()

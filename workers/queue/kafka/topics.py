@@ -4,7 +4,7 @@ Nothing here deletes anything, and partitions are never taken away. Retention is
 not read in time must still be there when its age is counted, so the topics keep longer than `action_age`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,14 +16,14 @@ from workers.queue.kafka.address import Address
 from workers.queue.kafka.dead_letters import DEAD, MAX_RECORD_BYTES
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.queue import connect
-from workers.queue.port import MAX_MESSAGE_BYTES, TOPICS, QueueUnavailableError, UnsafeTopicsError
+from workers.queue.port import MAX_MESSAGE_BYTES, QueueUnavailableError, Topic, UnsafeTopicsError
 
 RETENTION_FACTOR: Final = 2
 """The topics keep messages this many times as long as an action may be under way: time to bring back what is down."""
 
 OFFSETS_RETENTION_MIN: Final = 90 * 24 * 60
 """The least that brokers should remember the positions of a group whose members are all gone. A group that is forgotten
-is taken for a new one: it begins at the earliest message, whatever it has missed (rule 8).
+counts as a new one: it starts at the earliest message, whatever it has missed (rule 8).
 """
 
 IN_SYNC_MIN: Final = 2
@@ -49,7 +49,7 @@ class Definition:
 
 class Difference(NamedTuple):
     """What is not as it must be. what: `missing`, `partitions`, `replication` or the name of a setting.
-    fixable: `apply` does it; the rest is for whoever runs the brokers. is_unsafe: with it, messages that were
+    fixable: `apply` does it; the rest is for the operator of the brokers. is_unsafe: with it, messages that were
         acknowledged could be lost, or be gone before a group has read them.
     """
 
@@ -70,7 +70,9 @@ class Difference(NamedTuple):
         return f"{self.topic}: {self.what}: expected {self.expected}, found {self.found}{unsafe}"
 
 
-def definitions(address: Address, *, partitions: int, replication: int, action_age_ms: int) -> list[Definition]:
+def definitions(
+    address: Address, topics: Iterable[Topic[object]], *, partitions: int, replication: int, action_age_ms: int
+) -> list[Definition]:
     """What the topics must be. Raises ValueError for numbers that make no sense."""
     for name, value in (("partitions", partitions), ("replication", replication), ("action_age_ms", action_age_ms)):
         if value < 1:
@@ -94,7 +96,7 @@ def definitions(address: Address, *, partitions: int, replication: int, action_a
         "retention.bytes": "-1",
     }
     return [
-        *(Definition(address.named(topic), partitions, replication, action_age_ms + 1, queue) for topic in TOPICS),
+        *(Definition(address.named(topic.name), partitions, replication, action_age_ms + 1, queue) for topic in topics),
         Definition(address.named(DEAD), 1, replication, _FOREVER, dead),
     ]
 

@@ -1,0 +1,264 @@
+"""What keeps catalogs fresh: loops of the worker that writes a cluster, and a listener of each web process."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from feedstore.app.catalogs import place
+from feedstore.app.config import Config
+from feedstore.app.wiring import monotonic_s
+from feedstore.catalog import pins
+from feedstore.catalog.port import CatalogStore, Update
+from feedstore.catalog.posting import LATE_MS
+from feedstore.catalog.reader import Catalog
+from feedstore.catalog.settings import PINS
+from feedstore.domain import PinDeleted, PinSaved, RecordedAction
+from feedstore.errors import NotNowError
+from workers.app import wiring
+from workers.catalog.listener import HearsActions, HearsPosted, Listener, running
+from workers.catalog.messages import encode_update
+from workers.catalog.topics import UPDATES
+from workers.catalog.updater import PostedUpdater, Updater, updater_group
+from workers.following.groups import UPDATES_TICKER
+from workers.following.messages import Task
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS
+from workers.pipeline.begun import Begun
+from workers.pipeline.relay import Ticker
+from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.rounds import Rounds
+from workers.pipeline.runtime import Loop
+from workers.pipeline.stage import Stage
+from workers.queue.port import PositionLostError, Topic
+
+_log = structlog.get_logger()
+
+COLLECT_EVERY_S: Final = 60.0
+LOOK_EVERY_S: Final = 1.0
+"""How often it is looked whether a build is due, or has ended."""
+
+SPREAD: Final = 0.02
+"""A build begins up to this part of its interval later than it is due, at random: of several workers that write a
+cluster, all but one see what that one has built.
+"""
+
+_AGAIN_S: Final = 5.0
+"""How long a build that failed is left alone, at least."""
+
+StageOf = Callable[[Ports, Config, str, Topic[Any]], "partial[Stage[Any]]"]
+
+
+def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list[Loop]:
+    """stage_of: what every stage of the worker is made of."""
+    found: list[Loop] = []
+    for name, settings in config.catalogs.items():
+        store = place(config, name, cluster).store()
+        ports.opened.callback(store.close)
+        if name == PINS:
+            rest = Rest(RetryPolicy(10.0, 600.0), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
+            found.append(_updater(ports, config, cluster, store, stage_of))
+            found.append(Builder(config, name, cluster, store, rest, random.random))
+        else:
+            found.append(_posted_updater(ports, config, name, cluster, store, stage_of))
+        rounds = Rounds(monotonic_s, COLLECT_EVERY_S)
+        found.append(Collector(f"catalog-{name}-{cluster}-collector", store, settings.keep, rounds))
+    return found
+
+
+class _Posted:
+    """How far posted updates are, for their ticks. What is answered has been published."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+
+    def settled_ms(self) -> int:
+        return max(1, self._clock() - LATE_MS)
+
+
+def ticker(ports: Ports, config: Config) -> Ticker:
+    """What sends the ticks of posted updates."""
+    every_s = config.worker.tick_ms / 1_000
+    return Ticker(_Posted(ports.clock), ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER)
+
+
+def pin_update(action: RecordedAction) -> Update | None:
+    return pins.update_of(action) if isinstance(action, PinSaved | PinDeleted) else None
+
+
+@contextmanager
+def listening(config: Config, catalog: Catalog, clock: Callable[[], int]) -> Iterator[None]:
+    """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
+    listener = Listener(
+        f"catalog-{PINS}-listener",
+        HearsActions[Task](catalog, lambda task: pin_update(task.action)),
+        lambda: wiring.open_queue(config, clock),
+        ACTIONS,
+        monotonic_s,
+        clock,
+        config.catalogs[PINS].ttl_ms / 1_000,
+        Rest(RetryPolicy(), random.Random(), monotonic_s),  # noqa: S311 - jitter needs no secrecy
+    )
+    with running(listener):
+        yield
+
+
+@contextmanager
+def listening_to_posted(config: Config, catalogs: Mapping[str, Catalog], clock: Callable[[], int]) -> Iterator[None]:
+    """The same of catalogs whose updates are posted. catalogs: by name."""
+    listener = Listener(
+        "catalogs-listener",
+        HearsPosted(catalogs, clock),
+        lambda: wiring.open_queue(config, clock),
+        UPDATES,
+        monotonic_s,
+        clock,
+        min(config.catalogs[name].ttl_ms for name in catalogs) / 1_000,
+        Rest(RetryPolicy(), random.Random(), monotonic_s),  # noqa: S311 - jitter needs no secrecy
+    )
+    with running(listener):
+        yield
+
+
+def _posted_updater(
+    ports: Ports, config: Config, name: str, cluster: str, store: CatalogStore, stage_of: StageOf
+) -> Loop:
+    group = updater_group(name, cluster)
+    updater = PostedUpdater(name, store, ports.queue, UPDATES, group, ports.clock, config.limits.action_age_ms)
+
+    def stage() -> Stage[Any]:
+        return stage_of(ports, config, group, UPDATES)(
+            handle=updater.enter,
+            ticks=updater.tick,
+            lost=f"updates of the catalog {name} in cluster {cluster} were lost: load a batch that is read from now on",
+        )
+
+    rest = Rest(RetryPolicy(), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
+    return Begun(group, updater.begin, stage, rest, PositionLostError)
+
+
+def _updater(ports: Ports, config: Config, cluster: str, store: CatalogStore, stage_of: StageOf) -> Loop:
+    group = updater_group(PINS, cluster)
+    updater = Updater(store, pin_update, ports.queue, ACTIONS, group, ports.follows.now, config.limits.action_age_ms)
+
+    def stage() -> Stage[Any]:
+        return stage_of(ports, config, group, ACTIONS)(
+            handle=lambda tasks: updater.enter(task.action for task in tasks),
+            ticks=updater.tick,
+            lost=f"updates of the catalog {PINS} in cluster {cluster} were lost: it is built again",
+        )
+
+    rest = Rest(RetryPolicy(), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
+    return Begun(group, updater.begin, stage, rest, PositionLostError)
+
+
+class Collector:
+    """Removes generations and updates that no fetch needs, every so often. rounds: how often."""
+
+    rest_s = LOOK_EVERY_S
+
+    def __init__(self, name: str, store: CatalogStore, keep: int, rounds: Rounds) -> None:
+        self.name = name
+        self._store = store
+        self._keep = keep
+        self._rounds = rounds
+
+    def step(self) -> bool:
+        if not self._rounds.due():
+            return False
+        try:
+            gone = self._store.collect(self._keep)
+            if gone.generations or gone.entries:
+                _log.info("catalog.collected", loop=self.name, generations=gone.generations, updates=gone.entries)
+        except NotNowError as error:
+            _log.warning("catalog.unavailable", loop=self.name, error=str(error))
+        return False
+
+    def close(self) -> None:
+        """Nothing to release: the store is its owner's."""
+
+
+class Builder:
+    """Builds a generation when the latest one is old, or the current one lacks updates, in a process of its own: a
+    build reads the whole follow store, and a worker in one process would write more slowly meanwhile.
+
+    rest: how long it leaves alone what has failed. random: from 0 to 1.
+    """
+
+    rest_s = LOOK_EVERY_S
+
+    def __init__(
+        self,
+        config: Config,
+        catalog: str,
+        cluster: str,
+        store: CatalogStore,
+        rest: Rest,
+        random: Callable[[], float],
+    ) -> None:
+        self.name = f"catalog-{catalog}-{cluster}-builder"
+        self._config = config
+        self._build_ms = config.catalogs[catalog].build_ms
+        self._store = store
+        words = ["--home", str(config.home), "catalog", "build", catalog, "--cluster", cluster]
+        self._command = [sys.executable, "-m", "workers.cli", *words]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failed = False
+        self._refused: str | None = None
+        """The generation that a build has left and not used."""
+        self._rest = rest
+        self._random = random
+        self._late_ms = self._lateness_ms()
+
+    def step(self) -> bool:
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return False
+            self._process = None
+            self._late_ms = self._lateness_ms()
+            self._failed = bool(code)
+            if code:
+                wait_s = self._rest.failed(_AGAIN_S)
+                _log.warning("catalog.not_built", loop=self.name, code=code, wait_s=round(wait_s, 3))
+            else:
+                self._rest.ended()
+        elif not self._rest.goes_on() and self._is_due():
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
+        return False
+
+    def close(self) -> None:
+        """A build that is cut off leaves nothing that is read."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            process.wait()
+
+    def _is_due(self) -> bool:
+        try:
+            delta = self._store.delta()
+            if not delta.known_ms:
+                return False  # a generation of today would lack updates of the delta that is about to begin
+            generations = self._store.generations()
+        except NotNowError as error:
+            _log.warning("catalog.unavailable", loop=self.name, error=str(error))
+            return False
+        current = next((each for each in generations if each.current), None)
+        if current is None or current.as_of_ms < delta.floor_ms:
+            return True
+        latest = generations[-1]
+        if self._failed:
+            self._failed, self._refused = False, latest.id
+        # One that is later than the current one was rolled back, and what was wrong with it may still be: the next
+        # build has its time. Unless it was never used.
+        if latest.id == self._refused:
+            latest = current
+        return latest.as_of_ms < delta.known_ms - self._build_ms - self._late_ms
+
+    def _lateness_ms(self) -> int:
+        return int(SPREAD * self._build_ms * self._random())

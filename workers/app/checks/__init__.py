@@ -1,0 +1,8 @@
+"""What can be wrong with a home before anything is written: what is looked at (`facts`), and what is said of it
+(`policy`).
+"""
+
+from workers.app.checks.facts import Facts, gather
+from workers.app.checks.policy import CHECKS, Check, Finding, findings
+
+__all__ = ["CHECKS", "Check", "Facts", "Finding", "findings", "gather"]

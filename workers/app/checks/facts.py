@@ -1,0 +1,226 @@
+"""What a home and its machine are like, read and never written. What a start-up path refuses is asked of it."""
+
+import os
+import resource
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, assert_never
+
+from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.clusters import place
+from feedstore.app.config import Config
+from feedstore.errors import PortError
+from feedstore.follows.port import OutdatedStoreError
+from feedstore.http import cursors, tokens
+from feedstore.http.tokens import Token
+from workers.app import wiring
+from workers.queue.embedded import NoQueueError, stored_partitions
+
+_FILES_MAX: Final = 100_000
+"""How many files of a home are looked at."""
+_HTTP_LIBRARIES: Final = ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
+
+
+@dataclass(frozen=True)
+class Located:
+    """Something of a home that is in a file or a directory. what: as `feed.toml` calls it."""
+
+    what: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or directory of a home. mode: the bits of its rights. usable: whether this user may read and write it."""
+
+    path: Path
+    mode: int
+    owner: int
+    usable: bool
+
+
+@dataclass(frozen=True)
+class Room:
+    """A file system that a home is on. kind: as the kernel calls it; empty where that is unknown."""
+
+    path: Path
+    free_bytes: int
+    free_files: int | None
+    read_only: bool
+    kind: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """located: resolved, so that two names of one place are equal. failed: what a start-up path refuses, by its check.
+    partitions: of the topics of an embedded queue that is there. clocks_ms: the times of the shards. newest_ms: when
+    the youngest file of the home was written. open_files_max: None where there is no bound.
+    """
+
+    config: Config
+    user: int
+    now_ms: int
+    located: tuple[Located, ...]
+    entries: tuple[Entry, ...]
+    rooms: tuple[Room, ...]
+    failed: Mapping[str, tuple[str, ...]]
+    partitions: tuple[int, ...]
+    clocks_ms: tuple[int, ...]
+    newest_ms: int
+    open_files_max: int | None
+    tokens: tuple[Token, ...]
+    missing_http: tuple[str, ...]
+
+
+def gather(config: Config, environ: Mapping[str, str]) -> Facts:
+    """Looks at everything. Writes nothing, and asks no server."""
+    failed: dict[str, list[str]] = {}
+
+    def attempt(check: str, start: Callable[[], None]) -> None:
+        try:
+            start()
+        except OutdatedStoreError as error:
+            failed.setdefault(check, []).append(wiring.outdated(error))
+        except PortError as error:
+            failed.setdefault(check, []).append(str(error))
+
+    located: list[Located] = []
+    attempt("places", lambda: located.extend(_located(config)))
+    entries = tuple(_entries(config, [each.path for each in located]))
+    partitions: list[int] = []
+    clocks_ms: list[int] = []
+    found_tokens: list[Token] = []
+    names = [each.path for each in located]
+    if "places" not in failed and len(set(names)) == len(names) and all(entry.usable for entry in entries):
+        attempt("follow store", lambda: _open_follows(config, clocks_ms))
+        attempt("queue", lambda: partitions.extend(_open_queue(config)))
+        for cluster in config.clusters:
+            attempt("clusters", lambda name=cluster.name: _open_cluster(config, name))  # type: ignore[misc]
+    attempt("http", lambda: found_tokens.extend(_http(config, environ)))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return Facts(
+        config=config,
+        user=os.geteuid(),
+        now_ms=feedstore_wiring.wall_ms(),
+        located=tuple(located),
+        entries=entries,
+        rooms=tuple(_rooms([config.home, *names])),
+        failed={check: tuple(errors) for check, errors in failed.items()},
+        partitions=tuple(partitions),
+        clocks_ms=tuple(clocks_ms),
+        newest_ms=max((_modified_ms(entry.path) for entry in entries), default=0),
+        open_files_max=None if hard == resource.RLIM_INFINITY else hard,
+        tokens=tuple(found_tokens),
+        missing_http=tuple(name for name in _HTTP_LIBRARIES if find_spec(name) is None),
+    )
+
+
+def _located(config: Config) -> Iterator[Located]:
+    """Raises ConfigError for a url that cannot be."""
+    for cluster in config.clusters:
+        if cluster.in_files:
+            yield Located(f"cluster {cluster.name}", config.path(cluster.url).resolve())
+        else:
+            place(config, cluster.name)
+    for number, path in enumerate(config.shard_files):
+        yield Located(f"shard {number} of the follow store", path.resolve())
+    if config.queue_file is not None:
+        yield Located("the queue", config.queue_file.resolve())
+
+
+def _entries(config: Config, places: list[Path]) -> Iterator[Entry]:
+    """The home's own files and directories, and those of its places, which may be elsewhere."""
+    seen: set[Path] = set()
+    for root in (config.home, *places):
+        for path in (root, *_beneath(root)):
+            if path in seen:
+                continue
+            seen.add(path)
+            if len(seen) > _FILES_MAX:
+                return
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # it may have gone since it was listed; one that must be there is missed where it is opened
+            yield Entry(path, status.st_mode & 0o777, status.st_uid, os.access(path, os.R_OK | os.W_OK))
+
+
+def _beneath(root: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(root):
+        yield from (Path(folder, name) for name in (*folders, *files))
+
+
+def _rooms(paths: list[Path]) -> Iterator[Room]:
+    seen: set[int] = set()
+    for path in paths:
+        there = next(each for each in (path, *path.resolve().parents) if each.exists())
+        device = there.stat().st_dev
+        if device in seen:
+            continue
+        seen.add(device)
+        room = os.statvfs(there)
+        free_files = room.f_favail if room.f_files else None  # some file systems count none
+        kind = _kind(device)
+        yield Room(there, room.f_bavail * room.f_frsize, free_files, bool(room.f_flag & os.ST_RDONLY), kind)
+
+
+def _kind(device: int) -> str:
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in mounts:
+        mount, _, kind = line.partition(" - ")
+        if mount.split()[2] == number:
+            return kind.split()[0]
+    return ""
+
+
+def _modified_ms(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return 0
+
+
+def _open_follows(config: Config, clocks_ms: list[int]) -> None:
+    match config.shards_scheme:
+        case "sqlite":
+            with closing(feedstore_wiring.open_follows(config, feedstore_wiring.wall_ms)) as follows:
+                clocks_ms.extend(follows.now(shard) for shard in range(follows.shards()))
+        case "mysql":
+            feedstore_wiring.mysql_servers(config)
+        case _:
+            assert_never(config.shards_scheme)
+
+
+def _open_queue(config: Config) -> list[int]:
+    """The partitions of its topics."""
+    match config.queue_scheme:
+        case "embedded":
+            try:
+                return list(stored_partitions(config.path(config.queue)).values())
+            except NoQueueError as error:
+                raise NoQueueError(wiring.lost_queue(error)) from error
+        case "kafka":
+            wiring.kafka_address(config)
+            return []
+        case _:
+            assert_never(config.queue_scheme)
+
+
+def _open_cluster(config: Config, name: str) -> None:
+    if not config.cluster(name).in_files:
+        return  # its url was read already, and no server is asked
+    with closing(feedstore_wiring.open_cluster(config, name, "read")) as cluster:
+        cluster.opened()
+
+
+def _http(config: Config, environ: Mapping[str, str]) -> list[Token]:
+    if config.http.cursor_key.exists() or cursors.VARIABLE in environ:
+        cursors.load_key(config.http.cursor_key, environ)
+    return [] if config.http.tokens is None else tokens.listed(config.http.tokens)

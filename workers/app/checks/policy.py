@@ -1,0 +1,176 @@
+"""What is said of a home: a list of checks, each a function of what was found. Nothing is read here."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from feedstore.widecolumn.behind import AHEAD_MS
+from workers.app.checks.facts import Facts
+
+FREE_BYTES_MIN: Final = 256 << 20
+"""Less room than this on a disk is gone within minutes: compactions and logs alone need as much."""
+FREE_FILES_MIN: Final = 1_000
+OWN_FILES: Final = 1_024
+"""How many files a worker's process may have open: RocksDB's, SQLite's and its sockets."""
+TICK_MS_MAX: Final = 10_000
+"""Readers call a cluster late that is 30 s behind; watermarks move with the ticks."""
+DELIVERY_AGE_MS_MIN: Final = 60_000
+_NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
+
+
+class Finding(NamedTuple):
+    """Something that is wrong, with what to do. check: the name of the check that found it."""
+
+    check: str
+    message: str
+
+
+class Check(NamedTuple):
+    """look: says everything that is wrong. looked_at: what is said if nothing is."""
+
+    name: str
+    look: Callable[[Facts], Iterator[str]]
+    looked_at: Callable[[Facts], str]
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Everything that is wrong, in the order of the checks."""
+    return [
+        Finding(check.name, message)
+        for check in CHECKS
+        for message in (*facts.failed.get(check.name, ()), *check.look(facts))
+    ]
+
+
+def _places(facts: Facts) -> Iterator[str]:
+    for one, other in combinations(facts.located, 2):
+        if one.path == other.path:
+            yield f"{one.what} and {other.what} are in one place, {one.path}: give each its own"
+    home = facts.config.home.resolve()
+    for each in facts.located:
+        inside = [other.what for other in facts.located if each.path in other.path.parents]
+        inside += ["the home itself"] if each.path in (home, *home.parents) else []
+        if inside:
+            yield f"{each.what}, {each.path}, has {', '.join(inside)} inside: give it a directory of its own"
+    names = [cluster.url for cluster in facts.config.clusters if not cluster.in_files]
+    if len(set(names)) < len(names):
+        yield "two clusters have one url: a table that both write is no second copy"
+    if not facts.config.shard_files and len(set(facts.config.shards)) < len(facts.config.shards):
+        yield "two shards of the follow store have one url"
+
+
+def _limits(facts: Facts) -> Iterator[str]:
+    config = facts.config
+    if config.worker.tick_ms > TICK_MS_MAX:
+        found = f"worker.tick: {config.worker.tick_ms} ms"
+        yield f"{found}: readers would call every cluster late; at most {TICK_MS_MAX} ms"
+    if config.limits.delivery_age_ms < DELIVERY_AGE_MS_MIN:
+        yield f"limits.delivery_age: {config.limits.delivery_age_ms} ms: every backlog is expanded again; 1m or more"
+    if config.worker.housekeeping_ms > config.limits.purge_window_ms:
+        yield "worker.housekeeping: longer than limits.purge_window: what has expired would pile up"
+    if config.dead_letter_age_ms < config.limits.action_age_ms:
+        yield "limits.dead_letter_age: shorter than limits.action_age: letters would go before somebody reads them"
+    needed = config.http.connections + OWN_FILES
+    if facts.open_files_max is not None and facts.open_files_max < needed:
+        yield (
+            f"http.connections: {config.http.connections:,} need {needed:,} files, and a process may open"
+            f" {facts.open_files_max:,}: raise the limit (ulimit -n) or take fewer"
+        )
+
+
+def _rights(facts: Facts) -> Iterator[str]:
+    others = [entry for entry in facts.entries if entry.owner not in (facts.user, 0)]
+    unusable = [entry for entry in facts.entries if not entry.usable]
+    if unusable:
+        some = _some(len(unusable), str(unusable[0].path))
+        yield f"{some}: this user may not read and write: run as the home's owner"
+    elif others:
+        yield f"{_some(len(others), str(others[0].path))}: of another user: chown -R the home to one"
+    config = facts.config
+    guarded = {config.http.tokens, config.http.cursor_key}  # the http check looks at these
+    open_ones = [entry for entry in facts.entries if entry.mode & 0o077 and entry.path not in guarded]
+    if open_ones:
+        yield (
+            f"{_some(len(open_ones), str(open_ones[0].path))}: others may use it:"
+            f" chmod -R go= {config.home}, or feedctl migrate"
+        )
+
+
+def _some(count: int, first: str) -> str:
+    return first if count == 1 else f"{first} and {count - 1:,} more"
+
+
+def _disk(facts: Facts) -> Iterator[str]:
+    for room in facts.rooms:
+        if room.read_only:
+            yield f"{room.path}: its file system is read-only"
+        elif room.free_bytes < FREE_BYTES_MIN:
+            free, least = room.free_bytes >> 20, FREE_BYTES_MIN >> 20
+            yield f"{room.path}: {free:,} MiB are free: make room, {least} MiB at the least"
+        elif room.free_files is not None and room.free_files < FREE_FILES_MIN:
+            yield f"{room.path}: its file system has room for {room.free_files:,} more files: make room"
+        if room.kind in _NETWORKED:
+            yield f"{room.path}: on {room.kind}: locks and syncs there do not hold; take a disk of this machine"
+
+
+def _clock(facts: Facts) -> Iterator[str]:
+    for shard, ms in enumerate(facts.clocks_ms):
+        if ms > facts.now_ms + AHEAD_MS:
+            yield (
+                f"shard {shard} of the follow store is {(ms - facts.now_ms) / 1_000:,.0f} s ahead of this machine's"
+                " clock: set the clock, or, if it is right: feedctl clock set"
+            )
+            return  # the files of that time are as far ahead
+    if facts.newest_ms > facts.now_ms + AHEAD_MS:
+        yield "this machine's clock is before the time at which files of the home were written: set the clock"
+
+
+def _queue(facts: Facts) -> Iterator[str]:
+    wanted = facts.config.partitions
+    if facts.partitions and set(facts.partitions) != {wanted}:
+        yield (
+            f"queue.partitions: {wanted}, and the queue has {facts.partitions[0]}: an embedded queue keeps the number"
+            " that it was made with"
+        )
+
+
+def _http(facts: Facts) -> Iterator[str]:
+    http = facts.config.http
+    if http.tokens is None:
+        return
+    if facts.missing_http:
+        yield f"http.tokens: to serve HTTP, install feedstore[http]: no {', '.join(facts.missing_http)}"
+    if facts.tokens and all(token.expired(facts.now_ms) for token in facts.tokens):
+        yield f"{http.tokens}: every token has expired: feedctl token new"
+
+
+def _nothing(_: Facts) -> Iterator[str]:
+    return iter(())
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none in files"
+
+
+CHECKS: Final = (
+    Check("places", _places, lambda facts: f"each in a place of its own: {_named([e.what for e in facts.located])}"),
+    Check("limits", _limits, lambda facts: f"cap {facts.config.limits.cap}, slack {facts.config.limits.slack}"),
+    Check("rights", _rights, lambda facts: f"{len(facts.entries):,} files and directories, for this user alone"),
+    Check(
+        "disk",
+        _disk,
+        lambda facts: ", ".join(f"{each.path}: {each.free_bytes >> 20:,} MiB free" for each in facts.rooms),
+    ),
+    Check("follow store", _nothing, lambda facts: f"{len(facts.config.shards)} of {len(facts.config.shards)} shards"),
+    Check("queue", _queue, lambda facts: f"{facts.config.partitions} partitions a topic"),
+    Check("clusters", _nothing, lambda facts: ", ".join(each.name for each in facts.config.clusters)),
+    Check("clock", _clock, lambda facts: f"that of {len(facts.clocks_ms)} shards and of the home's files"),
+    Check(
+        "http",
+        _http,
+        lambda facts: (
+            "loopback only, without tokens" if facts.config.http.tokens is None else f"{len(facts.tokens)} tokens"
+        ),
+    ),
+)
+"""In the order in which they are told. The configuration itself is checked before all of them: by its loading."""

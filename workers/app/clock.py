@@ -1,0 +1,41 @@
+"""The time of a home, set by who knows that this machine's clock is right.
+
+What was stamped under a clock that was ahead keeps its time. The stores stamp, and the clusters tell, the right time
+from then on.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from feedstore.app.config import Config
+from feedstore.app.wiring import home_clock, wall_ms
+from feedstore.widecolumn.progress import Progress
+from workers.app import wiring
+
+
+class Set(NamedTuple):
+    """shards: by how many ms each was ahead that was brought back. clusters: those whose watermark is unknown until
+    they have heard the right time.
+    """
+
+    shards: Mapping[int, int]
+    clusters: tuple[str, ...]
+
+
+def set_clock(config: Config) -> Set:
+    """Makes this process's clock that of the home, and brings back what is ahead of it. For who holds the home; on
+    servers, while no relay, expander or writer runs.
+
+    Interrupted at any step, it leaves some shards or clusters ahead: do it again.
+
+    Raises:
+        FollowStoreUnavailableError, QueueUnavailableError, UnavailableError, OSError: do it again.
+    """
+    if (clock := home_clock(config)) is not None:
+        clock.set()
+    with closing(wiring.open_ports(config, "write")) as ports:
+        now_ms = wall_ms()
+        # The shards last: until then this can be seen to be unfinished.
+        clusters = [name for name, replica in ports.replicas.items() if Progress(replica.progress).bring_back(now_ms)]
+        return Set(ports.follows.bring_back(now_ms), tuple(clusters))

@@ -1,0 +1,377 @@
+"""The demonstration: one social graph through the whole pipeline, and what the design promises, each promise checked.
+
+Everything here happens for real, with the adapters of the home: tasks are delivered in the wrong order, a cluster's
+directory is moved away while work continues. A promise that does not hold raises ClaimError.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.config import Config
+from feedstore.boards import MAX_PAGE as BOARD_PAGE
+from feedstore.boards import BoardPin, Boards, BoardStore, Move
+from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Unfollow, Unfollowed
+from feedstore.following import FEEDS, Page, feeds_ascending
+from feedstore.following.reader import FeedPages
+from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from workers.app import wiring
+from workers.boards.walks import checked
+from workers.following import landed
+from workers.following.groups import RELAY, writer_group
+from workers.following.landed import landed_before
+from workers.following.messages import Task, encode_action
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS
+from workers.following.verify import Verifier
+
+LINES: Final = 6
+"""How many entries of a feed are shown."""
+_NEW_PINS: Final = 2
+_LOOKED_AT: Final = 3_000
+"""Among how many users somebody with a good feed is looked for."""
+_DEADLINE_S: Final = 300.0
+_BOARDS_LOOKED_AT: Final = 50
+_PINS_TO_ARRANGE: Final = 3
+_DROPS: Final = 120
+"""More than a gap takes without room being made: 83 if the pins are a ms apart, 114 if they are a month apart."""
+_DIGITS: Final = 38
+
+
+class ClaimError(Exception):
+    """Something that the demonstration says is not so."""
+
+
+class Stage:
+    """Where the demonstration is shown.
+
+    title: begins a part. say: a line. claim: a line that was checked. waiting: given, now and then, a way to
+    ask what is left to do.
+    """
+
+    def __init__(
+        self,
+        title: Callable[[str], None],
+        say: Callable[[str], None],
+        claim: Callable[[str], None],
+        waiting: Callable[[Callable[[], dict[str, int]]], None],
+    ) -> None:
+        self.title = title
+        self.say = say
+        self.claim = claim
+        self.waiting = waiting
+
+    def check(self, holds: bool, text: str) -> None:
+        if not holds:
+            raise ClaimError(f"this does not hold: {text}")
+        self.claim(text)
+
+
+class Demo:
+    """Shows the promises on a home whose actions are recorded. For who holds the home."""
+
+    def __init__(self, config: Config, ports: Ports, stage: Stage) -> None:
+        self._config = config
+        self._stage = stage
+        self._names = [cluster.name for cluster in config.clusters]
+        self._opened = contextlib.ExitStack()
+        self._read_from(ports)
+
+    @property
+    def follows(self) -> FollowStore:
+        return self._ports.follows
+
+    def pipeline(self) -> None:
+        """Everything that was recorded, into every replica."""
+        started_s = time.monotonic()
+        self._land()
+        took_s = time.monotonic() - started_s
+        counts = self._ports.follows.counts()
+        self._stage.say(
+            f"{counts.pins:,} pins and {counts.edges_active:,} edges landed in {' and '.join(self._names)}"
+            f" in {took_s:.1f} s"
+        )
+
+    def a_feed(self) -> int:
+        """Shows the feed of some user who follows several, and returns the user."""
+        user = self._somebody()
+        page = self._page(user)
+        self._stage.title(f"The feed of user {user}, newest first")
+        self._show(page)
+        return user
+
+    def unfollow_before_follow(self, user: int) -> None:
+        """The unfollow's task is delivered before the follow's."""
+        page = self._page(user, self._config.limits.cap)
+        followee = self._followee_of(user, page)
+        theirs = self._theirs(user, page, followee)
+        self._stage.title(f"User {user} follows {followee} once more, and then unfollows: the tasks arrive reversed")
+        followed, unfollowed = self._record(Follow(user, followee), Unfollow(user, followee))
+        assert isinstance(followed, Followed)
+        assert isinstance(unfollowed, Unfollowed)
+        rows = self._ports.follows.unrelayed(10)
+        if [row.action for row in rows] != [followed, unfollowed]:
+            raise ClaimError("the outbox holds something else than the two actions")
+        # In the relay's place: the same tasks, the later one first.
+        self._deliver(unfollowed)
+        first = self._page(user, self._config.limits.cap)
+        self._stage.check(
+            not self._theirs(user, first, followee), f"the unfollow has landed: {len(theirs)} entries are gone"
+        )
+        self._deliver(followed)
+        self._ports.follows.mark_relayed(rows)
+        self._land()
+        page = self._page(user, self._config.limits.cap)
+        self._stage.check(
+            not self._theirs(user, page, followee) and page.entries == first.entries,
+            "the follow has landed after it, and brings nothing back",
+        )
+        self._show(self._page(user))
+
+    def board_arranged(self, user: int) -> None:
+        """The largest board in the feed of a user: a pin is moved across all of it, and then many to one place."""
+        boards = Boards(self._ports.follows)
+        board = self._board_of(user)
+        before = self._order(boards, board)
+        if len(before) < _PINS_TO_ARRANGE:
+            self._stage.title("A board in its own order")
+            self._stage.say(f"left out: no board in the feed of user {user} has {_PINS_TO_ARRANGE} pins")
+            return
+        order = [pin.pin for pin in before]
+        self._stage.title(f"Board {board}, of {len(order):,} pins: the lowest one is dragged below the topmost one")
+        started_s = time.monotonic()
+        self._drop_lowest(boards, board, order)
+        took_ms = 1_000 * (time.monotonic() - started_s)
+        now = self._order(boards, board)
+        self._stage.check(
+            [pin.pin for pin in now] == order and len(set(now) - set(before)) == 1,
+            f"pin {order[1]} went across {len(order) - 2:,} others in {took_ms:.1f} ms: one row was written",
+        )
+        for _ in range(_DROPS):
+            self._drop_lowest(boards, board, order)
+        self._land()
+        narrow = sum(len(part.narrow) for part in checked(boards, board))
+        self._stage.check(
+            [pin.pin for pin in self._order(boards, board)] == order and not narrow,
+            f"{_DROPS} more were dropped at the same place: each is where it was put, and the worker has made room",
+        )
+        for pin in self._order(boards, board)[: LINES // 2]:
+            self._stage.say(f"pin {pin.pin:<14} at {pin.sequence:0{_DIGITS}}")
+
+    def replica_away(self, user: int) -> None:
+        """The replica that readers ask first goes away while work continues, and comes back."""
+        away, *others = self._names
+        self._stage.title(f"Replica {away} is taken away while work continues")
+        self.close()  # a cluster that is open would not notice that its directory is gone
+        # A demonstration makes a home of its own, an embedded one.
+        path = self._config.path(self._config.cluster(away).url)
+        aside = path.with_name(path.name + ".away")
+        path.rename(aside)
+        self._read_from(wiring.open_ports(self._config, "write"))
+        pins = self._save_pins(user)
+        with self._working() as landed_in:
+            landed_in(others)
+            page = self._page(user)
+            lag = landed.lags(self._ports)[writer_group(away)]
+            self._stage.check(
+                page.served_by != away and [entry.pin for entry in page.entries[: len(pins)]] == pins,
+                f"replica {page.served_by} serves the page, with the pins just saved on top,"
+                f" at most {page.behind_ms} ms behind",
+            )
+            self._stage.check(lag > 0, f"{lag:,} messages wait in the queue for replica {away}")
+            self._show(page)
+            self._stage.title(f"Replica {away} comes back, and catches up from the queue")
+            aside.rename(path)
+            landed_in(self._names)
+        page_again = self._page_from(away, user)
+        self._stage.check(
+            page_again.served_by == away and page_again.entries == page.entries,
+            f"replica {page_again.served_by} serves the same page again, at most {page_again.behind_ms} ms behind",
+        )
+
+    def verified(self) -> None:
+        """Every feed of every replica against the follow store."""
+        self._stage.title("Every feed of both replicas against the follow store")
+        tables = {name: replica.tables[FEEDS] for name, replica in self._ports.replicas.items()}
+        verifier = Verifier(self._ports.follows, tables, self._config.limits.cap, lambda: landed_before(self._ports))
+        looks = list(verifier.look())
+        differences = [finding for seen in looks for finding in seen.findings]
+        users, entries = looks[-1][:2]
+        self._stage.check(not differences, f"{users:,} users, {entries:,} entries, {len(differences)} differences")
+
+    # How it is done
+    # --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def _read_from(self, ports: Ports) -> None:
+        """Takes ports as their owner; pages are read as servers read them."""
+        self._ports = ports
+        self._opened.callback(ports.close)
+        reading = feedstore_wiring.reading_from(self._config, ports.replicas.values(), ports.follows.now)
+        self._pages = FeedPages(self._opened.enter_context(reading), self._config.limits.cap)
+
+    def _land(self) -> None:
+        with self._working() as landed_in:
+            landed_in(self._names)
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[Callable[[Sequence[str]], None]]:
+        """A worker runs meanwhile. Gives a function that waits until everything has landed in some clusters."""
+        worker = wiring.worker(self._ports, self._config)
+        failures: list[Exception] = []
+
+        def run() -> None:
+            try:
+                worker.run()
+            except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
+                failures.append(error)
+
+        def landed_in(clusters: Sequence[str]) -> None:
+            all_landed = wiring.UntilIdle(self._ports, self._config, lambda: clusters)
+            deadline = time.monotonic() + _DEADLINE_S
+            while not all_landed():
+                if failures or not thread.is_alive():
+                    break
+                if time.monotonic() > deadline:
+                    raise ClaimError(f"everything has landed in {', '.join(clusters)} within {_DEADLINE_S:g} s")
+                self._stage.waiting(lambda: landed.lags(self._ports))
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=run, name="worker")
+        thread.start()
+        try:
+            yield landed_in
+        finally:
+            worker.stop()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def _deliver(self, action: Followed | Unfollowed) -> None:
+        """The task of one action, which a worker without a relay lands."""
+        self._ports.queue.publish(ACTIONS, [encode_action(Task(action))])
+        loops = [wiring.expander(self._ports, self._config)]
+        loops += [wiring.writer(self._ports, self._config, name) for name in self._names]
+        deadline = time.monotonic() + _DEADLINE_S
+        try:
+            while sum(lag for name, lag in landed.lags(self._ports).items() if name != RELAY):
+                for loop in loops:
+                    loop.step()
+                if time.monotonic() > deadline:
+                    raise ClaimError("a task is done")
+        finally:
+            for loop in loops:
+                loop.close()
+
+    def _page(self, user: int, limit: int = LINES) -> Page:
+        return self._pages.page(user, min(limit, 1_000))
+
+    def _page_from(self, name: str, user: int) -> Page:
+        """A page once a replica serves it: readers ask one that was away again within seconds."""
+        deadline = time.monotonic() + _DEADLINE_S
+        while (page := self._page(user)).served_by != name and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return page
+
+    def _pins(self, entries: Sequence[Entry]) -> dict[int, Pin]:
+        found: dict[int, Pin] = {}
+        for start in range(0, len(entries), 500):
+            states = self._ports.follows.pins([entry.pin for entry in entries[start : start + 500]])
+            found |= {pin: state.pin for pin, state in states.items()}
+        return found
+
+    def _show(self, page: Page) -> None:
+        pins = self._pins(page.entries)
+        now_ms = self._ports.follows.now()
+        for entry in page.entries:
+            pin = pins[entry.pin]
+            self._stage.say(
+                f"pin {entry.pin:<14} {_ago(now_ms - entry.created_ms):>10}   user {pin.owner}, board {pin.board}"
+            )
+
+    def _somebody(self) -> int:
+        """Of the first users, the one who follows most while their feed has room for more."""
+        table = self._ports.replicas[self._names[0]].tables[FEEDS]
+        best, best_score = 0, (-1, -1)
+        for number, (user, columns) in enumerate(feeds_ascending(table, self._config.limits.cap)):
+            owners = len(self._ports.follows.following(user))
+            score = (min(owners, 12), min(len(columns), 200))
+            if owners >= 2 and score > best_score:
+                best, best_score = user, score
+            if number >= _LOOKED_AT or best_score == (12, 200):
+                break
+        if not best:
+            raise ClaimError("somebody follows at least two others, and has a feed")
+        return best
+
+    def _board_of(self, user: int) -> int:
+        """Of the boards at the top of a feed, the one with the most pins."""
+        page = self._page(user, _BOARDS_LOOKED_AT)
+        found = {pin.board for pin in self._pins(page.entries).values()}
+        boards = Boards(self._ports.follows)
+        return max(sorted(found), key=lambda board: sum(part.pins for part in checked(boards, board)))
+
+    def _order(self, boards: BoardStore, board: int) -> list[BoardPin]:
+        found: list[BoardPin] = []
+        after = None
+        while True:
+            page = boards.page(board, BOARD_PAGE, after)
+            found += page.pins
+            after = page.after
+            if after is None:
+                return found
+
+    def _drop_lowest(self, boards: BoardStore, board: int, order: list[int]) -> None:
+        """Moves the lowest pin below the topmost one, here and on the board."""
+        lowest = order.pop()
+        boards.reorder(Move(board, lowest, before=order[0], after=order[1]))
+        order.insert(1, lowest)
+
+    def _followee_of(self, user: int, page: Page) -> Followee:
+        """A followee with entries near the top of the page that no other edge covers."""
+        edges = {edge.followee for edge in self._ports.follows.following(user)}
+        for pin in self._pins(page.entries[:100]).values():
+            covering = [followee for followee in pin.followees() if followee in edges]
+            if len(covering) == 1:
+                return covering[0]
+        raise ClaimError("the feed has an entry that one edge covers")
+
+    def _theirs(self, user: int, page: Page, followee: Followee) -> list[int]:
+        """The entries that this followee covers and no other edge of the user does."""
+        others = {edge.followee for edge in self._ports.follows.following(user)} - {followee}
+        return [
+            number
+            for number, pin in self._pins(page.entries).items()
+            if followee in pin.followees() and not others.intersection(pin.followees())
+        ]
+
+    def _save_pins(self, user: int) -> list[int]:
+        """Pins by somebody whom the user follows, saved just now; newest first."""
+        followees = [edge.followee for edge in self._ports.follows.following(user)]
+        newest = self._ports.follows.newest_pins(followees, 1)
+        known = next(states[0].pin for states in newest.values() if states)
+        now_ms = self._ports.follows.now()
+        pins = [Pin(now_ms * 10 + number, known.owner, known.board, now_ms - number) for number in range(_NEW_PINS)]
+        self._record(*map(SavePin, pins))
+        return [pin.pin for pin in pins]
+
+    def _record(self, *actions: Follow | Unfollow | SavePin) -> list[object]:
+        answers = self._ports.follows.record([Request(action) for action in actions])
+        for answer in answers:
+            if isinstance(answer, ActionRefusedError):
+                raise ClaimError(f"an action is recorded: {answer}")
+        return list(answers)
+
+
+def _ago(ms: int) -> str:
+    minutes = ms // 60_000
+    if minutes < 1:
+        return "just now"
+    if minutes < 120:
+        return f"{minutes} min ago"
+    return f"{minutes // 60} h ago" if minutes < 48 * 60 else f"{minutes // 1_440} d ago"

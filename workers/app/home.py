@@ -1,0 +1,159 @@
+"""A home: the directory with `feed.toml` and the embedded stores, and the lock of the one worker that writes them."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from feedstore import durable
+from feedstore.app import config as configuration
+from feedstore.app.config import Config
+from feedstore.errors import ConfigError, NotNowError
+from workers.app import wiring
+
+LOCK_NAME = "worker.lock"
+
+_WHY_BYTES_MAX = 2_000
+_LOCK_WAIT_S = 0.5
+"""A process that checks whether a worker runs holds the lock for a moment."""
+
+
+class HomeBusyError(NotNowError):
+    """Not now: a worker holds the home; the message names its process. `pid` is None where it could not be read."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+def create(
+    home: Path,
+    environ: Mapping[str, str],
+    *,
+    cap: int | None = None,
+    slack: int | None = None,
+    replaced: Mapping[str, str] | None = None,
+) -> Config:
+    """Makes a home and its stores. replaced: texts of the default `feed.toml`, and what to write instead.
+
+    `feed.toml` is written last: a home is there or it is not, and after a failure this can be done again.
+
+    Raises:
+        ConfigError: there is a home already, or it cannot be made as the environment says.
+        FollowStoreUnavailableError, QueueError, UnavailableError: a store cannot be made.
+    """
+    path = home / configuration.FILE_NAME
+    if path.exists():
+        raise ConfigError(f"{path}: there is a home already; nothing was changed")
+    text = configuration.DEFAULT
+    for there, instead in (replaced or {}).items():
+        assert text.count(there) == 1, there
+        text = text.replace(there, instead)
+    for key, value in (("cap", cap), ("slack", slack)):
+        if value is not None:
+            text = _with_number(text, key, value)
+    config = configuration.parse(home, text, environ)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        wiring.create(config)
+        durable.replace(path, text)
+    except OSError as error:
+        raise ConfigError(f"{home}: {error.strerror or error}") from error
+    return config
+
+
+def _with_number(text: str, key: str, value: int) -> str:
+    """The text of a `feed.toml` with another number under a key."""
+    lines = [
+        f"{key} = {value}{' ' * max(1, len(line.partition('#')[0]) - len(f'{key} = {value}'))}#{line.partition('#')[2]}"
+        if line.startswith(f"{key} = ")
+        else line
+        for line in text.splitlines()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def private() -> Iterator[None]:
+    """What this process and those that it starts make meanwhile is for their own user alone: RocksDB and SQLite make
+    files with the rights that the process leaves them.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def worker_lock(home: Path) -> Iterator[int]:
+    """Holds the home as its one worker; gives the lock's descriptor. The system lets go of it when this process, and
+    every one that inherited the descriptor, has ended, however it ended.
+
+    Raises:
+        HomeBusyError: another worker holds it.
+        ConfigError: the lock cannot be made.
+    """
+    path = home / LOCK_NAME
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}: a worker must be able to write its home") from error
+    try:
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while not _locked(file, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                pid = _pid_in(file)
+                raise HomeBusyError(f"{home}: a worker holds this home already (pid {pid or 'unknown'})", pid)
+            time.sleep(0.01)
+        os.ftruncate(file, 0)
+        os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        yield file
+    finally:
+        os.close(file)
+
+
+def note_stopped(lock: int, why: str | None) -> None:
+    """Says next to the lock that its worker has stopped by itself, though its process runs; None: that it works."""
+    line = b"" if why is None else b" ".join(why.encode(errors="replace").split())[:_WHY_BYTES_MAX] + b"\n"
+    text = b"%d\n" % os.getpid() + line
+    os.pwrite(lock, text, 0)
+    os.ftruncate(lock, len(text))
+
+
+def worker_stopped(home: Path) -> str | None:
+    """Why the worker that holds the home has stopped by itself; None if it works, or if there is none."""
+    if not worker_runs(home):
+        return None
+    try:
+        _, _, why = (home / LOCK_NAME).read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return why.decode(errors="replace").strip() or None
+
+
+def worker_runs(home: Path) -> int | None:
+    """The process id of the worker that holds the home; 0 where it cannot be read; None where there is no worker."""
+    try:
+        file = os.open(home / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return None if _locked(file, fcntl.LOCK_SH) else _pid_in(file) or 0
+    finally:
+        os.close(file)
+
+
+def _locked(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _pid_in(file: int) -> int | None:
+    text = os.pread(file, 20, 0).partition(b"\n")[0].strip()
+    return int(text) if text.isdigit() else None

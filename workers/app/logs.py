@@ -1,0 +1,138 @@
+"""Where structured logs go and how they look. Event names are stable: docs/operating.md lists them."""
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from workers.app import stderr
+from workers.app.shown import shown, shown_json
+from workers.app.stderr import Stderr
+
+_Event = MutableMapping[str, Any]
+"""What a line says. timestamp: a datetime."""
+_encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+class Lines:
+    """Writes each event as a line to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
+
+    A line and its end are one write: processes that share a stderr would put their lines into each other's otherwise.
+    Lines that stderr does not take are dropped, and the next one that it takes is preceded by one that says how many.
+    """
+
+    def __init__(self, rendered: Callable[[_Event], str], clear_line: Callable[[], None], stderr: Stderr) -> None:
+        self._rendered = rendered
+        self._clear_line = clear_line
+        self._stderr = stderr
+        self._dropped = 0
+        self._lock = threading.RLock()  # a handler of a signal may log while its thread does
+
+    def info(self, event: _Event) -> None:
+        try:
+            line = self._rendered(event)
+        except Exception as error:  # noqa: BLE001 - the content of an event must not fail the caller that logs it
+            line = json.dumps(
+                {"event": str(event["event"]), "level": event["level"], "unwritable": type(error).__name__}
+            )
+        with self._lock:
+            self._clear_line()
+            # Both or neither: the short one would find room again and again, and the others none.
+            before = self._rendered(_dropped(self._dropped)) + "\n" if self._dropped else ""
+            self._dropped = 0 if self._stderr.write(before + line + "\n") else self._dropped + 1
+
+    # Loggers call what is named like the level.
+    debug = warning = error = critical = info
+
+
+def clear_line() -> None:
+    """Takes away what a terminal shows on its last line."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+
+
+def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
+    """Logs to stderr: for people where that is a terminal, JSON lines elsewhere. clear: called before each write."""
+    lines = Lines(_people() if sys.stderr.isatty() else _json, clear, stderr.opened())
+    structlog.configure(
+        wrapper_class=_loggers(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=lambda *_: lines,
+        cache_logger_on_first_use=False,
+    )
+
+
+def adopt(*names: str) -> None:
+    """Has what libraries log under these names, from warnings on, be lines like all others: `library.logged`."""
+    for name in names:
+        logger = logging.getLogger(name)
+        logger.handlers = [_Adopted(logging.WARNING)]
+        logger.propagate = False
+
+
+class _Adopted(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        values = {"library": record.name, "message": record.getMessage()}
+        if record.exc_info is not None:
+            with_text = structlog.processors.format_exc_info(self, "", {"exc_info": record.exc_info})
+            values["exception"] = with_text["exception"]
+        log = structlog.get_logger()
+        (log.error if record.levelno >= logging.ERROR else log.warning)("library.logged", **values)
+
+
+def _dropped(count: int) -> _Event:
+    return {"event": "log.dropped", "count": count, "level": "warning", "timestamp": datetime.now(UTC)}
+
+
+def _loggers(least: int) -> type[structlog.BoundLoggerBase]:
+    """The class of all loggers. Those that structlog makes walk through a chain of processors, which costs a line two
+    to three times what it costs in one step. least: the lowest level that is logged.
+    """
+
+    def at(level: str, *, traceback: bool = False) -> Callable[..., None]:
+        def log(self: structlog.BoundLoggerBase, event: str, **values: object) -> None:
+            line: _Event = {"event": event, **self._context, **values, "level": level, "timestamp": datetime.now(UTC)}
+            if traceback:
+                line = structlog.processors.format_exc_info(self, level, {**line, "exc_info": True})
+            getattr(self._logger, level)(line)
+
+        return log
+
+    def nothing(self: structlog.BoundLoggerBase, event: str, **values: object) -> None:
+        """Below the level."""
+
+    methods = {level: at(level) for level in ("debug", "info", "warning", "error", "critical")}
+    for level in methods:
+        if logging.getLevelNamesMapping()[level.upper()] < least:
+            methods[level] = nothing
+    methods["exception"] = nothing if least > logging.ERROR else at("error", traceback=True)
+    return type("Logger", (structlog.BoundLoggerBase,), methods)
+
+
+def _json(event: _Event) -> str:
+    try:
+        return shown_json(_encode(event).decode())
+    except (UnicodeEncodeError, OverflowError, TypeError):
+        # Slower, and takes everything: a file's name in no encoding, for one.
+        return json.dumps({**event, "timestamp": _iso(event)}, default=repr)
+
+
+def _people() -> Callable[[_Event], str]:
+    renderer = structlog.dev.ConsoleRenderer(pad_event_to=24)
+
+    def rendered(event: _Event) -> str:
+        # The renderer adds colours of its own; what an event says must not.
+        line = {key: shown(value if isinstance(value, str) else repr(value)) for key, value in event.items()}
+        return str(renderer(None, event["level"], {**line, "timestamp": _iso(event)}))
+
+    return rendered
+
+
+def _iso(event: _Event) -> str:
+    at: datetime = event["timestamp"]
+    return at.isoformat().replace("+00:00", "Z")

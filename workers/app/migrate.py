@@ -1,0 +1,96 @@
+"""A home of an earlier program, brought up to date: what it lacks is planned first, and done a step at a time.
+
+Each step is done or not, whatever dies, and the plan of what is left is made again from what is there.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from feedstore.app.config import Config
+from feedstore.app.wiring import wall_ms
+from feedstore.follows import sqlite, sqlite_files
+from feedstore.follows.port import FollowStoreUnavailableError
+from workers.app import wiring
+from workers.queue.embedded import EmbeddedQueue, NoQueueError, has_dead_letters, open_dead_letters, stored_partitions
+
+
+class Step(NamedTuple):
+    """what: what it does, for people. do: does it; again, it changes nothing."""
+
+    what: str
+    do: Callable[[], None]
+
+
+def plan(config: Config) -> list[Step]:
+    """What a home lacks, in the order in which it is done; nothing if it is up to date. Reads only. Servers are not
+    asked: their tables are brought up to date by `schema apply`.
+
+    Raises:
+        ConfigError, FollowStoreUnavailableError, QueueUnavailableError: a store is missing, damaged, or newer than this
+            program.
+    """
+    return [*_follow_store(config), *_queue(config), *_rights(config)]
+
+
+def _follow_store(config: Config) -> Iterator[Step]:
+    paths = config.shard_files
+    if missing := next((path for path in paths if not path.is_file()), None):
+        raise FollowStoreUnavailableError(f"{missing}: no such file: bring it back")
+    for version in sorted({version for path in paths for version in sqlite_files.lacking(path)}):
+        yield Step(f"follow store: tables of version {version}", lambda to=version: sqlite.create(paths, to))  # type: ignore[misc]
+
+
+def _queue(config: Config) -> Iterator[Step]:
+    path = config.queue_file
+    if path is None:
+        return
+    try:
+        there = stored_partitions(path)
+    except NoQueueError as error:
+        raise NoQueueError(wiring.lost_queue(error)) from error
+    topics = wiring.topics_of(config)
+    for topic in topics:
+        if topic.name not in there:
+            # Opening a queue gives it the topics that it lacks.
+            yield Step(f"queue: topic {topic}", lambda: EmbeddedQueue.open(path, topics, wall_ms).close())
+            break
+    if not has_dead_letters(path):
+        yield Step("queue: dead letters", lambda: open_dead_letters(path).close())
+
+
+def _rights(config: Config) -> Iterator[Step]:
+    if open_to_others := list(_open_to_others(config)):
+        yield Step(
+            f"rights: {len(open_to_others):,} files and directories for their user alone",
+            lambda: _close(open_to_others),
+        )
+
+
+def _open_to_others(config: Config) -> Iterator[Path]:
+    """What others may use of what a home and its stores hold."""
+    places = [config.path(each.url) for each in config.clusters if each.in_files]
+    for root in (config.home, *places):
+        for path in (root, *(Path(folder, name) for folder, names, files in os.walk(root) for name in names + files)):
+            if not path.is_symlink() and path.exists() and path.stat().st_mode & 0o077:
+                yield path
+
+
+def _close(paths: list[Path]) -> None:
+    for path in paths:
+        if path.exists():  # a log may have gone meanwhile
+            path.chmod(path.stat().st_mode & 0o700)
+
+
+def migrate(config: Config, on_step: Callable[[Step], None]) -> int:
+    """Does all that is left; returns how many steps that were. For who holds the home. on_step: called with each step
+    before it is done.
+
+    Raises what `plan` does, and OSError; do it again.
+    """
+    steps = plan(config)
+    for step in steps:
+        on_step(step)
+        step.do()
+    return len(steps)

@@ -1,0 +1,88 @@
+"""How the queue and its groups are, for those who serve: `feedstore.http.queues`."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from feedstore.errors import PortError
+from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
+from workers.following import landed
+from workers.following.groups import EXPANDER, RELAY, cluster_groups
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS
+from workers.queue.port import QueueError
+
+
+class OpenQueues:
+    """On ports that are open, and are somebody else's to close."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._stopped: str | None = None
+
+    def note_stopped(self, why: str | None) -> None:
+        """From now on the worker of this process counts as stopped; None: it works again."""
+        self._stopped = why
+
+    def stopped(self) -> str | None:
+        return self._stopped
+
+    def state(self) -> QueuesState:
+        try:
+            topics = {RELAY: None, EXPANDER: ACTIONS.name}
+            for name in self._ports.replicas:
+                each = (*cluster_groups(name), *self._ports.entering.get(name, ()))
+                topics |= {group: topic.name for topic, group in each}
+            lags = landed.lags(self._ports)
+            return QueuesState(
+                [GroupState(group, topics[group], lag) for group, lag in lags.items()], self._ports.dead.count()
+            )
+        except PortError as error:
+            raise QueuesUnavailableError(str(error)) from error
+
+    def letters(self, after: int, limit: int) -> Sequence[Letter]:
+        try:
+            found = self._ports.dead.letters(after, limit)
+        except QueueError as error:
+            raise QueuesUnavailableError(str(error)) from error
+        return [
+            Letter(each.id, each.topic, each.group, each.reason, each.detail, each.died_ms, len(each.value))
+            for each in found
+        ]
+
+
+class LazyQueues:
+    """On ports that are opened when they are first asked, and again until that succeeds: pages do not wait for a queue
+    that is away. opener: gives ports that this closes.
+    """
+
+    def __init__(self, opener: Callable[[], Ports]) -> None:
+        self._opener = opener
+        self._lock = threading.Lock()
+        self._ports: Ports | None = None
+        self._closed = False
+
+    def state(self) -> QueuesState:
+        return self._opened().state()
+
+    def letters(self, after: int, limit: int) -> Sequence[Letter]:
+        return self._opened().letters(after, limit)
+
+    def stopped(self) -> str | None:
+        return None
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._ports is not None:
+                self._ports.close()
+
+    def _opened(self) -> OpenQueues:
+        with self._lock:
+            if self._closed:
+                raise QueuesUnavailableError("closed")
+            if self._ports is None:
+                try:
+                    self._ports = self._opener()
+                except PortError as error:
+                    raise QueuesUnavailableError(str(error)) from error
+            return OpenQueues(self._ports)

@@ -1,0 +1,127 @@
+"""Rebuilds feeds from the follow store: by refills, and a cluster that lost what it had from nothing.
+
+A refill only adds. That is enough for a cluster that has had every delivery; one that is gone, or that lost
+deliveries, may also lack markers, and is then created again.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Final
+
+from feedstore.app import wiring as serving_wiring
+from feedstore.app.clusters import replica
+from feedstore.app.config import Config
+from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn.progress import Progress
+from workers.app import wiring
+from workers.following.applied import note_all
+from workers.following.faults import fault
+from workers.following.groups import cluster_groups
+from workers.following.ports import Ports
+from workers.pipeline.runtime import Worker
+from workers.queue.port import Queue, Topic
+
+OnProgress = Callable[[int], None]
+"""Called with how many users are done."""
+
+CLOCKS_APART_MS: Final = 10_000
+"""More than clocks of the follow store differ, or are set back by."""
+
+_DISCARD_AT_ONCE: Final = 1_000
+_DISCARD_WAIT_S: Final = 1.0
+
+
+def ask_user(follows: FollowStore, user: int, cluster: str | None) -> None:
+    """Asks for the refill of one user's feed. cluster: only there; None everywhere."""
+    follows.ask_refill([user], cluster, 0)
+
+
+def ask_all(follows: FollowStore, cluster: str | None, on_progress: OnProgress) -> int:
+    """Asks for the refill of the feed of every user who follows anything; returns the time of the last request."""
+    asked_ms = follows.now()
+    count = 0
+    for users in _users(follows):
+        asked_ms = max(asked_ms, follows.ask_refill(users, cluster, 0))
+        count += len(users)
+        on_progress(count)
+    return asked_ms
+
+
+def _users(follows: FollowStore) -> Iterator[list[int]]:
+    after = 0
+    while page := follows.following_page(after, MAX_PAGE):
+        after = page[-1].user
+        # Who follows nothing now has nothing to be refilled with.
+        if users := [following.user for following in page if following.edges]:
+            yield users
+
+
+def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
+    """Whether a cluster is gone, damaged, or lost deliveries: a refill alone does not mend it. Reads all feeds of a
+    cluster in files.
+
+    Raises UnavailableError, QueueUnavailableError, ConfigError.
+    """
+    if not serving_wiring.cluster_exists(config, cluster):
+        return True
+    in_files = config.cluster(cluster).in_files
+    with closing(serving_wiring.open_cluster(config, cluster, "read")) as opened:
+        found = fault(replica(cluster, opened), ports.queue, serving_wiring.monotonic_s, math.inf if in_files else 0.0)
+    return found is not None and not found.is_mended_by_writers
+
+
+def make_anew(
+    ports: Ports, config: Config, cluster: str, worker: Callable[[Worker], None], on_progress: OnProgress
+) -> None:
+    """Replaces a cluster by an empty one, and asks for the refill of every feed. For who holds the home.
+
+    What is queued or parked for the cluster is passed over: it was expanded before the refills are asked for, so that
+    they bring it. The markers that mask some of it are gone. Expanders on other machines may have read before that what
+    they publish later: the new cluster remembers when it was made, and what was read before is late there (rule 8).
+    The new cluster's watermark stays at the beginning of time until the refills have landed.
+
+    worker: runs a worker until it ends by itself.
+
+    Interrupted at any step, it leaves a cluster that is missing or still lost: do it again.
+    """
+    groups = cluster_groups(cluster)
+    serving_wiring.remove_cluster(config, cluster)
+    for topic, group in groups:
+        ports.queue.reset(topic, group)
+    # Everything that was recorded so far is expanded; no process writes the cluster meanwhile.
+    worker(wiring.worker(ports, config, writers=[]))
+    for topic, group in groups:
+        _pass_over(ports.queue, topic, group)
+    # Whatever is read after this finds all that was passed over in the follow store.
+    made_ms = ports.follows.now() + CLOCKS_APART_MS
+    asked_ms = ask_all(ports.follows, cluster, on_progress)
+
+    def prepare(new: Replica) -> None:
+        progress = Progress(new.progress)
+        begin(progress, made_ms, asked_ms)
+        note_all(cluster, progress, ports.queue)
+
+    serving_wiring.create_cluster(config, cluster, prepare)
+
+
+def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:
+    """What an empty cluster must know before anybody writes it. made_ms: what was read before is late there. asked_ms:
+    when the last of its refills was asked for.
+    """
+    progress.made(made_ms)
+    progress.hold([(wiring.REBUILDING_MS, asked_ms)])
+
+
+def _pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
+    """Commits everything that is there, unread; what comes meanwhile stays, or goes as well."""
+    consumer = queue.consumer(topic, group)
+    try:
+        left = queue.lag(topic, group)
+        while left > 0 and queue.lag(topic, group):
+            messages = consumer.poll(_DISCARD_AT_ONCE, _DISCARD_WAIT_S)
+            left -= len(messages)
+            consumer.commit({message.partition: message.offset + 1 for message in messages})
+    finally:
+        consumer.close()

@@ -1,0 +1,134 @@
+"""A new queue in place of one that was lost, and what it held once more, from the follow store.
+
+The outbox keeps what was recorded for as long as the purge window, which is longer than anything is in flight. So all
+of it is relayed again: what had landed lands once more and changes nothing (rule 1); what was relayed and not expanded,
+or expanded and not landed, lands now. A cluster whose watermark is older than what the outbox keeps is removed, to be
+created again.
+
+The order makes it safe to kill at any step. Each cluster is told first that what is to come has not landed; then the
+outbox is marked; the queue is made last. Until then there is none, no worker starts, and all is done again.
+"""
+
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+
+from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.config import Config
+from feedstore.catalog.settings import posted
+from feedstore.errors import ConfigError
+from feedstore.widecolumn.progress import PROGRESS, Progress
+from workers.app import wiring
+from workers.following.applied import furthest, note_new_queue
+from workers.queue.embedded import NoQueueError, stored_partitions
+from workers.queue.port import QueueUnavailableError
+
+
+class OtherPartitionsError(Exception):
+    """The queue that was lost had other partitions than `feed.toml` says; the message names both."""
+
+
+class Reindexed(NamedTuple):
+    """What was done. again: how many actions are relayed again. gone: clusters that were removed, because what they
+    lack is no longer in the outbox: they must be created again. unindexed_before_ms: what was recorded before this
+    time, and not expanded by then, is in no index any more; None if all of it is.
+    """
+
+    again: int
+    gone: tuple[str, ...]
+    unindexed_before_ms: int | None
+
+
+def is_lost(config: Config) -> bool:
+    """Whether there is no queue, or one that was not made to its end.
+
+    Raises:
+        ConfigError: the queue is not a file of the home.
+        QueueUnavailableError: there is a file that is no queue: somebody has to look at it.
+    """
+    path = config.queue_file
+    if path is None:
+        raise ConfigError(
+            "the queue is on servers: make its topics with feedctl topics apply, then rebuild each cluster:"
+            " feedctl rebuild --all --cluster NAME"
+        )
+    if not path.exists() or path.stat().st_size == 0:
+        return True
+    try:
+        return not stored_partitions(path)
+    except NoQueueError:
+        return True
+
+
+def reindex(config: Config) -> Reindexed:
+    """Creates the queue again. For who holds the home, if `is_lost`.
+
+    Raises:
+        OtherPartitionsError: nothing was changed.
+        ConfigError, FollowStoreUnavailableError, UnavailableError, CatalogUnavailableError, QueueError: do it again.
+    """
+    with ExitStack() as stack:
+        follows = feedstore_wiring.open_follows(config, feedstore_wiring.clock_of(config))
+        stack.callback(follows.close)
+        clusters: dict[str, Progress] = {}
+        for cluster in config.clusters:
+            if feedstore_wiring.cluster_exists(config, cluster.name):
+                opened = stack.enter_context(closing(feedstore_wiring.open_cluster(config, cluster.name, "write")))
+                clusters[cluster.name] = Progress(opened.table(PROGRESS))
+        _refuse_other_partitions(config, clusters)
+        now_ms = follows.now()
+        marks = {name: progress.watermark() or 0 for name, progress in clusters.items()}
+        for name, progress in clusters.items():
+            # As long as not everything is relayed again, no tick is later than now. The hold comes before the notes on
+            # what was parked go: what they wait for is among what is done again.
+            progress.hold([(max(1, marks[name]), now_ms)])
+            progress.lift_all(now_ms)
+        # The clusters note offsets, and take smaller ones for messages that they have (0032).
+        first_offset = max(map(furthest, clusters.values()), default=0)
+        for progress in clusters.values():
+            note_new_queue(progress, config.partitions, first_offset)
+        _note_gaps(config)
+        whole = follows.relay_again()
+        again = follows.backlog()
+    kept_ms = 0 if whole else now_ms - config.limits.purge_window_ms
+    gone = [name for name, mark in marks.items() if mark < kept_ms]
+    for name in gone:
+        feedstore_wiring.remove_cluster(config, name)
+    _remove_leftovers(config)
+    wiring.create_queue(config, first_offset)
+    unindexed = max(marks.values(), default=0) < kept_ms
+    return Reindexed(again, tuple(gone), kept_ms if unindexed else None)
+
+
+def _note_gaps(config: Config) -> None:
+    """What had been posted to a catalog, and not entered yet, is nowhere else."""
+    names = posted(config.catalogs)
+    if not names:
+        return
+    from feedstore.app.catalogs import open_store  # noqa: PLC0415 - other homes do not pay for it
+    from feedstore.catalog.posting import AHEAD_MAX_MS  # noqa: PLC0415 - the same
+
+    until_ms = feedstore_wiring.clock_of(config)() + AHEAD_MAX_MS
+    for name in names:
+        for cluster in config.clusters:
+            with open_store(config, name, cluster.name) as store:
+                store.note_gap(until_ms)
+
+
+def _refuse_other_partitions(config: Config, clusters: dict[str, Progress]) -> None:
+    """Ticks that came through partitions which are no more would keep the watermarks back for ever."""
+    for name, progress in clusters.items():
+        if (had := progress.partitions()) > config.partitions:
+            raise OtherPartitionsError(
+                f"{config.sources.blamed('queue.partitions')}: queue.partitions: {config.partitions}, and cluster"
+                f" {name} was written from a queue of {had}: set it to {had}"
+            )
+
+
+def _remove_leftovers(config: Config) -> None:
+    """The log of the lost file: it must not be taken for that of the new one."""
+    path = config.path(config.queue)
+    try:
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        raise QueueUnavailableError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,258 @@
+"""Replay: recorded history, JSON lines, into the follow store.
+
+    {"type": "follow", "ts": 1341100972000, "follower": 1, "user": 2}
+    {"type": "unfollow", "ts": 1341100973000, "follower": 1, "board": 8}
+    {"type": "save_pin", "ts": 1341100974000, "pin": 7, "owner": 2, "board": 8}
+    {"type": "delete_pin", "ts": 1341100975000, "pin": 7}
+    {"type": "reorder_pin", "ts": 1341100976000, "board": 8, "pin": 7, "before": 5, "after": 3}
+
+A reorder names the pin above the new place (`before`), the one below it (`after`), or both; or `"to"`: `"top"` or
+`"bottom"`. It sees what the lines before it recorded.
+
+A pin keeps its recorded time. Everything else gets the store's clock, in the order of the lines: a marker's age is
+counted by its timestamp, so that one dated in the past would be purged at once (rule 2).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Final, Literal, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.boards import BoardCrowdedError, BoardStore, Move, Placed, ReorderRefusedError
+from feedstore.domain import DeletePin, Follow, Followee, InvalidValueError, Pin, SavePin, Unfollow
+from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
+
+MAX_LINE_BYTES: Final = 65_536
+BATCH: Final = 1_000
+"""How many actions one call of the follow store records, at most."""
+
+_READ_BYTES: Final = 131_072
+
+_Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class _Follow(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="follow"):
+    ts: _Id
+    follower: _Id
+    user: _Id | None = None
+    board: _Id | None = None
+
+    def request(self) -> Request:
+        return Request(Follow(self.follower, _followee(self.user, self.board)))
+
+
+class _Unfollow(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="unfollow"):
+    ts: _Id
+    follower: _Id
+    user: _Id | None = None
+    board: _Id | None = None
+
+    def request(self) -> Request:
+        return Request(Unfollow(self.follower, _followee(self.user, self.board)))
+
+
+class _SavePin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="save_pin"):
+    ts: _Id
+    pin: _Id
+    owner: _Id
+    board: _Id
+
+    def request(self) -> Request:
+        return Request(SavePin(Pin(self.pin, self.owner, self.board, self.ts)))
+
+
+class _DeletePin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="delete_pin"):
+    ts: _Id
+    pin: _Id
+
+    def request(self) -> Request:
+        return Request(DeletePin(self.pin))
+
+
+class _ReorderPin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="reorder_pin"):
+    ts: _Id
+    board: _Id
+    pin: _Id
+    before: _Id | None = None
+    after: _Id | None = None
+    to: Literal["top", "bottom"] | None = None
+
+    def request(self) -> Move:
+        return Move(self.board, self.pin, self.before, self.after, self.to)
+
+
+_decode: Final = msgspec.json.Decoder(_Follow | _Unfollow | _SavePin | _DeletePin | _ReorderPin).decode
+
+
+@lru_cache(maxsize=65_536)
+def _followee(user: int | None, board: int | None) -> Followee:
+    if user is not None and board is None:
+        return Followee("user", user)
+    if board is not None and user is None:
+        return Followee("board", board)
+    raise InvalidValueError("followee", {"user": user, "board": board}, "either a user or a board")
+
+
+class Source(Protocol):
+    """A binary stream. `read1` returns what there is, at most so many bytes, and waits only for the first of them."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+@dataclass
+class Replayed:
+    """What a replay did: lines that were read, of them the bad ones, and recorded actions and reorders."""
+
+    lines: int = 0
+    bad: int = 0
+    recorded: int = 0
+
+
+class InterruptedReplayError(Exception):
+    """It stopped before its end: continue with line `next_line`. Every line before it is recorded, or was reported as
+    bad; up to a batch of those from it on may be recorded too.
+    """
+
+    def __init__(self, next_line: int, cause: str) -> None:
+        super().__init__(cause)
+        self.next_line = next_line
+
+
+def replay(
+    source: Source,
+    follows: FollowStore,
+    boards: BoardStore,
+    *,
+    from_line: int = 1,
+    bad_line: Callable[[int, str], None],
+    progress: Callable[[Replayed, int], None],
+) -> Replayed:
+    """Records every line from `from_line` on.
+
+    bad_line: told the number of each line that could not be recorded, and why; the others are recorded.
+    progress: told now and then what was done so far, and how many bytes were read.
+
+    Raises:
+        InterruptedReplayError: the follow store is unavailable, a board is crowded, the source cannot be read, or a
+            signal came.
+    """
+    done = Replayed()
+    bytes_read = 0
+
+    def bad(number: int, reason: str) -> None:
+        done.bad += 1
+        bad_line(number, reason)
+
+    try:
+        for first, lines, size in _blocks(source):
+            bytes_read += size
+            skip = min(max(0, from_line - first), len(lines))
+            numbers, requests = _requests(lines[skip:], first + skip, bad)
+            for batch, asked in _batches(numbers, requests):
+                done.lines = batch[0] - 1
+                refusals = _reorder(boards, asked) if isinstance(asked, Move) else follows.record(asked)
+                done.recorded += len(batch)
+                for number, answer in zip(batch, refusals, strict=True):
+                    if isinstance(answer, ActionRefusedError | ReorderRefusedError):
+                        done.recorded -= 1
+                        bad(number, f"{answer.reason}: {answer}")
+                done.lines = batch[-1]
+                progress(done, bytes_read)
+            done.lines = first + len(lines) - 1
+    except (FollowStoreUnavailableError, OSError) as error:
+        raise InterruptedReplayError(max(done.lines + 1, from_line), str(error)) from error
+    except BoardCrowdedError as error:
+        cause = f"{error}; a worker makes room: feedctl work"
+        raise InterruptedReplayError(max(done.lines + 1, from_line), cause) from error
+    except KeyboardInterrupt as error:
+        raise InterruptedReplayError(max(done.lines + 1, from_line), "stopped by a signal") from error
+    progress(done, bytes_read)
+    return done
+
+
+def _reorder(boards: BoardStore, move: Move) -> list[Placed | ReorderRefusedError]:
+    try:
+        return [boards.reorder(move)]
+    except ReorderRefusedError as error:
+        return [error]
+
+
+def _batches(
+    numbers: Sequence[int], requests: Sequence[Request | Move]
+) -> Iterator[tuple[Sequence[int], list[Request] | Move]]:
+    """In the order of the lines, with their numbers: up to BATCH actions together, or one reorder."""
+    start = 0
+    while start < len(requests):
+        actions: list[Request] = []
+        for each in itertools.islice(requests, start, start + BATCH):
+            if isinstance(each, Move):
+                break
+            actions.append(each)
+        if actions:
+            yield numbers[start : start + len(actions)], actions
+        start += len(actions)
+        if start < len(requests) and isinstance(move := requests[start], Move):
+            yield numbers[start : start + 1], move
+            start += 1
+
+
+def _requests(
+    lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]
+) -> tuple[Sequence[int], Sequence[Request | Move]]:
+    """The requests of lines, with their numbers. All at once where all are good, which they nearly always are."""
+    try:
+        return range(first, first + len(lines)), [_decode(line).request() for line in lines]
+    except (msgspec.MsgspecError, InvalidValueError, RecursionError):
+        numbers: list[int] = []
+        requests: list[Request | Move] = []
+        for number, request in _good(lines, first, bad):
+            numbers.append(number)
+            requests.append(request)
+        return numbers, requests
+
+
+def _good(lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]) -> Iterator[tuple[int, Request | Move]]:
+    for number, line in enumerate(lines, first):
+        if line is _OVERSIZED:
+            bad(number, f"more than {MAX_LINE_BYTES} bytes")
+        elif line and not line.isspace():
+            try:
+                yield number, _decode(line).request()
+            except (msgspec.ValidationError, InvalidValueError) as error:
+                bad(number, str(error))
+            except (msgspec.DecodeError, RecursionError) as error:
+                bad(number, f"not JSON: {error}")
+
+
+_OVERSIZED: Final = b"an oversized line"
+"""Replaces a line that was too long. It is not JSON, so it never passes for a good one."""
+
+
+def _blocks(source: Source) -> Iterator[tuple[int, list[bytes], int]]:
+    """(number of the first line, whole lines, bytes read), in memory bounded by _READ_BYTES and MAX_LINE_BYTES."""
+    number = 1
+    rest = b""
+    oversized = False
+    while data := source.read1(_READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if oversized and lines:
+            lines[0] = _OVERSIZED
+            oversized = False
+        if len(rest) > MAX_LINE_BYTES:
+            oversized = True
+        if oversized:
+            rest = b""
+        yield number, _bounded(lines), len(data)
+        number += len(lines)
+    if rest or oversized:
+        yield number, _bounded([_OVERSIZED if oversized else rest]), 0
+
+
+def _bounded(lines: list[bytes]) -> list[bytes]:
+    if lines and max(map(len, lines)) > MAX_LINE_BYTES:
+        return [line if len(line) <= MAX_LINE_BYTES else _OVERSIZED for line in lines]
+    return lines

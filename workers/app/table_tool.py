@@ -1,0 +1,110 @@
+"""What no gateway of HBase offers, by a Java tool of ours (`coprocessor/`): flushes, compactions, moves of regions."""
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+_FLAGS = (
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.net.preferIPv4Stack=true",
+    # HBase's client looks into the JDK's own classes, which Java 17 forbids without these.
+    "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
+    *(
+        word
+        for package in ("java.nio", "java.lang", "sun.nio.ch")
+        for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")
+    ),
+    "--add-exports",
+    "java.base/jdk.internal.misc=ALL-UNNAMED",
+)
+_CLASS = "feedstore.admin.TableTool"
+_MARK = "error: "
+_MARGIN_S = 60.0
+"""How long the tool may take beyond what it was given: to start, and to end."""
+_ASK_S = 0.1
+
+
+class TableToolError(Exception):
+    """The tool could not be run, or could not do it; the message says why."""
+
+
+@dataclass(frozen=True)
+class TableTool:
+    """The tool before one cluster. class_path: Java's, with HBase's jars and ours. zookeeper: HOST:PORT."""
+
+    class_path: str
+    zookeeper: str
+
+    def run(
+        self, words: Sequence[str], timeout_s: int, line: Callable[[dict[str, Any]], None], waiting: Callable[[], None]
+    ) -> None:
+        """Runs one command. line: gets what it says, as it says it. waiting: called every now and then.
+
+        Raises:
+            TableToolError: also if it does not end in time; it is then ended, and HBase finishes what it has begun.
+        """
+        argv = [
+            _java(), *_FLAGS, "-cp", self.class_path, _CLASS,
+            "--zookeeper", self.zookeeper, *words, "--timeout-s", str(timeout_s),
+        ]  # fmt: skip
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the configuration's words
+                    argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True
+                )
+            except OSError as error:
+                raise TableToolError(
+                    f"{argv[0]}: {error.strerror}; a JDK 17 is needed, on the path or in JAVA_HOME"
+                ) from error
+            with process:
+                assert process.stdout is not None
+                lines = _Lines(process.stdout)
+                deadline = time.monotonic() + timeout_s + _MARGIN_S
+                try:
+                    while lines.pass_on(line) or process.poll() is None:
+                        if time.monotonic() >= deadline:
+                            raise TableToolError(f"the tool did not end in {timeout_s} s; HBase finishes its part")
+                        waiting()
+                finally:
+                    process.kill()
+            if process.returncode != 0:
+                said.seek(0)
+                raise TableToolError(_error(said) or f"the tool ended with status {process.returncode}")
+
+
+class _Lines:
+    """The lines of a stream, read on a thread of their own."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._read: list[str] = []
+        self._thread = threading.Thread(target=lambda: self._read.extend(stream), daemon=True)
+        self._stream = stream
+        self._thread.start()
+
+    def pass_on(self, line: Callable[[dict[str, Any]], None]) -> bool:
+        """Waits a moment; hands over what has been read since. False: no more will come."""
+        self._thread.join(_ASK_S)
+        more = self._thread.is_alive()
+        while self._read:
+            line(json.loads(self._read.pop(0)))
+        return more
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def _error(said: IO[str]) -> str:
+    """The line that says what was wrong: the JVM may have said something before it, and the usage may follow."""
+    lines = [line.strip() for line in said if line.strip()]
+    return next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), lines[-1] if lines else "")

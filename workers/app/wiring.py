@@ -1,0 +1,443 @@
+"""Turns the configuration into ports and ports into a worker: the one place in this package that knows the adapters."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, assert_never
+
+from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.clusters import replica
+from feedstore.app.config import Config
+from feedstore.boards import Boards
+from feedstore.catalog.settings import posted
+from feedstore.errors import ConfigError, NotNowError
+from feedstore.following import FEEDS, Limits
+from feedstore.follows.port import OutdatedStoreError
+from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
+from feedstore.widecolumn.progress import Progress
+from workers.boards import Respacing
+from workers.following import Expander, Parking, Writer
+from workers.following.applied import Applied, OlderClusterError
+from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
+from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
+from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
+from workers.following.landed import drained
+from workers.following.messages import Delivery, Hold, Parked, encode_action, wrap_action
+from workers.following.ports import Ports
+from workers.following.slots import DeliverySlots, ParkedSlots
+from workers.following.task_slots import TaskSlots
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
+from workers.pipeline.begun import Begun
+from workers.pipeline.relay import Relay, Ticker
+from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.runtime import Loop, Worker
+from workers.pipeline.stage import Stage
+from workers.pipeline.ticks import Tick
+from workers.pipeline.turns import Turns
+from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letters
+from workers.queue.port import DeadLetters, Queue, QueueError, Topic
+
+if TYPE_CHECKING:
+    from workers.queue.kafka import Address
+    from workers.queue.kafka.topics import Definition
+
+REBUILDING_MS = 1
+"""The watermark of a cluster that is being rebuilt from nothing: nothing is known to have landed."""
+
+
+Body = TypeVar("Body")
+
+
+def open_ports(
+    config: Config, access: Access, clock: Callable[[], int] | None = None, *, feeds: bool = True, alone: bool = False
+) -> Ports:
+    """Opens the adapters of a home. access: `write` for the one worker that writes the clusters, `read` for all
+    else. clock: None: that of the home (`clock_of`). feeds: whether feeds are read or written, or only how far each
+    cluster is. alone: whether every loop of the home runs in this process, as of `EmbeddedQueue.open`.
+
+    Raises:
+        ConfigError, FollowStoreUnavailableError, QueueUnavailableError: clusters are opened later, when they are used.
+    """
+    clock = clock or feedstore_wiring.clock_of(config)
+    with ExitStack() as stack:
+        follows = feedstore_wiring.open_follows(config, clock)
+        stack.callback(follows.close)
+        queue = stack.enter_context(closing(open_queue(config, clock, alone=alone)))
+        dead = _open_dead_letters(config, stack)
+        replicas = {}
+        for cluster in config.clusters:
+            opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds)
+            stack.callback(opened.close)
+            replicas[cluster.name] = replica(cluster.name, opened)
+        entering = {cluster.name: _catalog_groups(config, cluster.name) for cluster in config.clusters}
+        return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering)
+
+
+def create(config: Config) -> None:
+    """Makes every store of a home; what is there stays as it is.
+
+    Raises:
+        ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: done in part; do it again.
+    """
+    feedstore_wiring.create_follows(config)
+    feedstore_wiring.clock_of(config)()  # from now on every process of the home is compared with this one
+    create_queue(config)
+    for cluster in config.clusters:
+        feedstore_wiring.create_cluster(config, cluster.name)
+
+
+def create_queue(config: Config, first_offset: int = 0) -> None:
+    """Makes the queue with its groups; one that is there stays as it is. first_offset: of a queue in a file that takes
+    the place of another one. Raises QueueError, ConfigError.
+    """
+    _create_topics(config, first_offset)
+    with ExitStack() as stack:
+        queue = stack.enter_context(closing(open_queue(config, feedstore_wiring.clock_of(config))))
+        # From now on, what retention takes before a group has read it is noticed.
+        queue.consumer(ACTIONS, EXPANDER).close()
+        for cluster in config.clusters:
+            for topic, group in (*cluster_groups(cluster.name), *_catalog_groups(config, cluster.name)):
+                queue.consumer(topic, group).close()
+
+
+def topics_of(config: Config) -> tuple[Topic[object], ...]:
+    """The topics of the queue of a home."""
+    if not posted(config.catalogs):
+        return TOPICS
+    from workers.catalog.topics import UPDATES  # noqa: PLC0415 - other homes do not pay for it
+
+    return (*TOPICS, UPDATES)
+
+
+def _catalog_groups(config: Config, cluster: str) -> list[tuple[Topic[object], str]]:
+    """What enters posted updates in a cluster."""
+    names = posted(config.catalogs)
+    if not names:
+        return []
+    from workers.catalog.topics import UPDATES  # noqa: PLC0415 - other homes do not pay for it
+    from workers.catalog.updater import updater_group  # noqa: PLC0415 - the same
+
+    return [(UPDATES, updater_group(name, cluster)) for name in names]
+
+
+def is_embedded(config: Config) -> bool:
+    """Whether one worker holds the home, because its queue or one of its clusters is a file of it."""
+    return config.queue_file is not None or any(each.in_files for each in config.clusters)
+
+
+def open_queue(config: Config, clock: Callable[[], int], *, alone: bool = False) -> Queue:
+    """The queue of a home. clock, alone: as in `open_ports`. Raises ConfigError, QueueUnavailableError."""
+    match config.queue_scheme:
+        case "embedded":
+            try:
+                return EmbeddedQueue.open(config.path(config.queue), topics_of(config), clock, alone=alone)
+            except NoQueueError as error:
+                raise NoQueueError(lost_queue(error)) from error
+        case "kafka":
+            address = kafka_address(config)  # first: it says what to install
+            from workers.queue.kafka import KafkaQueue  # noqa: PLC0415 - its library is an extra
+
+            return KafkaQueue.open(address, topics_of(config))
+        case _:
+            assert_never(config.queue_scheme)
+
+
+def _open_dead_letters(config: Config, stack: ExitStack) -> DeadLetters:
+    """Opens what `stack` closes."""
+    match config.queue_scheme:
+        case "embedded":
+            return stack.enter_context(closing(open_dead_letters(config.path(config.queue))))
+        case "kafka":
+            from workers.queue.kafka import KafkaDeadLetters  # noqa: PLC0415 - its library is an extra
+
+            return stack.enter_context(closing(KafkaDeadLetters.open(kafka_address(config))))
+        case _:
+            assert_never(config.queue_scheme)
+
+
+def _create_topics(config: Config, first_offset: int) -> None:
+    match config.queue_scheme:
+        case "embedded":
+            path = config.path(config.queue)
+            EmbeddedQueue.create(path, dict.fromkeys(topics_of(config), config.partitions), first_offset)
+            open_dead_letters(path).close()
+        case "kafka":
+            address = kafka_address(config)  # first: it says what to install
+            from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
+
+            # Differences in the brokers' own settings stop no worker: feedctl topics check names them.
+            if left := [each for each in topics.apply(address, topic_definitions(config)) if not each.is_broker]:
+                raise QueueError("; ".join(map(str, left)))
+        case _:
+            assert_never(config.queue_scheme)
+
+
+def lost_queue(error: NoQueueError) -> str:
+    """What is said of a home without its queue."""
+    return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
+
+
+def outdated(error: OutdatedStoreError) -> str:
+    """What is said of a home whose follow store is of an earlier program."""
+    return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
+
+
+def kafka_address(config: Config) -> "Address":
+    """Where the queue's brokers are. Raises ConfigError."""
+    try:
+        from workers.queue.kafka import parse  # noqa: PLC0415 - its library is an extra
+    except ImportError as error:
+        raise ConfigError(f"the queue is Kafka: install feedstore[kafka]: {error}") from error
+    try:
+        return parse(config.queue, os.environ)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{config.sources.blamed('queue.url')}: queue.url: {error}") from error
+
+
+def topic_definitions(config: Config) -> "list[Definition]":
+    """What the topics of the queue must be, where it is Kafka. Raises ConfigError."""
+    address = kafka_address(config)
+    from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
+
+    return topics.definitions(
+        address,
+        topics_of(config),
+        partitions=config.partitions,
+        replication=config.replication,
+        action_age_ms=config.limits.action_age_ms,
+    )
+
+
+def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) -> None:
+    """Refuses a queue whose topics could lose what they acknowledged. Then opens clusters that are to be written, and
+    refuses those whose tables would break the rules. One that is away is fine: its writer waits, and looks again (rule
+    12). A follow store refuses by itself what could lose actions.
+
+    Raises:
+        UnsafeTopicsError, UnsafeTableError: the message names each setting.
+        QueueUnavailableError: no broker answers, as when the queue was opened.
+        ConfigError
+    """
+    match config.queue_scheme:
+        case "embedded":
+            pass  # its file is as this program made it
+        case "kafka":
+            address = kafka_address(config)  # first: it says what to install
+            from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
+
+            topics.refuse_unsafe(address, topic_definitions(config))
+        case _:
+            assert_never(config.queue_scheme)
+    for name in clusters:
+        try:
+            Progress(ports.replicas[name].progress).watermark()
+        except UnsafeTableError:
+            raise
+        except UnavailableError:
+            continue
+
+
+def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None) -> Worker:
+    """A worker that runs everything in this process: relay, expander, housekeeping, and what writes each cluster.
+    writers: only these clusters are written.
+    """
+    names = list(ports.replicas if writers is None else writers)
+    each = [loop for name in names for loop in writing(ports, config, name)]
+    return Worker([*relays(ports, config), expander(ports, config), *each, housekeeper(ports, config)])
+
+
+def worker_with_writer_processes(ports: Ports, config: Config, start_writer: Callable[[str], Loop]) -> Worker:
+    """A worker that runs everything but what writes the clusters, which is elsewhere. start_writer: starts that of a
+    cluster.
+    """
+    writers = [start_writer(name) for name in ports.replicas]
+    return Worker([*relays(ports, config), expander(ports, config), *writers, housekeeper(ports, config)])
+
+
+def relays(ports: Ports, config: Config) -> list[Loop]:
+    """A relay for each shard of the follow store, and what sends the ticks."""
+    every = [
+        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_action)
+        for shard in range(ports.follows.shards())
+    ]
+    tickers: list[Loop] = [ticker(ports, config)]
+    if posted(config.catalogs):
+        from workers.app import catalogs  # noqa: PLC0415 - other homes do not pay for it
+
+        tickers.append(catalogs.ticker(ports, config))
+    return [*every, *tickers]
+
+
+def ticker(ports: Ports, config: Config) -> Ticker:
+    return Ticker(ports.follows, ports.queue, ACTIONS, time.monotonic, encode_action, config.worker.tick_ms / 1_000)
+
+
+def expander(ports: Ports, config: Config) -> Loop:
+    respacing = Respacing(Boards(ports.follows))
+    handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace)
+    return _stage(ports, config, EXPANDER, ACTIONS)(
+        handle=handler.expand,
+        ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
+        batch=MAX_BATCH,
+        in_flight=MAX_WAITING,
+        turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
+        slots=TaskSlots(ports.follows),
+        lost="actions were lost before they were expanded: rebuild every cluster",
+    )
+
+
+def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
+    """What writes a cluster, in one process: its writer, what lands its retries, its sweeper, what fills catalogs."""
+    loops = [loop(ports, config, cluster) for loop in (writer, retries, sweeper)]
+    if config.catalogs:
+        from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
+
+        loops += catalogs.loops(ports, config, cluster, _stage)
+    return loops
+
+
+def writer(ports: Ports, config: Config, cluster: str) -> Loop:
+    def stage(applied: Applied) -> Stage[Delivery | Hold]:
+        # Made with the stage: what it remembers of its cluster holds until the cluster goes back.
+        handler = _writer(ports, config.limits, cluster)
+        made: partial[Stage[Delivery | Hold]] = _stage(ports, config, writer_group(cluster), DELIVERIES)
+        return made(
+            handle=handler.write,
+            ticks=handler.tick,
+            lost=lost_message(cluster),
+            slots=DeliverySlots(cluster, handler.late_before_ms),
+            park=_parking(ports, handler, cluster).park,
+            note=applied.note,
+        )
+
+    return _from_its_cluster(ports, cluster, DELIVERIES, writer_group(cluster), stage)
+
+
+def retries(ports: Ports, config: Config, cluster: str) -> Loop:
+    def stage(applied: Applied) -> Stage[Parked]:
+        handler = _writer(ports, config.limits, cluster)
+        parking = _parking(ports, handler, cluster)
+        return _stage(ports, config, retry_group(cluster), RETRIES)(
+            handle=parking.land,
+            ticks=_no_ticks,
+            lost=lost_message(cluster),
+            slots=ParkedSlots(cluster, handler.late_before_ms),
+            # What is for another cluster waits for nothing.
+            due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
+            given_up=parking.give_up,
+            note=applied.note,
+        )
+
+    return _from_its_cluster(ports, cluster, RETRIES, retry_group(cluster), stage)
+
+
+def _from_its_cluster(
+    ports: Ports, cluster: str, topic: Topic[object], group: str, stage: Callable[[Applied], Stage[Body]]
+) -> Loop:
+    applied = Applied(ports.replicas[cluster], ports.queue, topic, group, time.monotonic)
+    rest = Rest(RetryPolicy(), random.Random(), time.monotonic)  # noqa: S311 - jitter needs no secrecy
+    return Begun(group, applied.begin, lambda: stage(applied), rest, OlderClusterError)
+
+
+def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick]) -> "partial[Stage[Body]]":
+    """What every stage is made of; the caller says what it does."""
+    return partial(
+        Stage[Body],
+        group,
+        topic,
+        ports.queue.consumer(topic, group),
+        ports.dead,
+        policy=RetryPolicy(dead_in_a_row=config.worker.dead_letters_in_a_row),
+        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
+        clock=time.monotonic,
+        wall_ms=ports.clock,
+    )
+
+
+def _no_ticks(ticks: Sequence[tuple[int, Tick]]) -> None:
+    raise AssertionError(f"{RETRIES} carries no ticks: {ticks}")
+
+
+def housekeeper(ports: Ports, config: Config) -> Housekeeper:
+    readers: dict[Topic[object], list[str]] = {topic: [] for topic in topics_of(config)}
+    readers[ACTIONS].append(EXPANDER)
+    for cluster in ports.replicas:
+        for topic, group in (*cluster_groups(cluster), *ports.entering.get(cluster, ())):
+            readers[topic].append(group)
+    every_s = config.worker.housekeeping_ms / 1_000
+    kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
+    return Housekeeper(
+        ports.follows, ports.queue, ports.dead, config.limits, kept, time.monotonic, every_s, readers, ports.clock
+    )
+
+
+def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:
+    replica = ports.replicas[cluster]
+    return Sweeper(replica, ports.follows, config.limits, time.monotonic, config.worker.housekeeping_ms / 1_000)
+
+
+def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:
+    replica = ports.replicas[cluster]
+    return Writer(cluster, replica.tables[FEEDS], Progress(replica.progress), ports.follows, ports.queue, limits)
+
+
+def _parking(ports: Ports, writer: Writer, cluster: str) -> Parking:
+    progress = Progress(ports.replicas[cluster].progress)
+    return Parking(cluster, writer, progress, ports.follows, ports.queue, retry_group(cluster))
+
+
+def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
+    """Whether nothing is on its way: no outbox row to relay, and no group with anything left to do. clusters: only
+    these writers count.
+
+    What a later stage sends back to an earlier one (a refill) is on its way before the later stage commits, so that
+    looking at all of them twice, in their order, misses nothing.
+    """
+    names = list(ports.replicas if clusters is None else clusters)
+    return all(_quiet(ports, names) for _ in range(2))
+
+
+def _quiet(ports: Ports, clusters: Sequence[str]) -> bool:
+    return not ports.follows.unrelayed(1) and drained(ports, clusters) and entered(ports, clusters)
+
+
+def entered(ports: Ports, clusters: Iterable[str]) -> bool:
+    """Whether every update that was posted is in the catalogs of some clusters."""
+    groups = [each for name in clusters for each in ports.entering.get(name, ())]
+    return not any(ports.queue.lag(topic, group) for topic, group in groups)
+
+
+class UntilIdle:
+    """Says when everything that was recorded has landed, and the watermarks say so too: a last tick is sent after it.
+
+    clusters: asked for the names of those that are waited for; a cluster whose writer has ended is none of them.
+    yes: what it said last.
+    """
+
+    def __init__(self, ports: Ports, config: Config, clusters: Callable[[], Iterable[str]]) -> None:
+        self._ports = ports
+        self._ticker = ticker(ports, config)
+        self._clusters = clusters
+        self._settled_ms: int | None = None
+        self.yes = False
+
+    def __call__(self) -> bool:
+        try:
+            self.yes = self._landed()
+        except NotNowError:
+            self.yes = False  # the loops say what is unavailable, and keep trying
+        return self.yes
+
+    def _landed(self) -> bool:
+        if self._settled_ms is None:
+            if idle(self._ports, self._clusters()):
+                self._settled_ms = self._ticker.tick()
+            return False
+        return all(self._passed(name, self._settled_ms) for name in self._clusters())
+
+    def _passed(self, cluster: str, settled_ms: int) -> bool:
+        mark = Progress(self._ports.replicas[cluster].progress).watermark()
+        return mark is not None and mark >= settled_ms

@@ -1,0 +1,224 @@
+"""board, board check, board respace, board reset: the order of a board."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import click
+
+from feedstore.app.wiring import clock_of, open_follows
+from feedstore.boards import MAX_PAGE, BoardFindings, BoardPin, Boards, BoardStore, cursors, room
+from feedstore.domain import RespaceAsked
+from workers.boards.walks import checked, every_arranged, respaced
+from workers.cli.output import Progress, emit_json, note, plural, say, when
+from workers.cli.session import ID, REFUSED, Session, json_option, pass_session
+
+
+class _BoardGroup(click.Group):
+    """`board 9` shows board 9: what is no name of a command is a board."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            return "show", self.commands["show"], args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_BoardGroup, subcommand_metavar="BOARD [OPTIONS] | COMMAND [ARGS]...")
+def board() -> None:
+    """Show a board in its order; check it, make room on it, reset it.
+
+    \b
+    Examples:
+      feedctl board 9
+      feedctl board 9 --limit 100 --sequences
+      feedctl board check 9
+      feedctl board check --all
+      feedctl board respace 9
+      feedctl board reset 9
+    """
+
+
+@contextmanager
+def _boards(session: Session) -> Iterator[BoardStore]:
+    with closing(open_follows(session.config, clock_of(session.config))) as follows:
+        yield Boards(follows)
+
+
+@board.command()
+@click.argument("board_id", metavar="BOARD", type=ID)
+@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="The most pins.  [default: 25]")
+@click.option("--cursor", help="The cursor of the page before.")
+@click.option("--sequences", is_flag=True, help="Also each pin's sequence, and the room below it.")
+@json_option
+@pass_session
+def show(session: Session, board_id: int, limit: int, cursor: str | None, *, sequences: bool, as_json: bool) -> None:
+    """Show a page of BOARD, from the top. `feedctl board 9` is the same as `feedctl board show 9`.
+
+    A page may be short, or empty, and still have a cursor: pins near there were moved away. Room is how many more drops
+    a gap is sure to take.
+
+    \b
+    Examples:
+      feedctl board 9
+      feedctl board 9 --limit 100 --sequences
+      feedctl board 9 --json
+    """
+    place = None if cursor is None else cursors.decode(board_id, cursor)
+    with _boards(session) as boards:
+        page = boards.page(board_id, limit, place)
+    following = None if page.after is None else cursors.encode(board_id, page.after)
+    if as_json:
+        pins = [pin._asdict() | {"sequence": str(pin.sequence)} for pin in page.pins]
+        emit_json({"board": board_id, "pins": pins, "cursor": following})
+        return
+    for number, pin in enumerate(page.pins):
+        moved = f"moved {when(pin.moved_ms)}" if pin.moved_ms else ""
+        below = page.pins[number + 1] if number + 1 < len(page.pins) else None
+        numbers = f"  {_numbers(pin, below)}" if sequences else ""
+        say(f"{when(pin.created_ms)}  pin {pin.pin:<19}{numbers}  {moved}".rstrip())
+    note(f"board {board_id}: {plural(len(page.pins), 'pin')}")
+    if following is not None:
+        note(f"more: feedctl board {board_id} --cursor {following}")
+
+
+def _numbers(pin: BoardPin, below: BoardPin | None) -> str:
+    space = "" if below is None else f"room {room(pin.sequence - below.sequence)}"
+    return f"{pin.sequence:>38}  {space:<8}"
+
+
+# Checking
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@board.command()
+@click.argument("board_id", metavar="[BOARD]", type=ID, required=False)
+@click.option("--all", "every", is_flag=True, help="Every board on which pins were moved.")
+@json_option
+@pass_session
+def check(session: Session, board_id: int | None, *, every: bool, as_json: bool) -> None:
+    """Walk through BOARD, or through all boards on which pins were moved, and name what is wrong. Changes nothing.
+
+    \b
+    narrow  a gap with little room left, or none; re-spacing should have been there
+    dead    a moved pin that was deleted, or never saved, still has a place
+
+    For a moment after a reorder or a deletion both are normal: a worker is about to repair them. The exit status is 1
+    if anything is found.
+
+    \b
+    Examples:
+      feedctl board check 9
+      feedctl board check --all --json
+    """
+    if (board_id is None) != every:
+        raise click.UsageError("give a board or --all")
+    progress, pins, found, count = Progress("board check"), 0, 0, 0
+    with _boards(session) as boards:
+        for each in every_arranged(boards) if board_id is None else [board_id]:
+            count += 1
+            for part in checked(boards, each):
+                pins += part.pins
+                found += _tell(each, part, as_json=as_json)
+                if progress.due():
+                    progress.show(f"{plural(count, 'board')}, {pins:,} pins, {plural(found, 'finding')}")
+    progress.clear()
+    if as_json:
+        emit_json({"boards": count, "pins": pins, "findings": found})
+    else:
+        note(f"{plural(count, 'board')}, {plural(pins, 'pin')}: {plural(found, 'finding')}")
+    if found:
+        note(
+            "what to do if they are still there when the workers are idle: docs/operating.md, Is every board in order?"
+        )
+        sys.exit(REFUSED)
+
+
+def _tell(board_id: int, part: BoardFindings, *, as_json: bool) -> int:
+    """Prints the findings of a part; returns how many there are."""
+    above = {lower: upper for upper, lower in part.ties}
+    for pin in part.narrow:
+        if as_json:
+            emit_json({"board": board_id, "finding": "narrow", "pin": pin})
+            continue
+        what = f"at the same place as pin {above[pin]}" if pin in above else "little room above it"
+        say(f"narrow  board {board_id}, pin {pin}: {what}: feedctl board respace {board_id} {pin}")
+    for pin in part.dead:
+        if as_json:
+            emit_json({"board": board_id, "finding": "dead", "pin": pin})
+        else:
+            say(f"dead    board {board_id}, pin {pin}: deleted, and still has a place")
+    return len(part.narrow) + len(part.dead)
+
+
+# Repairing
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@board.command()
+@click.argument("board_id", metavar="BOARD", type=ID)
+@click.argument("pin", type=ID, required=False)
+@json_option
+@pass_session
+def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) -> None:
+    """Make room on BOARD: around PIN, or wherever a gap is narrow.
+
+    Workers do this by themselves after a reorder that left little room. No order changes. The command may run while
+    workers run and pins are moved, and may be killed and run again.
+
+    \b
+    Examples:
+      feedctl board respace 9
+      feedctl board respace 9 5
+    """
+    progress, rows, looked = Progress("board respace"), 0, 0
+    now_ms = clock_of(session.config)()
+    with _boards(session) as boards:
+        for each in _narrow(boards, board_id) if pin is None else [pin]:
+            looked += 1
+            for step in respaced(boards, RespaceAsked(board_id, each, now_ms)):
+                rows += step.rows
+                if progress.due():
+                    progress.show(f"{plural(looked, 'place')}, {plural(rows, 'row')} written")
+    progress.clear()
+    if as_json:
+        emit_json({"board": board_id, "places": looked, "rows": rows})
+    elif rows:
+        note(f"board {board_id}: made room at {plural(looked, 'place')}, {plural(rows, 'row')} written")
+    else:
+        note(f"board {board_id}: no gap is narrow, nothing was written")
+
+
+def _narrow(boards: BoardStore, board_id: int) -> Iterator[int]:
+    for part in checked(boards, board_id):
+        yield from part.narrow
+
+
+@board.command()
+@click.argument("board_id", metavar="BOARD", type=ID)
+@json_option
+@pass_session
+def reset(session: Session, board_id: int, *, as_json: bool) -> None:
+    """Bring BOARD back into the order of time, newest first: the places of all moved pins are forgotten.
+
+    Pins themselves stay. There is no way back but to move the pins again. The command may be killed and run again.
+
+    \b
+    Examples:
+      feedctl board reset 9
+    """
+    progress, steps = Progress("board reset"), 1
+    with _boards(session) as boards:
+        while not boards.reset(board_id):
+            steps += 1
+            if progress.due():
+                progress.show(plural(steps, "transaction"))
+    progress.clear()
+    if as_json:
+        emit_json({"board": board_id, "reset": True})
+    else:
+        note(f"board {board_id} is in the order of time")
+
+
+COMMANDS = (board,)

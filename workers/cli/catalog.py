@@ -1,0 +1,392 @@
+"""catalog: records by key, in generations."""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+
+from feedstore.app.catalogs import open_reader, open_store, settings_of
+from feedstore.app.wiring import clock_of, open_follows
+from feedstore.catalog import pins, posting, swaps
+from feedstore.catalog.port import CatalogUnavailableError, Generation
+from feedstore.catalog.settings import PINS
+from feedstore.domain import MAX_ID
+from feedstore.errors import NotNowError
+from workers.app import wiring
+from workers.catalog import build as building
+from workers.catalog.build import refuse_smaller
+from workers.catalog.check import WHAT, differences
+from workers.catalog.files import batches_of, entries_of
+from workers.catalog.posting import publish
+from workers.catalog.sorting import by_key
+from workers.cli.output import Progress, ago, emit_json, note, plural, say, when
+from workers.cli.session import REFUSED, RefusedError, Session, json_option, pass_session
+
+_WAIT_S: Final = 10.0
+"""How long a build waits for the updates of a new delta to begin."""
+
+cluster_option = click.option("--cluster", help="Only in this cluster.  [default: in all]")
+
+
+@click.group()
+def catalog() -> None:
+    """Load, look at, and swap catalogs: records by key, in generations.
+
+    \b
+    Examples:
+      feedctl catalog list
+      feedctl catalog build pins
+      feedctl catalog load ads ads.jsonl --as-of 1732000000000
+      feedctl catalog update ads changes.jsonl
+      feedctl catalog rollback pins
+      feedctl catalog get pins 12345
+    """
+
+
+def _clusters(session: Session, name: str, cluster: str | None) -> list[str]:
+    settings_of(session.config, name)
+    if cluster is not None:
+        session.refuse_unknown(cluster)
+        return [cluster]
+    return [each.name for each in session.config.clusters]
+
+
+@catalog.command("list")
+@click.argument("name", required=False)
+@json_option
+@pass_session
+def list_(session: Session, name: str | None, *, as_json: bool) -> None:
+    """Show the generations of each catalog (or of NAME) in each cluster, and how fresh its updates are. The exit status
+    is 3 if a catalog does not answer somewhere.
+
+    \b
+    Examples:
+      feedctl catalog list
+      feedctl catalog list pins --json
+    """
+    away = 0
+    now_ms = clock_of(session.config)()
+    for each in session.config.catalogs if name is None else [name]:
+        for cluster in _clusters(session, each, None):
+            try:
+                with open_reader(session.config, each, cluster) as reader:
+                    generations, delta = reader.generations(), reader.delta()
+            except CatalogUnavailableError as error:
+                away += 1
+                if as_json:
+                    emit_json({"catalog": each, "cluster": cluster, "error": str(error)})
+                else:
+                    say(f"{each} in {cluster}: {error}")
+                continue
+            if as_json:
+                found = [generation._asdict() for generation in generations]
+                emit_json({"catalog": each, "cluster": cluster, "generations": found, "delta": delta._asdict()})
+                continue
+            fresh = f"every update up to {ago(now_ms - delta.known_ms)} ago" if delta.known_ms else "no updates yet"
+            say(f"{each} in {cluster}: {plural(len(generations), 'generation')}; {fresh}, {delta.entries:,} kept")
+            for generation in generations:
+                say("  " + _line(generation))
+    if not session.config.catalogs:
+        note("no catalogs: add [catalogs.pins] to feed.toml, and then: feedctl catalog build pins")
+    if away:
+        sys.exit(3)
+
+
+def _line(generation: Generation) -> str:
+    current = "current" if generation.current else "       "
+    size = f"{generation.bytes / (1 << 20):,.1f} MiB" if generation.bytes else ""
+    as_of = f"as of {when(generation.as_of_ms)}"
+    return f"{current}  {generation.id}  {as_of}  {generation.records:,} records  {size}".rstrip()
+
+
+# Generations
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@catalog.command()
+@click.argument("name")
+@cluster_option
+@click.option("--force", is_flag=True, help="Use it whatever its size, and whatever came into use meanwhile.")
+@pass_session
+def build(session: Session, name: str, cluster: str | None, *, force: bool) -> None:
+    """Build a generation of NAME from the follow store in one cluster after the other, check it, and use it.
+
+    It is checked before it is used: its size against the current generation, and a thousand of its records against the
+    follow store. Pages, workers and other builds continue meanwhile; it is not used if another generation came into use
+    meanwhile, or if there was a rollback.
+
+    \b
+    Examples:
+      feedctl catalog build pins
+      feedctl catalog build pins --cluster b
+    """
+    if name != PINS:
+        raise click.UsageError(f"only {PINS} comes from the follow store: feedctl catalog load {name} FILE --as-of MS")
+    clusters = _clusters(session, name, cluster)
+    with closing(open_follows(session.config, clock_of(session.config))) as follows:
+        for each in clusters:
+            progress, began_s = Progress(f"build {each}"), time.monotonic()
+            with open_store(session.config, name, each) as store:
+                _wait_for_floor(store.delta().floor_ms, follows.settled_ms)
+                made = building.build(
+                    store,
+                    follows,
+                    session.config.limits.purge_window_ms,
+                    random.Random(),  # noqa: S311 - a sample needs no secrecy
+                    partial(_show, progress, "records"),
+                    force=force,
+                )
+            progress.clear()
+            took_s = time.monotonic() - began_s
+            counted = f"{made.records:,} records, {made.records / took_s:,.0f}/s"
+            if made.current:
+                note(f"{each}: generation {made.id} is in use: {counted}")
+            else:
+                note(
+                    f"{each}: generation {made.id} is loaded, and is not used, because another one came into use"
+                    f" meanwhile: {counted}. To use it: feedctl catalog use {name} {made.id} --cluster {each}"
+                )
+
+
+def _show(progress: Progress, what: str, done: int) -> None:
+    if progress.due():
+        progress.show(f"{done:,} {what}")
+
+
+def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
+    """A delta begins when its updater does; a generation must be later than that."""
+    until_s = time.monotonic() + _WAIT_S
+    while settled_ms() <= floor_ms and time.monotonic() < until_s:
+        time.sleep(0.1)
+
+
+@catalog.command()
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--as-of",
+    "as_of_ms",
+    type=click.IntRange(1, MAX_ID),
+    required=True,
+    help="When FILE's batch began to read its source: ms since 1970.",
+)
+@cluster_option
+@click.option("--force", is_flag=True, help="Use it though it is much smaller than the current generation.")
+@pass_session
+def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | None, *, force: bool) -> None:
+    """Load a generation of NAME from FILE, JSON lines or Parquet in any order, and use it.
+
+    A line is {"key": "...", "record": ...}; Parquet has the columns key and record.
+
+    \b
+    Examples:
+      feedctl catalog load ads ads.jsonl --as-of 1732000000000
+      feedctl catalog load ads ads.parquet --as-of 1732000000000
+    """
+    for each in _clusters(session, name, cluster):
+        progress = Progress(f"load {each}")
+        with open_store(session.config, name, each) as store:
+            made = store.load(as_of_ms, _counted(by_key(entries_of(file)), progress))
+            if not force:
+                refuse_smaller(store, made)
+            store.use(made.id)
+        progress.clear()
+        note(f"{each}: generation {made.id} is in use: {made.records:,} records")
+
+
+@catalog.command()
+@click.argument("name")
+@click.argument("file", type=click.Path(allow_dash=True))
+@pass_session
+def update(session: Session, name: str, file: str) -> None:
+    """Post updates of NAME from FILE (- for stdin), JSON lines in any order. Not of pins, which the actions update.
+
+    A line is {"key": "...", "time_ms": ..., "record": ...}: since that time, by your source's clock, the key has this
+    record, any JSON. "base64": "..." instead of "record" is a record of any bytes, "deleted": true is none. Of a key
+    the latest time counts, so files may be posted again, and in any order.
+
+    Every update is in the queue when this ends; the workers enter them in each cluster.
+
+    \b
+    Examples:
+      feedctl catalog update ads changes.jsonl
+      echo '{"key": "campaign-7", "time_ms": 1732000000000, "record": {"bid": 5}}' | feedctl catalog update ads -
+      echo '{"key": "campaign-7", "time_ms": 1732000000500, "deleted": true}' | feedctl catalog update ads -
+    """
+    settings_of(session.config, name)
+    posting.refuse_pins(name)
+    clock_ms = clock_of(session.config)
+    progress, posted = Progress("update"), 0
+    with closing(wiring.open_queue(session.config, clock_ms)) as queue, click.open_file(file, "rb") as lines:
+        try:
+            for batch in batches_of(lines, "stdin" if file == "-" else file, clock_ms):
+                publish(queue, name, batch)
+                posted += len(batch)
+                _show(progress, "updates", posted)
+        finally:
+            progress.clear()
+            note(f"{plural(posted, 'update')} posted")
+
+
+def _counted(entries: Iterator[tuple[bytes, bytes]], progress: Progress) -> Iterator[tuple[bytes, bytes]]:
+    for number, entry in enumerate(entries, 1):
+        yield entry
+        if not number % 10_000:
+            _show(progress, "records", number)
+
+
+@catalog.command()
+@click.argument("name")
+@click.argument("generation")
+@cluster_option
+@pass_session
+def use(session: Session, name: str, generation: str, cluster: str | None) -> None:
+    """Make GENERATION of NAME current: a newer or an older one. Every process reads it within two seconds.
+
+    \b
+    Examples:
+      feedctl catalog list pins
+      feedctl catalog use pins 1732000000000-0123456789abcdef
+    """
+    for each in _clusters(session, name, cluster):
+        with open_store(session.config, name, each) as store:
+            store.use(generation)
+        note(f"{each}: generation {generation} is in use")
+
+
+@catalog.command()
+@click.argument("name")
+@cluster_option
+@pass_session
+def rollback(session: Session, name: str, cluster: str | None) -> None:
+    """Make the generation before the current one current, with all updates since. Nothing is read again or lost, and
+    the way back is feedctl catalog use.
+
+    \b
+    Examples:
+      feedctl catalog rollback pins
+      feedctl catalog rollback pins --cluster b
+    """
+    for each in _clusters(session, name, cluster):
+        with open_store(session.config, name, each) as store:
+            swap = swaps.roll_back(store)
+        note(f"{each}: generation {swap.generation} is in use, after {swap.before}")
+
+
+@catalog.command()
+@click.argument("name")
+@click.option("--keep", type=click.IntRange(1, 100), help="So many generations.  [default: as feed.toml says]")
+@cluster_option
+@pass_session
+def collect(session: Session, name: str, keep: int | None, cluster: str | None) -> None:
+    """Remove generations of NAME but the latest ones and the current one, and updates that each of them has. A worker
+    does this by itself; stop it to do it by hand.
+
+    \b
+    Examples:
+      feedctl catalog collect pins --keep 1
+    """
+    keep = keep or settings_of(session.config, name).keep
+    with session.lock():
+        for each in _clusters(session, name, cluster):
+            with open_store(session.config, name, each) as store:
+                gone = store.collect(keep)
+            note(f"{each}: {plural(len(gone.generations), 'generation')} and {plural(gone.entries, 'update')} removed")
+
+
+# Looking
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@catalog.command()
+@click.argument("name")
+@click.argument("key")
+@json_option
+@pass_session
+def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
+    """Show the record of KEY in each cluster: a pin's id, or the text of a key. The exit status is 1 if no cluster has
+    one.
+
+    \b
+    Examples:
+      feedctl catalog get pins 12345
+      feedctl catalog get ads campaign-7 --json
+    """
+    of_pins = name == PINS
+    if of_pins and not (key.isdecimal() and 0 < int(key) <= MAX_ID):
+        raise click.UsageError(f"{key!r}: expected the id of a pin")
+    asked = pins.key_of(int(key)) if of_pins else key.encode()
+    there = False
+    for each in _clusters(session, name, None):
+        try:
+            with open_reader(session.config, name, each) as reader:
+                found = reader.fetch([asked])
+        except NotNowError as error:
+            say(f"{each}: {error}")
+            continue
+        record = found.records.get(asked)
+        there |= record is not None
+        shown = "no record" if record is None else _shown(asked, record, of_pins=of_pins)
+        if as_json:
+            emit_json(
+                {
+                    "cluster": each,
+                    "record": None if record is None else shown,
+                    "generation": found.generation,
+                    "known_ms": found.known_ms,
+                }
+            )
+        else:
+            say(f"{each}: {shown}  (generation {found.generation}, every change up to {when(found.known_ms)})")
+    if not there:
+        sys.exit(REFUSED)
+
+
+def _shown(key: bytes, record: bytes, *, of_pins: bool) -> str:
+    if not of_pins:
+        return record.decode(errors="backslashreplace")
+    pin = pins.live_pin(key, record)
+    return "deleted" if pin is None else f"owner {pin.owner}, board {pin.board}, created {when(pin.created_ms)}"
+
+
+@catalog.command()
+@click.argument("name")
+@cluster_option
+@json_option
+@pass_session
+def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -> None:
+    """Compare the catalog NAME with the follow store, pin by pin. Changes nothing; a new build mends what it finds. The
+    exit status is 1 if there is a difference.
+
+    \b
+    Examples:
+      feedctl catalog verify pins
+    """
+    if name != PINS:
+        raise click.UsageError(f"only {PINS} comes from the follow store")
+    count = 0
+    with closing(open_follows(session.config, clock_of(session.config))) as follows:
+        for each in _clusters(session, name, cluster):
+            progress = Progress(f"verify {each}")
+            with open_reader(session.config, name, each) as reader:
+                walk = differences(
+                    reader,
+                    follows,
+                    partial(_show, progress, "pins"),
+                )
+                for found in walk:
+                    count += 1
+                    if as_json:
+                        emit_json({"cluster": each, "pin": found.pin, "kind": found.kind})
+                    else:
+                        say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
+            progress.clear()
+    if count:
+        raise RefusedError(f"{plural(count, 'difference')}: feedctl catalog build {name}")
+    note("no difference")

@@ -1,0 +1,90 @@
+"""clock: what a home takes for the time, and whether its processes agree."""
+
+import click
+import msgspec
+
+from feedstore.app.wiring import home_clock
+from workers.app import clock as clocks
+from workers.cli.output import ago, emit_json, note, say, when
+from workers.cli.session import Session, json_option, pass_session
+from workers.cli.status import clock_off, clocks_ahead_ms
+
+
+@click.group()
+def clock() -> None:
+    """Shows or sets what a home takes for the time.
+
+    \b
+    Examples:
+      feedctl clock show
+      feedctl clock set
+    """
+
+
+@clock.command()
+@json_option
+@pass_session
+def show(session: Session, *, as_json: bool) -> None:
+    """Shows what the home takes for the time, since when, and the processes and shards that differ.
+
+    \b
+    Examples:
+      feedctl clock show
+    """
+    home = home_clock(session.config)
+    anchor = None if home is None else home.anchor()
+    off = [] if home is None else home.off()
+    with session.ports("read", feeds=False) as ports:
+        now_ms, ahead = ports.clock(), clocks_ahead_ms(ports)
+    if as_json:
+        emit_json(
+            {
+                "now_ms": now_ms,
+                "anchored_by": None if anchor is None else anchor.program,
+                "off": [msgspec.structs.asdict(each) for each in off],
+                "shards_ahead_ms": {str(shard): ms for shard, ms in ahead.items()},
+            }
+        )
+        return
+    say(f"time      {when(now_ms)} UTC")
+    if home is None:
+        say("          of this machine: the stores of the home are on servers, which have clocks of their own")
+    elif anchor is None:
+        say("          of this process: it is behind what the home has stamped, and no other has said since the boot")
+    else:
+        say(f"          as {anchor.program} had it")
+    for each in off:
+        say(f"off       {clock_off(each)}")
+    for shard, ms in ahead.items():
+        say(f"ahead     shard {shard}, by {ago(ms)}: feedctl clock set")
+
+
+@clock.command("set")
+@json_option
+@pass_session
+def set_(session: Session, *, as_json: bool) -> None:
+    """Makes this machine's clock the time of the home. Look at the clock first: date.
+
+    Needed after this machine's clock was set by more than limits.clock_offset, and after a clock that was ahead has
+    stamped something. Shards that are ahead are brought back; what was stamped keeps its time, so that later actions
+    still win over earlier ones, and nothing is deleted. It may be killed and called again.
+
+    While a worker holds the home, it refuses. On servers, stop relays, expanders and writers first.
+
+    \b
+    Examples:
+      feedctl clock set
+    """
+    with session.lock():
+        done = clocks.set_clock(session.config)
+    if as_json:
+        emit_json({"shards": {str(shard): ms for shard, ms in done.shards.items()}, "clusters": list(done.clusters)})
+        return
+    for shard, ms in done.shards.items():
+        say(f"shard {shard} was {ago(ms)} ahead, and continues from now")
+    for name in done.clusters:
+        note(f"cluster {name}: its watermark is unknown until a worker has run: feedctl work")
+    note("the home goes by this machine's clock")
+
+
+COMMANDS = (clock,)

@@ -1,0 +1,182 @@
+"""demo: the main job, start to end, with every promise checked."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+
+from feedstore.app.config import Config
+from feedstore.app.wiring import wall_ms
+from feedstore.boards import Boards
+from feedstore.errors import ConfigError
+from workers.app import demo as demonstration
+from workers.app import home, logs, replay, wiring
+from workers.cli import serve
+from workers.cli.output import Heartbeat, Progress, heading, note, say
+from workers.cli.session import RefusedError, Session, pass_session
+from workers.cli.work import stopping
+from workers.following import synthetic_actions
+from workers.following.groups import EXPANDER, RELAY
+
+_MONTH_MS = 30 * 86_400_000
+
+
+@click.command()
+@click.option(
+    "--actions",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of actions, as for replay.",
+)
+@click.option("--users", type=click.IntRange(2, 1_000_000), default=3_000, help="Users of the made-up graph.")
+@click.option("--count", type=click.IntRange(1_000, 10_000_000), default=30_000, help="Actions of the made-up graph.")
+@click.option("--seed", type=int, default=1, help="Seed of the made-up graph.")
+@click.option("--serve", is_flag=True, help="Serve the home at the end, until SIGINT or SIGTERM.")
+@pass_session
+def demo(session: Session, file: Path | None, users: int, count: int, seed: int, *, serve: bool) -> None:
+    """Run the main job on a made-up social graph, or on your actions, and show what it promises.
+
+    A graph goes through the whole pipeline into two replicas. Then: a feed; a board of it whose pins are moved; the
+    same feed after an unfollow that is delivered before the follow; one replica is taken away while the other serves;
+    it returns; every feed is checked.
+    The exit status is 1 if a promise does not hold. The home is a temporary directory that is removed at the end; with
+    --home it is created there, and kept.
+
+    \b
+    Examples:
+      feedctl demo
+      feedctl demo --actions actions.jsonl
+      feedctl demo --serve
+      feedctl --home /tmp/look demo --users 500 --seed 7
+    """
+    if session.is_named:
+        config = run(session.home, file, synthetic_actions.Shape(users, count, seed))
+        note(f"kept in {session.home}: feedctl --home {session.home} status")
+        if serve:
+            _serve(config)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="feed-demo-"))
+    try:
+        config = run(directory / "home", file, synthetic_actions.Shape(users, count, seed))
+        if serve:
+            _serve(config)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _serve(config: Config) -> None:
+    """Where the usual port is taken, another one does."""
+    Heartbeat.end_any()
+    with stopping() as stop:
+        try:
+            opened = serve.listening(config, "127.0.0.1", serve.PORT)
+        except ConfigError:
+            opened = serve.listening(config, "127.0.0.1", 0)
+        with opened as listener:
+            serve.run(config, listener, stop)
+
+
+def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Config:
+    """Returns the configuration of the home that it made. Raises RefusedError where a promise does not hold."""
+    level = click.get_current_context().find_root().params.get("log_level")
+    # A replica is taken away on purpose: its writer would complain.
+    logs.configure(level or "critical", Progress.clear_any)
+    started_s = time.monotonic()
+    config = home.create(path, os.environ)
+    console = _Console()
+    with home.worker_lock(path), contextlib.ExitStack() as stack:
+        shown = demonstration.Demo(config, wiring.open_ports(config, "write"), console.stage())
+        stack.callback(shown.close)
+        try:
+            console.title("A made-up social graph" if file is None else f"The actions of {file}")
+            console.total = _record(shown, file or _made_up(path / "actions.jsonl", shape), console)
+            console.title("Through the pipeline: relay, expander, and a writer for each replica")
+            shown.pipeline()
+            user = shown.a_feed()
+            shown.board_arranged(user)
+            shown.unfollow_before_follow(user)
+            shown.replica_away(user)
+            shown.verified()
+        except demonstration.ClaimError as error:
+            raise RefusedError(str(error)) from error
+    console.title(f"Everything held, in {time.monotonic() - started_s:.0f} s")
+    return config
+
+
+def _made_up(path: Path, shape: synthetic_actions.Shape) -> Path:
+    now_ms = wall_ms()
+    encoder = msgspec.json.Encoder()
+    with path.open("wb") as out:
+        for action in synthetic_actions.actions(shape, now_ms - _MONTH_MS, now_ms):
+            out.write(encoder.encode(synthetic_actions.line(action, now_ms)) + b"\n")
+    return path
+
+
+def _record(shown: demonstration.Demo, path: Path, console: "_Console") -> int:
+    """Replays a file; returns how many actions it recorded."""
+    progress = Progress("  replay")
+    size = max(1, path.stat().st_size)
+
+    def show(done: replay.Replayed, bytes_read: int) -> None:
+        if progress.due():
+            progress.show(f"{done.recorded:,} actions", min(1.0, bytes_read / size))
+
+    with path.open("rb") as source:
+        done = replay.replay(
+            source,
+            shown.follows,
+            Boards(shown.follows),
+            bad_line=lambda number, reason: note(f"line {number}: {reason}"),
+            progress=show,
+        )
+    progress.clear()
+    bad = f"; {done.bad:,} lines were refused" if done.bad else ""
+    console.say(f"{done.recorded:,} actions recorded in {progress.elapsed_s():.1f} s{bad}")
+    return done.recorded
+
+
+class _Console:
+    """Shows the demonstration on stdout, and how far it is on stderr."""
+
+    def __init__(self) -> None:
+        self.total = 1
+        self._progress: Progress | None = None
+
+    def stage(self) -> demonstration.Stage:
+        return demonstration.Stage(self.title, self.say, self.claim, self.waiting)
+
+    def title(self, text: str) -> None:
+        self._clear()
+        heading(text)
+
+    def say(self, text: str) -> None:
+        self._echo(f"  {text}")
+
+    def claim(self, text: str) -> None:
+        self._echo(text, click.style("  \N{CHECK MARK} ", fg="green"))
+
+    def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
+        if self._progress is None:
+            self._progress = Progress("  work", redraw_s=0.5)
+        if self._progress.due():
+            lags = ask()
+            left = lags[RELAY] + lags[EXPANDER]
+            on_their_way = "  ".join(f"{name} {lag:,}" for name, lag in lags.items())
+            self._progress.show(f"to do: {on_their_way}", max(0.0, 1 - left / self.total))
+
+    def _echo(self, text: str, mark: str = "") -> None:
+        self._clear()
+        say(text, mark)
+
+    def _clear(self) -> None:
+        Progress.clear_any()
+        self._progress = None
+
+
+COMMANDS = (demo,)

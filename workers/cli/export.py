@@ -1,0 +1,50 @@
+"""export: every feed of a cluster."""
+
+import click
+import msgspec
+
+from feedstore.app.wiring import open_cluster
+from feedstore.following import FEEDS, entries_of, feeds_ascending
+from workers.cli.output import Progress, emit_lines
+from workers.cli.session import Session, pass_session
+
+_LINES_AT_ONCE = 200
+
+
+@click.command()
+@click.option("--cluster", required=True, help="The name of the cluster.")
+@pass_session
+def export(session: Session, cluster: str) -> None:
+    """Print every feed of a cluster: one JSON line for each user who has one, users ascending.
+
+    \b
+      {"user":1,"entries":[[pin,created_ms],...]}
+
+    Entries are newest first, up to the cap.
+
+    \b
+    Examples:
+      feedctl export --cluster a > feeds.jsonl
+    """
+    cap = session.config.limits.cap
+    opened = open_cluster(session.config, cluster, "read")
+    progress = Progress("export")
+    encoder = msgspec.json.Encoder()
+    lines: list[dict[str, object]] = []
+    users = 0
+    try:
+        for user, columns in feeds_ascending(opened.table(FEEDS), cap):
+            lines.append({"user": user, "entries": entries_of(columns)})
+            users += 1
+            if len(lines) == _LINES_AT_ONCE:
+                emit_lines(encoder.encode_lines(lines))
+                lines.clear()
+                if progress.due():
+                    progress.show(f"{users:,} users")
+        emit_lines(encoder.encode_lines(lines))
+    finally:
+        progress.clear()
+        opened.close()
+
+
+COMMANDS = (export,)

@@ -1,0 +1,43 @@
+"""migrate: a home of an earlier program, brought up to date."""
+
+import click
+
+from workers.app import migrate as migration
+from workers.cli.output import emit_json, note, plural, say
+from workers.cli.session import Session, json_option, pass_session
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@json_option
+@pass_session
+def migrate(session: Session, *, dry_run: bool, as_json: bool) -> None:
+    """Bring a home of an earlier version up to date: its follow store, its queue, its file permissions.
+
+    It prints each step before it takes it, and may be killed and run again. Earlier versions cannot open the home
+    afterwards. Stop the worker first. It asks no servers: feedctl schema apply does theirs.
+
+    \b
+    Examples:
+      feedctl migrate --dry-run
+      feedctl migrate
+    """
+
+    def told(step: migration.Step) -> None:
+        if as_json:
+            emit_json({"step": step.what, "dry_run": dry_run})
+        else:
+            say(step.what)
+
+    with session.lock():
+        if dry_run:
+            steps = migration.plan(session.config)
+            for step in steps:
+                told(step)
+            note(f"{plural(len(steps), 'step')} to do; nothing was changed" if steps else "the home is up to date")
+            return
+        done = migration.migrate(session.config, told)
+    note(f"{plural(done, 'step')} done; the home is up to date" if done else "the home is up to date")
+
+
+COMMANDS = (migrate,)

@@ -1,0 +1,118 @@
+"""rebuild: feeds from the follow store."""
+
+from collections.abc import Sequence
+
+import click
+
+from feedstore.widecolumn import UnavailableError
+from workers.app import rebuild as rebuilding
+from workers.app.home import HomeBusyError
+from workers.cli.output import Progress, note, plural
+from workers.cli.session import ID, RefusedError, Session, pass_session
+from workers.cli.verify import (
+    Total,
+    found,
+    show,
+    spelled,
+)
+from workers.cli.work import Stop, run_until_landed, run_worker, stopping
+from workers.following.ports import Ports
+from workers.following.verify import EVERYBODY, Span
+
+
+@click.command()
+@click.argument("user", type=ID, required=False)
+@click.option("--all", "everybody", is_flag=True, help="Rebuild the feeds of all users.")
+@click.option("--cluster", help="Only in this cluster.  [default: in all]")
+@pass_session
+def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str | None) -> None:
+    """Rebuild the feed of USER, or all feeds, from the follow store.
+
+    If a worker holds the home, it gets the request. Otherwise this command does the work, and the exit status is 1 if a
+    difference is left that only feedctl repair can mend. With --all and --cluster, a cluster that lost its directory
+    or deliveries is created again; stop the worker for that.
+
+    \b
+    Examples:
+      feedctl rebuild 12
+      feedctl rebuild --all --cluster b
+    """
+    if everybody == (user is not None):
+        raise click.UsageError("give either USER or --all")
+    if cluster is not None:
+        session.refuse_unknown(cluster)
+    try:
+        with stopping() as stop, session.lock() as lock, session.ports("read", feeds=False) as ports:
+            names = _named(ports, cluster)
+            lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
+            if lost and not everybody:
+                raise UnavailableError(
+                    f"{', '.join(lost)}: gone, or lost deliveries; rebuild --all --cluster NAME first"
+                )
+            for name in lost:
+                _make_anew(session, ports, stop, name)
+            if not lost:
+                _ask(ports, user, cluster)
+            else:
+                for name in set(names) - set(lost):
+                    _ask(ports, user, name)
+            run_worker(session, ports, lock, stop, until_idle=True)
+        _refuse_left(session, EVERYBODY if user is None else [Span(user, user)], [] if cluster is None else [cluster])
+        note("rebuilt")
+    except HomeBusyError as error:
+        with session.ports("read") as ports:
+            gone = [name for name in _named(ports, cluster) if rebuilding.needs_new(ports, session.config, name)]
+            if gone:
+                raise HomeBusyError(
+                    f"{error}; stop it first: {', '.join(gone)} must be created again", error.pid
+                ) from error
+            _ask(ports, user, cluster)
+        note(f"requested; the worker (pid {error.pid or 'unknown'}) does it: feedctl verify says if anything is left")
+
+
+def _refuse_left(session: Session, spans: Sequence[Span], clusters: Sequence[str]) -> None:
+    """Names the differences that are left, and what mends them. Raises RefusedError if there are any."""
+    total = Total()
+    with session.ports("read") as ports:
+        for finding in found(ports, session.config.limits, spans, total, Progress("verify"), clusters):
+            show(finding, as_json=False)
+    if total.differences:
+        words = ["feedctl repair", *(f"--cluster {name}" for name in clusters)]
+        words += [f"--users {spelled(spans)}"] if spans is not EVERYBODY else []
+        raise RefusedError(
+            f"{plural(total.differences, 'difference')} left that a refill does not mend: {' '.join(words)}"
+        )
+
+
+def _named(ports: Ports, cluster: str | None) -> list[str]:
+    return list(ports.replicas) if cluster is None else [cluster]
+
+
+def _ask(ports: Ports, user: int | None, cluster: str | None) -> None:
+    if user is not None:
+        rebuilding.ask_user(ports.follows, user, cluster)
+        return
+    progress = Progress("ask")
+    rebuilding.ask_all(ports.follows, cluster, lambda users: _show_users(progress, users))
+    progress.clear()
+
+
+def _show_users(progress: Progress, users: int) -> None:
+    if progress.due():
+        progress.show(plural(users, "user"))
+
+
+def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
+    note(f"cluster {cluster} is gone or lost deliveries: creating it again")
+    progress = Progress("ask")
+    rebuilding.make_anew(
+        ports,
+        session.config,
+        cluster,
+        lambda worker: run_until_landed(session, ports, worker, stop),
+        lambda users: _show_users(progress, users),
+    )
+    progress.clear()
+
+
+COMMANDS = (rebuild,)

@@ -1,0 +1,54 @@
+"""reindex: a new queue in place of one that was lost."""
+
+import sys
+
+import click
+
+from workers.app import reindex as reindexing
+from workers.cli.output import emit_json, note, plural, say, when
+from workers.cli.session import REFUSED, MisusedError, Session, json_option, pass_session
+
+
+@click.command()
+@json_option
+@pass_session
+def reindex(session: Session, *, as_json: bool) -> None:
+    """Replace a lost queue by a new one, and restore what it held from the follow store.
+
+    All actions that the outbox of the follow store keeps (limits.purge_window) are relayed again; those that had landed
+    land once more, which changes nothing. The dead letters were in the queue too: their actions are tried again. A
+    cluster that was behind by more than the outbox keeps is removed: rebuild it afterwards. The command may be killed
+    and run again.
+
+    If there is a queue, nothing is changed: move a damaged one away first. The exit status is 1 if something cannot be
+    restored.
+
+    \b
+    Examples:
+      feedctl reindex
+      feedctl work --until-idle
+      feedctl verify
+    """
+    with session.lock():
+        if not reindexing.is_lost(session.config):
+            note("there is a queue, so nothing was changed; to process what is in it: feedctl work")
+            return
+        try:
+            done = reindexing.reindex(session.config)
+        except reindexing.OtherPartitionsError as error:
+            raise MisusedError(str(error)) from error
+    if as_json:
+        emit_json(done._asdict())
+    else:
+        say(f"created a new queue; {plural(done.again, 'action')} will be relayed again")
+    for name in done.gone:
+        note(f"cluster {name} lacked more than the outbox keeps: feedctl rebuild --all --cluster {name}")
+    if done.unindexed_before_ms is not None:
+        before = when(done.unindexed_before_ms)
+        note(f"no cluster was up to date: actions recorded before {before} UTC and not expanded are not restored")
+    note("now: feedctl work")
+    if done.gone or done.unindexed_before_ms is not None:
+        sys.exit(REFUSED)
+
+
+COMMANDS = (reindex,)

@@ -1,0 +1,80 @@
+"""reorder-pin: a pin of a board to another place."""
+
+import click
+
+from feedstore.app.wiring import clock_of, open_follows
+from feedstore.boards import BoardCrowdedError, Boards, Move, Placed, ReorderRefusedError
+from workers.cli.output import emit_json, note
+from workers.cli.session import ID, RefusedError, Session, TryLaterError, json_option, pass_session
+
+
+@click.command()
+@click.argument("board", type=ID)
+@click.argument("pin", type=ID)
+@click.option("--before", type=ID, help="The pin directly above the new place.")
+@click.option("--after", type=ID, help="The pin directly below the new place.")
+@click.option("--top", is_flag=True, help="To the top of the board.")
+@click.option("--bottom", is_flag=True, help="To the bottom of the board.")
+@json_option
+@pass_session
+def reorder_pin(
+    session: Session,
+    board: int,
+    pin: int,
+    before: int | None,
+    after: int | None,
+    *,
+    top: bool,
+    bottom: bool,
+    as_json: bool,
+) -> None:
+    """Move PIN to another place of BOARD.
+
+    Name the pin above the new place (--before), the one below it (--after), or both; or --top, or --bottom. If both are
+    named they must be neighbours, otherwise the move is refused, and the answer names up to ten pins between them. All
+    other pins keep their order. The command may be repeated: a pin that is there already stays as it is.
+
+    \b
+    Examples:
+      feedctl reorder-pin 9 5 --before 7 --after 3
+      feedctl reorder-pin 9 5 --after 3
+      feedctl reorder-pin 9 5 --top
+    """
+    if sum([before is not None or after is not None, top, bottom]) != 1:
+        raise click.UsageError("give --before, --after or both; or --top; or --bottom")
+    move = Move(board, pin, before, after, "top" if top else "bottom" if bottom else None)
+    follows = open_follows(session.config, clock_of(session.config))
+    try:
+        placed = Boards(follows).reorder(move)
+    except ReorderRefusedError as error:
+        if as_json:
+            emit_json({"refused": error.reason, "message": str(error), "between": error.between})
+        between = f"; between them: {', '.join(map(str, error.between))}" if error.between else ""
+        raise RefusedError(f"refused ({error.reason}): {error}{between}") from error
+    except BoardCrowdedError as error:
+        raise TryLaterError(f"{error}; a worker makes room: feedctl work") from error
+    finally:
+        follows.close()
+    if as_json:
+        emit_json(described(placed))
+    else:
+        note(f"pin {pin} is {_where(move)}{'' if placed.changed else ', as before'}: feedctl board {board}")
+
+
+def described(placed: Placed) -> dict[str, object]:
+    """For programs. The sequence has up to 38 digits: it is text."""
+    return placed._asdict() | {"sequence": str(placed.sequence)}
+
+
+def _where(move: Move) -> str:
+    if move.to is not None:
+        return f"at the {move.to} of board {move.board}"
+    places = [
+        f"directly {side} pin {neighbour}"
+        for side, neighbour in (("below", move.before), ("above", move.after))
+        if neighbour is not None
+    ]
+    return " and ".join(places)
+
+
+COMMANDS = (reorder_pin,)

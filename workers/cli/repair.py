@@ -1,0 +1,262 @@
+"""repair: what verify finds, mended."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import click
+import msgspec
+
+from feedstore.app.wiring import monotonic_s, wall_ms
+from workers.app import wiring
+from workers.app.home import HomeBusyError
+from workers.cli.output import Progress, emit_json, note, plural, say
+from workers.cli.session import REFUSED, RefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.verify import (
+    Total,
+    found,
+    settle,
+    show,
+    users_option,
+    verifier,
+    wait_option,
+)
+from workers.cli.work import run_worker, stopping
+from workers.following import repair as repairing
+from workers.following.faults import fault
+from workers.following.ports import Ports
+from workers.following.repair import Repairer
+from workers.following.verify import EVERYBODY, Finding, Span
+
+_ROUNDS = 5
+"""How often repair looks again at what it has mended: what one fault hid may be the next one."""
+
+
+_MENDED_MAX = 20_000
+"""How many findings are kept to be looked at again; after more, everything is."""
+
+
+_AT_ONCE = 100
+"""How many findings are mended between two looks at the rate."""
+
+
+_AUDIT = "repairs.jsonl"
+
+
+Land = Callable[[], None]
+"""Returns once all that was recorded and published before has landed. Raises TryLaterError."""
+
+
+@click.command()
+@click.option("--cluster", help="Only in this cluster.  [default: in all]")
+@users_option
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="The most entries a second.")
+@click.option(
+    "--audit",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"The file that records each entry before it is repaired, as JSON lines.  [default: {_AUDIT} in the home]",
+)
+@wait_option
+@json_option
+@pass_session
+def repair(
+    session: Session,
+    cluster: str | None,
+    users: Sequence[Span] | None,
+    rate: float | None,
+    audit: Path | None,
+    wait_s: float,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Repair what verify finds, through the same writers, and check again until nothing is left.
+
+    Wrong entries are removed by delete markers, and missing ones refilled. If a delete marker hides the entries of a
+    follow, that follow gets a new time of its follower's clock. A running worker does the writing; without one, this
+    command works until everything has landed. It may be killed at any moment: run it again. The exit status is 1 if
+    something is left, and with --dry-run if there is something to repair.
+
+    \b
+    Examples:
+      feedctl repair --dry-run
+      feedctl repair --cluster b --users 12,100-199
+      feedctl repair --rate 500 --audit /var/log/feed-repairs.jsonl
+    """
+    if cluster is not None:
+        session.refuse_unknown(cluster)
+    clusters = [] if cluster is None else [cluster]
+    spans = EVERYBODY if users is None else users
+    if dry_run:
+        _dry_run(session, clusters, spans, wait_s, as_json=as_json)
+        return
+    with _landing(session, wait_s) as (ports, land), _audit_log(audit or session.home / _AUDIT) as write:
+
+        def told(some: Sequence[tuple[Finding, str]]) -> None:
+            write(some)
+            for finding, what in some:
+                _tell(finding, what, as_json=as_json)
+
+        repairer = Repairer(ports.follows, ports.queue, told)
+        left, mended = _rounds(session, ports, repairer, clusters, spans, land, rate)
+    note(f"{plural(mended, 'entry', 'entries')} repaired, {plural(len(left), 'difference')} left")
+    if left:
+        for finding in left:
+            show(finding, as_json=as_json)
+        sys.exit(REFUSED)
+
+
+def _dry_run(session: Session, clusters: Sequence[str], spans: Sequence[Span], wait_s: float, *, as_json: bool) -> None:
+    progress, total = Progress("repair"), Total()
+    with session.ports("read") as ports:
+        waits = settle(session, ports, progress, wait_s)
+        now_ms = ports.follows.now()
+        for finding in found(ports, session.config.limits, spans, total, progress, clusters):
+            _tell(finding, repairing.plan(finding, now_ms) or repairing.left(finding), as_json=as_json)
+    if waits is not None:
+        note(f"what has not landed was left out; {waits}")
+    note(f"{plural(total.differences, 'difference')}; nothing was done")
+    if total.differences:
+        sys.exit(REFUSED)
+
+
+def _rounds(
+    session: Session,
+    ports: Ports,
+    repairer: Repairer,
+    clusters: Sequence[str],
+    spans: Sequence[Span],
+    land: Land,
+    rate: float | None,
+) -> tuple[list[Finding], int]:
+    """Mends and looks again, until nothing is left or nothing helps. Returns what is left, and how many were mended."""
+    limits = session.config.limits
+    progress = Progress("repair")
+    pace = _Pace(rate)
+    again: list[Finding] | None = None
+    count = 0
+    for _ in range(_ROUNDS):
+        land()
+        mended = 0
+        # All that was found, and of that what nothing was done for; of too many, none are kept.
+        found_now: list[Finding] = []
+        left: list[Finding] = []
+        too_many = False
+        seen: Iterator[Finding]
+        if again is None:
+            seen = found(ports, limits, spans, Total(), progress, clusters)
+        else:
+            seen = iter(verifier(ports, limits, clusters).again(again))
+        for some in _batches(seen):
+            done = repairer.mend(some)
+            mended += len(done)
+            too_many = too_many or len(found_now) + len(some) > _MENDED_MAX
+            if too_many:
+                found_now, left = [], []
+            else:
+                found_now += some
+                left += [finding for finding in some if finding not in done]
+            pace.wait(len(some))
+        count += mended
+        if not mended and not too_many:
+            return left, count
+        if not mended:
+            break
+        again = None if too_many else found_now
+    land()
+    return [*found(ports, limits, spans, Total(), progress, clusters)], count
+
+
+def _batches(findings: Iterator[Finding]) -> Iterator[list[Finding]]:
+    some: list[Finding] = []
+    for finding in findings:
+        some.append(finding)
+        if len(some) == _AT_ONCE:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+class _Pace:
+    """Waits so that no more is done a second than a rate allows."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._free_s = time.monotonic()
+
+    def wait(self, count: int) -> None:
+        if self._rate is not None:
+            self._free_s = max(self._free_s, time.monotonic()) + count / self._rate
+            time.sleep(max(0.0, self._free_s - time.monotonic()))
+
+
+@contextmanager
+def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
+    """The ports of a home, and what lands what was published: a worker of our own if there is no other."""
+    with ExitStack() as stack:
+        ports = stack.enter_context(session.ports("read"))
+        progress = Progress("repair")
+        _refuse_damaged(ports)
+        if wiring.is_embedded(session.config):
+            try:
+                lock = stack.enter_context(session.lock())
+            except HomeBusyError:
+                pass
+            else:
+                yield ports, partial(_work, session, lock)
+                return
+
+        def wait() -> None:
+            waits = settle(session, ports, progress, wait_s)
+            if waits is not None:
+                raise TryLaterError(f"the worker has ended: {waits}; then run this again")
+
+        yield ports, wait
+
+
+def _refuse_damaged(ports: Ports) -> None:
+    """What is published for a damaged cluster would wait until it is created again."""
+    for replica in ports.replicas.values():
+        wrong = fault(replica, ports.queue, monotonic_s, 0.0)
+        if wrong is not None and not wrong.is_mended_by_writers:
+            raise RefusedError(wrong.message)
+
+
+def _work(session: Session, lock: int) -> None:
+    with stopping() as stop, session.ports("read", feeds=False) as ports:
+        run_worker(session, ports, lock, stop, until_idle=True)
+
+
+@contextmanager
+def _audit_log(path: Path) -> Iterator[repairing.Note]:
+    """Appends lines to a file; they are on disk when the call returns."""
+    encoder = msgspec.json.Encoder()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+
+        def write(some: Sequence[tuple[Finding, str]]) -> None:
+            now_ms = wall_ms()
+            lines = memoryview(encoder.encode_lines([repairing.audited(*each, now_ms) for each in some]))
+            while lines:
+                lines = lines[os.write(file, lines) :]
+            os.fdatasync(file)
+
+        yield write
+    finally:
+        os.close(file)
+
+
+def _tell(finding: Finding, what: str, *, as_json: bool) -> None:
+    if as_json:
+        emit_json(repairing.audited(finding, what, wall_ms()))
+    else:
+        say(f"{finding.cluster}  user {finding.user}  {finding.kind:<7}  pin {finding.pin}: {what}")
+
+
+COMMANDS = (repair,)

@@ -1,0 +1,157 @@
+"""replay: recorded actions into the follow store."""
+
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, BinaryIO, Self, cast
+
+import click
+
+from feedstore.app.wiring import clock_of, open_follows
+from feedstore.boards import Boards
+from feedstore.follows.port import FollowStore
+from workers.app import gc_tuning
+from workers.app import replay as replaying
+from workers.app.replay import InterruptedReplayError, Replayed, Source
+from workers.cli.output import Progress, emit_json, note, plural
+from workers.cli.session import REFUSED, Session, StoppedError, TryLaterError, json_option, pass_session
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--from-line", type=click.IntRange(1), default=1, help="Start at this line.  [default: 1]")
+@json_option
+@pass_session
+def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> None:
+    """Record the actions of FILE (- for stdin), JSON lines, in order.
+
+    \b
+      {"type":"follow","ts":1341100972000,"follower":1,"user":2}
+      {"type":"unfollow","ts":1341100973000,"follower":1,"board":8}
+      {"type":"save_pin","ts":1341100974000,"pin":7,"owner":2,"board":8}
+      {"type":"delete_pin","ts":1341100975000,"pin":7}
+      {"type":"reorder_pin","ts":1341100976000,"board":8,"pin":7,"before":5,"after":3}
+
+    A reorder names the pin above the new place (before), the one below it (after), or both; or "to": "top" or
+    "bottom". A pin keeps its recorded time; everything else gets the store's clock, in the order of the lines. A bad
+    line is reported with its number on stderr and does not stop the rest; the exit status is then 1. If the command is
+    stopped, it prints the line to continue from.
+
+    \b
+    Examples:
+      feedctl replay actions.jsonl
+      feedctl replay actions.jsonl --from-line 40001
+      zcat actions.jsonl.gz | feedctl replay -
+    """
+    gc_tuning.relax()
+    follows = open_follows(session.config, clock_of(session.config))
+    try:
+        if file == "-":
+            done = _replay(sys.stdin.buffer, follows, from_line)
+        else:
+            with open(file, "rb") as source:  # noqa: PTH123 - click gives a name
+                done = _replay(source, follows, from_line)
+    finally:
+        follows.close()
+    if as_json:
+        emit_json({"lines": done.lines, "recorded": done.recorded, "bad": done.bad})
+    else:
+        bad = f", {plural(done.bad, 'bad line')}" if done.bad else ""
+        note(f"{plural(done.lines, 'line')}: {plural(done.recorded, 'action')} recorded{bad}")
+    if done.bad:
+        sys.exit(REFUSED)
+
+
+def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
+    progress = Progress("replay")
+    total = _size(source)
+
+    def show(done: Replayed, bytes_read: int) -> None:
+        if progress.due():
+            rate = done.recorded / max(0.001, progress.elapsed_s())
+            share = min(1.0, bytes_read / total) if total else None
+            progress.show(f"{done.lines:,} lines, {rate:,.0f} a second", share)
+
+    def bad_line(number: int, reason: str) -> None:
+        note(f"line {number}: {reason}")
+
+    with _Signals(source) as signals:
+        try:
+            return replaying.replay(
+                signals,
+                follows,
+                Boards(follows),
+                from_line=from_line,
+                bad_line=bad_line,
+                progress=lambda done, bytes_read: signals.passed(show, done, bytes_read),
+            )
+        except InterruptedReplayError as error:
+            # However it ends, it says where to continue.
+            by_ctrl_c = isinstance(error.__cause__, KeyboardInterrupt) and signals.came == signal.SIGINT
+            raise (StoppedError if by_ctrl_c else TryLaterError)(
+                f"{error}; stopped before line {error.next_line}, all lines before it are recorded:"
+                f" continue with --from-line {error.next_line}"
+            ) from error
+        finally:
+            progress.clear()
+
+
+class _Signals:
+    """Input that ends with SIGINT or SIGTERM: between two batches, or while it is waited for. A signal that cuts into
+    the middle of a batch may be lost there, or leave the follow store in whatever state; a second one does.
+
+    came: the signal.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        self.came: int | None = None
+        self._source = source
+        self._reading = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def read1(self, size: int) -> bytes:
+        """Raises KeyboardInterrupt."""
+        self._reading = True
+        try:
+            self._refuse()
+            return cast("Source", self._source).read1(size)
+        finally:
+            self._reading = False
+
+    def passed(self, show: Callable[[Replayed, int], None], done: Replayed, bytes_read: int) -> None:
+        """A batch was recorded. Raises KeyboardInterrupt."""
+        show(done, bytes_read)
+        self._refuse()
+
+    def _refuse(self) -> None:
+        if self.came is not None:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        again = self.came is not None
+        self.came = number
+        if again or self._reading:
+            signal.default_int_handler(number, frame)
+
+
+def _size(source: BinaryIO) -> int:
+    """The bytes of a file; 0 for anything else."""
+    try:
+        status = os.fstat(source.fileno())
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+COMMANDS = (replay,)

@@ -1,0 +1,52 @@
+"""rewind: a cluster that lost its latest writes reads them again."""
+
+import click
+
+from feedstore.settings import duration_ms
+from workers.app.home import HomeBusyError
+from workers.cli.output import emit_json, note, plural, say, when
+from workers.cli.session import RefusedError, Session, TryLaterError, json_option, pass_session
+from workers.following import rewind as rewinding
+from workers.queue.port import GroupBusyError
+
+
+@click.command()
+@click.option("--cluster", required=True, help="The cluster that lost its latest writes.")
+@click.option("--by", required=True, metavar="DURATION", help="How far it goes back, such as 10m or 2h.")
+@json_option
+@pass_session
+def rewind(session: Session, cluster: str, by: str, *, as_json: bool) -> None:
+    """Make a cluster's writers read again what was published within the last DURATION.
+
+    Use it if a cluster lost writes that it had acknowledged: its zone lost power, or it was restored from a snapshot.
+    Its watermark goes back too, and stays there until the writers have caught up; readers prefer other clusters
+    meanwhile. Writes that were not lost are repeated, which changes nothing.
+
+    Stop the cluster's writers first. DURATION is the time since the loss, plus how far the cluster was behind then,
+    plus a minute: docs/runbooks/zone-without-power.md. The most is limits.action_age: rebuild goes further.
+
+    \b
+    Examples:
+      feedctl rewind --cluster b --by 30m
+    """
+    session.refuse_unknown(cluster)
+    try:
+        by_ms = duration_ms(by)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--by") from error
+    try:
+        with session.lock(), session.ports("write") as ports:
+            rewound = rewinding.rewind(ports, session.config.limits, cluster, by_ms)
+    except rewinding.TooFarBackError as error:
+        raise RefusedError(str(error)) from error
+    except (HomeBusyError, GroupBusyError) as error:
+        raise TryLaterError(f"{error}: stop the writers of cluster {cluster} first; nothing was moved") from error
+    if as_json:
+        emit_json({"cluster": cluster, "to_ms": rewound.to_ms, "again": rewound.again})
+        return
+    again = ", ".join(f"{group} reads {plural(count, 'message')} again" for group, count in rewound.again.items())
+    say(f"{cluster}: back to {when(rewound.to_ms)} UTC: {again}")
+    note("start its writers now; its watermark stays before that time until they have caught up")
+
+
+COMMANDS = (rewind,)

@@ -1,0 +1,99 @@
+"""schema: the tables of the follow store and of the HBase clusters."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from feedstore.app import wiring as serving_wiring
+from feedstore.app.clusters import place
+from feedstore.app.config import Cluster
+from feedstore.errors import ConfigError
+from workers.cli.output import note, plural, say
+from workers.cli.session import RefusedError, Session, pass_session
+
+if TYPE_CHECKING:
+    from feedstore.app.hbase import Gateways
+
+
+@click.group()
+def schema() -> None:
+    """The tables of the follow store and of the HBase clusters.
+
+    \b
+    Examples:
+      feedctl schema apply
+      feedctl schema check
+    """
+
+
+@schema.command("apply")
+@pass_session
+def schema_apply(session: Session) -> None:
+    """Bring the follow store's tables up to date. In HBase, create missing tables, and attach the trim with the cap and
+    the slack of feed.toml.
+
+    Running processes of the version before keep working on an updated follow store, but cannot be started again.
+
+    Of existing HBase tables it changes the trim if it differs, and sets attributes that are not set at all. It keeps
+    attributes that are set to another value: schema check names them. HBase reopens the regions of a changed table, a
+    few at a time.
+
+    \b
+    Examples:
+      feedctl schema apply
+    """
+    serving_wiring.create_follows(session.config)
+    note("follow store: its tables are up to date")
+    if not _hbase_clusters(session):
+        return
+    tables = serving_wiring.tables(session.config)
+    for name, gateways in _in_hbase(session):
+        applied = gateways.apply(tables)
+        if applied.created:
+            note(f"{name}: created {', '.join(applied.created)}")
+        for each in applied.changed:
+            note(f"{name}: changed what schema check calls: {each}")
+        if not applied.created and not applied.changed:
+            note(f"{name}: nothing was missing")
+
+
+@schema.command("check")
+@pass_session
+def schema_check(session: Session) -> None:
+    """Name every difference between the tables in HBase and their definition. The exit status is 1 if there is any.
+
+    \b
+    Examples:
+      feedctl schema check
+    """
+    tables = serving_wiring.tables(session.config)
+    found = [(name, each) for name, gateways in _in_hbase(session) for each in gateways.differences(tables)]
+    for name, each in found:
+        say(f"{name}: {each}")
+    refuse_differences(len(found))
+
+
+def _in_hbase(session: Session) -> Iterator[tuple[str, "Gateways"]]:
+    clusters = _hbase_clusters(session)
+    if not clusters:
+        raise ConfigError("no cluster of this home is HBase: there are no tables to check")
+    places = [(each.name, place(session.config, each.name)) for each in clusters]
+    from feedstore.app.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra, and are there by now
+
+    for name, where in places:
+        assert isinstance(where, Gateways)
+        yield name, where
+
+
+def _hbase_clusters(session: Session) -> list[Cluster]:
+    return [each for each in session.config.clusters if each.scheme == "hbase"]
+
+
+def refuse_differences(differences: int) -> None:
+    if differences:
+        raise RefusedError(plural(differences, "difference"))
+    note("no difference")
+
+
+COMMANDS = (schema,)

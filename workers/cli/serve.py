@@ -1,0 +1,216 @@
+"""serve: the HTTP API."""
+
+import contextlib
+import itertools
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.config import Config
+from feedstore.app.wiring import Services
+from feedstore.catalog.settings import PINS, posted
+from feedstore.errors import ConfigError
+from feedstore.http.queues import Queues
+from workers.app import gc_tuning, home, logs, wiring
+from workers.app.home import HomeBusyError
+from workers.app.queue_status import LazyQueues, OpenQueues
+from workers.cli.output import note, say
+from workers.cli.session import Session, pass_session
+from workers.cli.work import stopping
+from workers.following.ports import Ports
+from workers.pipeline.runtime import WorkerFailedError
+from workers.pipeline.stage import TooManyDeadLettersError
+
+if TYPE_CHECKING:
+    from feedstore.catalog.posting import Posting
+    from feedstore.http.server import HttpServer
+
+
+PORT = 8080
+
+
+_ASK_S = 0.05
+
+
+_RESTS_S = (1.0, 5.0, 15.0, 60.0)
+"""How long a worker that failed rests before it begins again; the last one each time after that."""
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The name or address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="The port; 0 takes a free one."
+)
+@pass_session
+def serve(session: Session, host: str, port: int) -> None:
+    """Serve the HTTP API: pages, actions, follows, boards, and a site for browsers.
+
+    In a home with files this process is the worker too, unless a worker already holds the home. On servers it only
+    serves, and any number may run.
+
+    Without tokens (feed.toml: http.tokens) it listens on this machine's loopback only. SIGTERM and SIGINT end it after
+    the requests that are being answered. The API is described at /openapi.json and in docs/http.md; the site is at /.
+
+    \b
+    Examples:
+      feedctl serve
+      feedctl serve --port 0
+      feedctl serve --host 0.0.0.0 --port 80
+      curl http://127.0.0.1:8080/v1/users/1/feed
+    """
+    with stopping() as stop, listening(session.config, host, port) as listener:
+        run(session.config, listener, stop)
+
+
+def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
+    """A socket to serve on, closed at the end. Raises ConfigError."""
+    try:
+        from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
+    except ImportError as error:
+        raise ConfigError(f"to serve HTTP, install feedstore[http]: {error}") from error
+    return closing(http_wiring.listen(config, host, port))
+
+
+def run(config: Config, listener: socket.socket, stop: Event) -> None:
+    """Serves until `stop` is set, and works if no other process does.
+
+    A worker that fails begins again after a rest; one that met too many dead letters does not. Either way it serves.
+
+    Raises:
+        ConfigError
+        FollowStoreUnavailableError, QueueError: what it needs is not there. On servers it needs neither at the start; a
+            database that is there, and is another one or not up to date, is refused.
+        WorkerFailedError: at the end, if the worker does not work by then.
+    """
+    gc_tuning.relax()
+    logs.adopt("asyncio", "uvicorn")
+    with ExitStack() as stack:
+        if wiring.is_embedded(config):
+            try:
+                lock = stack.enter_context(home.worker_lock(config.home))
+            except HomeBusyError as error:
+                note(f"{error}: that worker does the work, and this process only serves")
+            else:
+                ports = stack.enter_context(closing(wiring.open_ports(config, "write", alone=True)))
+                _serve_and_work(config, ports, lock, listener, stop)
+                return
+        _serve(config, listener, stop)
+
+
+def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
+    """For who holds the home. ports: as its owner. lock: the home's."""
+    with feedstore_wiring.services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
+        wiring.refuse_unsafe(ports, config, ports.replicas)
+        queues = OpenQueues(ports)
+        with _serving(config, services, queues, listener, owns_clusters=True) as server:
+            ended = _Ended(server, stop, config.http.drain_ms / 1_000)
+            for rest_s in itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1])):
+                queues.note_stopped(None)
+                home.note_stopped(lock, None)
+                try:
+                    wiring.worker(ports, config).run(ended)
+                except WorkerFailedError as error:
+                    # Pages outlive it.
+                    queues.note_stopped(str(error))
+                    home.note_stopped(lock, str(error))
+                    # It would bury as many again, and again.
+                    for_good = any(isinstance(cause, TooManyDeadLettersError) for cause in error.causes)
+                    if _waited(server, ended, math.inf if for_good else rest_s):
+                        raise
+                else:
+                    return
+
+
+def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> bool:
+    """Serves for so long; whether it has ended."""
+    until_s = time.monotonic() + rest_s
+    while not ended():
+        if time.monotonic() >= until_s:
+            return False
+        server.wait(_ASK_S)
+    return True
+
+
+def _serve(config: Config, listener: socket.socket, stop: Event) -> None:
+    queues = LazyQueues(lambda: wiring.open_ports(config, "read", feeds=False))
+    with (
+        closing(queues),
+        feedstore_wiring.open_services(config) as services,
+        _serving(config, services, queues, listener, owns_clusters=False) as server,
+    ):
+        ended = _Ended(server, stop, config.http.drain_ms / 1_000)
+        while not ended():
+            server.wait(_ASK_S)
+
+
+@contextlib.contextmanager
+def _serving(
+    config: Config, services: Services, queues: Queues, listener: socket.socket, *, owns_clusters: bool
+) -> Iterator["HttpServer"]:
+    """A server that runs, and has said where."""
+    from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
+
+    with ExitStack() as stack:
+        posting = _posting(config, stack)
+        app = http_wiring.open_app(config, os.environ, services, queues, owns_clusters=owns_clusters, posting=posting)
+        _listen(config, services, stack)
+        server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
+        server.start()
+        say(server.address)
+        note(f"serving; try it in a browser, or: curl {server.address}/v1/users/1/feed")
+        yield server
+
+
+def _posting(config: Config, stack: ExitStack) -> "Posting | None":
+    """Where updates of catalogs are posted, if the home has such a catalog."""
+    if not posted(config.catalogs):
+        return None
+    from workers.catalog.posting import QueuePosting  # noqa: PLC0415 - other homes do not pay for it
+
+    opener = partial(wiring.open_queue, config, feedstore_wiring.clock_of(config))
+    return stack.enter_context(closing(QueuePosting(opener)))
+
+
+def _listen(config: Config, services: Services, stack: ExitStack) -> None:
+    """Hears of updates of what this process holds, if it holds anything, until the stack is closed."""
+    if services.catalogs is None:
+        return
+    from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
+
+    clock = feedstore_wiring.clock_of(config)
+    if PINS in config.catalogs:
+        stack.enter_context(catalogs.listening(config, services.catalogs.catalog(PINS), clock))
+    if names := posted(config.catalogs):
+        others = {name: services.catalogs.catalog(name) for name in names}
+        stack.enter_context(catalogs.listening_to_posted(config, others, clock))
+
+
+class _Ended:
+    """Says when a server has ended, and has it end once somebody wants that.
+
+    drain_s: for so long it serves, and reports that it is not ready.
+    """
+
+    def __init__(self, server: "HttpServer", stop: Event, drain_s: float) -> None:
+        self._server = server
+        self._stop = stop
+        self._drain_s = drain_s
+        self._draining = False
+
+    def __call__(self) -> bool:
+        if self._stop.is_set() and not self._draining:
+            self._draining = True
+            self._server.drain(self._drain_s)
+        return not self._server.is_running()
+
+
+COMMANDS = (serve,)

@@ -1,0 +1,231 @@
+"""table: operations on HBase tables that no gateway offers: flush, compact, move, show cells."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from feedstore.app.clusters import place
+from feedstore.app.config import FILE_NAME
+from feedstore.errors import ConfigError
+from feedstore.following import FEEDS
+from feedstore.widecolumn.progress import PROGRESS
+from workers.app.table_tool import TableTool, TableToolError
+from workers.cli.output import Progress, emit_json, say
+from workers.cli.session import ID, Session, json_option, pass_session
+
+if TYPE_CHECKING:
+    from feedstore.app.hbase import Gateways
+
+_NAME = click.Choice([FEEDS, PROGRESS])
+
+
+@click.group()
+def table() -> None:
+    """The files and regions of the tables in HBase.
+
+    These commands run a Java program. They need java (on the path, or in JAVA_HOME), the class path with HBase's jars
+    and ours (hbase.jars in feed.toml, or FEED_HBASE_JARS), and each cluster's ZooKeeper (zookeeper
+    under [[clusters]]). `feedctl init --stack local` writes both.
+
+    \b
+    Examples:
+      feedctl table regions following_feed
+      feedctl table major-compact following_feed --cluster a --wait
+      FEED_HBASE_JARS='/opt/hbase/lib/*:/opt/feedstore/feedstore-trim.jar' feedctl table store-files following_feed
+    """
+
+
+_timeout = click.option(
+    "--timeout-s",
+    type=click.IntRange(1, 86_400),
+    default=600,
+    show_default=True,
+    help="How long the command may take in each cluster. HBase finishes what it has begun.",
+)
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command takes, the table first."""
+    for decorate in (
+        pass_session,
+        json_option,
+        _timeout,
+        click.option("--cluster", help="Only in this cluster.  [default: in all, one after the other]"),
+        click.argument("name", metavar="TABLE", type=_NAME),
+    ):
+        function = decorate(function)
+    return function
+
+
+_wait = click.option("--wait", is_flag=True, help="Return when it is done, not as soon as it is requested.")
+_region = click.option("--region", metavar="ENCODED", help="Only this region, as `table regions` names it.")
+
+
+@table.command()
+@_options
+@_region
+def flush(session: Session, name: str, region: str | None, **options: Any) -> None:
+    """Flush what is in memory to files.
+
+    \b
+    Examples:
+      feedctl table flush following_feed
+    """
+    _run(session, ["flush", *_of(region)], name, **options)
+
+
+@table.command()
+@_options
+@_region
+@_wait
+def compact(session: Session, name: str, region: str | None, *, wait: bool, **options: Any) -> None:
+    """Request a compaction of the files that HBase chooses. Rows are trimmed if those are all files of a region.
+
+    \b
+    Examples:
+      feedctl table compact following_feed --wait
+    """
+    _run(session, ["compact", *_of(region), *_waits(wait)], name, **options)
+
+
+@table.command("major-compact")
+@_options
+@_region
+@_wait
+def major_compact(session: Session, name: str, region: str | None, *, wait: bool, **options: Any) -> None:
+    """Request a compaction of all files, which trims every row to cap + slack columns.
+
+    It reads and writes the whole table, and slows readers: do one cluster at a time, when load is low.
+
+    \b
+    Examples:
+      feedctl table major-compact following_feed --cluster a --wait --timeout-s 7200
+      feedctl table major-compact following_feed --cluster a --region 1588230740c1c5f1ab7d6d1a60b51c1f --wait
+    """
+    _run(session, ["major-compact", *_of(region), *_waits(wait)], name, **options)
+
+
+@table.command()
+@_options
+def regions(session: Session, name: str, **options: Any) -> None:
+    """Show the regions: where each is, and what it holds.
+
+    \b
+    Examples:
+      feedctl table regions following_feed --cluster a
+      feedctl table regions following_feed --json | jq -r .region
+    """
+    _run(session, ["regions"], name, **options)
+
+
+@table.command("store-files")
+@_options
+@_region
+def store_files(session: Session, name: str, region: str | None, **options: Any) -> None:
+    """Show the files of each region.
+
+    \b
+    Examples:
+      feedctl table store-files following_feed --cluster a
+    """
+    _run(session, ["store-files", *_of(region)], name, **options)
+
+
+@table.command()
+@_options
+@click.argument("user", type=ID)
+@click.option("--limit", type=click.IntRange(1), default=10_000, show_default=True, help="The most cells to show.")
+def cells(session: Session, name: str, user: int, *, limit: int, **options: Any) -> None:
+    """Show the cells of the row of USER's feed, in memory and files, with delete markers and masked versions.
+
+    \b
+    Examples:
+      feedctl table cells following_feed 12 --cluster a
+    """
+    _run(session, ["cells", str(user), "--limit", str(limit)], name, **options)
+
+
+@table.command()
+@click.argument("region", metavar="ENCODED")
+@click.argument("server", required=False)
+@click.option("--cluster", required=True, help="The cluster whose region it is.")
+@_timeout
+@json_option
+@pass_session
+def move(session: Session, region: str, server: str | None, *, cluster: str, timeout_s: int, as_json: bool) -> None:
+    """Move the region ENCODED to SERVER (host,port,startcode), or to one that HBase chooses.
+
+    \b
+    Examples:
+      feedctl table move 1588230740c1c5f1ab7d6d1a60b51c1f --cluster a
+    """
+    words = ["move", region, *([server] if server else [])]
+    _run(session, words, None, cluster=cluster, timeout_s=timeout_s, as_json=as_json)
+
+
+def _of(region: str | None) -> list[str]:
+    return [] if region is None else ["--region", region]
+
+
+def _waits(wait: bool) -> list[str]:
+    return ["--wait"] if wait else []
+
+
+def _run(
+    session: Session, words: Sequence[str], name: str | None, *, cluster: str | None, timeout_s: int, as_json: bool
+) -> None:
+    """words: the command, and what follows its table. name: the table; None: the command takes none."""
+    for each, tool, gateways in _tools(session, cluster):
+        progress = Progress(f"{each}: {words[0]}")
+
+        def show(line: dict[str, Any], each: str = each, progress: Progress = progress) -> None:
+            progress.clear()
+            if as_json:
+                emit_json({"cluster": each} | line)
+            else:
+                say(f"{each}  {_shown(line)}")
+
+        def waiting(progress: Progress = progress) -> None:
+            if progress.due():
+                progress.show(f"{progress.elapsed_s():.0f} s of at most {timeout_s}")
+
+        named = [] if name is None else [gateways.table(name)]
+        try:
+            tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
+        except TableToolError as error:
+            raise TableToolError(f"{each}: {error}") from error
+        progress.clear()
+
+
+def _shown(line: dict[str, Any]) -> str:
+    """A line of the tool for people: a region's name repeats its keys, and what has no value says nothing."""
+    return "  ".join(f"{key} {value}" for key, value in line.items() if key != "name" and value not in (None, ""))
+
+
+def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool, Gateways]]":
+    """Resolve `--cluster` to (name, tool, gateways). Raises ConfigError before any cluster is contacted."""
+    config = session.config
+    if cluster is not None:
+        session.refuse_unknown(cluster)
+    meant = [each for each in config.clusters if cluster in (None, each.name) and each.scheme == "hbase"]
+    if not meant:
+        raise ConfigError(f"{cluster or 'no cluster of this home'}: not HBase: there are no tables to manage")
+    if not config.hbase_jars:
+        raise ConfigError(
+            f"{config.sources.blamed('hbase.jars')}: hbase.jars: expected the Java class path with HBase's jars and"
+            " ours (or FEED_HBASE_JARS)"
+        )
+    places = [place(config, each.name) for each in meant]
+    from feedstore.app.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra, and are there by now
+
+    found: list[tuple[str, TableTool, Gateways]] = []
+    for each, where in zip(meant, places, strict=True):
+        assert isinstance(where, Gateways)
+        if each.zookeeper is None:
+            raise ConfigError(f'{config.home / FILE_NAME}: cluster {each.name}: expected zookeeper = "HOST:PORT"')
+        found.append((each.name, TableTool(config.hbase_jars, each.zookeeper), where))
+    return found
+
+
+COMMANDS = (table,)

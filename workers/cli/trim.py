@@ -1,0 +1,47 @@
+"""trim: feeds down to cap and slack."""
+
+import click
+
+from workers.app import wiring
+from workers.app.home import HomeBusyError
+from workers.cli.output import emit_json, note, plural, say
+from workers.cli.session import Session, json_option, pass_session
+
+
+@click.command()
+@json_option
+@pass_session
+def trim(session: Session, *, as_json: bool) -> None:
+    """Trim every feed to cap + slack entries, and drop masked cells and expired delete markers.
+
+    A worker does this regularly (feed.toml: worker.housekeeping); stop it first. HBase trims inside its compactions:
+    for such a cluster, this command only asks HBase to check whether a compaction is due.
+
+    \b
+    Examples:
+      feedctl trim
+      feedctl table major-compact following_feed      # trims in HBase now
+    """
+    try:
+        with session.lock(), session.ports("write") as ports:
+            for name in ports.replicas:
+                swept = wiring.sweeper(ports, session.config, name).sweep()
+                if swept is None:
+                    note(
+                        f"{name}: asked HBase to check whether a compaction is due; to trim now: "
+                        "feedctl table major-compact"
+                    )
+                elif as_json:
+                    emit_json({"cluster": name, **vars(swept)})
+                else:
+                    say(
+                        f"{name}: {plural(swept.rows, 'row')}, dropped {swept.trimmed:,} beyond the cap,"
+                        f" {swept.masked:,} masked, {plural(swept.markers, 'expired delete marker')}"
+                    )
+    except HomeBusyError as error:
+        raise HomeBusyError(
+            f"{error}; it trims regularly (feed.toml: worker.housekeeping). To trim now, stop it first", error.pid
+        ) from error
+
+
+COMMANDS = (trim,)

@@ -1,0 +1,278 @@
+"""verify: whether the feeds are right."""
+
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from feedstore.app.wiring import monotonic_s
+from feedstore.domain import MAX_ID, Followee
+from feedstore.following import FEEDS, Limits
+from feedstore.follows.port import FollowStore
+from workers.app import gc_tuning, wiring
+from workers.cli.output import Progress, emit_json, note, plural, say, when
+from workers.cli.session import ID, REFUSED, Session, TryLaterError, json_option, pass_session
+from workers.following.faults import fault
+from workers.following.landed import Waiting, lags, landed_before, waiting
+from workers.following.ports import Ports
+from workers.following.verify import EVERYBODY, Finding, Seen, Span, Verifier
+
+_AGAIN_S = 0.1
+_AGAIN_MAX_S = 1.0
+"""How long between two looks at how far the clusters are, at first and later: a look costs the stores something."""
+
+
+class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+    """Ids and ranges of ids: 5,10-20."""
+
+    name = "ids"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[Span]:
+        spans: list[Span] = []
+        for part in str(value).split(","):
+            first, dash, last = part.strip().partition("-")
+            if not first.isdecimal() or (dash and not last.isdecimal()):
+                self.fail(f"{part!r}: expected an id, or a range such as 10-20", param, ctx)
+            span = Span(int(first), int(last if dash else first))
+            if not 1 <= span.first <= span.last <= MAX_ID:
+                self.fail(f"{part!r}: expected ids from 1 to 2^63-1, the smaller one first", param, ctx)
+            spans.append(span)
+        return _ascending(spans)
+
+
+def _ascending(spans: Sequence[Span]) -> list[Span]:
+    """The same users, each once."""
+    found: list[Span] = []
+    for first, last in sorted(spans):
+        if found and first <= found[-1].last:
+            found[-1] = Span(found[-1].first, max(last, found[-1].last))
+        else:
+            found.append(Span(first, last))
+    return found
+
+
+def spelled(spans: Sequence[Span]) -> str:
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+users_option = click.option("--users", type=Users(), help="Only these ids, or ranges of ids: 5,10-20.")
+wait_option = click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    default=120.0,
+    help="Seconds to wait for a running worker.  [default: 120]",
+)
+
+
+@click.command()
+@users_option
+@click.option("--sample", type=click.IntRange(1, 100_000), metavar="N", help="Check N users, chosen at random.")
+@click.option("--seed", type=int, help="Seed of the sample: the same seed chooses the same users.  [default: random]")
+@click.option("--resume", type=ID, metavar="ID", help="Continue after this user: an interrupted verify prints it.")
+@wait_option
+@json_option
+@pass_session
+def verify(
+    session: Session,
+    users: Sequence[Span] | None,
+    sample: int | None,
+    seed: int | None,
+    resume: int | None,
+    wait_s: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Compare every feed of every cluster with what the follow store says it must hold.
+
+    Each wrong entry is named, with the action or the delete marker that explains it: missing, masked, extra, displaced,
+    differs, or of an unknown user (docs/operating.md). Actions may be recorded meanwhile: an entry is not wrong if an
+    action that may still be on its way explains it. The exit status is 1 if there are wrong entries, and 3 if work is
+    waiting, so that there is no answer yet. Ctrl-C prints the command to continue with.
+
+    \b
+    Examples:
+      feedctl verify
+      feedctl verify --users 12,100-199
+      feedctl verify --sample 1000 --seed 7
+      feedctl verify --json > differences.jsonl
+    """
+    if users is not None and sample is not None:
+        raise click.UsageError("give either --users or --sample")
+    gc_tuning.relax()
+    progress = Progress("verify")
+    with session.ports("read") as ports:
+        _refuse_faults(ports, running=session.worker() is not None, as_json=as_json)
+        left = settle(session, ports, progress, wait_s)
+        words: list[str] = []
+        if sample is not None:
+            seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+            users = chosen(ports.follows, sample, seed)
+            words = [f"--sample {sample} --seed {seed}"]
+            note(f"{plural(len(users), 'user')}, chosen with the seed {seed}")
+        elif users is not None:
+            words = [f"--users {spelled(users)}"]
+        spans = EVERYBODY if users is None else users
+        total = Total(resume or 0)
+        try:
+            for finding in found(ports, session.config.limits, spans, total, progress):
+                show(finding, as_json=as_json)
+        except KeyboardInterrupt:
+            progress.clear()
+            mark = [f"--resume {total.up_to}"] if total.up_to else []
+            note(" ".join([f"continue with: feedctl --home {session.home} verify", *words, *mark]))
+            raise
+    _report(total, left, as_json=as_json)
+
+
+def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
+    """Ends the command if a cluster cannot be compared: it says of itself that it lacks something."""
+    faults = [(name, fault(replica, ports.queue, monotonic_s, 0.0)) for name, replica in ports.replicas.items()]
+    mended = [found.message for _, found in faults if found is not None and found.is_mended_by_writers]
+    if mended and not running:
+        raise TryLaterError("; ".join(mended))
+    damaged = [(name, found.message) for name, found in faults if found is not None and not found.is_mended_by_writers]
+    for name, message in damaged:
+        if as_json:
+            emit_json({"cluster": name, "kind": "damaged", "detail": message})
+        else:
+            say(f"{name}  damaged  {message}")
+    if damaged:
+        sys.exit(REFUSED)
+
+
+class Total:
+    """What a look has seen so far. up_to: all users up to this one are done."""
+
+    def __init__(self, after_user: int = 0) -> None:
+        self.users = self.entries = self.suspects = self.differences = 0
+        self.up_to = after_user
+
+    def add(self, seen: Seen) -> None:
+        self.users, self.entries, self.suspects = seen.users, seen.entries, seen.suspects
+        self.differences += len(seen.findings)
+        self.up_to = max(self.up_to, seen.up_to)
+
+
+def found(
+    ports: Ports, limits: Limits, spans: Sequence[Span], total: Total, progress: Progress, clusters: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """What is not as it must be in the feeds of some users, as it is found. clusters: only these; else all."""
+    for seen in looked(ports, limits, spans, total.up_to, clusters):
+        progress.clear()
+        yield from seen.findings
+        # Only now: what was not told yet is to be found again.
+        total.add(seen)
+        if progress.due():
+            rate = total.entries / max(0.001, progress.elapsed_s())
+            progress.show(f"{total.users:,} users, {total.entries:,} entries, {rate:,.0f} a second")
+    progress.clear()
+
+
+def looked(
+    ports: Ports, limits: Limits, spans: Sequence[Span], after_user: int = 0, clusters: Sequence[str] = ()
+) -> Iterator[Seen]:
+    return verifier(ports, limits, clusters).look(spans, after_user)
+
+
+def verifier(ports: Ports, limits: Limits, clusters: Sequence[str] = ()) -> Verifier:
+    tables = {name: each.tables[FEEDS] for name, each in ports.replicas.items() if not clusters or name in clusters}
+    return Verifier(ports.follows, tables, limits.cap, lambda: landed_before(ports))
+
+
+def settle(session: Session, ports: Ports, progress: Progress, wait_s: float) -> str | None:
+    """Returns once everything that committed before now has landed in every cluster; or at once, and says what waits,
+    if no worker is there that could land it.
+
+    Raises:
+        TryLaterError: a worker runs, or may run elsewhere, and it has not landed in time.
+    """
+    now_ms = ports.follows.now()
+    deadline = time.monotonic() + wait_s
+    again_s = _AGAIN_S
+    while True:
+        alone = session.worker() is None and wiring.is_embedded(session.config)
+        before_ms = landed_before(ports)
+        left = waiting(ports) if alone else Waiting({}, None)
+        if left.work:
+            return said(left.work)
+        # Refills that wait keep the outbox, and the times that are settled, where they are.
+        until_ms = min(now_ms, left.refills_ms or now_ms)
+        late = [name for name, before in before_ms.items() if before < until_ms]
+        if not late:
+            return None
+        if alone and left.refills_ms is not None:
+            return f"cluster {', '.join(late)} waits for a refill after an unfollow, and no worker runs: {_WORK}"
+        if time.monotonic() >= deadline:
+            left_now = counted(lags(ports)) or "nothing"
+            raise TryLaterError(
+                f"cluster {', '.join(late)} is still behind after {wait_s:g} s (left to do: {left_now}): "
+                "check that workers run, then look again"
+            )
+        if progress.due():
+            progress.show(f"waits until cluster {', '.join(late)} has everything before {when(until_ms)} UTC")
+        time.sleep(again_s)
+        again_s = min(2 * again_s, _AGAIN_MAX_S)
+
+
+_WORK = "first run feedctl work --until-idle"
+
+
+def said(work: Mapping[str, int]) -> str:
+    return f"work is waiting, and no worker runs ({counted(work)}): {_WORK}"
+
+
+def counted(work: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in work.items() if count)
+
+
+def chosen(follows: FollowStore, count: int, seed: int) -> list[Span]:
+    """So many of the users who follow anything, at random; each is as likely as any other."""
+    rng = random.Random(seed)  # noqa: S311 - the same users for the same seed is what it is for
+    users: list[int] = []
+    for number, user in enumerate(following(follows)):
+        place = number if number < count else rng.randrange(number + 1)
+        if place == len(users):
+            users.append(user)
+        elif place < count:
+            users[place] = user
+    return [Span(user, user) for user in sorted(users)]
+
+
+def following(follows: FollowStore) -> Iterator[int]:
+    """Everybody who follows anything, ascending; one edge of each is read."""
+    after: tuple[int, Followee] | None = None
+    while page := follows.all_edges_after(after, 1):
+        yield page[0].follower
+        after = (page[0].follower, Followee("user", MAX_ID))
+
+
+def show(finding: Finding, *, as_json: bool) -> None:
+    if as_json:
+        emit_json(finding._asdict() | {"row": finding.row.hex()})
+    elif finding.kind == "damaged":
+        say(f"{finding.cluster}  damaged: {finding.why}")
+    else:
+        user, cluster, kind, pin, created_ms = finding[:5]
+        say(f"{cluster}  user {user}  {kind:<7}  pin {pin}  of {when(created_ms)}: {finding.why}")
+
+
+def _report(total: Total, left: str | None, *, as_json: bool) -> None:
+    if as_json:
+        counts = {"users": total.users, "entries": total.entries}
+        emit_json(counts | {"differences": total.differences, "suspects": total.suspects})
+    seen = f"{plural(total.users, 'user')}, {plural(total.entries, 'entry', 'entries')} compared"
+    differences = plural(total.differences, "difference") if total.differences else "no difference"
+    if left is not None:
+        if not total.differences:
+            raise TryLaterError(f"{seen}: nothing is wrong with what has landed; {left}")
+        note(f"what has not landed was left out; {left}")
+    if not as_json:
+        note(f"{seen}: {differences}")
+    if total.differences:
+        sys.exit(REFUSED)
+
+
+COMMANDS = (verify,)

@@ -1,0 +1,210 @@
+"""work, and its parts alone: relay, expand, write."""
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from threading import Event
+from types import FrameType
+
+import click
+
+from feedstore.errors import ConfigError
+from feedstore.follows.port import FollowStoreUnavailableError
+from workers.app import gc_tuning, wiring
+from workers.app.writer_process import WriterProcess
+from workers.cli.output import Progress
+from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
+from workers.following import landed
+from workers.following.groups import TICKERS, writer_group
+from workers.following.ports import Ports
+from workers.pipeline.runtime import Loop, Worker
+from workers.queue.port import QueueUnavailableError
+
+
+@click.command()
+@click.option("--until-idle", is_flag=True, help="Exit when all recorded actions have landed in every cluster.")
+@pass_session
+def work(session: Session, *, until_idle: bool) -> None:
+    """Run the queue workers: relay, expander, a writer for each cluster, housekeeping.
+
+    A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again.
+
+    \b
+    Examples:
+      feedctl work
+      feedctl work --until-idle
+    """
+    # Before the lock: who sees that a worker holds the home may send it a signal.
+    with stopping() as stop, session.lock() as lock, session.ports("read", feeds=False) as ports:
+        run_worker(session, ports, lock, stop, until_idle=until_idle)
+
+
+class Stop(Event):
+    """Set by a signal, or never. interrupted: by Ctrl-C."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interrupted = False
+
+
+def run_worker(session: Session, ports: Ports, lock: int, stop: Stop, *, until_idle: bool) -> None:
+    """Works until `stop` is set or, with `until_idle`, everything has landed; the writers in processes of their own.
+    ports: opened for reading, as the writers own the clusters. lock: the home's.
+
+    Raises:
+        TryLaterError, StoppedError: with `until_idle`, it was stopped before that.
+        WorkerFailedError: a part of it ended by itself.
+        UnsafeTopicsError
+    """
+    gc_tuning.relax()
+    config = session.config
+    wiring.refuse_unsafe(ports, config)
+    worker = wiring.worker_with_writer_processes(
+        ports, config, lambda cluster: WriterProcess(config.home, cluster, session.log_level, lock)
+    )
+    if until_idle:
+        run_until_landed(session, ports, worker, stop)
+    else:
+        _run(worker, ports, stop, lambda: False)
+
+
+def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Stop) -> None:
+    """Runs a worker until everything that was recorded has landed in the clusters that it writes.
+
+    Raises:
+        TryLaterError, StoppedError: it was stopped before that.
+        WorkerFailedError: a part of it ended by itself.
+    """
+    all_landed = wiring.UntilIdle(ports, session.config, lambda: clusters_of(worker, ports))
+
+    def ended() -> bool:
+        if not all_landed():
+            return False
+        # Its next tick would stay in the queue, and look like work that waits.
+        for each in TICKERS:
+            worker.end(each)
+        if not worker.running().isdisjoint(TICKERS):
+            return False
+        with contextlib.suppress(QueueUnavailableError):
+            clusters = clusters_of(worker, ports)
+            return landed.drained(ports, clusters) and wiring.entered(ports, clusters)
+        return False
+
+    _run(worker, ports, stop, ended)
+    if not all_landed.yes:
+        stopped = StoppedError if stop.interrupted else TryLaterError
+        raise stopped("stopped before everything had landed; nothing is lost: continue with feedctl work")
+
+
+def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -> None:
+    progress = Progress("work", redraw_s=1.0)
+
+    def until() -> bool:
+        if progress.due():
+            _show_lags(progress, ports)
+        return stop.is_set() or ended()
+
+    worker.run(until)
+    progress.clear()
+
+
+def clusters_of(worker: Worker, ports: Ports) -> list[str]:
+    """The clusters that a worker still writes."""
+    running = worker.running()
+    return [name for name in ports.replicas if writer_group(name) in running]
+
+
+def _show_lags(progress: Progress, ports: Ports) -> None:
+    with contextlib.suppress(FollowStoreUnavailableError, QueueUnavailableError):
+        waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
+        progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[Stop]:
+    """SIGTERM and SIGINT set the event; a second one ends the process at once, as if it had been killed."""
+    stop = Stop()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop.interrupted = number == signal.SIGINT
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@click.command()
+@pass_session
+def relay(session: Session) -> None:
+    """Run one relay: from the outboxes of the follow store to the queue. Any number may run.
+
+    \b
+    Examples:
+      feedctl relay
+    """
+
+    def loops(ports: Ports) -> list[Loop]:
+        wiring.refuse_unsafe(ports, session.config)
+        return [*wiring.relays(ports, session.config), wiring.housekeeper(ports, session.config)]
+
+    _run_part(session, loops)
+
+
+@click.command()
+@pass_session
+def expand(session: Session) -> None:
+    """Run one expander: from actions to deliveries. Any number may run.
+
+    \b
+    Examples:
+      feedctl expand
+    """
+
+    def loops(ports: Ports) -> list[Loop]:
+        wiring.refuse_unsafe(ports, session.config)
+        return [wiring.expander(ports, session.config)]
+
+    _run_part(session, loops)
+
+
+@click.command()
+@click.option("--cluster", required=True, help="The cluster to write.")
+@pass_session
+def write(session: Session, cluster: str) -> None:
+    """Run one writer of one cluster: from deliveries to cells. Any number may run.
+
+    It refuses to start on tables and topics that would break the rules (feedctl schema check and feedctl topics check
+    name the differences), and waits for a cluster that is away.
+
+    \b
+    Examples:
+      feedctl write --cluster a
+    """
+    session.refuse_unknown(cluster)
+
+    def loops(ports: Ports) -> list[Loop]:
+        wiring.refuse_unsafe(ports, session.config, [cluster])
+        return wiring.writing(ports, session.config, cluster)
+
+    _run_part(session, loops)
+
+
+def _run_part(session: Session, loops: Callable[[Ports], list[Loop]]) -> None:
+    """Works in this process until a signal comes, or part of it ends by itself. Raises WorkerFailedError."""
+    if wiring.is_embedded(session.config):
+        raise ConfigError(
+            f"{session.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work"
+        )
+    gc_tuning.relax()
+    with stopping() as stop, session.ports("write") as ports:
+        worker = Worker(loops(ports))
+        every = worker.running()
+        worker.run(lambda: stop.is_set() or worker.running() != every)
+
+
+COMMANDS = (work, relay, expand, write)

@@ -1,0 +1,189 @@
+"""What a cluster has applied of its groups' messages, as the cluster itself says.
+
+Positions are in the queue, cells in the cluster, and a cluster can go back: a directory or a snapshot that is put back,
+a disk that comes up with old blocks. So a group commits only what its cluster has noted before. A cluster that notes
+less than its group has committed is older than its group, and its group goes back to what the cluster has: every effect
+may be repeated (rule 1). If the queue does not keep those messages any more, the cluster must be rebuilt.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from feedstore.following import FEEDS, Canaries
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn import DamagedError, UnavailableError
+from feedstore.widecolumn.progress import Progress
+from workers.following.groups import cluster_groups, damaged_message
+from workers.following.topics import DELIVERIES, RETRIES
+from workers.pipeline.stage import RETRY_REST
+from workers.queue.port import PositionLostError, Queue, Topic
+
+_log = structlog.get_logger()
+
+_NUMBERS: Final[Mapping[Topic[object], int]] = {DELIVERIES: 1, RETRIES: 2}
+"""The number of a topic in a cluster's notes. Fixed: clusters keep them."""
+
+
+CANARY_EVERY_S: Final = 1.0
+"""How often a writer looks at the canaries of its cluster, and marks them."""
+
+
+class OlderClusterError(Exception):
+    """A cluster has gone back since it was looked at last. Its group must go back too, before it does anything else."""
+
+
+def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
+    """Notes in a cluster, which needs nothing from before that, the positions of its groups and then its name. For one
+    that has just been made, or that an earlier version has written.
+    """
+    _note_complete(
+        progress,
+        {
+            (_NUMBERS[topic], partition): position
+            for topic, group in cluster_groups(cluster)
+            for partition, position in queue.positions(topic, group).items()
+        },
+    )
+    progress.note_name(cluster)
+
+
+def furthest(progress: Progress) -> int:
+    """The largest offset that a cluster has noted, of any partition of any topic."""
+    return max(progress.applied().values(), default=0)
+
+
+def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> None:
+    """Notes that a cluster lacks nothing that lies before the first message of a new queue. first_offset: not below
+    `furthest` of any cluster, or what the notes say would not be true of the new queue.
+    """
+    _note_complete(
+        progress, {(number, partition): first_offset for number in _NUMBERS.values() for partition in range(partitions)}
+    )
+
+
+def _note_complete(progress: Progress, positions: Mapping[tuple[int, int], int]) -> None:
+    """Notes that a cluster lacks nothing from before these positions, in any table."""
+    progress.note_covered(positions)
+    progress.note_applied(positions)
+
+
+def behind(progress: Progress, queue: Queue, topic: Topic[object], group: str) -> dict[int, int]:
+    """Where a group is past what its cluster has applied: for each partition in which it must go back, the position to
+    go back to. Empty, if it is past it nowhere.
+
+    Raises UnavailableError, QueueUnavailableError.
+    """
+    number = _NUMBERS[topic]
+    # Positions first: what is noted and then committed between the two reads looks well.
+    committed = queue.positions(topic, group)
+    if _is_unnamed(progress):
+        return {}
+    applied = progress.applied()
+    has = {partition: applied.get((number, partition), 0) for partition in committed}
+    if all(has[partition] >= position for partition, position in committed.items()):
+        return {}
+    # It was put back, and the copies of its tables may be from different moments: the feeds have what was applied
+    # before the canaries got their number, and perhaps nothing of what was noted afterwards.
+    if covered := progress.covered():
+        has = {partition: min(end, covered.get((number, partition), 0)) for partition, end in has.items()}
+    return {partition: end for partition, end in has.items() if end < committed[partition]}
+
+
+def _is_unnamed(progress: Progress) -> bool:
+    """Whether a version wrote this cluster that noted neither names nor positions."""
+    # Asked in this order: the name is noted before the first tick.
+    return progress.began() and progress.name() is None
+
+
+class Applied:
+    """What one group has applied. Used by one thread at a time.
+
+    replica: the cluster. topic, group: one of `cluster_groups`. clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, replica: Replica, queue: Queue, topic: Topic[object], group: str, clock: Callable[[], float]
+    ) -> None:
+        self._cluster = replica.name
+        self._progress = Progress(replica.progress)
+        self._canaries = Canaries(replica.tables[FEEDS], self._progress)
+        self._queue = queue
+        self._topic: Topic[object] = topic
+        self._group = group
+        self._clock = clock
+        self._mark_again_s = clock()
+        self._seen: dict[tuple[int, int], int] = {}
+
+    def begin(self) -> None:
+        """Makes the group begin where its cluster is: to be called before its consumer is made.
+
+        Raises:
+            PositionLostError: the cluster must be rebuilt; the message says how.
+            GroupBusyError: other members of the group are still there: later.
+            UnavailableError, QueueUnavailableError: later.
+        """
+        with suppress(UnavailableError):
+            self._refuse_lost()
+        back = behind(self._progress, self._queue, self._topic, self._group)
+        if back:
+            again = self._queue.go_back(self._topic, self._group, back)
+            _log.warning("cluster.older", cluster=self._cluster, group=self._group, messages_again=again)
+        if _is_unnamed(self._progress):
+            note_all(self._cluster, self._progress, self._queue)
+        elif self._progress.name() is None:
+            # A new cluster, or one that lost everything: its groups have just gone back to the first message.
+            self._progress.note_name(self._cluster)
+        self._seen = self._progress.applied()
+
+    def note(self, spans: Mapping[int, tuple[int, int]]) -> None:
+        """Notes what has been applied: durable when it returns. spans: of each partition, the offset of the first
+        message and that after the last one. Nothing: only looks whether the cluster has gone back.
+
+        Raises:
+            OlderClusterError: it has; nothing was noted.
+            PositionLostError: its feeds were emptied or put back, and it must be rebuilt; nothing was noted.
+            UnavailableError: later.
+        """
+        number = _NUMBERS[self._topic]
+        noted = self._progress.applied()
+        for key, offset in self._seen.items():
+            if noted.get(key, 0) < offset:
+                raise OlderClusterError(f"{self._cluster}: had applied {offset} of {key}, now {noted.get(key, 0)}")
+        self._seen = noted
+        if not spans:
+            return
+        for partition, (first, _) in spans.items():
+            if noted.get((number, partition), 0) < first:
+                raise OlderClusterError(f"{self._cluster}: {self._topic}/{partition} lacks messages before {first}")
+        canary = self._next_canary()
+        new = {(number, partition): end for partition, (_, end) in spans.items()}
+        self._progress.note_applied(new, canary)
+        self._seen = noted | {key: max(offset, noted.get(key, 0)) for key, offset in new.items()}
+        if canary is not None:
+            self._progress.note_covered(self._seen)
+
+    def _next_canary(self) -> int | None:
+        """Looks at the canaries and gives them a new number, once in CANARY_EVERY_S. None: not now. A region that is
+        away must not keep stages from noting what is done in the others (rule 12): the number that is noted stays then.
+        """
+        began_s = self._clock()
+        if began_s < self._mark_again_s:
+            return None
+        try:
+            self._refuse_lost()
+            number = self._canaries.mark()
+        except UnavailableError:
+            ended_s = self._clock()
+            self._mark_again_s = ended_s + max(CANARY_EVERY_S, RETRY_REST * (ended_s - began_s))
+            return None
+        self._mark_again_s = began_s + CANARY_EVERY_S
+        return number
+
+    def _refuse_lost(self) -> None:
+        try:
+            self._canaries.refuse_lost()
+        except DamagedError as error:
+            raise PositionLostError(damaged_message(self._cluster, str(error))) from error

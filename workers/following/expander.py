@@ -1,0 +1,208 @@
+"""Actions into deliveries."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Self, TypeVar, assert_never
+
+from msgspec.structs import replace
+
+from feedstore.domain import Edge, Followed, PinDeleted, PinSaved, RecordedAction, RefillAsked, RespaceAsked, Unfollowed
+from feedstore.following import Limits
+from feedstore.follows.port import FollowStore
+from workers.following.backfill import Backfill
+from workers.following.fanout import Fanout
+from workers.following.messages import Delivery, Hold, Task, encode_delivery
+from workers.following.purge import Purging
+from workers.following.topics import DELIVERIES
+from workers.pipeline.ticks import Tick
+from workers.queue.port import Queue
+
+MAX_BATCH = 2_000
+"""The most actions that are expanded together: they share the index writes, which are one transaction."""
+
+MAX_WAITING = 100_000
+"""How many actions may wait, for a shard of the follow store that is away or because their user has done so much: about
+150 MB. With more, the expander waits as a whole."""
+
+AS_THEY_COME = 50
+"""Of how many actions of one user in one poll the expander does not ask whether others should go first."""
+
+AT_ONCE = 500
+"""How many of them a handler takes at once: their followees fit one page of the follow store. So many are taken at once
+of what waits for its turn, too: others wait half a second for them, on slow servers."""
+
+_PUBLISH_BYTES = 1_000_000
+
+_Action = TypeVar("_Action", bound=RecordedAction)
+
+
+def sender_of(task: Task) -> int:
+    """Whose action it is: the follower's, or the owner's of the pin."""
+    match task.action:
+        case Followed() | Unfollowed():
+            return task.action.follower
+        case PinSaved() | PinDeleted():
+            return task.action.pin.owner
+        case RefillAsked():
+            return task.action.user
+        case RespaceAsked():
+            return -task.action.board  # people's ids are positive
+        case _:
+            assert_never(task.action)
+
+
+@dataclass
+class _Sorted:
+    """Actions by their kind. A kind that this program does not know is refused: what is dropped here counts as done."""
+
+    edges: list[Edge] = field(default_factory=list)
+    followed: list[Followed] = field(default_factory=list)
+    unfollowed: list[Unfollowed] = field(default_factory=list)
+    saved: list[PinSaved] = field(default_factory=list)
+    deleted: list[PinDeleted] = field(default_factory=list)
+    refills: list[RefillAsked] = field(default_factory=list)
+    respaces: list[RespaceAsked] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> Self:
+        found = cls()
+        for task in tasks:
+            action = task.action
+            match action:
+                case Followed():
+                    found.edges.append(action.edge())
+                    found.followed.append(action)
+                case Unfollowed():
+                    found.edges.append(action.edge())
+                    found.unfollowed.append(action)
+                case PinSaved():
+                    found.saved.append(action)
+                case PinDeleted():
+                    found.deleted.append(action)
+                case RefillAsked():
+                    found.refills.append(action)
+                case RespaceAsked():
+                    found.respaces.append(action)
+                case _:
+                    assert_never(action)
+        return found
+
+
+class Expander:
+    """Expands actions, at most MAX_BATCH at once. Stateless: any number may run.
+
+    respace: makes room on boards. It leads to no deliveries.
+    """
+
+    def __init__(
+        self, follows: FollowStore, queue: Queue, limits: Limits, respace: Callable[[Sequence[RespaceAsked]], None]
+    ) -> None:
+        self._follows = follows
+        self._queue = queue
+        self._limits = limits
+        self._fanout = Fanout(follows, self._publish, limits)
+        self._backfill = Backfill(follows, self._publish, limits)
+        self._purging = Purging(follows, self._publish, limits)
+        self._respace = respace
+
+    def expand(self, tasks: Sequence[Task]) -> None:
+        """Publishes every delivery that these tasks lead to. If it raises, expand them all again."""
+        # The store's time from before the first read: what deliveries age by (rule 8).
+        read_ms = self._follows.about_now().earliest_ms
+        fresh: defaultdict[str | None, list[Task]] = defaultdict(list)
+        for task in tasks:
+            if _ages(task.action) and read_ms - task.action.committed_ms > self._limits.action_age_ms:
+                self._redate(task)
+            else:
+                fresh[task.cluster].append(task)
+        # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
+        # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
+        each = {cluster: _Sorted.of(some) for cluster, some in fresh.items()}
+        self._follows.index(
+            edges=[edge for actions in each.values() for edge in actions.edges],
+            pins=[action for actions in each.values() for action in actions.saved],
+            deletions=[action for actions in each.values() for action in actions.deleted],
+        )
+        for cluster, actions in each.items():
+            after_ms = max(task.after_ms or 0 for task in fresh[cluster])
+            self._expand(actions, max(read_ms, after_ms), cluster)
+
+    def _expand(self, actions: _Sorted, read_ms: int, cluster: str | None) -> None:
+        """Publishes the deliveries of actions that are in the indexes. cluster: as of the deliveries."""
+        _in_turn(self._fanout.save, actions.saved, read_ms, cluster)
+        _in_turn(self._fanout.delete, actions.deleted, read_ms, cluster)
+        _in_turn(self._backfill.follow, actions.followed, read_ms, cluster)
+        _in_turn(self._purging.unfollow, actions.unfollowed, read_ms, cluster)
+        _in_turn(self._backfill.refill, actions.refills, read_ms, cluster)
+        self._respace(actions.respaces)
+
+    def tick(self, ticks: Sequence[Tick]) -> None:
+        """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
+        of one source only the newest, which says all that the others do.
+        """
+        newest = {(tick.source, tick.sources): tick for tick in sorted(ticks, key=lambda tick: tick.settled_ms)}
+        # Counted only now: what precedes these ticks may be in a partition that was added just before.
+        partitions = self._queue.partitions(DELIVERIES)
+        values = [encode_delivery(replace(tick, partitions=partitions)) for tick in newest.values()]
+        for partition in range(partitions):
+            self._queue.publish(DELIVERIES, values, partition)
+
+    def _redate(self, task: Task) -> None:
+        """An action that waited too long comes again with a new time, through the outbox, and for every cluster: what
+        the follow store says of it has changed. A crash here repeats at worst.
+        """
+        action = task.action
+        redated = self._follows.redate(action)
+        if isinstance(redated, Followed | Unfollowed):
+            # Its first handler may have died after the index was written. A tombstone that keeps its old time there
+            # may expire before the purge is out, and a deletion would pass over this follower (rule 7).
+            self._follows.index(edges=[redated.edge()])
+        # Hold until the replacement has landed. It may come from an earlier attempt that crashed before it published
+        # its hold.
+        until_ms = self._standing_ms(action) if redated is None else redated.committed_ms
+        hold = Hold(action.committed_ms, max(until_ms, self._follows.now()), task.cluster)
+        self._queue.publish(DELIVERIES, [encode_delivery(hold)])
+
+    def _standing_ms(self, action: RecordedAction) -> int:
+        """A time that is not before the commit of what took an action's place. The store's `now` may be: it is the
+        earliest of its shards' clocks.
+        """
+        match action:
+            case Followed() | Unfollowed():
+                key = (action.follower, action.followee)
+                return max((edge.ts for edge in self._follows.edges([key]).values()), default=0)
+            case PinSaved() | PinDeleted():
+                states = self._follows.pins([action.pin.pin]).values()
+                return max((max(state.saved_ms, state.deleted_ms or 0) for state in states), default=0)
+            case RefillAsked() | RespaceAsked():
+                return 0  # a refill that was asked for again holds by itself; no cluster waits for a board
+            case _:
+                assert_never(action)
+
+    def _publish(self, deliveries: Iterable[Delivery]) -> None:
+        values: list[bytes] = []
+        size = 0
+        for delivery in deliveries:
+            value = encode_delivery(delivery)
+            values.append(value)
+            size += len(value)
+            if size > _PUBLISH_BYTES:
+                self._queue.publish(DELIVERIES, values)
+                values, size = [], 0
+        self._queue.publish(DELIVERIES, values)
+
+
+def _ages(action: RecordedAction) -> bool:
+    """Whether what an action leads to can come too late (rule 8)."""
+    return not isinstance(action, RespaceAsked)
+
+
+def _in_turn(
+    handle: Callable[[Sequence[_Action], int, str | None], None],
+    actions: Sequence[_Action],
+    read_ms: int,
+    cluster: str | None,
+) -> None:
+    for start in range(0, len(actions), AT_ONCE):
+        handle(actions[start : start + AT_ONCE], read_ms, cluster)

@@ -1,0 +1,78 @@
+"""What is wrong with a cluster, in one sentence that says what heals it."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from feedstore.following import FEEDS, trusted_watermark
+from feedstore.following.canaries import ROWS
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn import DamagedError, UnavailableError, WideColumnStore
+from feedstore.widecolumn.progress import Progress
+from workers.following.applied import behind
+from workers.following.groups import away_message, cluster_groups, damaged_message, lost_message, older_message
+from workers.queue.port import Queue
+
+ANSWER_S: Final = 2.0
+"""How long a cluster may take to answer for all of its parts."""
+_ROWS_AT_ONCE: Final = 256
+
+
+@dataclass(frozen=True)
+class Fault:
+    """message: names the cluster and the command. is_mended_by_writers: they bring back what is missing by themselves;
+    otherwise the cluster must be rebuilt.
+    """
+
+    message: str
+    is_mended_by_writers: bool = False
+
+
+def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: float) -> Fault | None:
+    """What is wrong with a cluster; None if nothing is found.
+
+    clock: monotonic seconds. read_s: how long rows of the feeds are read: a block that cannot be read is found if it is
+    read.
+
+    Raises:
+        UnavailableError: the cluster does not answer, or a part of it does not within ANSWER_S.
+        QueueUnavailableError
+    """
+    name = replica.name
+    if any(queue.lost(topic, group) for topic, group in cluster_groups(name)):
+        return Fault(lost_message(name))
+    try:
+        _refuse_away(replica, clock() + ANSWER_S)
+        trusted_watermark(replica)
+        older = False
+        for topic, group in cluster_groups(name):
+            back = behind(Progress(replica.progress), queue, topic, group)
+            earliest = queue.earliest(topic) if back else {}
+            if any(position < earliest[partition] for partition, position in back.items()):
+                return Fault(lost_message(name))
+            older = older or bool(back)
+        until_s = clock() + read_s
+        read_through(replica.tables[FEEDS], lambda: clock() < until_s)
+    except DamagedError as error:
+        return Fault(damaged_message(name, str(error)))
+    return Fault(older_message(name), is_mended_by_writers=True) if older else None
+
+
+def _refuse_away(replica: Replica, answer_by_s: float) -> None:
+    """Asks every part of a cluster. Raises UnavailableError, which names the rows, if one does not answer in time."""
+    replica.progress.read(ROWS[0], None, 1, answer_by_s)
+    for row in ROWS:
+        try:
+            replica.tables[FEEDS].read(row, None, 1, answer_by_s)
+        except DamagedError:
+            raise
+        except UnavailableError as error:
+            raise UnavailableError(away_message(replica.name, f"{row[0]:02x}..", str(error))) from error
+
+
+def read_through(store: WideColumnStore, in_time: Callable[[], bool]) -> None:
+    """Reads rows from the first one on, as long as `in_time` says so. Raises DamagedError, UnavailableError."""
+    rows = store.scan()
+    while in_time() and next(itertools.islice(rows, _ROWS_AT_ONCE - 1, None), None) is not None:
+        pass

@@ -1,0 +1,163 @@
+"""What has to be forgotten in time: expired rows, messages and dead letters, and in each cluster what is beyond the
+caps.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from feedstore.errors import NotNowError
+from feedstore.following import FEEDS, Limits
+from feedstore.follows.port import FollowStore
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn import Sweep
+from feedstore.widecolumn.progress import Progress
+from workers.pipeline.rounds import Rounds
+from workers.queue.port import DeadLetter, DeadLetters, Queue, Topic
+
+_log = structlog.get_logger()
+
+_ROWS_AT_ONCE = 5_000
+_LETTERS_AT_ONCE = 100
+_LOOK_S = 1.0
+"""How often it is looked whether it is time, at most."""
+
+
+@dataclass(frozen=True)
+class LettersKept:
+    """Bounds of the dead letters: how old, in ms, and how many."""
+
+    age_ms: int
+    letters: int
+
+
+class Housekeeper:
+    """Forgets what the follow store, the queue and the dead letters need no more, every so often. One is enough;
+    several do no harm.
+
+    clock: monotonic seconds. every_s: how long between two rounds; the first comes after as long. readers: the groups
+        that every message of a topic is for, and which lose none of them here. wall_ms: this machine's clock, ms since
+        1970.
+    """
+
+    name = "housekeeper"
+
+    def __init__(
+        self,
+        follows: FollowStore,
+        queue: Queue,
+        dead: DeadLetters,
+        limits: Limits,
+        kept: LettersKept,
+        clock: Callable[[], float],
+        every_s: float,
+        readers: Mapping[Topic[object], Collection[str]],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._dead = dead
+        self._kept = kept
+        self._wall_ms = wall_ms
+        self._readers = readers
+        self.rest_s = min(every_s, _LOOK_S)
+        self._follows = follows
+        self._queue = queue
+        self._limits = limits
+        self._rounds = Rounds(clock, every_s)
+
+    def step(self) -> bool:
+        """Does a round when it is time; False otherwise."""
+        if not self._rounds.due():
+            return False
+        window_ms = self._limits.purge_window_ms
+        try:
+            # By the queue's own clock: the follow store's may have been wrong for a moment, and never goes back.
+            self._queue.expire(window_ms, self._readers)
+            while self._follows.expire(window_ms, _ROWS_AT_ONCE) == _ROWS_AT_ONCE:
+                pass
+            # Both clocks must say so: what a clock that has jumped calls old may have died just now.
+            expire_letters(self._dead, self._kept, min(self._wall_ms(), self._follows.now()), _log_expired)
+        except NotNowError as error:
+            _log.warning("housekeeping.unavailable", error=str(error))
+        return True
+
+    def close(self) -> None:
+        """Nothing to release: the ports are their owner's."""
+
+
+def expire_letters(
+    dead: DeadLetters, kept: LettersKept, now_ms: int, on_dropped: Callable[[DeadLetter, str], None]
+) -> None:
+    """Drops dead letters that are too old, and the oldest of those that are too many. on_dropped: called with each and
+    the reason, before it goes: what it would have written is written by nothing else.
+
+    Raises QueueError: some may have gone; do it again.
+    """
+    too_many = dead.count() - kept.letters
+    while page := dead.letters(0, _LETTERS_AT_ONCE):
+        for letter in page:
+            if too_many <= 0 and now_ms - letter.died_ms <= kept.age_ms:
+                return
+            on_dropped(letter, "too many" if too_many > 0 else "too old")
+            dead.drop(letter.id)
+            too_many -= 1
+
+
+def _log_expired(letter: DeadLetter, why: str) -> None:
+    _log.error(
+        "dead_letter.expired",
+        letter=letter.id,
+        topic=letter.topic,
+        group=letter.group,
+        reason=letter.reason,
+        died_ms=letter.died_ms,
+        why=why,
+    )
+
+
+class Sweeper:
+    """Trims one cluster, and drops what is masked or expired in it, every so often; where the cluster's writer runs.
+
+    clock, every_s: as the Housekeeper's.
+    """
+
+    def __init__(
+        self, replica: Replica, follows: FollowStore, limits: Limits, clock: Callable[[], float], every_s: float
+    ) -> None:
+        self.name = f"sweeper-{replica.name}"
+        self.rest_s = min(every_s, _LOOK_S)
+        self._replica = replica
+        self._follows = follows
+        self._limits = limits
+        self._rounds = Rounds(clock, every_s)
+
+    def step(self) -> bool:
+        """Sweeps when it is time; False otherwise."""
+        if not self._rounds.due():
+            return False
+        try:
+            self.sweep()
+        except NotNowError as error:
+            _log.warning("sweep.unavailable", cluster=self._replica.name, error=str(error))
+        return True
+
+    def sweep(self) -> Sweep | None:
+        """Sweeps now. None: the cluster does it by itself, and was asked to look whether it is time.
+
+        Raises:
+            UnavailableError, FollowStoreUnavailableError: do it again later.
+        """
+        replica = self._replica
+        now_ms = self._follows.now()
+        Progress(replica.progress).forget(now_ms - self._limits.purge_window_ms)
+        replica.progress.sweep(now_ms)
+        swept = replica.tables[FEEDS].sweep(now_ms)
+        if swept is None:
+            _log.info("sweep.asked", cluster=replica.name)
+        else:
+            _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
+        return swept
+
+    def close(self) -> None:
+        """Nothing to release: the ports are their owner's."""

@@ -1,0 +1,240 @@
+"""What travels in the queue, and its codec: versioned JSON.
+
+On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold and Tick. On `feed.retries`: Parked. Every
+message is an object `{"v": 1, "body": {"type": ..., ...}}`; the JSON Schema of each topic is exported into `schemas/`.
+"""
+
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.domain import InvalidValueError, RecordedAction
+from feedstore.following import MAX_CHUNK, ROW_BYTES
+from workers.pipeline.decoding import MalformedError
+from workers.pipeline.ticks import Tick
+from workers.queue.port import MAX_MESSAGE_BYTES
+
+VERSION = 1
+
+Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
+    """An action to expand.
+
+    cluster: the only cluster that the deliveries are for, because some came too late there (rule 8); None for all.
+    after_ms: a store time; the deliveries count as read then or later. The sender of the task notes this time, and
+        what was read before it is not sent back again: a clock that was set back must not let new deliveries look old.
+    """
+
+    action: RecordedAction
+    cluster: str | None = None
+    after_ms: Ms | None = None
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """A cross product of cells: each of `pins` (pin, created_ms) in the row of each of `rows` (user, timestamp in
+    ms).
+    """
+
+    rows: Annotated[list[tuple[Id, Ms]], Meta(min_length=1, max_length=MAX_CHUNK)]
+    pins: Annotated[list[tuple[Id, Ms]], Meta(min_length=1, max_length=MAX_CHUNK)]
+
+    def __post_init__(self) -> None:
+        if self.cells() > MAX_CHUNK:
+            raise InvalidValueError("block", self.cells(), f"at most {MAX_CHUNK} cells")
+
+    def cells(self) -> int:
+        return len(self.rows) * len(self.pins)
+
+
+class Purge(msgspec.Struct, frozen=True):
+    """Says that a delivery is one part of an unfollow's markers, `part` of 1..`parts`.
+
+    What follows a purge (the row read and the refill, rules 6 and 9) happens once all parts have landed. `complete`
+    says that the parts list every pin that the followee ever had, so that there is nothing left for the row read to
+    find.
+    """
+
+    part: Annotated[int, Meta(ge=1)]
+    parts: Annotated[int, Meta(ge=1)]
+    complete: bool
+
+    def __post_init__(self) -> None:
+        if self.part > self.parts:
+            raise InvalidValueError("purge.part", self.part, f"a number from 1 to {self.parts}")
+
+
+class Stray(msgspec.Struct, frozen=True, array_like=True):
+    """Cells that must not be there, by their keys: a row of a cluster, and columns of it. Markers at `ts`, the
+    timestamp of the cells themselves, remove them and nothing that comes later.
+    """
+
+    row: Annotated[bytes, Meta(min_length=ROW_BYTES, max_length=ROW_BYTES)]
+    ts: Ms
+    columns: Annotated[list[bytes], Meta(min_length=1, max_length=MAX_CHUNK)]
+
+
+class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", omit_defaults=True):
+    """Cells for the writers.
+
+    action: what they come from; it is sent back to the expander if the delivery arrives too late (rule 8).
+    read_ms: the store's time from before the handler's first read; the delivery's age counts from it.
+    cluster: the only cluster that shall apply it; None for all.
+    strays: what a repair removes. It does not come again if the delivery arrives too late: the next repair finds it.
+    """
+
+    action: RecordedAction
+    read_ms: Ms
+    puts: list[Block] = msgspec.field(default_factory=list)
+    markers: list[Block] = msgspec.field(default_factory=list)
+    purge: Purge | None = None
+    cluster: str | None = None
+    strays: list[Stray] = msgspec.field(default_factory=list)
+
+    def cells(self) -> int:
+        """How many cells and markers it writes."""
+        blocks = sum(block.cells() for block in self.puts) + sum(block.cells() for block in self.markers)
+        return blocks + sum(len(stray.columns) for stray in self.strays)
+
+
+class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defaults=True):
+    """Something that committed at `since_ms` was put off; it has landed once everything before `until_ms` has (rule
+    10).
+
+    Until a tick later than `until_ms` has come through, no watermark may pass `since_ms`.
+
+    cluster: the only cluster whose watermark it keeps back; None for all.
+    """
+
+    since_ms: Ms
+    until_ms: Ms
+    cluster: str | None = None
+
+
+class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
+    """A delivery that one cluster could not take, out of the way of those that it can.
+
+    cluster: whose it is; a message that is done in one cluster is not in the other.
+    id: names it among what the cluster has parked, together with the commit of its action. The same for the same
+        delivery.
+    due_ms: the store's time before which it is not tried.
+    delivery: as it was; its age keeps counting.
+    """
+
+    cluster: Annotated[str, Meta(min_length=1)]
+    id: Id
+    due_ms: Ms
+    delivery: Delivery
+
+
+ActionMessage = Task | Tick
+DeliveryMessage = Delivery | Hold | Tick
+
+
+class _ActionEnvelope(msgspec.Struct, frozen=True):
+    v: int
+    body: ActionMessage
+
+
+class _DeliveryEnvelope(msgspec.Struct, frozen=True):
+    v: int
+    body: DeliveryMessage
+
+
+class _RetryEnvelope(msgspec.Struct, frozen=True):
+    v: int
+    body: Parked
+
+
+class _Wrapped(msgspec.Struct, frozen=True, tag_field="type", tag="task"):
+    action: msgspec.Raw
+
+
+class _WrappedEnvelope(msgspec.Struct, frozen=True):
+    v: int
+    body: _Wrapped
+
+
+class _Version(msgspec.Struct, frozen=True):
+    v: int
+
+
+_encoder = msgspec.json.Encoder()
+_actions = msgspec.json.Decoder(_ActionEnvelope)
+_deliveries = msgspec.json.Decoder(_DeliveryEnvelope)
+_retries = msgspec.json.Decoder(_RetryEnvelope)
+_version = msgspec.json.Decoder(_Version)
+
+
+def encode_action(message: ActionMessage) -> bytes:
+    return _encoder.encode(_ActionEnvelope(VERSION, message))
+
+
+def wrap_action(recorded: bytes) -> bytes:
+    """The task of a recorded action that is JSON already. The bytes are copied, not looked at: what this version does
+    not know, a newer reader may.
+    """
+    return _encoder.encode(_WrappedEnvelope(VERSION, _Wrapped(msgspec.Raw(recorded))))
+
+
+def encode_delivery(message: DeliveryMessage) -> bytes:
+    return _encoder.encode(_DeliveryEnvelope(VERSION, message))
+
+
+def encode_parked(message: Parked) -> bytes:
+    return _encoder.encode(_RetryEnvelope(VERSION, message))
+
+
+def decode_action(value: bytes) -> ActionMessage:
+    """Raises MalformedError where `value` is no message of feed.actions."""
+    return _decode(_actions, value).body
+
+
+def decode_delivery(value: bytes) -> DeliveryMessage:
+    """Raises MalformedError where `value` is no message of feed.deliveries."""
+    return _decode(_deliveries, value).body
+
+
+def decode_parked(value: bytes) -> Parked:
+    """Raises MalformedError where `value` is no message of feed.retries."""
+    return _decode(_retries, value).body
+
+
+_Envelope = TypeVar("_Envelope", _ActionEnvelope, _DeliveryEnvelope, _RetryEnvelope)
+
+
+def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes) -> _Envelope:
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    try:
+        envelope = decoder.decode(value)
+    except (msgspec.ValidationError, InvalidValueError) as error:
+        _refuse_other_version(value)
+        raise MalformedError("malformed", str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MalformedError("not_json", str(error)) from error
+    if envelope.v != VERSION:
+        raise MalformedError("unknown_version", f"version {envelope.v}, this worker knows {VERSION}")
+    return envelope
+
+
+def _refuse_other_version(value: bytes) -> None:
+    """What fails to validate may be another version's: that is the better reason to give."""
+    try:
+        version = _version.decode(value).v
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return
+    if version != VERSION:
+        raise MalformedError("unknown_version", f"version {version}, this worker knows {VERSION}")
+
+
+def schemas() -> dict[str, dict[str, object]]:
+    """The JSON Schema of each topic's messages, by the name of its file in `schemas/`."""
+    return {
+        "feed.actions.schema.json": msgspec.json.schema(_ActionEnvelope),
+        "feed.deliveries.schema.json": msgspec.json.schema(_DeliveryEnvelope),
+        "feed.retries.schema.json": msgspec.json.schema(_RetryEnvelope),
+    }

@@ -1,0 +1,81 @@
+"""Deliveries that a cluster cannot take now: sent round by feed.retries, out of the way of those that it can.
+
+A delivery is parked in this order: a copy is in the topic; the cluster has noted it, so that the watermark waits
+for it; only then it is done where it came from. It lands in this order: its cells are durable, as whatever follows from
+them; then the note is lifted; only then the copy is done. So every note has a copy that will lift it, and whatever is
+done twice is done to the same cells.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from feedstore.follows.port import FollowStore
+from feedstore.widecolumn.progress import Progress
+from workers.following.messages import Delivery, Hold, Parked, encode_delivery, encode_parked
+from workers.following.topics import RETRIES
+from workers.following.writer import Writer
+from workers.queue.port import MAX_MESSAGE_BYTES, Queue
+
+MAX_PARKED: Final = 200_000
+"""How many messages may wait for a cluster's retries when more are parked. Their notes are one row of the cluster,
+of 16 bytes each."""
+
+
+class Parking:
+    """Parks deliveries of one cluster, and lands them. Stateless, as the Writer.
+
+    writer, progress: the cluster's. group: the consumer group that lands what is parked.
+    """
+
+    def __init__(
+        self, cluster: str, writer: Writer, progress: Progress, follows: FollowStore, queue: Queue, group: str
+    ) -> None:
+        self._cluster = cluster
+        self._writer = writer
+        self._progress = progress
+        self._follows = follows
+        self._queue = queue
+        self._group = group
+
+    def park(self, messages: Sequence[Delivery | Hold], wait_s: float) -> list[bool]:
+        """Parks deliveries; says of each message whether it is parked, durably. Those that are too large to be wrapped
+        are not, nor holds, nor what is for another cluster: nothing keeps these but the messages next to them.
+
+        Raises:
+            UnavailableError: the cluster takes no notes: it is away as a whole, and its group waits for it.
+            FollowStoreUnavailableError, QueueUnavailableError: these are away, and nothing would land anywhere.
+                Some may be in the topic then, and will land twice.
+        """
+        due_ms = self._follows.about_now().latest_ms + int(wait_s * 1_000)
+        if self._queue.lag(RETRIES, self._group) >= MAX_PARKED:
+            return [False] * len(messages)
+        self._progress.refuse_unwritable()
+        copies = [self._copy(message, due_ms) for message in messages]
+        wrapped = [(copy, encode_parked(copy)) for copy in copies if copy is not None]
+        taken = {copy.id: (copy, value) for copy, value in wrapped if len(value) <= MAX_MESSAGE_BYTES}
+        self._queue.publish(RETRIES, [value for _, value in taken.values()])
+        self._progress.park(_note(copy) for copy, _ in taken.values())
+        return [copy is not None and copy.id in taken for copy in copies]
+
+    def land(self, parked: Sequence[Parked]) -> None:
+        """Writes what is parked for this cluster; all is durable when it returns. If it raises, land all again."""
+        ours = [each for each in parked if each.cluster == self._cluster]
+        if ours:
+            self._writer.write([each.delivery for each in ours])
+            self._progress.lift(map(_note, ours), self._follows.about_now().latest_ms)
+
+    def give_up(self, parked: Parked) -> None:
+        """It is among the dead letters, which keep no watermark back."""
+        if parked.cluster == self._cluster:
+            self._progress.lift([_note(parked)], self._follows.about_now().latest_ms)
+
+    def _copy(self, message: Delivery | Hold, due_ms: int) -> Parked | None:
+        if isinstance(message, Hold) or message.cluster not in (None, self._cluster):
+            return None
+        digest = blake2b(encode_delivery(message), digest_size=8).digest()
+        return Parked(self._cluster, max(1, int.from_bytes(digest) >> 1), due_ms, message)
+
+
+def _note(parked: Parked) -> tuple[int, int]:
+    return parked.delivery.action.committed_ms, parked.id

@@ -1,0 +1,28 @@
+"""What a home is made of, opened."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from feedstore.follows.port import FollowStore
+from feedstore.replicas.replica import Replica
+from workers.queue.port import DeadLetters, Queue, Topic
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything that a worker works on. Tests wrap these to make them fail. clock: the time of the home, ms since
+    1970. entering: the groups that enter posted updates into the catalogs of each cluster, and what they read.
+    """
+
+    follows: FollowStore
+    queue: Queue
+    dead: DeadLetters
+    replicas: dict[str, Replica]
+    clock: Callable[[], int]
+    opened: ExitStack = field(default_factory=ExitStack)
+    entering: Mapping[str, Sequence[tuple[Topic[object], str]]] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Closes what was opened for them."""
+        self.opened.close()

@@ -1,0 +1,164 @@
+"""What an unfollow removes (rule 6), split between the expander, which lists, and the writers, which read their own
+row.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from feedstore.domain import Followee, Pin, Unfollowed, board, user
+from feedstore.following import Limits
+from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
+from workers.following.covering import covering_now
+from workers.following.fanout import Publish
+from workers.following.messages import Block, Delivery, Purge
+
+UNFOLLOWS_AT_ONCE = 64
+"""How many unfollows' reads are made together. All that they list is in memory at once: up to `cap` older pins of each
+followee, and what was saved within W.
+"""
+
+FOLLOWEES_AT_ONCE = 64
+"""How many followees' older pins are read together, up to `cap` of each."""
+
+_KEYS_AT_ONCE = 10_000
+
+
+class _List(NamedTuple):
+    """What an unfollow removes. complete: `pins` are every pin that the followee ever had."""
+
+    pins: dict[int, Pin]
+    complete: bool
+
+
+class Purging:
+    """Handles unfollows: markers on everything of the followee that the row holds or may yet receive.
+
+    An unfollow costs what it lists. Edges are looked up by key: what else the user follows is not read.
+    """
+
+    def __init__(self, follows: FollowStore, publish: Publish, limits: Limits) -> None:
+        self._follows = follows
+        self._publish = publish
+        self._limits = limits
+
+    def unfollow(self, actions: Sequence[Unfollowed], read_ms: int, cluster: str | None) -> None:
+        """Publishes each unfollow's purge. The tombstones are in the index."""
+        for start in range(0, len(actions), UNFOLLOWS_AT_ONCE):
+            some = actions[start : start + UNFOLLOWS_AT_ONCE]
+            lists = self._lists(some, read_ms)
+            # What F follows now is read after the lists: what another active edge covers stays (rule 5).
+            listed = [(action.follower, lists[action].pins.values()) for action in some]
+            covering = covering_now(self._follows, listed)
+            self._publish(
+                delivery
+                for action in some
+                for delivery in self._purge(action, lists[action], covering[action.follower], read_ms, cluster)
+            )
+
+    def _purge(
+        self, action: Unfollowed, listed: _List, covering: Mapping[Followee, int], read_ms: int, cluster: str | None
+    ) -> Iterator[Delivery]:
+        pins = [(pin.pin, pin.created_ms) for pin in listed.pins.values() if covering_ts(pin, covering) is None]
+        if listed.complete and not pins:
+            return  # nothing to remove, so nothing is uncovered and nothing needs a refill
+        chunk = self._limits.chunk
+        chunks = [pins[start : start + chunk] for start in range(0, len(pins), chunk)] or [[]]
+        for number, entries in enumerate(chunks, 1):
+            markers = [Block([(action.follower, action.ts)], entries)] if entries else []
+            purge = Purge(number, len(chunks), listed.complete)
+            yield Delivery(action, read_ms, markers=markers, purge=purge, cluster=cluster)
+
+    def _lists(self, actions: Sequence[Unfollowed], read_ms: int) -> dict[Unfollowed, _List]:
+        """The list of rule 6 for each of these unfollows.
+
+        Pins saved within W may still be in flight, whatever their place in the feed: all of them. Of the older ones,
+        whose deliveries have landed, the newest `cap`, which a backfill in flight may bring. The same for each
+        overlapping edge that changed within W, because its backfill may be in flight as well.
+        """
+        cutoff_ms = max(1, read_ms - self._limits.window_ms)
+        cap = self._limits.cap
+        followees = list({action.followee: None for action in actions})
+        # The older ones first: a pin that is re-dated between the two reads is in both lists, not in neither.
+        older = self._older(followees, cutoff_ms)
+        # Where the list holds every older pin of the followee, it holds those that overlapping edges bring, too.
+        cut = [action for action in actions if len(older[action.followee]) >= cap]
+        overlapping = self._overlapping(cut, cutoff_ms)
+        lists = {
+            action: _List({pin.pin: pin for pin in older[action.followee]}, len(older[action.followee]) < cap)
+            for action in actions
+        }
+        also = list({followee: None for of_action in overlapping.values() for followee in of_action})
+        for start in range(0, len(also), FOLLOWEES_AT_ONCE):
+            some = self._older(also[start : start + FOLLOWEES_AT_ONCE], cutoff_ms)
+            for action, of_action in overlapping.items():
+                for followee in of_action:
+                    for pin in some.get(followee, ()):
+                        if action.followee in pin.followees():
+                            lists[action].pins[pin.pin] = pin
+        recent: defaultdict[Followee, list[Pin]] = defaultdict(list)
+        for followee, pin in self._saved_since(followees, cutoff_ms):
+            recent[followee].append(pin)
+        for action, listed in lists.items():
+            listed.pins.update((pin.pin, pin) for pin in recent[action.followee])
+        return lists
+
+    def _older(self, followees: Sequence[Followee], cutoff_ms: int) -> dict[Followee, list[Pin]]:
+        newest = self._follows.newest_pins(followees, self._limits.cap, saved_before_ms=cutoff_ms)
+        return {followee: [state.pin for state in states] for followee, states in newest.items()}
+
+    def _saved_since(self, followees: Sequence[Followee], since_ms: int) -> Iterator[tuple[Followee, Pin]]:
+        after: tuple[Followee, int, int] | None = None
+        while True:
+            page = self._follows.pins_saved_since(followees, since_ms, after, MAX_PAGE)
+            for followee, state in page:
+                yield followee, state.pin
+            if len(page) < MAX_PAGE:
+                return
+            followee, state = page[-1]
+            after = (followee, state.saved_ms, state.pin.pin)
+
+    def _overlapping(self, actions: Sequence[Unfollowed], since_ms: int) -> dict[Unfollowed, list[Followee]]:
+        """For each unfollow the followees of the same follower's other edges that may bring pins of this followee, and
+        changed since a time: of a board its owner, of a user their boards.
+        """
+        boards = list({action.followee.id: None for action in actions if action.followee.kind == "board"})
+        owners = self._follows.board_owners(boards) if boards else {}
+        by_user: defaultdict[int, list[Unfollowed]] = defaultdict(list)
+        candidates: list[tuple[Unfollowed, Followee]] = []
+        found: dict[Unfollowed, list[Followee]] = {}
+        for action in actions:
+            if action.followee.kind == "user":
+                by_user[action.followee.id].append(action)
+            elif action.followee.id in owners:
+                candidates.append((action, user(owners[action.followee.id])))
+        for owner, board_id in self._boards_of(list(by_user)):
+            candidates += [(action, board(board_id)) for action in by_user[owner]]
+            if len(candidates) > _KEYS_AT_ONCE:
+                self._add_changed(found, candidates, since_ms)
+                candidates = []
+        self._add_changed(found, candidates, since_ms)
+        return found
+
+    def _boards_of(self, owners: Sequence[int]) -> Iterator[tuple[int, int]]:
+        after: tuple[int, int] | None = None
+        while owners:
+            page = self._follows.boards_of(owners, after, MAX_PAGE)
+            yield from page
+            if len(page) < MAX_PAGE:
+                return
+            after = page[-1]
+
+    def _add_changed(
+        self,
+        found: dict[Unfollowed, list[Followee]],
+        candidates: Sequence[tuple[Unfollowed, Followee]],
+        since_ms: int,
+    ) -> None:
+        if not candidates:
+            return
+        keys = list({(action.follower, followee): None for action, followee in candidates})
+        changed = {(edge.follower, edge.followee) for edge in self._follows.changed_edges(keys, since_ms)}
+        for action, followee in candidates:
+            if (action.follower, followee) in changed:
+                found.setdefault(action, []).append(followee)

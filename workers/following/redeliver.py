@@ -1,0 +1,69 @@
+"""Sends dead letters to their topics again."""
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from typing import Final
+
+from workers.pipeline.decoding import MalformedError
+from workers.queue.port import DeadLetter, DeadLetters, Queue, Topic
+
+SET_ASIDE: Final = "retry of "
+"""What the group of a letter begins with while it is being sent again."""
+
+_PAGE = 100
+
+
+def every_letter(dead: DeadLetters) -> Iterator[DeadLetter]:
+    """All letters, ids ascending."""
+    after = 0
+    while page := dead.letters(after, _PAGE):
+        yield from page
+        after = page[-1].id
+
+
+def redeliver(
+    queue: Queue,
+    topics: Iterable[Topic[object]],
+    dead: DeadLetters,
+    letters: Iterable[DeadLetter],
+    on_kept: Callable[[DeadLetter, str], None],
+) -> int:
+    """Publishes the letters' messages as they were, then drops the letters; returns how many. After a crash at any
+    moment each message is in its topic or in a letter, or in both: do it again, twice delivered is fine.
+
+    topics: of the queue. on_kept: called with each letter whose message this program still cannot read, and why: sent
+        again, it would come back.
+
+    A worker that gives up on a message again buries it, and of two equal letters the first is kept: that must not be
+    one that is about to be dropped here. So each letter first gets another name.
+
+    Raises:
+        QueueUnavailableError: do it again.
+    """
+    known = {topic.name: topic for topic in topics}
+    chosen: set[tuple[str, str, bytes]] = set()
+    for letter in letters:
+        topic = known.get(letter.topic)
+        if topic is None:
+            on_kept(letter, f"unknown_topic: this program knows no topic {letter.topic} in this home")
+            continue
+        try:
+            topic.decode(letter.value)
+        except MalformedError as error:
+            on_kept(letter, f"{error.reason}: {error}")
+            continue
+        group = letter.group
+        if not group.startswith(SET_ASIDE):
+            group = SET_ASIDE + group
+            dead.bury(topic, group, letter.reason, letter.detail, letter.died_ms, letter.value)
+            dead.drop(letter.id)
+        chosen.add((letter.topic, group, _digest(letter.value)))
+    for letter in every_letter(dead):
+        if (letter.topic, letter.group, _digest(letter.value)) in chosen:
+            queue.publish(known[letter.topic], [letter.value])
+            dead.drop(letter.id)
+    return len(chosen)
+
+
+def _digest(value: bytes) -> bytes:
+    return blake2b(value, digest_size=16).digest()

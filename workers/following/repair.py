@@ -1,0 +1,144 @@
+"""Repair: what verify finds is mended by the same writers, and nothing that is right is touched.
+
+- What must not be there is removed by a marker at the cell's own timestamp: whatever a later follow brings has a later
+  one (rule 2), so nothing rightful is hidden. The marker goes through the queue, to that cluster's writer.
+- What is missing is asked for by a refill of that feed in that cluster.
+- What a marker hides at or above its timestamp cannot be put back at that timestamp. The edge that delivers it gets a
+  new tick of its follower's clock (rule 8), and with it all that the follow brings. No marker is taken away.
+
+Each step may be repeated, and may be lost: a repair that was killed leaves what the next one finds. What is done is
+noted before it is done.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from feedstore.domain import MAX_ID, Edge, Followed, Followee, RefillAsked
+from feedstore.following import MAX_CHUNK, columns
+from feedstore.follows.port import MAX_PAGE, FollowStore
+from workers.following.messages import Delivery, Stray, encode_delivery
+from workers.following.topics import DELIVERIES
+from workers.following.verify import Finding
+from workers.queue.port import Queue
+
+REMOVED = ("extra", "differs", "displaced", "unknown user")
+"""The kinds of what must not be there."""
+
+Note = Callable[[Sequence[tuple[Finding, str]]], None]
+"""Told of findings, each with what is about to be done for it, or why nothing is. Durable when it returns."""
+
+
+def plan(finding: Finding, now_ms: int) -> str | None:
+    """What a repair does for a finding, in words; None if it can do nothing for it. now_ms: the store's time."""
+    if finding.kind in REMOVED:
+        return f"a marker of {finding.ts} removes it"
+    if finding.kind == "missing":
+        return "a refill of this feed is asked for"
+    if finding.kind == "masked" and finding.ts < now_ms:
+        return "the follow that delivers it gets a new time"
+    return None
+
+
+def left(finding: Finding) -> str:
+    """Why a repair can do nothing for a finding, and what can."""
+    if finding.kind == "damaged":
+        return f"left: with the worker stopped, feedctl rebuild --all --cluster {finding.cluster} creates it again"
+    return f"left: the marker is dated ahead of the store's clock: repair again once it is past {finding.ts} ms"
+
+
+class Repairer:
+    """Mends findings. What it publishes has landed once the watermarks are past the time when `mend` has returned."""
+
+    def __init__(self, follows: FollowStore, queue: Queue, note: Note) -> None:
+        self._follows = follows
+        self._queue = queue
+        self._note = note
+
+    def mend(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Does what can be done for these findings, and returns those that something was done for.
+
+        Raises:
+            FollowStoreUnavailableError, QueueUnavailableError: a part was done; find and mend the rest later.
+        """
+        now_ms = self._follows.now()
+        plans = [(finding, plan(finding, now_ms)) for finding in findings]
+        masked = [finding for finding, what in plans if what is not None and finding.kind == "masked"]
+        edges = dict(self._delivering(masked))
+        # Noted before anything is done: a reader of the notes finds everything that was done, and maybe more.
+        self._note(
+            [
+                (
+                    each,
+                    f"{what}: {edges[each].followee}, after {edges[each].ts}" if each in edges else what or left(each),
+                )
+                for each, what in plans
+            ]
+        )
+        self._remove([finding for finding in findings if finding.kind in REMOVED], now_ms)
+        self._refill([finding for finding in findings if finding.kind == "missing"])
+        for edge in dict.fromkeys(edges.values()):
+            # None: a newer action has taken its place, and brings what it brings.
+            self._follows.redate(Followed(edge.follower, edge.followee, edge.ts, edge.ts))
+        return [finding for finding, what in plans if what is not None]
+
+    def _remove(self, findings: Sequence[Finding], now_ms: int) -> None:
+        by_row: defaultdict[tuple[str, int, bytes], defaultdict[int, list[bytes]]]
+        by_row = defaultdict(lambda: defaultdict(list))
+        for each in findings:
+            by_row[each.cluster, each.user, each.row][each.ts] += columns([(each.pin, each.created_ms)])
+        for (cluster, user, row), by_ts in by_row.items():
+            # If it comes too late, this refill is what is expanded instead: it does no harm.
+            action = RefillAsked(min(max(1, user), MAX_ID), cluster, now_ms)
+            strays = [
+                Stray(row, ts, some[start : start + MAX_CHUNK])
+                for ts, some in by_ts.items()
+                for start in range(0, len(some), MAX_CHUNK)
+            ]
+            deliveries = [Delivery(action, now_ms, cluster=cluster, strays=part) for part in _parts(strays)]
+            self._queue.publish(DELIVERIES, [encode_delivery(each) for each in deliveries])
+
+    def _refill(self, findings: Sequence[Finding]) -> None:
+        by_cluster: defaultdict[str, dict[int, None]] = defaultdict(dict)
+        for each in findings:
+            by_cluster[each.cluster][each.user] = None
+        for cluster, users in by_cluster.items():
+            self._follows.ask_refill(list(users), cluster, 0)
+
+    def _delivering(self, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Edge]]:
+        """The later of the edges that deliver each masked entry, unless there is none any more."""
+        for start in range(0, len(findings), MAX_PAGE):
+            some = findings[start : start + MAX_PAGE]
+            pins = self._follows.pins([each.pin for each in some])
+            keys = {
+                (each.user, followee): None
+                for each in some
+                if each.pin in pins
+                for followee in pins[each.pin].pin.followees()
+                if followee != Followee("user", each.user)
+            }
+            edges = self._follows.edges(list(keys))
+            for each in some:
+                if each.pin in pins:
+                    both = [edges.get((each.user, followee)) for followee in pins[each.pin].pin.followees()]
+                    active = [edge for edge in both if edge is not None and edge.active]
+                    if active:
+                        yield each, max(active, key=lambda edge: edge.ts)
+
+
+def _parts(strays: Sequence[Stray]) -> Iterator[list[Stray]]:
+    """Parts of about MAX_CHUNK columns: what a message may hold."""
+    part: list[Stray] = []
+    cells = 0
+    for stray in strays:
+        if part and cells + len(stray.columns) > MAX_CHUNK:
+            yield part
+            part, cells = [], 0
+        part.append(stray)
+        cells += len(stray.columns)
+    if part:
+        yield part
+
+
+def audited(finding: Finding, what: str, at_ms: int) -> Mapping[str, object]:
+    """A line of the audit log."""
+    return {"at_ms": at_ms, **finding._asdict(), "row": finding.row.hex(), "done": what}

@@ -1,0 +1,92 @@
+"""What a delivery needs of a cluster, so that a stage can tell what waits for a region from what does not.
+
+The slots of a cluster are the 256 first bytes of its row keys: a region holds a range of them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from feedstore.domain import Unfollowed
+from feedstore.following import bucket
+from workers.following.messages import Block, Delivery, Hold, Parked
+
+BUCKETS: Final = 256
+NOTES: Final = BUCKETS
+"""The table of progress: holds, and which parts of a purge have landed."""
+FOLLOW_STORE: Final = BUCKETS + 1
+"""A purge asks it for a refill."""
+
+
+class DeliverySlots:
+    """What the messages of feed.deliveries need.
+
+    cluster: the one that is written. late_before_ms: asks its writer before which time a delivery is late. It must not
+        raise: a time that was right a while ago will do.
+    """
+
+    count = BUCKETS
+
+    def __init__(self, cluster: str, late_before_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._late_before_ms = late_before_ms
+
+    def needed(self, body: Delivery | Hold) -> frozenset[int]:
+        if isinstance(body, Hold):
+            return frozenset((NOTES,))
+        if body.cluster not in (None, self._cluster):
+            return frozenset()
+        if self._late(body):
+            return frozenset((NOTES,))  # it is sent back, and not written
+        found = {bucket(user) for block in (*body.puts, *body.markers) for user, _ in block.rows}
+        found |= {stray.row[0] for stray in body.strays}
+        if body.purge is not None:
+            found |= {NOTES, FOLLOW_STORE}
+            if isinstance(body.action, Unfollowed):
+                found.add(bucket(body.action.follower))  # the row that a purge reads, with markers or without
+        return frozenset(found)
+
+    def divided(self, body: Delivery | Hold, slots: frozenset[int]) -> tuple[Delivery | Hold, Delivery | Hold] | None:
+        """Divides cells by their rows. A purge is one row's, and its refill must come after all of its markers."""
+        if isinstance(body, Hold) or body.purge is not None or self._late(body):
+            return None
+        return _with(body, slots, inside=True), _with(body, slots, inside=False)
+
+    def _late(self, delivery: Delivery) -> bool:
+        return delivery.read_ms < self._late_before_ms()
+
+
+class ParkedSlots:
+    """What the messages of feed.retries need. They are not divided: the note of a message is lifted once all of it has
+    landed.
+    """
+
+    count = BUCKETS
+
+    def __init__(self, cluster: str, late_before_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._deliveries = DeliverySlots(cluster, late_before_ms)
+
+    def needed(self, body: Parked) -> frozenset[int]:
+        if body.cluster != self._cluster:
+            return frozenset()
+        return self._deliveries.needed(body.delivery) | {NOTES}
+
+    def divided(self, body: Parked, slots: frozenset[int]) -> None:  # noqa: ARG002 - the port's
+        return None
+
+
+def _with(delivery: Delivery, slots: frozenset[int], *, inside: bool) -> Delivery:
+    return Delivery(
+        delivery.action,
+        delivery.read_ms,
+        puts=list(_blocks(delivery.puts, slots, inside=inside)),
+        markers=list(_blocks(delivery.markers, slots, inside=inside)),
+        cluster=delivery.cluster,
+        strays=[stray for stray in delivery.strays if (stray.row[0] in slots) is inside],
+    )
+
+
+def _blocks(blocks: Sequence[Block], slots: frozenset[int], *, inside: bool) -> Iterator[Block]:
+    for block in blocks:
+        if rows := [row for row in block.rows if (bucket(row[0]) in slots) is inside]:
+            yield Block(rows, block.pins)

@@ -1,0 +1,112 @@
+"""A made-up social graph as actions: skewed as real ones are, and the same for the same seed."""
+
+import random
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeVar, assert_never
+
+from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
+
+_Value = TypeVar("_Value")
+
+BOARDS_EACH = 3
+_SKEW = 0.9
+"""How skewed popularity and activity are: the weight of the n-th is (n + 10) ** -_SKEW, near Zipf's law."""
+_WARM_UP = 0.05
+"""The share of the actions, at the beginning, that are saves only: somebody has to have something to follow."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """users: at least 2. actions: how many. The shares are of the actions after the beginning; what they leave are
+    saved pins.
+    """
+
+    users: int
+    actions: int
+    seed: int
+    follow_share: float = 0.45
+    unfollow_share: float = 0.04
+    delete_share: float = 0.01
+    board_share: float = 0.15
+
+    def __post_init__(self) -> None:
+        if self.users < 2:
+            raise ValueError(f"users: expected at least 2, got {self.users}")
+        if self.actions < 1:
+            raise ValueError(f"actions: expected at least 1, got {self.actions}")
+
+
+def actions(shape: Shape, from_ms: int, until_ms: int) -> Iterator[Action]:
+    """The actions in their order. Pins are dated evenly from one time to the other."""
+    rng = random.Random(shape.seed)  # noqa: S311 - the same graph for the same seed is what it is for
+    popular = _Skewed(rng, shape.users)
+    active = _Skewed(rng, shape.users)
+    edges: list[tuple[int, Followee]] = []
+    pins: list[int] = []
+    saved = 0
+    for number in range(shape.actions):
+        kind = 1.0 if number < _WARM_UP * shape.actions else rng.random()
+        follows = shape.follow_share
+        unfollows = follows + shape.unfollow_share
+        if kind < follows:
+            follower = active.pick()
+            followed = popular.pick()
+            if follower == followed:
+                followed = followed % shape.users + 1
+            followee = Followee("user", followed)
+            if rng.random() < shape.board_share:
+                followee = Followee("board", _board(rng, followed))
+            edges.append((follower, followee))
+            yield Follow(follower, followee)
+        elif kind < unfollows and edges:
+            yield Unfollow(*_taken(rng, edges))
+        elif kind < unfollows + shape.delete_share and pins:
+            yield DeletePin(_taken(rng, pins))
+        else:
+            saved += 1
+            owner = active.pick()
+            created_ms = from_ms + (until_ms - from_ms) * number // shape.actions
+            pins.append(saved)
+            yield SavePin(Pin(saved, owner, _board(rng, owner), created_ms))
+
+
+def line(action: Action, ts: int) -> dict[str, object]:
+    """The action as a line for `feedctl replay`; `ts` for what has no time of its own."""
+    match action:
+        case Follow(follower, followee):
+            return {"type": "follow", "ts": ts, "follower": follower, followee.kind: followee.id}
+        case Unfollow(follower, followee):
+            return {"type": "unfollow", "ts": ts, "follower": follower, followee.kind: followee.id}
+        case SavePin(pin):
+            return {"type": "save_pin", "ts": pin.created_ms, "pin": pin.pin, "owner": pin.owner, "board": pin.board}
+        case DeletePin(pin):
+            return {"type": "delete_pin", "ts": ts, "pin": pin}
+        case _:
+            assert_never(action)
+
+
+def _board(rng: random.Random, owner: int) -> int:
+    return owner * BOARDS_EACH + rng.randrange(BOARDS_EACH)
+
+
+def _taken(rng: random.Random, values: list[_Value]) -> _Value:
+    """One of the values, at random, which leaves the list."""
+    place = rng.randrange(len(values))
+    values[place], values[-1] = values[-1], values[place]
+    return values.pop()
+
+
+class _Skewed:
+    """Picks users 1..count, a few of them much more often than most."""
+
+    def __init__(self, rng: random.Random, count: int) -> None:
+        self._rng = rng
+        self._weights: Sequence[float] = list(accumulate((rank + 10) ** -_SKEW for rank in range(count)))
+        self._users = list(range(1, count + 1))
+        rng.shuffle(self._users)
+
+    def pick(self) -> int:
+        return self._users[bisect(self._weights, self._rng.random() * self._weights[-1])]

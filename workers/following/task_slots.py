@@ -1,0 +1,18 @@
+"""What a task needs of the follow store, so that a stage can tell what waits for a shard from what does not."""
+
+from feedstore.follows.port import FollowStore
+from workers.following.messages import Task
+
+
+class TaskSlots:
+    """What the messages of feed.actions need. The slots are the shards."""
+
+    def __init__(self, follows: FollowStore) -> None:
+        self.count = follows.shards()
+        self._follows = follows
+
+    def needed(self, body: Task) -> frozenset[int]:
+        return self._follows.shards_of(body.action)
+
+    def divided(self, body: Task, slots: frozenset[int]) -> None:
+        """An action is expanded as a whole."""

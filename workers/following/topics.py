@@ -1,0 +1,24 @@
+"""The topics of the following feed."""
+
+from typing import Final
+
+from workers.following.messages import (
+    Delivery,
+    Hold,
+    Parked,
+    Task,
+    decode_action,
+    decode_delivery,
+    decode_parked,
+)
+from workers.pipeline.ticks import Tick
+from workers.queue.port import Topic
+
+ACTIONS: Final[Topic[Task | Tick]] = Topic("feed.actions", durable=True, decode=decode_action)
+"""Tasks: recorded actions, for the expander."""
+DELIVERIES: Final[Topic[Delivery | Hold | Tick]] = Topic("feed.deliveries", durable=False, decode=decode_delivery)
+"""Cells for the writers, one consumer group a cluster. A lost one is expanded again: see `Topic.durable`."""
+RETRIES: Final[Topic[Parked]] = Topic("feed.retries", durable=True, decode=decode_parked)
+"""Deliveries that a writer has parked, each for one cluster: one consumer group a cluster."""
+
+TOPICS: Final[tuple[Topic[object], ...]] = (ACTIONS, DELIVERIES, RETRIES)

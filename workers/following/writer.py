@@ -1,0 +1,204 @@
+"""Deliveries into the cells of one cluster."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import assert_never
+
+from feedstore.clocks import STEP_MAX_MS
+from feedstore.domain import Followee, RecordedAction, Unfollowed
+from feedstore.following import Limits, entries_of, mutations, row_key
+from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
+from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
+from feedstore.widecolumn.progress import Progress, Through
+from workers.following.covering import covering_now, uncovered
+from workers.following.messages import Delivery, Hold, Task, encode_action
+from workers.following.topics import ACTIONS, DELIVERIES
+from workers.pipeline.ticks import Tick
+from workers.queue.port import Queue
+
+_CELLS_AT_ONCE = 10_000
+"""About how many cells one batch holds: large enough to share a sync to disk, small enough for memory and for a
+retry."""
+
+
+class Writer:
+    """Writes one cluster. Stateless: what it must remember is in the cluster (`Progress`). Any number may run.
+
+    cluster: its name. feeds, progress: its tables.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        feeds: WideColumnStore,
+        progress: Progress,
+        follows: FollowStore,
+        queue: Queue,
+        limits: Limits,
+    ) -> None:
+        self._cluster = cluster
+        self._feeds = feeds
+        self._progress = progress
+        self._follows = follows
+        self._queue = queue
+        self._limits = limits
+        self._late_before_ms = 0
+
+    def late_before_ms(self) -> int:
+        """What was read before this was late when messages were written last."""
+        return self._late_before_ms
+
+    def write(self, messages: Sequence[Delivery | Hold]) -> None:
+        """Applies deliveries and what follows from them; all is durable when it returns. If it raises, write them all
+        again.
+        """
+        # What was read before this is late (rule 8): by its age, or because this cluster was created again since.
+        # The time is never too early, or what is too old would be applied. Plain cells need no more of the store.
+        now_ms = self._follows.about_now().latest_ms
+        late_before_ms = max(now_ms - self._limits.delivery_age_ms, self._progress.made_ms())
+        self._late_before_ms = late_before_ms
+        ours = [message for message in messages if message.cluster in (None, self._cluster)]
+        holds: list[tuple[int, int]] = []
+        deliveries: list[Delivery] = []
+        for message in ours:
+            match message:
+                case Hold():
+                    holds.append((message.since_ms, message.until_ms))
+                case Delivery():
+                    deliveries.append(message)
+                case _:
+                    assert_never(message)
+        # What was read later than now was read by a clock that was ahead: its age is unknown.
+        ahead_ms = now_ms + STEP_MAX_MS
+        fresh = [delivery for delivery in deliveries if late_before_ms <= delivery.read_ms <= ahead_ms]
+        late = [delivery for delivery in deliveries if not late_before_ms <= delivery.read_ms <= ahead_ms]
+        for batch in _batches(fresh):
+            self._feeds.apply(batch)
+        self._finish_purges([delivery for delivery in fresh if delivery.purge is not None])
+        if holds:
+            self._progress.hold(holds)
+        self._send_back(late, late_before_ms)
+
+    def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
+        """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
+        landed. One that is ahead of the store's time says nothing: it comes from before a shard was brought back.
+        """
+        ahead_ms = self._follows.about_now().latest_ms + STEP_MAX_MS
+        known = [each for each in ticks if each[1].settled_ms <= ahead_ms]
+        oldest_first = sorted(known, key=lambda each: each[1].settled_ms)
+        self._progress.advance(
+            {
+                Through(partition, self._partitions(tick), tick.source, tick.sources): tick.settled_ms
+                for partition, tick in oldest_first
+            }
+        )
+
+    def _partitions(self, tick: Tick) -> int:
+        """How many partitions a tick must come through. Its sender knows; this writer may be older than the newest
+        partition, in which deliveries from before this tick may be.
+        """
+        # A tick that does not say it went to no more partitions than there are now.
+        return self._queue.partitions(DELIVERIES) if tick.partitions is None else tick.partitions
+
+    def _finish_purges(self, purges: Sequence[Delivery]) -> None:
+        """The row read, the request for a refill and a hold that waits for it, for each purge of which all parts have
+        landed.
+        """
+        finished = [delivery for delivery in purges if self._all_parts_landed(delivery)]
+        if not finished:
+            return
+        self._read_rows(
+            delivery.action for delivery in finished if delivery.purge is not None and not delivery.purge.complete
+        )
+        # Each retry asks again: nothing is asked for as long as the holds could not be written.
+        self._progress.refuse_unwritable()
+        # Asked for only now that the markers have landed: a refill that came first could be trimmed away from under
+        # entries that the markers then remove (rule 9).
+        users = {delivery.action.follower for delivery in finished if isinstance(delivery.action, Unfollowed)}
+        asked_ms = self._follows.ask_refill(sorted(users), self._cluster, 0)
+        # One hold for all: they end together, and none lasts longer for the oldest of them.
+        since_ms = min(delivery.action.committed_ms for delivery in finished)
+        self._progress.hold_for_refills([(since_ms, asked_ms)])
+
+    def _all_parts_landed(self, delivery: Delivery) -> bool:
+        purge, action = delivery.purge, delivery.action
+        if purge is None or not isinstance(action, Unfollowed):
+            return False
+        return purge.parts == 1 or self._progress.part_landed(action.follower, action.ts, purge.part, purge.parts)
+
+    def _read_rows(self, actions: Iterable[RecordedAction]) -> None:
+        """Removes from each follower's row what else their unfollowed followees cover and nothing active does (rule
+        6): entries that were delivered so long ago that the expander's lists no longer reach them. A row is read once,
+        however many of these unfollows are its user's.
+        """
+        by_follower: defaultdict[int, dict[Followee, int]] = defaultdict(dict)
+        for action in actions:
+            if isinstance(action, Unfollowed):
+                unfollowed = by_follower[action.follower]
+                unfollowed[action.followee] = max(action.ts, unfollowed.get(action.followee, 0))
+        for follower, unfollowed in by_follower.items():
+            self._read_row(follower, unfollowed)
+
+    def _read_row(self, follower: int, unfollowed: Mapping[Followee, int]) -> None:
+        row, after = row_key(follower), None
+        while True:
+            columns = self._feeds.read(row, after, MAX_LIMIT)
+            for start in range(0, len(columns), MAX_PAGE):
+                found = [entry.pin for entry in entries_of(columns[start : start + MAX_PAGE])]
+                pins = [state.pin for state in self._follows.pins(found).values()]
+                mine = [pin for pin in pins if covering_ts(pin, unfollowed) is not None]
+                covering = covering_now(self._follows, [(follower, mine)])[follower]
+                self._feeds.apply(
+                    [
+                        mutations.remove([(follower, ts)], [(pin.pin, pin.created_ms) for pin in stray])
+                        for ts, stray in uncovered(mine, unfollowed, covering).items()
+                    ]
+                )
+            if len(columns) < MAX_LIMIT:
+                return
+            after = columns[-1]
+
+    def _send_back(self, late: Sequence[Delivery], late_before_ms: int) -> None:
+        """Sends the actions of late deliveries back to the expander, for this cluster (rule 8). late_before_ms: all
+        that was read before this is late.
+
+        An action that was sent back after a delivery was read is not sent back for it again: what comes of it was read
+        later, and takes the place of all that came before. If that is late as well, it is sent back once more.
+        """
+        newest: dict[RecordedAction, int] = {}
+        for delivery in late:
+            newest[delivery.action] = max(min(delivery.read_ms, late_before_ms - 1), newest.get(delivery.action, 0))
+        back = [action for action, ms in newest.items() if not self._progress.sent_back_after(_identity(action), ms)]
+        if not back:
+            return
+        # Each retry sends back again: nothing is sent back as long as it could not be noted.
+        self._progress.refuse_unwritable()
+        tasks = [Task(action, self._cluster, late_before_ms) for action in back]
+        self._queue.publish(ACTIONS, [encode_action(task) for task in tasks])
+        # A tick later than this time follows the tasks that were just published.
+        until_ms = self._follows.now()
+        self._progress.hold((action.committed_ms, until_ms) for action in back)
+        # Noted last: from now on nothing else holds the watermark back for the deliveries that are dropped.
+        self._progress.note_sent_back(map(_identity, back), late_before_ms)
+
+
+def _identity(action: RecordedAction) -> bytes:
+    """Names an action in a cluster's notes."""
+    return blake2b(encode_action(Task(action)), digest_size=16).digest()
+
+
+def _batches(deliveries: Sequence[Delivery]) -> Iterator[list[Mutation]]:
+    """The mutations of deliveries, in batches of about _CELLS_AT_ONCE cells."""
+    batch: list[Mutation] = []
+    cells = 0
+    for delivery in deliveries:
+        batch += [mutations.put(block.rows, block.pins) for block in delivery.puts]
+        batch += [mutations.remove(block.rows, block.pins) for block in delivery.markers]
+        batch += [DeleteColumns([(stray.row, stray.ts)], stray.columns) for stray in delivery.strays]
+        cells += delivery.cells()
+        if cells >= _CELLS_AT_ONCE:
+            yield batch
+            batch, cells = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,188 @@
+"""What a stage has polled and not committed yet, in the order in which it was polled.
+
+A position is committed only when every message before it is done (rule 11). A tick is fired only when every message
+before it is done (rule 10).
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from workers.pipeline.ticks import Tick
+from workers.queue.port import Message
+
+Body = TypeVar("Body")
+
+MAX_LOTS = 100
+"""How many lots are kept apart. Each may hold a tick of every pair of partitions."""
+
+
+@dataclass(eq=False, slots=True)
+class Lot:
+    """One poll, or several that were merged: committed as a whole, once none of its items waits.
+
+    spans: for each partition, the offset of its first message and that after its last one.
+    waiting: how many of its items are not done.
+    ticks: the newest one of each source, by (partition, source, sources).
+    progressed: whether one of its items was handled.
+    """
+
+    spans: dict[int, tuple[int, int]]
+    ticks: dict[tuple[int, int, int], Tick] = field(default_factory=dict)
+    waiting: int = 0
+    progressed: bool = False
+    merged_into: "Lot | None" = None
+
+
+@dataclass(eq=False, slots=True)
+class Item(Generic[Body]):
+    """A message that is not done, or a part of one.
+
+    number: its place in the order of polling. size: the bytes that it keeps in memory. faults: how often it failed
+    alone because of an error of its own.
+    """
+
+    number: int
+    lot: Lot
+    message: Message
+    body: Body
+    size: int
+    faults: int = 0
+
+
+class Lots:
+    """All lots of a stage. It counts the items that wait, and their bytes."""
+
+    def __init__(self) -> None:
+        self._lots: deque[Lot] = deque()
+        self._numbers = itertools.count()
+        self.items = 0
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._lots)
+
+    def __iter__(self) -> Iterator[Lot]:
+        return iter(self._lots)
+
+    def begin(self, spans: Mapping[int, tuple[int, int]]) -> Lot:
+        """A new lot at the end. spans: for each partition, the offset of its first message and that after its last."""
+        lot = Lot(dict(spans))
+        self._lots.append(lot)
+        return lot
+
+    def done_spans(self) -> dict[int, tuple[int, int]]:
+        """What of each partition the lots hold that are done, with everything before them: its first offset and the one
+        after its last message.
+        """
+        self._merge()
+        spans: dict[int, tuple[int, int]] = {}
+        for lot in self._done():
+            _join(spans, lot.spans)
+        return spans
+
+    def tick(self, lot: Lot, partition: int, tick: Tick) -> None:
+        """Notes a tick of a lot. It replaces an older one of the same source."""
+        _note(lot.ticks, (partition, tick.source, tick.sources), tick)
+
+    def item(self, lot: Lot, message: Message, body: Body) -> Item[Body]:
+        """A new item of a lot."""
+        item = Item(next(self._numbers), lot, message, body, len(message.value))
+        self._count(item, 1)
+        return item
+
+    def part(self, item: Item[Body], body: Body) -> Item[Body]:
+        """A second item for a part of the same message. The message is done once both are."""
+        item.lot = _merged(item.lot)
+        part = Item(item.number, item.lot, item.message, body, 0)  # the message is in memory once
+        self._count(part, 1)
+        return part
+
+    def done(self, item: Item[Any]) -> None:
+        """An item is done: its effect is durable, or it is parked or in the dead letters."""
+        item.lot = _merged(item.lot)
+        self._count(item, -1)
+
+    def settle(self, ticks: Callable[[Sequence[tuple[int, Tick]]], bool]) -> dict[int, int]:
+        """Fires the ticks of the first lots, as far as these are done, and returns the positions to commit.
+
+        ticks: fires ticks, each with its partition; False if they must be fired later. Lots from the first one whose
+            ticks were not fired are not committed: a tick that is committed does not come again.
+        The lots stay until `committed` is called: a commit may fail.
+        """
+        self._merge()
+        done = self._done()
+        waiting = [(partition, tick) for lot in done for (partition, _, _), tick in lot.ticks.items()]
+        if waiting:
+            if ticks(waiting):
+                for lot in done:
+                    lot.ticks.clear()
+            else:
+                done = list(itertools.takewhile(lambda lot: not lot.ticks, done))
+        positions: dict[int, int] = {}
+        for lot in done:
+            positions |= {partition: end for partition, (_, end) in lot.spans.items()}
+        return positions
+
+    def committed(self) -> None:
+        """The positions that `settle` returned are committed."""
+        while self._lots and not self._lots[0].waiting and not self._lots[0].ticks:
+            self._lots.popleft()
+
+    def _done(self) -> list[Lot]:
+        return list(itertools.takewhile(lambda lot: not lot.waiting, self._lots))
+
+    def _merge(self) -> None:
+        """Merges what need not be kept apart, so that memory is bounded while one message waits for days.
+
+        A lot that is done is merged into the one before it, if that cannot be committed now; but the first one with
+        ticks is kept apart, because messages before a tick that cannot be noted may be committed. Neighbours are merged
+        if there are more than MAX_LOTS: that costs no more than a later commit.
+        """
+        kept: deque[Lot] = deque()
+        for lot in self._lots:
+            before = kept[-1] if kept else None
+            if before is not None and not lot.waiting and (before.ticks or (before.waiting and not lot.ticks)):
+                _merge_into(before, lot)
+            else:
+                kept.append(lot)
+        if len(kept) > MAX_LOTS:
+            lots = list(kept)
+            for before, lot in zip(lots[::2], lots[1::2], strict=False):  # an odd one is left as it is
+                _merge_into(before, lot)
+            kept = deque(lots[::2])
+        self._lots = kept
+
+    def _count(self, item: Item[Any], items: int) -> None:
+        item.lot.waiting += items
+        self.items += items
+        self.size += items * item.size
+
+
+def _merged(lot: Lot) -> Lot:
+    while lot.merged_into is not None:
+        lot = lot.merged_into
+    return lot
+
+
+def _merge_into(before: Lot, lot: Lot) -> None:
+    _join(before.spans, lot.spans)
+    before.waiting += lot.waiting
+    before.progressed |= lot.progressed
+    for key, tick in lot.ticks.items():
+        _note(before.ticks, key, tick)
+    # Items may keep the merged lot for as long as they wait: it must not keep its ticks.
+    lot.spans, lot.ticks, lot.merged_into = {}, {}, before
+
+
+def _join(spans: dict[int, tuple[int, int]], later: Mapping[int, tuple[int, int]]) -> None:
+    for partition, (first, end) in later.items():
+        spans[partition] = (min(first, spans.get(partition, (first, end))[0]), end)
+
+
+def _note(ticks: dict[tuple[int, int, int], Tick], key: tuple[int, int, int], tick: Tick) -> None:
+    known = ticks.get(key)
+    if known is None or tick.settled_ms >= known.settled_ms:
+        ticks[key] = tick

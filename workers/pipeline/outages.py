@@ -1,0 +1,345 @@
+"""Which parts of a store are away, and what waits for them.
+
+The rows of a store are shared out over *slots* (the first byte of a row key, say). A message needs the slots of its
+rows. When messages fail together because something is unavailable, an `Isolation` tries them slice by slice. The slots
+of the slices that fail have an *outage*: messages that need them wait there without an attempt, so that no other
+message waits behind them. Now and then a few of the messages that wait are tried; when these are done, the outage ends.
+If nothing can be done at all, the whole store has an outage.
+
+Time is an argument everywhere; nothing here calls a store.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from workers.pipeline.lots import Item
+
+Body = TypeVar("Body")
+
+SLICES = 16
+"""Into how many slices the slots of a store are divided to find those that are away."""
+MAX_FAILED = 3
+"""How many slices fail, while none succeeds, before the whole store counts as away."""
+MAX_SLICES = 64
+"""Messages that cannot be divided are tried by the slices that they need together. Beyond so many combinations, the
+rest is tried together."""
+SINGLES = 2
+"""Of messages without slots, so many are tried alone before the others are tried in slices."""
+
+Split = Callable[[Item[Body], frozenset[int]], "Item[Body] | None"]
+"""Takes from an item the part that needs some slots, as an item of its own, and leaves it the rest. None, and the item
+stays whole, if it cannot be divided so.
+"""
+
+
+class Slots(Protocol[Body]):
+    """Tells which slots a message needs.
+
+    count: the slots of the store are 0..count-1. Larger numbers name other things that a message may need, each on its
+        own: a table for notes, another store.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    def needed(self, body: Body) -> frozenset[int]:
+        """The slots without which the message cannot be done; empty if it needs none."""
+        ...
+
+    def divided(self, body: Body, slots: frozenset[int]) -> tuple[Body, Body] | None:
+        """The part of a message that needs the given slots, some of those that it needs, and the rest of it. Together
+        they do what the message does. None if it cannot be divided.
+        """
+        ...
+
+
+@dataclass(eq=False)
+class Group(Generic[Body]):
+    """Items that are tried together.
+
+    failures: how often they failed because something was unavailable. since_s: when the first attempt that failed
+    began.
+    """
+
+    items: list[Item[Body]]
+    failures: int = 0
+    since_s: float | None = None
+
+
+@dataclass(eq=False)
+class Isolation(Generic[Body]):
+    """Slices of items that failed together, tried one after the other to find what is away.
+
+    failures: of the items, before. give_up: after how many failed slices, while none succeeds, the store counts as
+        away.
+    """
+
+    untried: list[Group[Body]]  # the last one is tried first
+    since_s: float
+    failures: int
+    give_up: int = MAX_FAILED
+    failed: list[Group[Body]] = field(default_factory=list)
+    healthy: set[int] = field(default_factory=set)
+    succeeded: bool = False
+
+    def over(self) -> bool:
+        return not self.untried or self.nothing_works()
+
+    def nothing_works(self) -> bool:
+        return not self.succeeded and len(self.failed) >= self.give_up
+
+    def items(self) -> list[Item[Body]]:
+        """Every item that is not done."""
+        return [item for group in (*self.untried, *self.failed) for item in group.items]
+
+
+@dataclass(eq=False)
+class Outage(Generic[Body]):
+    """Slots that are away, or the whole store.
+
+    slots: None for the whole store. items: what waits. since_s: when the first attempt that failed began.
+    due_s: when it is tried again. width: how many slots are tried then; it doubles as long as they work.
+    """
+
+    slots: frozenset[int] | None
+    since_s: float
+    failures: int
+    due_s: float
+    items: list[Item[Body]] = field(default_factory=list)
+    width: int = 1
+
+
+@dataclass(eq=False)
+class Probe(Generic[Body]):
+    """A few of an outage's items, taken from it to be tried. slots: those that are shown to work if it succeeds."""
+
+    outage: Outage[Body]
+    slots: frozenset[int]
+    items: list[Item[Body]]
+
+
+class Outages(Generic[Body]):
+    """Every outage that a stage knows of, each slot in one at most.
+
+    slots: None if it is unknown what a message needs: then only the whole store may have an outage.
+    """
+
+    def __init__(self, slots: Slots[Body] | None, split: Split[Body], rng: random.Random) -> None:
+        self._slots = slots
+        self._split = split
+        self._rng = rng
+        self._by_slot: dict[int, Outage[Body]] = {}
+        self._outages: list[Outage[Body]] = []
+        self.whole: Outage[Body] | None = None
+
+    def __iter__(self) -> Iterator[Outage[Body]]:
+        if self.whole is not None:
+            yield self.whole
+        yield from self._outages
+
+    def waiting(self) -> int:
+        """How many items wait in outages."""
+        return sum(len(outage.items) for outage in self)
+
+    def admit(self, items: Sequence[Item[Body]]) -> list[Item[Body]]:
+        """Puts items that need a slot that is away into its outage; returns the others."""
+        if self.whole is not None:
+            self.whole.items += items
+            return []
+        if not self._by_slot or self._slots is None:
+            return list(items)
+        free: list[Item[Body]] = []
+        for item in items:
+            needed = self._item_slots(item)
+            # The outages of its slots, each once, in the order of the slots.
+            for outage in {id(each): each for slot in sorted(needed) if (each := self._by_slot.get(slot))}.values():
+                taken = self._slots_of(outage) & needed
+                if taken == needed or (part := self._split(item, taken)) is None:
+                    outage.items.append(item)
+                    break
+                outage.items.append(part)
+                needed -= taken
+            else:
+                free.append(item)
+        return free
+
+    def slices(self, items: Sequence[Item[Body]]) -> list[Group[Body]]:
+        """Items in slices, each of which needs other slots than the others as far as items can be divided."""
+        if self._slots is None:
+            return self._slices_of_messages(items)
+        found: dict[tuple[int, ...], list[Item[Body]]] = {}
+        for item in items:
+            by_slice: dict[int, set[int]] = {}
+            for slot in self._item_slots(item):
+                by_slice.setdefault(self._slice(slot), set()).add(slot)
+            numbers = sorted(by_slice)
+            while len(numbers) > 1 and (part := self._split(item, frozenset(by_slice[numbers[0]]))) is not None:
+                found.setdefault((numbers.pop(0),), []).append(part)
+            # If it cannot be divided, it is tried with those that need the same: with others it would make one slice
+            # that is away look like all of them.
+            key = tuple(numbers)
+            found.setdefault(key if key in found or len(found) < MAX_SLICES else (), []).append(item)
+        groups = [Group(each) for each in found.values()]
+        self._rng.shuffle(groups)
+        return groups
+
+    def ended(self, isolation: Isolation[Body], now_s: float, wait_s: Callable[[int], float]) -> list[Group[Body]]:
+        """Begins the outages that an isolation has found. Returns items that need no outage's slots, to be tried again
+        as messages that failed.
+
+        wait_s: how long to wait after so many failures.
+        """
+        failures = isolation.failures + 1
+        one_slice = self._slots is not None and len(isolation.failed) + len(isolation.untried) == 1
+        if isolation.nothing_works() and (self.whole is not None or not one_slice):
+            self._begin_whole(isolation.items(), isolation.since_s, failures, now_s + wait_s(failures))
+            return []
+        left: list[Group[Body]] = []
+        for group in isolation.failed:
+            slices = {self._slice(slot) for slot in self._needed(group.items) - isolation.healthy}
+            slots = (slot for number in slices for slot in self._slots_in(number))
+            away = frozenset(slot for slot in slots if slot not in self._by_slot and slot not in isolation.healthy)
+            if away:
+                self._begin(away, isolation.since_s, failures, now_s + wait_s(failures))
+            group.failures, group.since_s = failures, isolation.since_s
+            group.items = self.admit(group.items)
+            if group.items:
+                left.append(group)
+        return left
+
+    def due_s(self) -> float | None:
+        """When the next outage is to be tried; None if nothing waits in any."""
+        return min((outage.due_s for outage in self if outage.items), default=None)
+
+    def take_due(self, now_s: float, limit: int) -> Isolation[Body] | Probe[Body] | None:
+        """What is tried next of the outage that has been due for longest: what needs a few of its slots, at most
+        `limit` items. None if none is due.
+        """
+        outage = min((each for each in self if each.items and each.due_s <= now_s), key=_due, default=None)
+        if outage is None:
+            return None
+        if outage.slots is None:
+            self._rng.shuffle(outage.items)
+            items, outage.items = outage.items[:limit], outage.items[limit:]
+            give_up = 1 if self._slots is not None else SINGLES
+            return Isolation(self.slices(items), outage.since_s, outage.failures, give_up)
+        return self._probe(outage, limit)
+
+    def worked(self, probe: Probe[Body], now_s: float) -> list[Item[Body]]:
+        """A probe's items are done, and the outage of its slots ends. Every other outage is tried soon: it may be over
+        too. Returns the items that no outage holds any more.
+        """
+        outage = probe.outage
+        for each in self._outages:
+            each.due_s = min(each.due_s, now_s)
+        outage.width *= 2
+        self._close(outage, probe.slots)
+        items, outage.items = outage.items, []
+        return self.admit(items)
+
+    def failed(self, probe: Probe[Body], now_s: float, wait_s: Callable[[int], float]) -> None:
+        """A probe failed: its items wait on, and the next probe is a small one."""
+        outage = probe.outage
+        outage.items += probe.items
+        outage.failures += 1
+        outage.due_s = now_s + wait_s(outage.failures)
+        outage.width = 1
+
+    def answered(self) -> list[Item[Body]]:
+        """The store did something: it is not away as a whole. Returns what waited for it."""
+        if self.whole is None:
+            return []
+        items, self.whole = self.whole.items, None
+        return items
+
+    def drop(self, items: Iterable[Item[Body]]) -> None:
+        """Forgets items that are done in another way."""
+        gone = {id(item) for item in items}
+        for outage in self:
+            outage.items = [item for item in outage.items if id(item) not in gone]
+
+    def _probe(self, outage: Outage[Body], limit: int) -> Probe[Body]:
+        # If an item that also needs another outage's slots fails, that says nothing about this outage.
+        pure = [item for item in outage.items if not self._waits_elsewhere(item, outage)]
+        candidates = pure or list(outage.items)
+        here = self._slots_of(outage)
+        needed = sorted(self._needed(candidates) & here)
+        slots = frozenset(self._rng.sample(needed, min(outage.width, len(needed))))
+        taken: list[Item[Body]] = []
+        for item in candidates:
+            needs = self._item_slots(item) & here
+            if len(taken) == limit:
+                break
+            if needs <= slots:
+                taken.append(item)
+            elif needs & slots and (part := self._split(item, needs & slots)) is not None:
+                outage.items.append(part)
+                taken.append(part)
+        if not taken:  # none needs these slots alone: those of one message, and all that need no others
+            slots = self._item_slots(self._rng.choice(candidates)) & here
+            taken = [item for item in candidates if self._item_slots(item) & here <= slots][:limit]
+        if len(slots) == 1:
+            # Perhaps only some rows of the slot fail: the others are done half by half.
+            taken = self._rng.sample(taken, -(-len(taken) // 2))
+        gone = {id(item) for item in taken}
+        outage.items = [item for item in outage.items if id(item) not in gone]
+        return Probe(outage, slots, taken)
+
+    def _waits_elsewhere(self, item: Item[Body], outage: Outage[Body]) -> bool:
+        return any(self._by_slot.get(slot, outage) is not outage for slot in self._item_slots(item))
+
+    def _begin(self, slots: frozenset[int], since_s: float, failures: int, due_s: float) -> None:
+        outage: Outage[Body] = Outage(slots, since_s, failures, due_s)
+        self._outages.append(outage)
+        for slot in slots:
+            self._by_slot[slot] = outage
+
+    def _begin_whole(self, items: list[Item[Body]], since_s: float, failures: int, due_s: float) -> None:
+        if self.whole is None:
+            self.whole = Outage(None, since_s, failures, due_s)
+        self.whole.items += items
+        self.whole.failures, self.whole.due_s = max(self.whole.failures, failures), due_s
+
+    def _close(self, outage: Outage[Body], slots: frozenset[int]) -> None:
+        for slot in slots:
+            del self._by_slot[slot]
+        outage.slots = self._slots_of(outage) - slots
+        if not outage.slots:
+            self._outages.remove(outage)
+
+    def _slots_of(self, outage: Outage[Body]) -> frozenset[int]:
+        assert outage.slots is not None
+        return outage.slots
+
+    def _item_slots(self, item: Item[Body]) -> frozenset[int]:
+        return frozenset() if self._slots is None else self._slots.needed(item.body)
+
+    def _needed(self, items: Sequence[Item[Body]]) -> frozenset[int]:
+        return frozenset().union(*(self._item_slots(item) for item in items))
+
+    def _slice(self, slot: int) -> int:
+        assert self._slots is not None
+        count = self._slots.count
+        return slot * SLICES // count if slot < count else SLICES + slot - count
+
+    def _slots_in(self, number: int) -> range:
+        """The slots of a slice. That a slice fails is all that is known: probes find out which of its slots work."""
+        assert self._slots is not None
+        count = self._slots.count
+        if number >= SLICES:
+            return range(count + number - SLICES, count + number - SLICES + 1)
+        return range(-(-number * count // SLICES), -(-(number + 1) * count // SLICES))
+
+    def _slices_of_messages(self, items: Sequence[Item[Body]]) -> list[Group[Body]]:
+        mixed = list(items)
+        self._rng.shuffle(mixed)
+        singles, rest = mixed[:SINGLES], mixed[SINGLES:]
+        size = max(1, -(-len(rest) // (SLICES - SINGLES)))
+        slices = [rest[start : start + size] for start in range(0, len(rest), size)]
+        return [Group(each) for each in slices] + [Group([item]) for item in singles]  # the last is tried first
+
+
+def _due(outage: "Outage[Body]") -> float:
+    return outage.due_s

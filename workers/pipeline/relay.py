@@ -1,0 +1,165 @@
+"""The relay: from the outboxes of a store to the queue, and the ticks that say how far it is.
+
+Each shard has a relay of its own, in a thread of its own: one that is away, or slow, holds up its own rows. Ticks need
+every shard, and wait for all of them.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from feedstore.errors import NotNowError
+from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.ticks import Tick
+from workers.queue.port import Queue, Topic
+
+_log = structlog.get_logger()
+
+MAX_BATCH = 2_000
+
+_REST_S = 0.05
+"""A look at an outbox is a query, and most of a quiet day it finds nothing."""
+
+_POLICY = RetryPolicy(longest_s=2.0)
+"""Ticks go every second: a longer rest would keep the watermarks back."""
+
+
+class Row(Protocol):
+    """A message that was stored in the transaction of what it tells of."""
+
+    @property
+    def body(self) -> bytes: ...
+
+
+Rows = TypeVar("Rows", bound=Row)
+
+
+class Source(Protocol):
+    """What a ticker asks of what is published."""
+
+    def settled_ms(self) -> int:
+        """A time such that everything of before it has been published; of a store with an outbox, a time of the store
+        such that everything committed before it is marked relayed.
+        """
+        ...
+
+
+class Outbox(Source, Protocol[Rows]):
+    """What a relay asks of a store; `FollowStore` says more of each call."""
+
+    def unrelayed(self, limit: int, shard: int | None = None) -> Sequence[Rows]:
+        """Up to `limit` rows of a shard that are not marked relayed, oldest first."""
+        ...
+
+    def mark_relayed(self, rows: Sequence[Rows]) -> None:
+        """Marks rows as published; marking twice is fine."""
+        ...
+
+
+class Relay(Generic[Rows]):
+    """Publishes the rows of one shard's outbox to a topic. Any number may run: a row that two of them relay arrives
+    twice.
+
+    clock: monotonic seconds. wrap: the message of a row.
+    """
+
+    rest_s = _REST_S
+
+    def __init__(
+        self,
+        outbox: Outbox[Rows],
+        shard: int,
+        queue: Queue,
+        topic: Topic[object],
+        clock: Callable[[], float],
+        wrap: Callable[[bytes], bytes],
+    ) -> None:
+        self._wrap = wrap
+        self.name = f"relay-{shard}"
+        self._outbox = outbox
+        self._shard = shard
+        self._queue = queue
+        self._topic = topic
+        self._rest = Rest(_POLICY, random.Random(), clock)  # noqa: S311 - jitter needs no secrecy
+
+    def step(self) -> bool:
+        """Relays one batch; False if there was nothing to relay, or it could not be done now.
+
+        Rows are copied as they are: one that this version does not know reaches a reader that does, or a dead letter.
+        A crash between the publishing and the marking publishes the rows again: what reads them is idempotent (rule 1).
+        """
+        if self._rest.goes_on():
+            return False
+        try:
+            rows = self._outbox.unrelayed(MAX_BATCH, self._shard)
+            if rows:
+                self._queue.publish(self._topic, [self._wrap(row.body) for row in rows])
+                self._outbox.mark_relayed(rows)
+        except NotNowError as error:
+            wait_s = self._rest.failed()
+            _log.warning("relay.unavailable", shard=self._shard, wait_s=round(wait_s, 3), error=str(error))
+            return False
+        self._rest.ended()
+        return bool(rows)
+
+    def close(self) -> None:
+        """Nothing to release: the ports are their owner's."""
+
+
+class Ticker:
+    """Sends ticks. Any number may run.
+
+    clock: monotonic seconds. encode: the message of a tick. every_s: how often a tick is sent; it also goes when
+    nothing happens (rule 10). name: of the loop.
+    """
+
+    rest_s = _REST_S
+
+    def __init__(
+        self,
+        source: Source,
+        queue: Queue,
+        topic: Topic[object],
+        clock: Callable[[], float],
+        encode: Callable[[Tick], bytes],
+        every_s: float = 1.0,
+        name: str = "ticker",
+    ) -> None:
+        self.name = name
+        self._encode = encode
+        self._source = source
+        self._queue = queue
+        self._topic = topic
+        self._clock = clock
+        self._every_s = every_s
+        self._ticked_s: float | None = None
+        self._rest = Rest(_POLICY, random.Random(), clock)  # noqa: S311 - jitter needs no secrecy
+
+    def step(self) -> bool:
+        """Ticks if it is time and every shard answers; False, so that a rest follows."""
+        now_s = self._clock()
+        if self._rest.goes_on() or (self._ticked_s is not None and now_s - self._ticked_s < self._every_s):
+            return False
+        try:
+            self.tick()
+        except NotNowError as error:
+            wait_s = self._rest.failed()
+            _log.warning("ticks.wait", wait_s=round(wait_s, 3), error=str(error))
+            return False
+        self._rest.ended()
+        self._ticked_s = now_s
+        return False
+
+    def tick(self) -> int:
+        """Sends the settled time through every partition of the topic; returns it."""
+        settled_ms = self._source.settled_ms()
+        # Counted after that: what settled before may have been relayed to a partition that was added just before.
+        sources = self._queue.partitions(self._topic)
+        for source in range(sources):
+            self._queue.publish(self._topic, [self._encode(Tick(settled_ms, source, sources))], source)
+        return settled_ms
+
+    def close(self) -> None:
+        """Nothing to release: the ports are their owner's."""

@@ -1,0 +1,120 @@
+"""Runs relay, expander, writers and housekeeper, each in a thread of its own, until told to stop."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from workers.pipeline.stage import TooManyDeadLettersError
+from workers.queue.port import PositionLostError
+
+_log = structlog.get_logger()
+
+
+_ASK_S = 0.05
+"""How often a worker asks whether it may end: asking reads the stores."""
+
+
+class Loop(Protocol):
+    """Something that a worker runs over and over.
+
+    rest_s: how long it rests where there was nothing to do. Each end of a rest takes the interpreter away from whatever
+    else runs in the process, pages above all: what is due once an hour should not look fifty times a second.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rest_s(self) -> float: ...
+
+    def step(self) -> bool:
+        """One round; False where there was nothing to do, and the loop may rest for a moment."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class WorkerFailedError(Exception):
+    """Part of the worker stopped for good; the message says which and why. Everything else was stopped in order.
+
+    causes: what the loops raised, the first one first; never empty.
+    """
+
+    def __init__(self, message: str, causes: Sequence[Exception]) -> None:
+        super().__init__(message)
+        self.causes = causes
+
+
+class Worker:
+    """Runs loops in threads.
+
+    A loop whose position is lost stops alone, because one dead cluster must not stop the other (rule 12). Any other
+    error stops the worker: its supervisor restarts it, and everything uncommitted comes again.
+    """
+
+    def __init__(self, loops: Sequence[Loop]) -> None:
+        self._loops = loops
+        self._stop = threading.Event()
+        self._failures: list[tuple[str, Exception]] = []
+        self._ended: set[str] = set()
+        self._ending: set[str] = set()
+
+    def running(self) -> set[str]:
+        """The names of the loops that have not ended by themselves."""
+        return {loop.name for loop in self._loops} - self._ended
+
+    def stop(self) -> None:
+        """Asks every loop to end after its current step. Returns at once; safe in a signal handler."""
+        self._stop.set()
+
+    def end(self, name: str) -> None:
+        """Asks one loop to end after its current step; the others continue. Returns at once."""
+        self._ending.add(name)
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Runs until `stop` is called or `until` (asked every few milliseconds) says so; then ends every loop in order.
+
+        Raises:
+            WorkerFailedError: a loop ended by itself.
+        """
+        threads = [threading.Thread(target=self._run_loop, args=(loop,), name=loop.name) for loop in self._loops]
+        for thread in threads:
+            thread.start()
+        try:
+            if until is None:
+                self._stop.wait()
+            else:
+                while not self._stop.wait(_ASK_S) and not until():
+                    pass
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+        if self._failures:
+            messages, causes = zip(*self._failures, strict=True)
+            raise WorkerFailedError("; ".join(messages), causes)
+
+    def _run_loop(self, loop: Loop) -> None:
+        log = _log.bind(loop=loop.name)
+        log.info("loop.started")
+        try:
+            while not self._stop.is_set() and loop.name not in self._ending:
+                if not loop.step():
+                    self._stop.wait(loop.rest_s)
+        except PositionLostError as error:
+            self._failures.append((str(error), error))
+            log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
+        except TooManyDeadLettersError as error:
+            self._failures.append((str(error), error))
+            log.error("loop.too_many_dead_letters", error=str(error))  # noqa: TRY400 - the message says it all
+            self._stop.set()
+        except Exception as error:
+            self._failures.append((f"{loop.name}: {type(error).__name__}: {error}", error))
+            log.exception("loop.failed", error=str(error))
+            self._stop.set()
+        finally:
+            self._ended.add(loop.name)
+            loop.close()
+            log.info("loop.stopped")

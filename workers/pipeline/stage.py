@@ -1,0 +1,736 @@
+"""A stage: polls one topic for one consumer group, hands messages to a handler, commits what is done.
+
+Rule 11: a position is committed only when every message before it is done: handled, parked, or in the dead letters.
+Rule 12: a message that cannot be done now does not block others. It waits in an outage, or for its next attempt, and is
+parked in another topic if the outage lasts. A message that can never be done is buried with its reason.
+
+What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
+`_outages` or `_dead_ones`.
+Work is taken out of its place only after the call that may raise has returned.
+
+A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
+and tells the queue that it is alive.
+"""
+
+import heapq
+import itertools
+import random
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+from feedstore.errors import NeverError, NotNowError
+from workers.pipeline.decoding import MalformedError
+from workers.pipeline.lots import Item, Lots
+from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
+from workers.pipeline.retry import REST_S, Rest, RetryPolicy
+from workers.pipeline.ticks import Tick
+from workers.pipeline.turns import Turns
+from workers.queue.port import (
+    Consumer,
+    DeadLetters,
+    Message,
+    PositionLostError,
+    QueueUnavailableError,
+    Topic,
+)
+
+_log = structlog.get_logger()
+
+Body = TypeVar("Body")
+Result = TypeVar("Result")
+
+STEP_S: Final = 1.0
+"""A step begins no attempt after this time: it ends within it, plus the time of one attempt."""
+ALIVE_S: Final = 1.0
+"""How often the stage tells the queue that it is alive while its handler works."""
+POLLS_PAST_TURNS: Final = 10
+"""How many more polls skip messages that wait for their turn, before something is tried."""
+PARK_AFTER_S: Final = 30.0
+"""A message is parked when its outage has lasted so long. A failing attempt takes 30 s at most, and two find out what
+is away: so a message is parked within a minute of the first failure."""
+NOTE_EVERY_S: Final = 1.0
+"""How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
+PARK_EVERY_S: Final = 1.0
+"""How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
+RETRY_REST: Final = 7.0
+"""After a failed retry, retries rest for so many times its duration, while other messages are done: failing retries
+take an eighth of the time at most. The same holds for ticks, parking and dead letters."""
+
+
+class TooManyDeadLettersError(Exception):
+    """Too many messages in a row cannot be done: this worker, or the writer of the messages, is faulty.
+
+    Nothing is lost: messages that were not buried stay in the queue.
+    """
+
+
+@dataclass(eq=False)
+class _Corpse(Generic[Body]):
+    """A message that can never be done, on its way to the dead letters. after_good: whether decodable messages lie
+    between it and the undecodable one before it.
+    """
+
+    item: Item[Body] | Item[None]
+    reason: str
+    detail: str
+    after_good: bool = False
+
+
+@dataclass(eq=False)
+class _Corpses(Generic[Body]):
+    """The messages of one poll that could not be decoded. They are buried after the rest of the poll was tried."""
+
+    corpses: list[_Corpse[Body]]
+
+
+_Work = Group[Body] | Isolation[Body] | Probe[Body] | _Corpses[Body]
+
+
+class Stage(Generic[Body]):
+    """One member of a consumer group; used by one thread.
+
+    name: of the group, and in logs.
+    handle: handles messages together. Every effect is durable when it returns; if it raises, any of them may be done.
+        It runs on a thread of its own, one call at a time, and no step ends before it has.
+    ticks: gets ticks with their partitions, once everything before them there is done; of one source only the newest.
+    lost: the explanation, and what to do, if messages are gone before this group has read them.
+    turns: keeps messages of a sender who sent many, while others' are done. None: all are done as they come.
+    slots: which parts of a store a message needs. None: unknown; failed messages are then tried in slices and alone.
+    batch: how many messages are polled at once.
+    in_flight, in_flight_bytes: how much may wait before nothing more is polled.
+    park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
+        whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
+    due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
+    note: gets what is done of each partition (its first offset, and the one after its last message), before ticks are
+        passed on and before it is committed; durable when it returns. If nothing was done, it sometimes gets an empty
+        mapping. It may raise as `handle` does; any other error ends this stage. None: nothing is noted.
+    given_up: gets a message that is in the dead letters, before it counts as done; raises as `handle` does.
+    clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
+    """
+
+    rest_s = REST_S
+
+    def __init__(
+        self,
+        name: str,
+        topic: Topic[Body | Tick],
+        consumer: Consumer,
+        dead: DeadLetters,
+        *,
+        handle: Callable[[Sequence[Body]], None],
+        ticks: Callable[[Sequence[tuple[int, Tick]]], None],
+        policy: RetryPolicy,
+        rng: random.Random,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        lost: str = "this group lost messages",
+        turns: Turns[Body] | None = None,
+        slots: Slots[Body] | None = None,
+        batch: int = 2_000,
+        in_flight: int = 10_000,
+        in_flight_bytes: int = 32_000_000,
+        patience_s: float = 0.25,
+        park: Callable[[Sequence[Body], float], Sequence[bool]] | None = None,
+        due_ms: Callable[[Body], int] | None = None,
+        given_up: Callable[[Body], None] | None = None,
+        note: Callable[[Mapping[int, tuple[int, int]]], None] | None = None,
+    ) -> None:
+        if park is not None and slots is None:
+            raise ValueError(f"{name}: a stage that parks must know which slots a message needs")
+        self.name = name
+        self._topic = topic
+        self._consumer = consumer
+        self._handle = handle
+        self._ticks = ticks
+        self._dead = dead
+        self._policy = policy
+        self._rng = rng
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._lost = lost
+        self._slots = slots
+        self._batch = batch
+        self._in_flight = in_flight
+        self._in_flight_bytes = in_flight_bytes
+        self._patience_s = patience_s
+        self._park = park
+        self._due_ms = due_ms
+        self._given_up = given_up
+        self._note = note
+        self._noted_s = clock() - NOTE_EVERY_S
+        self._quiet = True  # whether the last poll brought nothing to be handled
+        self._rest = Rest(policy, rng, clock)
+        self._park_rest = Rest(policy, rng, clock)
+        self._note_rest = Rest(policy, rng, clock)
+        self._tick_rest = Rest(policy, rng, clock)
+        self._bury_rest = Rest(policy, rng, clock)
+        self._lots = Lots()
+        self._ready: deque[_Work[Body]] = deque()
+        self._left = 0  # how much of it is still to be tried in this step
+        self._turns = turns
+        self._later: list[tuple[float, int, Group[Body]]] = []
+        self._dead_ones: deque[_Corpse[Body]] = deque()
+        self._outages: Outages[Body] = Outages(slots, self._split, rng)
+        self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._order = itertools.count()
+        self._parked_s = clock()
+        self._retries_rest_until_s = clock()
+        self._something_worked = False  # since the last retry that failed
+        self._retry_width = 1  # how many groups are retried together: it doubles as long as they succeed
+        self._dead_in_a_row = 0
+        self._log = _log.bind(stage=name)
+
+    def step(self) -> bool:
+        """One round: polls, tries what is ready and what is due again, parks, commits. False if there was nothing to
+        do.
+
+        It waits up to `patience_s` for new messages. It begins no attempt after `STEP_S`; burying, parking, a tick and
+        a commit may follow, each bounded by its own time-out.
+
+        Raises:
+            TooManyDeadLettersError: stop the worker.
+            PositionLostError: stop this stage; its cluster must be rebuilt.
+            Whatever else `note` raises.
+        """
+        began_s = self._clock()
+        self._quiet = True
+        polled = self._ask_queue(self._take_in)
+        self._take_due()
+        worked = self._work(began_s)
+        worked = self._bury_some(began_s) or worked
+        self._park_some()
+        settled = None if polled is None else self._ask_queue(self._settle)
+        if settled is not None:
+            self._rest.ended()
+        if self._too_many_dead():
+            raise TooManyDeadLettersError(
+                f"{self.name}: {self._dead_in_a_row} messages in a row could not be done; stopped so that the queue is "
+                "not drained into the dead letters (see: feedctl dead list). Nothing was lost"
+            )
+        return worked or bool(settled)
+
+    def idle(self) -> bool:
+        """Whether every polled message is done and committed."""
+        return not self._lots
+
+    def close(self) -> None:
+        """Leaves the group; uncommitted messages come again to the next member."""
+        self._handling.shutdown()
+        self._consumer.close()
+
+    # The queue
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _ask_queue(self, call: Callable[[], bool]) -> bool | None:
+        """Calls the queue, unless it rests after a failure. None if it did not answer."""
+        if self._rest.goes_on():
+            return None
+        try:
+            return call()
+        except PositionLostError as error:
+            raise PositionLostError(f"{self._lost} ({error})") from error
+        except QueueUnavailableError as error:
+            # Neither polled nor committed: nothing is lost, and a later round tries again.
+            wait_s = self._rest.failed()
+            self._log.warning("queue.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            return None
+
+    def _take_in(self) -> bool:
+        """Polls if there is room and nothing is ready; otherwise keeps this member alive."""
+        if self._ready or not self._may_begin() or not self._has_room():
+            # However long everything waits, this member keeps its partitions: given away, they would come back with
+            # all waiting messages, once more.
+            self._consumer.keep_alive()
+        else:
+            self._poll_past_turns(self._patience(), lambda: True)
+        return True
+
+    def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool]) -> None:
+        """Polls once, and again if those messages wait for their turn: messages of other senders may follow."""
+        polled = self._poll(timeout_s)
+        for _ in range(POLLS_PAST_TURNS):
+            ahead = sum(len(work.items) for work in self._ready if isinstance(work, Group))
+            if not (polled and self._turns and ahead < self._batch and self._has_room() and may_go_on()):
+                return
+            polled = self._poll(0)
+
+    def _poll(self, timeout_s: float) -> bool:
+        """False if there was nothing."""
+        messages = self._consumer.poll(self._batch, timeout_s)
+        if not messages:
+            return False
+        lot = self._lots.begin(_spans(messages))
+        items: list[Item[Body]] = []
+        corpses: list[_Corpse[Body]] = []
+        good = 0
+        for message in messages:
+            try:
+                body = self._topic.decode(message.value)
+            except MalformedError as error:
+                item = self._lots.item(lot, message, None)
+                corpses.append(_Corpse(item, error.reason, str(error), after_good=len(items) > good))
+                good = len(items)
+                continue
+            if isinstance(body, Tick):
+                self._lots.tick(lot, message.partition, body)
+            else:
+                items.append(self._lots.item(lot, message, body))
+        self._quiet = self._quiet and not items
+        items = self._leave_until_due(items)
+        if self._turns is not None:
+            items = self._turns.admit(items)
+        if items:
+            self._ready.append(Group(items))
+        if corpses:
+            self._ready.append(_Corpses(corpses))
+        return True
+
+    def _leave_until_due(self, items: list[Item[Body]]) -> list[Item[Body]]:
+        """Puts messages that are not due yet aside; returns the rest."""
+        if self._due_ms is None:
+            return items
+        now_ms = self._wall_ms()
+        waits: dict[float, list[Item[Body]]] = {}
+        for item in items:
+            wait_s = min(self._policy.longest_s, (self._due_ms(item.body) - now_ms) / 1_000)
+            waits.setdefault(max(0.0, wait_s), []).append(item)
+        ready = waits.pop(0.0, [])
+        for wait_s, later in waits.items():
+            self._put_later(Group(later), wait_s)
+        return ready
+
+    def _settle(self) -> bool:
+        """Notes what is done, passes ticks on and commits positions, as far as everything before them is done. True if
+        it committed any.
+        """
+        if not self._noted():
+            return False
+        positions = self._lots.settle(self._tick)
+        if positions:
+            # They stay among the lots until the queue has them.
+            self._consumer.commit(positions)
+        self._lots.committed()
+        return bool(positions)
+
+    def _noted(self) -> bool:
+        """Whether what is done is noted, so that it may be committed. A busy stage delays that by up to NOTE_EVERY_S,
+        because a note costs round trips.
+        """
+        note = self._note
+        if note is None:
+            return True
+        spans = self._lots.done_spans()
+        now_s = self._clock()
+        due = now_s - self._noted_s >= NOTE_EVERY_S
+        if not (due or (spans and self._quiet)) or self._note_rest.goes_on():
+            return False
+        try:
+            self._aside(lambda: note(spans))
+        except NotNowError as error:
+            wait_s = self._note_rest.failed(RETRY_REST * (self._clock() - now_s))
+            self._log.warning("note.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            return False
+        self._note_rest.ended()
+        self._noted_s = self._clock()
+        return True
+
+    def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
+        """Whether the ticks were taken; if not, they rest for a while."""
+        if self._tick_rest.goes_on():
+            return False
+        began_s = self._clock()
+        try:
+            self._aside(lambda: self._ticks(ticks))
+        except NotNowError as error:
+            wait_s = self._tick_rest.failed(RETRY_REST * (self._clock() - began_s))
+            self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            return False
+        self._tick_rest.ended()
+        return True
+
+    # What is tried when
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _has_room(self, times: int = 1) -> bool:
+        """Whether there would be room for so many times as much as waits."""
+        return self._lots.items * times < self._in_flight and self._lots.size * times < self._in_flight_bytes
+
+    def _may_begin(self) -> bool:
+        """Whether new messages may be tried. If the whole store seems away, they may be now and then: all waiting
+        messages may need the one part that is away, and a new one may find that the rest answers.
+        """
+        whole = self._outages.whole
+        return whole is None or self._clock() >= max(whole.due_s, self._retries_rest_until_s)
+
+    def _patience(self) -> float:
+        now_s = self._clock()
+        times: list[float] = []
+        if self._turns:
+            return 0.0
+        if self._later:
+            first_s, _, group = self._later[0]
+            times.append(max(first_s, self._retries_rest_until_s) if _is_retry(group) else first_s)
+        if (due_s := self._outages.due_s()) is not None:
+            times.append(max(due_s, self._retries_rest_until_s))
+        return max(0.0, min([self._patience_s, *(time_s - now_s for time_s in times)]))
+
+    def _take_due(self) -> None:
+        """Appends what is due to what is ready: messages that were not tried yet, and one retry at most."""
+        now_s = self._clock()
+        if self._turns and self._may_begin():
+            self._ready.append(Group(self._turns.take()))
+        retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
+        may_retry = not retrying and now_s >= self._retries_rest_until_s
+        retried: list[Group[Body]] = []
+        kept: list[tuple[float, int, Group[Body]]] = []
+        # The one that has been due for longer is tried first, so that neither starves the other.
+        outage_s = self._outages.due_s()
+        room = self._batch
+        while self._later and self._later[0][0] <= now_s:
+            entry = heapq.heappop(self._later)
+            due_s, _, group = entry
+            if not _is_retry(group):
+                self._ready.append(group)
+            elif (
+                may_retry
+                and (retried or outage_s is None or due_s <= outage_s)
+                and len(retried) < self._retry_width
+                and (not retried or len(group.items) <= room)
+            ):
+                retried.append(group)
+                room -= len(group.items)
+            else:
+                kept.append(entry)
+        for entry in kept:
+            heapq.heappush(self._later, entry)
+        if retried:
+            self._ready.append(_together(retried))
+        elif may_retry and (due := self._outages.take_due(now_s, self._batch)) is not None:
+            self._ready.append(due)
+
+    def _work(self, began_s: float) -> bool:
+        """Tries what is ready, and what comes of it; begins nothing more after STEP_S. False if there was nothing."""
+        self._left = len(self._ready)
+        tried = False
+        while self._left > 0 and not self._too_many_dead() and not (tried and self._clock() - began_s >= STEP_S):
+            tried = True
+            # It stays where it is until the call that may raise has returned.
+            work = self._ready[0]
+            if isinstance(work, _Corpses):
+                self._take()
+                self._dead_ones += work.corpses
+            elif isinstance(work, Isolation):
+                self._isolate(work)
+            elif isinstance(work, Probe):
+                self._probe(work)
+            else:
+                self._attempt(work)
+        return tried
+
+    def _take(self) -> None:
+        """Removes the first of what is ready. The caller then notes what became of it, and must not raise."""
+        self._ready.popleft()
+        self._left -= 1
+
+    def _first(self, works: Sequence[_Work[Body]]) -> None:
+        """Puts work before everything else that is ready: it is tried in this step."""
+        self._ready.extendleft(reversed(works))
+        self._left += len(works)
+
+    def _put_later(self, group: Group[Body], wait_s: float) -> None:
+        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), group))
+
+    # Attempts
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _attempt(self, group: Group[Body]) -> None:
+        group.items = self._outages.admit(group.items)
+        if not group.items:
+            self._take()
+            return
+        began_s = self._clock()
+        error = self._call(group.items)
+        self._take()
+        if error is None:
+            self._done(group.items)
+            if group.failures:
+                self._retry_width = min(2 * self._retry_width, self._batch)
+        elif isinstance(error, NotNowError):
+            self._log_retry(group.failures + 1, error)
+            if group.failures:
+                self._retry_failed(began_s)
+            since_s = began_s if group.since_s is None else group.since_s
+            slices = self._outages.slices(group.items)
+            isolation = Isolation(slices, since_s, group.failures)
+            if len(slices) == 1:  # there is nothing to tell it from
+                isolation.untried, isolation.failed = [], slices
+                self._isolated(isolation)
+            else:
+                self._first([isolation])
+        else:
+            self._fault(group, error)
+
+    def _isolate(self, isolation: Isolation[Body]) -> None:
+        """Tries one slice."""
+        group = isolation.untried[-1]
+        began_s = self._clock()
+        error = self._call(group.items)
+        isolation.untried.pop()
+        if isinstance(error, NotNowError):
+            isolation.failed.append(group)
+            if isolation.failures:
+                self._retry_failed(began_s)
+        else:
+            isolation.succeeded = True
+            if self._slots is not None:
+                isolation.healthy.update(*(self._slots.needed(item.body) for item in group.items))
+            if self._outages.whole is not None:
+                # The store was away as a whole, and answers again: the rest is tried together.
+                self._make_ready([item for each in isolation.untried for item in each.items])
+                isolation.untried = []
+        if isolation.over():
+            self._take()
+            self._isolated(isolation)
+        if error is None:
+            self._done(group.items)
+        elif not isinstance(error, NotNowError):
+            self._store_answers()
+            self._fault(group, error)
+
+    def _isolated(self, isolation: Isolation[Body]) -> None:
+        for group in self._outages.ended(isolation, self._clock(), self._wait_s):
+            self._put_later(group, self._wait_s(group.failures))
+
+    def _probe(self, probe: Probe[Body]) -> None:
+        began_s = self._clock()
+        error = self._call(probe.items)
+        self._take()
+        if isinstance(error, NotNowError):
+            self._log_retry(probe.outage.failures + 1, error)
+            self._retry_failed(began_s)
+            self._outages.failed(probe, self._clock(), self._wait_s)
+            return
+        self._make_ready(self._outages.worked(probe, self._clock()))
+        if error is None:
+            self._done(probe.items)
+        else:
+            self._fault(Group(probe.items), error)
+
+    def _call(self, items: Sequence[Item[Body]]) -> Exception | None:
+        """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled."""
+        bodies = [item.body for item in items]
+        handling = self._handling.submit(self._handle, bodies)
+        try:
+            # If the queue fails now, it fails again in the next round, when this work is done.
+            with suppress(QueueUnavailableError, PositionLostError):
+                self._look_ahead(handling)
+        finally:
+            self._wait_for(handling)
+        error = handling.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return error
+
+    def _aside(self, call: Callable[[], Result]) -> Result:
+        """Makes another call that may take long, where the handler is called. Returns what it returns, and raises what
+        it raises.
+        """
+        calling = self._handling.submit(call)
+        self._wait_for(calling)
+        return calling.result()
+
+    def _wait_for(self, calling: "Future[Any]") -> None:
+        """Returns when a call has ended. The queue hears of this member, however long it takes."""
+        try:
+            while not wait([calling], ALIVE_S).done:
+                with suppress(QueueUnavailableError, PositionLostError):
+                    self._consumer.keep_alive()
+        finally:
+            wait([calling])
+
+    def _look_ahead(self, handling: "Future[Any]") -> None:
+        """Takes the next messages, if there is room for twice as many: beyond that, what waits should be done or parked
+        first. What waits for its turn is passed by as long as there is room.
+        """
+        away = not self._may_begin() or self._rest.goes_on()
+        if len(self._ready) == 1 and self._has_room(1 if self._turns else 2) and not away:
+            self._poll_past_turns(0, lambda: not handling.done())
+
+    def _done(self, items: Sequence[Item[Body]]) -> None:
+        for item in items:
+            self._lots.done(item)
+            item.lot.progressed = True
+        self._dead_in_a_row = 0
+        self._store_answers()
+
+    def _store_answers(self) -> None:
+        self._something_worked = True
+        self._make_ready(self._outages.answered())
+
+    def _make_ready(self, items: Sequence[Item[Body]]) -> None:
+        for start in range(0, len(items), self._batch):
+            self._ready.append(Group(list(items[start : start + self._batch])))
+
+    def _retry_failed(self, began_s: float) -> None:
+        """Lets retries rest, if messages get done that should not wait behind them."""
+        now_s = self._clock()
+        if self._something_worked:
+            self._retries_rest_until_s = now_s + RETRY_REST * (now_s - began_s)
+        self._something_worked = False
+        self._retry_width = 1
+
+    def _fault(self, group: Group[Body], error: Exception) -> None:
+        """What a handler raises for reasons of its own is the fault of one of the messages."""
+        items = group.items
+        if len(items) > 1:
+            # Halving finds it in a few rounds, and the others are done on the way.
+            middle = len(items) // 2
+            self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
+            return
+        items[0].faults += 1
+        if isinstance(error, NeverError):
+            self._dead_ones.append(_Corpse(items[0], "refused", str(error)))
+        elif items[0].faults >= self._policy.attempts:
+            self._dead_ones.append(_Corpse(items[0], "failed", "".join(traceback.format_exception(error))))
+        else:
+            self._log_retry(items[0].faults, error)
+            self._put_later(group, self._wait_s(group.failures + items[0].faults))
+
+    def _bury_some(self, began_s: float) -> bool:
+        """Buries what can never be done, one message after the other; False if there was nothing to bury. If the dead
+        letters are away, all of it waits for them, and nothing else does.
+        """
+        tried = False
+        while self._dead_ones and not self._bury_rest.goes_on() and not self._too_many_dead():
+            if tried and self._clock() - began_s >= STEP_S:
+                break
+            tried = True
+            call_s = self._clock()
+            try:
+                self._bury(self._dead_ones[0])
+            except NotNowError as error:
+                wait_s = self._bury_rest.failed(RETRY_REST * (self._clock() - call_s))
+                self._log.warning("message.not_buried", wait_s=round(wait_s, 3), error=str(error))
+                break
+            self._bury_rest.ended()
+        return tried
+
+    def _bury(self, corpse: _Corpse[Body]) -> None:
+        """Buries the first of what can never be done."""
+        item = corpse.item
+        message = item.message
+        body = item.body
+
+        def bury() -> None:
+            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
+            if self._given_up is not None and body is not None:
+                self._given_up(body)
+
+        self._aside(bury)
+        self._dead_ones.popleft()
+        self._lots.done(item)
+        self._log.error(
+            "message.dead",
+            reason=corpse.reason,
+            partition=message.partition,
+            offset=message.offset,
+            detail=corpse.detail,
+        )
+        # Messages that could be read lie between this one and the one before: if they are done, they end the row.
+        self._dead_in_a_row = 1 if corpse.after_good and item.lot.progressed else self._dead_in_a_row + 1
+
+    def _too_many_dead(self) -> bool:
+        return self._dead_in_a_row >= self._policy.dead_in_a_row
+
+    # What waits
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _park_some(self) -> None:
+        """Parks what waits for an outage that lasts; and, if what waits takes more than half of the room, what waits
+        for any outage, oldest first, until half of the room is free. What cannot be parked waits as before.
+        """
+        park = self._park
+        if park is None or self._park_rest.goes_on():
+            return
+        now_s = self._clock()
+        pressed = not self._has_room(2)
+        lasting = [
+            outage
+            for outage in self._outages
+            if outage.slots is not None
+            and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
+            # What the next step may probe stays: a probe of nothing would never find that the outage is over.
+            and not outage.due_s <= now_s >= self._retries_rest_until_s
+        ]
+        count = sum(len(outage.items) for outage in lasting)
+        if not count or (not pressed and count < self._batch and now_s - self._parked_s < PARK_EVERY_S):
+            return
+        self._parked_s = now_s
+        waiting = sorted((item for outage in lasting for item in outage.items), key=_number)
+        wait_s = self._wait_s(max(outage.failures for outage in lasting))
+        parked: list[Item[Body]] = []
+        reason = ""
+        try:
+            for start in range(0, len(waiting), self._batch):
+                some = waiting[start : start + self._batch]
+                taken = list(itertools.compress(some, self._aside(partial(park, [item.body for item in some], wait_s))))
+                self._outages.drop(taken)
+                for item in taken:
+                    self._lots.done(item)
+                parked += taken
+                if pressed and self._has_room(2):
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is, they wait as before
+            reason = f"{type(error).__name__}: {error}"
+        if parked:
+            self._log.info("messages.parked", messages=len(parked))
+            self._park_rest.ended()
+        if not parked or reason:
+            rest_s = self._park_rest.failed(RETRY_REST * (self._clock() - now_s))
+            self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
+
+    def _split(self, item: Item[Body], slots: frozenset[int]) -> Item[Body] | None:
+        divided = None if self._slots is None else self._slots.divided(item.body, slots)
+        if divided is None:
+            return None
+        part, item.body = divided
+        return self._lots.part(item, part)
+
+    def _wait_s(self, failures: int) -> float:
+        return self._policy.wait_s(max(1, failures), self._rng)
+
+    def _log_retry(self, failures: int, error: Exception) -> None:
+        # Ever more rarely: what is away for a day fills no log.
+        log = self._log.warning if failures.bit_count() == 1 else self._log.debug
+        log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
+
+
+def _is_retry(work: _Work[Body]) -> bool:
+    """Whether it failed because something was unavailable, and may take long to fail again."""
+    return isinstance(work, Group) and work.failures > 0
+
+
+def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
+    since_s = min((group.since_s for group in groups if group.since_s is not None), default=None)
+    items = [item for group in groups for item in group.items]
+    return Group(items, max(group.failures for group in groups), since_s=since_s)
+
+
+def _spans(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
+    spans: dict[int, tuple[int, int]] = {}
+    for message in messages:
+        first, _ = spans.get(message.partition, (message.offset, 0))
+        spans[message.partition] = first, message.offset + 1
+    return spans
+
+
+def _number(item: Item[Body]) -> int:
+    return item.number

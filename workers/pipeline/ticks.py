@@ -1,0 +1,45 @@
+"""Ticks: how far a source of messages is."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defaults=True):
+    """Everything that committed before `settled_ms` precedes this message in its partition (rule 10).
+
+    source: the partition of the first topic that it came through, of `sources` partitions.
+    partitions: how many partitions of the second topic it was published to. None on the first topic, and on the second
+        if it comes from an earlier program.
+    """
+
+    settled_ms: Ms
+    source: Annotated[int, Meta(ge=0)]
+    sources: Annotated[int, Meta(ge=1)]
+    partitions: Annotated[int, Meta(ge=1)] | None = None
+
+
+class Settled:
+    """What the ticks say together that one reader has met in all partitions of the first topic. Begin with a new one
+    after a gap.
+    """
+
+    def __init__(self) -> None:
+        self._by_source: dict[int, int] = {}
+        self._sources = 0
+
+    def note(self, tick: Tick) -> None:
+        """The reader has done all that precedes the tick in its partition."""
+        self._by_source[tick.source] = max(tick.settled_ms, self._by_source.get(tick.source, 0))
+        self._sources = max(tick.sources, self._sources)
+
+    def settled_ms(self) -> int | None:
+        """The reader has done everything that committed before this time, if it was published where the reader reads;
+        None until a tick has come through every partition.
+        """
+        if not self._by_source or len(self._by_source) < self._sources:
+            return None
+        return min(self._by_source.values())
