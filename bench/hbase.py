@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
-from feedstore.feeds import columns, feed_table, feeds_ascending, row_key
+from feedstore.following import columns, feed_table, feeds_ascending, row_key
 from feedstore.widecolumn import DeleteColumns, Mutation, Put
 from feedstore.widecolumn.hbase import HBaseCluster, HBaseStore
 from feedstore.widecolumn.hbase.schema import apply, definition

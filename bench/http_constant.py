@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from feedstore.serving.http.connections import bounded
+from feedstore.http.connections import bounded
 
 PATIENCE_S, CONNECTIONS = 10.0, 1_000
 

@@ -33,7 +33,7 @@ def home(context: Context) -> Path:
 def load(context: Context) -> Run:
     """Loads a new home and forgets the one before.
 
-    The worker runs in a process beside the replay, as in a deployment. Should it find nothing to do before the replay
+    The worker runs in a process next to the replay, as in a deployment. Should it find nothing to do before the replay
     has ended, it is started again.
     """
     if _latest:

@@ -38,17 +38,27 @@ def main() -> None:
 @contextmanager
 def temporary_store(url: str, shards: int) -> Iterator[FollowStore]:
     """A store in databases of its own, which are dropped at the end. url: a server, and a user that may make them."""
-    servers = [_server(url, f"follows_bench_{os.getpid()}_{shard}") for shard in range(shards)]
+    databases = servers(url, shards, f"bench_{os.getpid()}")
     try:
-        mysql.create(servers)
-        store = mysql.open_store(servers)
+        mysql.create(databases)
+        store = mysql.open_store(databases)
         try:
             yield store
         finally:
             store.close()
     finally:
-        for server in servers:
-            _drop(server)
+        dropped(databases)
+
+
+def servers(url: str, shards: int, name: str) -> list[mysql.Server]:
+    """Where the shards of a store of the bench are. url: as of `temporary_store`."""
+    return [_server(url, f"follows_{name}_{shard}") for shard in range(shards)]
+
+
+def dropped(databases: Sequence[mysql.Server]) -> None:
+    """Drops the databases of a store."""
+    for server in databases:
+        _drop(server)
 
 
 def _server(url: str, database: str) -> mysql.Server:
@@ -111,7 +121,7 @@ def _recording(store: FollowStore, ids: Iterator[int], size: int, batches: int, 
 
         return threads * batches * size / _seconds(run)
 
-    next(ids)  # a follower is nobody that they follow
+    next(ids)  # no follower follows themselves
     return measure
 
 

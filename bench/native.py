@@ -1,4 +1,4 @@
-"""HBase's own Java client (`bench/java`) in a process beside the bench: loads, pages, flushes and compactions."""
+"""HBase's own Java client (`bench/java`) in a process of its own: loads, pages, flushes and compactions."""
 
 import json
 import struct
@@ -14,7 +14,7 @@ from feedstore.widecolumn import Mutation, Put
 
 SOURCE = Path(__file__).parent / "java" / "NativeFeeds.java"
 TOP = bytes(16)
-"""A page from the top, where a column would stand."""
+"""A page from the top, in place of a column."""
 
 _HEAD = struct.Struct(">c9sqi")
 
@@ -107,7 +107,7 @@ def native(zookeeper: int, folder: Path) -> Iterator[Native]:
     except subprocess.CalledProcessError as error:
         raise NativeError(f"javac: {error.stderr}") from error
     log = folder / "native.log"
-    # Not the flags of the servers: whoever loads a cluster in earnest lets the JIT do all it can.
+    # Not the flags of the servers: a real load lets the JIT do all it can.
     command = [
         java.program(), "-Xmx1g", "-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", *java.HBASE_FLAGS,
         f"-Dlog4j2.configurationFile={_log_conf(folder)}", "-cp", f"{folder}:{classes}/*", "NativeFeeds",

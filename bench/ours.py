@@ -10,14 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.feeds import Feed
+from feedstore.app.config import Cluster, Config
+from feedstore.app.wiring import create_cluster, wall_ms
 from feedstore.domain import PinSaved, RecordedAction
-from feedstore.feeds import Replica, mutations
+from feedstore.following import FEEDS, mutations
+from feedstore.following.reader import FeedPages
 from feedstore.follows.port import FollowStore, Request
-from feedstore.serving.config import Cluster, Config
-from feedstore.serving.wiring import create_cluster, wall_ms
+from feedstore.replicas.attempts import InPlace
+from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation
-from workers import wiring
-from workers.home import create
+from workers.app import wiring
+from workers.app.home import create
+from workers.following.ports import Ports
 
 BATCH_CELLS = 10_000
 RECORDED_AT_ONCE = 1_000
@@ -33,16 +38,23 @@ def make_home(home: Path) -> Config:
     return create(home, {})
 
 
+def pages_of(replica: Replica, cap: int) -> FeedPages:
+    """What reads pages of one cluster, on the caller's own thread."""
+    replicas = Replicas([Source(replica, InPlace())], wall_ms, 1.0, time.monotonic)
+    replicas.set_watermark(replica.name, wall_ms())  # as servers hear every second
+    return FeedPages(replicas, cap)
+
+
 def with_cluster(config: Config, name: str) -> Config:
-    """The same home with one cluster of another name: nobody wrote it, and its group starts at the first delivery."""
-    changed = replace(config, clusters=(Cluster(name, f"rocksdb:data/{name}"),))
+    """The same home with one cluster of another name: never written; its group starts at the first delivery."""
+    changed = replace(config, clusters=(Cluster(name, f"rocksdb:data/{name}", "rocksdb"),))
     create_cluster(changed, name)
     return changed
 
 
 @contextmanager
-def ports(config: Config, clock: Callable[[], int] = wall_ms) -> Iterator[wiring.Ports]:
-    with closing(wiring.open_ports(config, "owner", clock)) as opened:
+def ports(config: Config, clock: Callable[[], int] = wall_ms) -> Iterator[Ports]:
+    with closing(wiring.open_ports(config, "write", clock)) as opened:
         yield opened
 
 
@@ -68,9 +80,9 @@ def fill(into: Replica, feeds: Iterable[Feed]) -> None:
         batch += [mutations.put([(feed.user, ts)], entries) for ts, entries in by_edge.items()]
         cells += len(feed.entries)
         if cells >= BATCH_CELLS:
-            into.feeds.apply(batch)
+            into.tables[FEEDS].apply(batch)
             batch, cells = [], 0
-    into.feeds.apply(batch)
+    into.tables[FEEDS].apply(batch)
 
 
 def disk_bytes(path: Path) -> int:
@@ -118,7 +130,7 @@ def _chunks(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
         yield some
 
 
-def wait_idle(opened: wiring.Ports, timeout_s: float) -> None:
+def wait_idle(opened: Ports, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not wiring.idle(opened):
         if time.monotonic() > deadline:

@@ -3,8 +3,8 @@
     python -m bench.paced http://127.0.0.1:8080 PER_S FIRST_USER LAST_USER
     python -m bench.paced HOME PER_S FIRST_USER LAST_USER
 
-through the API of a server, or through the library on a home, of those users in turn. It goes on until it is ended, and
-prints a line for each page: when it was due (`time.monotonic`, in seconds), how many ms later it had come, and the
+through the API of a server, or through the library on a home, of those users in turn. It continues until it is ended,
+and prints a line for each page: when it was due (`time.monotonic`, in seconds), how many ms later it had come, and the
 cluster that served it, or `failed` and why. A page that had to wait for a thread or a connection counts from when it
 was due.
 """
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from feedstore.serving import config
-from feedstore.serving.wiring import open_service
+from feedstore.app import config
+from feedstore.app.wiring import open_service
 
 LIMIT = 25
 AT_ONCE = 64

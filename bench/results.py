@@ -34,7 +34,7 @@ class Row:
 
     measurement: the module that it comes from. what: in words, with the two sides. unit: of the samples ("x" for a
     ratio). samples: one a repeat, in the order taken. target: None where the row only informs. note: what a reader
-    has to know beside it.
+    has to know about it.
     """
 
     measurement: str

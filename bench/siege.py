@@ -1,5 +1,5 @@
 """A server under siege: `feedctl serve` while six kinds of adversaries (`bench.adversaries`) hold as many connections
-as they get. Another client, from another address, goes on asking for /healthz and for pages.
+as they get. Another client, from another address, keeps asking for /healthz and for pages.
 
     python -m bench.siege [--seconds 120] [--patience 10] [--connections 1000] [--addresses 1]
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from bench import ours
 from bench.children import child, run
+from feedstore.app.config import Config
+from feedstore.app.wiring import open_follows, open_service, wall_ms
 from feedstore.domain import Follow, Pin, SavePin, user
-from feedstore.feeds import Progress
+from feedstore.following.service import FeedService
 from feedstore.follows.port import FollowStore, Request
-from feedstore.serving.config import Config
-from feedstore.serving.service import FeedService
-from feedstore.serving.wiring import open_follows, open_service, wall_ms
-from workers import wiring
+from feedstore.widecolumn.progress import Progress
+from workers.app import wiring
 
 FOLLOWS = 100_000
 PINS = 2
@@ -113,7 +113,7 @@ def _shown_s(service: FeedService, follows: FollowStore, pin: int) -> float:
 
 def _wait_for(config: Config, until_ms: int) -> None:
     """Returns once every watermark is past a time."""
-    with closing(wiring.open_ports(config, "beside", wall_ms)) as ports:
+    with closing(wiring.open_ports(config, "read", wall_ms)) as ports:
         for replica in ports.replicas.values():
             while (Progress(replica.progress).watermark() or 0) <= until_ms:
                 time.sleep(POLL_S)

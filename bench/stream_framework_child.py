@@ -1,6 +1,6 @@
 """Runs in Stream-Framework's own environment and does what its `Manager` does for a saved pin and for a follow.
 
-The `Manager` itself does not import on Python 3.11 (`async` is a word of the language since), so its steps stand here,
+The `Manager` itself does not import on Python 3.11 (`async` is a word of the language since), so its steps are here,
 each with the name that it has there; Celery, which would carry them, is left out, which only helps. Reads one JSON
 object a line and answers with one.
 """

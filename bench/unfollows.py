@@ -16,16 +16,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.mysql_follows import temporary_store
+from feedstore.app.wiring import wall_ms
+from feedstore.boards import Boards
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, Unfollow, Unfollowed, user
-from feedstore.feeds import Limits, Progress, feed_table, mutations, progress_table
+from feedstore.following import Limits, feed_table, mutations
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, Request
-from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn.memory import MemoryStore
-from workers.handlers import Expander, Writer
-from workers.messages import Delivery, Task, decode_delivery
+from feedstore.widecolumn.progress import Progress, progress_table
+from workers.boards import Respacing
+from workers.following import Expander, Writer
+from workers.following.messages import Delivery, Task, decode_delivery
+from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.memory import MemoryQueue
-from workers.queue.port import DELIVERIES, TOPICS
 
 DAY_MS = 86_400_000
 CREATED_MS = 1_700_000_000_000
@@ -89,7 +92,7 @@ class _User:
         self._next = itertools.cycle(range(SAVED))
         limits = Limits(CAP, CAP, action_age_ms=DAY_MS, delivery_age_ms=DAY_MS, purge_window_ms=4 * DAY_MS)
         self._queue = MemoryQueue(dict.fromkeys(TOPICS, 1), wall_ms)
-        self._expander = Expander(store, self._queue, limits)
+        self._expander = Expander(store, self._queue, limits, Respacing(Boards(store)).respace)
         self._feeds = MemoryStore(feed_table(CAP, CAP, limits.purge_window_ms))
         progress = Progress(MemoryStore(progress_table(limits.purge_window_ms)))
         self._writer = Writer("a", self._feeds, progress, store, self._queue, limits)

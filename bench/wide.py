@@ -17,11 +17,11 @@ from typing import Final
 
 from bench.children import MIB, child
 from bench.ours import feedctl
+from feedstore.app import config as configuration
 from feedstore.domain import Follow, Followed, Pin, PinSaved, SavePin, user
-from feedstore.feeds import mutations
+from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import FollowStore, Request
-from feedstore.serving import config as configuration
-from workers import wiring
+from workers.app import wiring
 
 PEAK_MIB_MAX: Final = 300.0
 FIRST_READER: Final = 1_000_000
@@ -33,7 +33,7 @@ COMMAND_S: Final = 3_600.0
 def fill(home: Path, users: int, followees: int, pins: int) -> None:
     """The follow store and its indexes; one replica has what it must, and nothing is on its way."""
     config = configuration.load(home, {})
-    with closing(wiring.open_ports(config, "owner")) as ports:
+    with closing(wiring.open_ports(config, "write")) as ports:
         for some in _pins(followees, pins):
             saved = ports.follows.record([Request(SavePin(pin)) for pin in some])
             ports.follows.index(pins=[each for each in saved if isinstance(each, PinSaved)])
@@ -44,7 +44,7 @@ def fill(home: Path, users: int, followees: int, pins: int) -> None:
             ports.follows.index(edges=[each.edge() for each in edges])
             ts = {each.followee.id: each.ts for each in edges}
             puts = [mutations.put([(reader, ts[pin.owner])], [(pin.pin, pin.created_ms)]) for pin in newest]
-            ports.replicas["a"].feeds.apply(puts)
+            ports.replicas["a"].tables[FEEDS].apply(puts)
         _relayed(ports.follows)
 
 

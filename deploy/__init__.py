@@ -1,1 +1,1 @@
-"""What runs the system beside its code: the local stack of real servers."""
+"""What runs the system, apart from its code: the local stack of real servers."""

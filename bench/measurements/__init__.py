@@ -3,7 +3,24 @@
 from collections.abc import Callable
 
 from bench.context import Context
-from bench.measurements import baselines, fanout, growth, http, page, pipeline, serving, single, size, verify, writer
+from bench.measurements import (
+    baselines,
+    boards,
+    catalog,
+    catalog_pages,
+    catalog_reader,
+    catalog_updates,
+    fanout,
+    growth,
+    http,
+    page,
+    pipeline,
+    serving,
+    single,
+    size,
+    verify,
+    writer,
+)
 from bench.results import Row
 
 Measurement = Callable[[Context], list[Row]]
@@ -19,8 +36,13 @@ MEASUREMENTS: dict[str, Measurement] = {
     fanout.NAME: fanout.measure,
     single.NAME: single.measure,
     growth.NAME: growth.measure,
+    boards.NAME: boards.measure,
+    catalog.NAME: catalog.measure,
+    catalog_pages.NAME: catalog_pages.measure,
+    catalog_reader.NAME: catalog_reader.measure,
+    catalog_updates.NAME: catalog_updates.measure,
     baselines.NAME: baselines.measure,
 }
 
 ON_REQUEST = {baselines.NAME}
-"""Run only where they are asked for by name: others show the same beside ours."""
+"""Run only where they are asked for by name: others show the same against ours."""

@@ -6,11 +6,11 @@ from bench import ours
 from bench.children import MIB, run
 from bench.context import Context
 from bench.results import Row, at_most, ratios
+from feedstore.app.config import Config
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Follow, Pin, SavePin, user
-from feedstore.feeds import row_key
+from feedstore.following import FEEDS, row_key
 from feedstore.follows.port import Request
-from feedstore.serving.config import Config
-from feedstore.serving.wiring import wall_ms
 
 NAME = "fanout"
 FIRST_FOLLOWER = 1_000
@@ -76,6 +76,6 @@ def check(config: Config, pin: Pin, last: int) -> None:
     """The last follower has it, everywhere."""
     with ours.ports(config) as opened:
         for replica in opened.replicas.values():
-            columns = replica.feeds.read(row_key(last), None, 1)
+            columns = replica.tables[FEEDS].read(row_key(last), None, 1)
             assert columns, f"{replica.name}: nothing in the feed of {last}"
             assert int.from_bytes(columns[0][8:], "big") == pin.pin

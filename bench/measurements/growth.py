@@ -1,4 +1,4 @@
-"""Whether writing slows down as a cluster fills: the writer's rate at 20 M stored entries beside that at 1 M."""
+"""Whether writing slows down as a cluster fills: the writer's rate at 20 M stored entries against that at 1 M."""
 
 import random
 import time
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from bench import ours
 from bench.context import Context
 from bench.results import Row, at_least, interleaved, ratios
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Pin, PinSaved
-from feedstore.feeds import Limits, Progress, Replica
-from feedstore.serving.wiring import wall_ms
-from workers.handlers.writer import Writer
-from workers.messages import Block, Delivery
-from workers.wiring import Ports
+from feedstore.following import FEEDS, Limits
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn.progress import Progress
+from workers.following.messages import Block, Delivery
+from workers.following.ports import Ports
+from workers.following.writer import Writer
 
 NAME = "growth"
 USERS = 100_000
@@ -22,7 +24,7 @@ BEGAN_MS = 1_700_000_000_000
 
 
 def measure(context: Context) -> list[Row]:
-    """The writer's rate at 20 M stored entries beside that at 1 M"""
+    """The writer's rate at 20 M stored entries against that at 1 M"""
     full = context.pick(20_000_000, 400_000)
     start = context.pick(1_000_000, 20_000)
     window = context.pick(1_000_000, 10_000)
@@ -60,7 +62,7 @@ class _Saved:
     def __init__(self, opened: Ports, limits: Limits) -> None:
         replica: Replica = next(iter(opened.replicas.values()))
         progress = Progress(replica.progress)
-        self._writer = Writer(replica.name, replica.feeds, progress, opened.follows, opened.queue, limits)
+        self._writer = Writer(replica.name, replica.tables[FEEDS], progress, opened.follows, opened.queue, limits)
         self._rng = random.Random(1)
         self._pin = 0
 

@@ -1,4 +1,4 @@
-"""Pages over HTTP, beside the same framework answering with a constant of the same size."""
+"""Pages over HTTP, against the same framework answering with a constant of the same size."""
 
 import json
 import re
@@ -30,7 +30,7 @@ ADDRESS = re.compile(r"http://\S+")
 
 
 def measure(context: Context) -> list[Row]:
-    """Pages of 25 over HTTP beside a constant of the same size from the same framework"""
+    """Pages of 25 over HTTP against a constant of the same size from the same framework"""
     feeds = made_feeds(context.pick(200, 20), CAP, seed=1)
     folder = context.folder("http")
     homes = {name: _home(folder / name, feeds) for name in ("home", "quiet")}
@@ -40,7 +40,7 @@ def measure(context: Context) -> list[Row]:
         served = stack.enter_context(serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "serve.log"))
         without_log = ours.feedctl(homes["quiet"], "--log-level", "warning", "serve", "--port", "0")
         quiet = stack.enter_context(serving(without_log, folder / "quiet.log"))
-        # The home is held by the first one: this reads beside it.
+        # The home is held by the first one: this one only reads.
         beside = stack.enter_context(
             serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "beside.log")
         )

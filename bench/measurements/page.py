@@ -1,4 +1,4 @@
-"""A page of 25 from a feed of 1,000, beside ZREVRANGE; deep in the feed; and where an unfollow has left 1,000
+"""A page of 25 from a feed of 1,000, against ZREVRANGE; deep in the feed; and where an unfollow has left 1,000
 markers.
 """
 
@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 
 import redis
 
@@ -16,10 +15,11 @@ from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.redis_server import redis_client
 from bench.redis_side import fill_feed, key
-from bench.results import Row, at_most, interleaved, percentile, ratios
+from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
-from feedstore.feeds import FeedReader, mutations
-from feedstore.serving.wiring import wall_ms
+from feedstore.following import FEEDS, mutations
+from feedstore.following.reader import FeedPages
 
 LIMIT = 25
 DEEP = 900
@@ -29,7 +29,7 @@ BLOCKS = 20
 
 
 def measure(context: Context) -> list[Row]:
-    """A page of 25 beside Redis ZREVRANGE, from the top, deep, and past markers"""
+    """A page of 25 against Redis ZREVRANGE, from the top, deep, and past markers"""
     count = context.pick(200, 20)
     plain = made_feeds(count, CAP, seed=1)
     # An unfollow took 1,000 entries: every other one, or all of the newest.
@@ -40,21 +40,21 @@ def measure(context: Context) -> list[Row]:
         ours.fill(replica, [*plain, *mixed, *topped])
         for feeds, gone in ((mixed, slice(0, None, 2)), (topped, slice(0, CAP))):
             for feed in feeds:
-                replica.feeds.apply([mutations.remove([(feed.user, wall_ms())], feed.entries[gone])])
-    # Opened anew: what is read lies in files, as after a restart. First as the writes left it, in several runs, then
+                replica.tables[FEEDS].apply([mutations.remove([(feed.user, wall_ms())], feed.entries[gone])])
+    # Opened again: what is read lies in files, as after a restart. First as the writes left it, in several runs, then
     # as a sweep leaves it, which is how housekeeping keeps it.
     times = Times(context.pick(5_000, 500) // BLOCKS, seed=1)
     with ours.replica(config) as replica:
-        unswept = times.of(plain, partial(_page, FeedReader([replica], CAP, wall_ms)))
+        unswept = times.of(plain, partial(_page, ours.pages_of(replica, CAP)))
         as_written = [percentile(unswept(), 0.50) for _ in range(context.repeats)]
-        replica.feeds.sweep(wall_ms())
+        replica.tables[FEEDS].sweep(wall_ms())
     with (
         ours.replica(config) as replica,
         redis_client(context.folder("redis")) as client,
     ):
         for feed in plain:
             fill_feed(client, feed.user, feed.entries)
-        reader = FeedReader([replica], CAP, wall_ms)
+        reader = ours.pages_of(replica, CAP)
         cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in plain}
         _check(reader, client, plain[0], mixed[0], topped[0])
         blocks = interleaved(
@@ -68,12 +68,7 @@ def measure(context: Context) -> list[Row]:
             },
             context.repeats * BLOCKS,
         )
-    samples = {
-        side: [list(chain.from_iterable(taken[start : start + BLOCKS])) for start in range(0, len(taken), BLOCKS)]
-        for side, taken in blocks.items()
-    }
-    p50 = {side: [percentile(taken, 0.50) for taken in all_taken] for side, all_taken in samples.items()}
-    p99 = {side: [percentile(taken, 0.99) for taken in all_taken] for side, all_taken in samples.items()}
+    p50, p99 = latencies(blocks, BLOCKS).values()
     return [
         Row(
             NAME,
@@ -123,7 +118,7 @@ SIDES = {
 }
 
 
-def _page(reader: FeedReader, user: int) -> object:
+def _page(reader: FeedPages, user: int) -> object:
     return reader.page(user, LIMIT).entries
 
 
@@ -148,7 +143,7 @@ class Times:
         return taken
 
 
-def _check(reader: FeedReader, client: redis.Redis, plain: Feed, mixed: Feed, topped: Feed) -> None:
+def _check(reader: FeedPages, client: redis.Redis, plain: Feed, mixed: Feed, topped: Feed) -> None:
     """What is timed is also right."""
     first = reader.page(plain.user, LIMIT)
     assert first.entries == [Entry(*entry) for entry in plain.entries[:LIMIT]]

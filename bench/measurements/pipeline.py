@@ -1,4 +1,4 @@
-"""All actions through the whole pipeline, beside Redis and Stream-Framework on the deliveries that they cause."""
+"""All actions through the whole pipeline, against Redis and Stream-Framework on the deliveries that they cause."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,7 +15,7 @@ NAME = "pipeline"
 
 
 def measure(context: Context) -> list[Row]:
-    """Replay to idle into two replicas, beside Redis and Stream-Framework on the same deliveries"""
+    """Replay to idle into two replicas, against Redis and Stream-Framework on the same deliveries"""
     deliveries = context.deliveries
     count = len(deliveries)
     runs: list[loaded.Run] = []

@@ -1,4 +1,4 @@
-"""A page through the library that a web tier imports, beside the bare read; and what hedges cost and save."""
+"""A page through the library that a web tier imports, against the bare read; and what hedges cost and save."""
 
 import dataclasses
 import random
@@ -15,12 +15,14 @@ from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.measurements.page import Times
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
-from feedstore.feeds import Replica, row_key
-from feedstore.serving.attempts import InPlace, OnThreads, Reads
-from feedstore.serving.pages import FeedPages
-from feedstore.serving.replicas import Replicas, Source
-from feedstore.serving.wiring import wall_ms
+from feedstore.following import FEEDS, row_key
+from feedstore.following.reader import FeedPages
+from feedstore.replicas.attempts import InPlace, OnThreads, Reads
+from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn.progress import PROGRESS
 
 NAME = "serving"
 LIMIT = 25
@@ -31,12 +33,12 @@ WITHIN_S = 10.0
 
 
 def measure(context: Context) -> list[Row]:
-    """A page through the library beside the bare read; hedges in normal times, and with one slow cluster"""
+    """A page through the library against the bare read; hedges in normal times, and with one slow cluster"""
     feeds = made_feeds(context.pick(200, 20), CAP, seed=1)
     config = ours.make_home(context.folder("serving"))
     with ours.replica(config) as replica:
         ours.fill(replica, feeds)
-        replica.feeds.sweep(wall_ms())
+        replica.tables[FEEDS].sweep(wall_ms())
     with ours.replica(config) as replica:
         calls = context.pick(5_000, 500)
         rows = []
@@ -46,8 +48,8 @@ def measure(context: Context) -> list[Row]:
             taken = beside_the_read("RocksDB on threads", replica, on_threads, feeds, calls, context.repeats)
             rows += [dataclasses.replace(row, target=None) for row in taken]  # why it is not read so
         rng = random.Random(2)
-        usual = Slowed(replica.feeds, lambda: rng.expovariate(1 / USUAL_S))
-        pair = {name: Replica(name, usual, replica.progress) for name in ("a", "b")}
+        usual = Slowed(replica.tables[FEEDS], lambda: rng.expovariate(1 / USUAL_S))
+        pair = {name: Replica(name, {FEEDS: usual, PROGRESS: replica.progress}) for name in ("a", "b")}
         return [*rows, *hedged(f"reads that take {1_000 * USUAL_S:g} ms on average", pair, feeds, context)]
 
 
@@ -55,13 +57,13 @@ def beside_the_read(
     where: str, replica: Replica, replicas: Replicas, feeds: Sequence[Feed], calls: int, repeats: int
 ) -> list[Row]:
     """The first page of 25, by the store alone and by the library."""
-    replicas.heard("a", wall_ms())
+    replicas.set_watermark("a", wall_ms())
     pages = FeedPages(replicas, CAP)
     assert pages.page(feeds[0].user, LIMIT).entries == [Entry(*entry) for entry in feeds[0].entries[:LIMIT]]
     keys = {feed.user: row_key(feed.user) for feed in feeds}
     times = Times(calls // BLOCKS, seed=1)
     sides = {
-        "read": times.of(feeds, lambda user: replica.feeds.read(keys[user], None, LIMIT + 1)),
+        "read": times.of(feeds, lambda user: replica.tables[FEEDS].read(keys[user], None, LIMIT + 1)),
         "page": times.of(feeds, lambda user: pages.page(user, LIMIT)),
         "entries": times.of(feeds, lambda user: pages.page(user, LIMIT).entries),
     }
@@ -106,8 +108,8 @@ def hedged(where: str, pair: Mapping[str, Replica], feeds: Sequence[Feed], conte
 
         with opened(pair, _threads) as replicas:
             _pages(replicas, feeds, count, rng)
-            tally = replicas.tally()
-            extra.append(100 * (tally.hedges + tally.failovers + tally.probes) / tally.reads)
+            counters = replicas.counters()
+            extra.append(100 * (counters.hedges + counters.failovers + counters.probes) / counters.reads)
         slow.append(_slowed(pair, feeds, lambda: SLOW_S, count, alone, rng))
         some.append(_slowed(pair, feeds, now_and_then, count, count, rng))
     rows = [Row(NAME, f"{where}: further reads in normal times, of 100", "", extra, at_most(5))]
@@ -138,7 +140,9 @@ def _slowed(
     """Both begin in normal times, as a web tier does."""
     late = Switch(more_s)
     slower = {
-        name: Replica(name, Slowed(each.feeds, late), each.progress) for name, each in pair.items() if name == "a"
+        name: Replica(name, {FEEDS: Slowed(each.tables[FEEDS], late), PROGRESS: each.progress})
+        for name, each in pair.items()
+        if name == "a"
     }
     taken = []
     for replicas, pages in ((slower, alone), ({**pair, **slower}, count)):

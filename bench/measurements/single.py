@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from bench import ours
 from bench.context import Context
 from bench.results import Row, at_most
+from feedstore.app.config import Config
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Action, Follow, Pin, SavePin, Unfollow, user
-from feedstore.feeds import entries_of, row_key
+from feedstore.following import FEEDS, entries_of, row_key
 from feedstore.follows.port import Request
-from feedstore.serving.config import Config
-from feedstore.serving.wiring import wall_ms
-from workers import wiring
+from workers.app import wiring
+from workers.following.ports import Ports
 
 NAME = "single"
 BACK_MS = 4 * 86_400_000
@@ -47,7 +48,7 @@ def measure(context: Context) -> list[Row]:
         with _working(opened, config):
             ours.wait_idle(opened, IDLE_S)
         for replica in opened.replicas.values():
-            replica.feeds.sweep(before())
+            replica.tables[FEEDS].sweep(before())
     unfollows: list[float] = []
     follows: list[float] = []
     with ours.ports(config) as opened, _working(opened, config):
@@ -81,7 +82,7 @@ def _pins(owners: Sequence[tuple[int, int]], first: int = 1) -> Iterator[Request
 
 
 @contextmanager
-def _working(opened: wiring.Ports, config: Config) -> Iterator[None]:
+def _working(opened: Ports, config: Config) -> Iterator[None]:
     worker = wiring.worker(opened, config)
     thread = threading.Thread(target=worker.run, name="bench-worker")
     thread.start()
@@ -92,7 +93,7 @@ def _working(opened: wiring.Ports, config: Config) -> Iterator[None]:
         thread.join()
 
 
-def _timed(opened: wiring.Ports, action: Action) -> float:
+def _timed(opened: Ports, action: Action) -> float:
     """Seconds from asking for an action until nothing of it is on its way."""
     began = time.perf_counter()
     [answer] = opened.follows.record([Request(action)])
@@ -101,10 +102,10 @@ def _timed(opened: wiring.Ports, action: Action) -> float:
     return time.perf_counter() - began
 
 
-def _check(opened: wiring.Ports, follower: int, gone: int | None) -> None:
+def _check(opened: Ports, follower: int, gone: int | None) -> None:
     """The feed is full, and nothing is left of whom they do not follow any more."""
     for replica in opened.replicas.values():
-        pins = [entry.pin for entry in entries_of(replica.feeds.read(row_key(follower), None, 1_000))]
+        pins = [entry.pin for entry in entries_of(replica.tables[FEEDS].read(row_key(follower), None, 1_000))]
         assert len(pins) == 1_000, f"{replica.name}: {len(pins)} entries"
         owners = {state.pin.owner for state in opened.follows.pins(pins).values()}
         assert gone not in owners

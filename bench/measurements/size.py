@@ -1,4 +1,4 @@
-"""Bytes an entry: feeds of 1,000 on disk after a sweep, beside the memory that Redis holds them in."""
+"""Bytes an entry: feeds of 1,000 on disk after a sweep, against the memory that they take in Redis."""
 
 from bench import ours
 from bench.context import Context
@@ -7,13 +7,14 @@ from bench.feeds import made_feeds
 from bench.redis_server import redis_client
 from bench.redis_side import feed_bytes, fill_feed
 from bench.results import Row, at_most, ratios
-from feedstore.serving.wiring import wall_ms
+from feedstore.app.wiring import wall_ms
+from feedstore.following import FEEDS
 
 NAME = "size"
 
 
 def measure(context: Context) -> list[Row]:
-    """Bytes an entry on disk after a sweep of 1,000-entry feeds, beside Redis's memory"""
+    """Bytes an entry on disk after a sweep of 1,000-entry feeds, against Redis's memory"""
     count = context.pick(500, 20)
     disk: list[float] = []
     accounted: list[float] = []
@@ -24,7 +25,7 @@ def measure(context: Context) -> list[Row]:
         config = ours.make_home(context.folder("size"))
         with ours.replica(config) as replica:
             ours.fill(replica, feeds)
-            replica.feeds.sweep(wall_ms())
+            replica.tables[FEEDS].sweep(wall_ms())
         disk.append(ours.disk_bytes(config.home / "data" / replica.name) / entries)
         with redis_client(context.folder("redis")) as client:
             before = int(client.info("memory")["used_memory"])

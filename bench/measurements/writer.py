@@ -1,4 +1,4 @@
-"""The writer stage alone: one group from a topic that is already full into one durable replica, beside Redis."""
+"""The writer stage alone: one group from a topic that is already full into one durable replica, against Redis."""
 
 import time
 
@@ -7,17 +7,17 @@ from bench.context import Context
 from bench.redis_server import redis_client
 from bench.redis_side import apply_deliveries
 from bench.results import Row, at_least, interleaved
-from feedstore.serving.config import load
-from workers import wiring
-from workers.groups import writer_group
-from workers.queue.port import DELIVERIES
+from feedstore.app.config import load
+from workers.app import wiring
+from workers.following.groups import writer_group
+from workers.following.topics import DELIVERIES
 
 NAME = "writer"
 WRITER_S = 900.0
 
 
 def measure(context: Context) -> list[Row]:
-    """The writer stage alone, into one replica, beside Redis"""
+    """The writer stage alone, into one replica, against Redis"""
     home = loaded.home(context)
     deliveries = context.deliveries
     count = len(deliveries)

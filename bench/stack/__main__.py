@@ -1,4 +1,4 @@
-"""`python -m bench.stack`: measures the system on the real servers of the local stack, beside HBase's own client."""
+"""`python -m bench.stack`: measures the system on the real servers of the local stack, against HBase's own client."""
 
 import argparse
 import sys
@@ -51,7 +51,7 @@ def run(chosen: argparse.Namespace, out: Path, scratch: Path) -> int:
 
 @contextmanager
 def running(home: Path, context: Context) -> Iterator[Stack]:
-    """The stack with all its servers up. What ran before goes on running afterwards."""
+    """The stack with all its servers up. What ran before keeps running afterwards."""
     stack = Stack(home, context.say)
     mine = [state.name for state in stack.status() if state.pid is None]
     try:

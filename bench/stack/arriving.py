@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from bench.ours import feedctl
-from feedstore.serving.config import Config
+from feedstore.app.config import Config
 
 OWNERS, FOLLOWERS = 200, 20
 FOLLOWED_BY_ONE = 4

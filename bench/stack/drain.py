@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from feedstore.serving import config as configuration
+from feedstore.app import config as configuration
+from feedstore.following import FEEDS
 from feedstore.widecolumn import Cell, Mutation, WideColumnStore
-from workers import collector, logs, wiring
-from workers.groups import writer_group
-from workers.queue.port import DELIVERIES
+from workers.app import gc_tuning, logs, wiring
+from workers.following.groups import writer_group
+from workers.following.topics import DELIVERIES
 
 
 class Counted:
@@ -39,6 +40,9 @@ class Counted:
     def cells(self, row: bytes) -> list[Cell]:
         return self._store.cells(row)
 
+    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        return self._store.cells_of(rows)
+
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         return self._store.masks(row, columns)
 
@@ -55,12 +59,12 @@ class Counted:
 def main() -> None:
     home, cluster = sys.argv[1:]
     logs.configure("warning")
-    collector.relax()
+    gc_tuning.relax()
     config = configuration.load(Path(home), {})
-    opened = wiring.open_ports(config, "owner")
+    opened = wiring.open_ports(config, "write")
     replica = opened.replicas[cluster]
-    feeds = Counted(replica.feeds)
-    opened.replicas[cluster] = replace(replica, feeds=feeds)
+    feeds = Counted(replica.tables[FEEDS])
+    opened.replicas[cluster] = replace(replica, tables={**replica.tables, FEEDS: feeds})
     wiring.refuse_unsafe(opened, config, [cluster])
     stage = wiring.writer(opened, config, cluster)
     print("ready", flush=True)

@@ -20,9 +20,9 @@ from bench.stack import outage
 from bench.stack.arriving import OWNERS, USERS, arriving
 from bench.stack.servers import Servers, home
 from deploy.local import Stack
-from feedstore.feeds import Progress
 from feedstore.widecolumn import UnavailableError
-from workers import wiring
+from feedstore.widecolumn.progress import Progress
+from workers.following.ports import Ports
 
 NAME = "drills"
 PAGES_PER_S = 40
@@ -105,7 +105,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
 
 
 def _drilled(
-    stack: Stack, context: Context, opened: wiring.Ports, logs: Mapping[str, Path], drill: Drill, cluster: str
+    stack: Stack, context: Context, opened: Ports, logs: Mapping[str, Path], drill: Drill, cluster: str
 ) -> dict[str, Taken]:
     share = 0.3 if context.quick else 1.0
     began_s = time.monotonic()
@@ -114,7 +114,7 @@ def _drilled(
     drill.begin(stack, cluster)
     time.sleep(share * AWAY_S)
     back_s = time.monotonic()
-    with ThreadPoolExecutor(1) as pool:  # its probes must not hold up whoever looks at the time here
+    with ThreadPoolExecutor(1) as pool:  # its probes must not hold up the loop that keeps time here
         drill.end(stack, cluster)
         time.sleep(drill.settled_s)
         pool.submit(stack.up).result()
@@ -133,7 +133,7 @@ def _drilled(
     return found
 
 
-def _wait_landed(opened: wiring.Ports) -> None:
+def _wait_landed(opened: Ports) -> None:
     """Until both clusters are where they are when all is well."""
     deadline_s = time.monotonic() + CAUGHT_UP_S
     while True:

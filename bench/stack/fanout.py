@@ -8,9 +8,9 @@ from bench.context import Context
 from bench.measurements.fanout import FIRST_FOLLOWER, FLAT, check
 from bench.results import Row, at_most, ratios
 from bench.stack.servers import Servers, home
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Edge, Pin, SavePin, user
 from feedstore.follows.port import FollowStore, Request
-from feedstore.serving.wiring import wall_ms
 
 NAME = "fanout"
 WORK_S = 600.0

@@ -1,5 +1,5 @@
-"""The first page of somebody who follows 500 users with 200 pins each: put together when it is read, by MariaDB; beside
-read as it stands, from HBase and from RocksDB.
+"""The first page of somebody who follows 500 users with 200 pins each: put together when it is read, by MariaDB;
+against read as it is stored, from HBase and from RocksDB.
 """
 
 import os
@@ -15,12 +15,13 @@ from bench.measurements.page import Times
 from bench.measurements.serving import opened
 from bench.results import Row, at_least, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
+from feedstore.app.wiring import wall_ms
+from feedstore.following import FEEDS
+from feedstore.following.reader import FeedPages
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import Bounds, Connection
-from feedstore.serving.attempts import InPlace, OnThreads
-from feedstore.serving.pages import FeedPages
-from feedstore.serving.replicas import Replicas
-from feedstore.serving.wiring import wall_ms
+from feedstore.replicas.attempts import InPlace, OnThreads
+from feedstore.replicas.race import Replicas
 
 NAME = "fanout-on-read"
 NAMESPACE = f"bench{os.getpid()}onread"
@@ -47,7 +48,7 @@ FOLLOWEES = "SELECT followee FROM follows WHERE follower = {reader}"
 NEWEST_OF_ONE = "(SELECT pin, created_ms FROM pins WHERE owner = {owner} ORDER BY owner, created_ms DESC, pin LIMIT 25)"
 OF_THE_UNION = " ORDER BY created_ms DESC, pin LIMIT 25"
 # The 25 newest pins are of the 25 owners whose newest pins are the newest, and none is older than the oldest of those
-# (where no two pins have the same time). MariaDB has no LATERAL, but it has subqueries that stand for a value.
+# (where no two pins have the same time). MariaDB has no LATERAL, but it has subqueries in place of a value.
 NEWEST_FIRST = (
     "SELECT pins.pin, pins.created_ms FROM"
     " (SELECT owner, MIN(newest_ms) OVER () AS least_ms FROM"
@@ -62,7 +63,7 @@ Page = Callable[[int], Sequence[tuple[int, int]]]
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
-    """The first page put together by MariaDB when it is read, beside pages of HBase and of RocksDB"""
+    """The first page put together by MariaDB when it is read, against pages of HBase and of RocksDB"""
     owners, readers = context.pick(2_000, 600), context.pick(50, 5)
     rng = random.Random(1)
     pins = _pins(owners, rng)
@@ -72,7 +73,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     with ours.ports(config) as filled:
         embedded = next(iter(filled.replicas.values()))
         ours.fill(embedded, feeds)
-        embedded.feeds.sweep(wall_ms())
+        embedded.tables[FEEDS].sweep(wall_ms())
     with ExitStack() as stack:
         database = stack.enter_context(_database(servers, pins, follows))
         context.say(f"{NAME}: filled MariaDB")

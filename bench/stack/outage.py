@@ -1,5 +1,5 @@
 """Pins at a steady pace, with both clusters and with one of them away: the lag of the one that is there, and how fast
-the other one catches up when it is back, while pins go on arriving.
+the other one catches up when it is back, while pins keep arriving.
 """
 
 import time
@@ -14,10 +14,10 @@ from bench.ours import feedctl, ports
 from bench.results import Row, at_least, at_most, percentile, ratios
 from bench.stack.arriving import FOLLOWERS, arriving
 from bench.stack.servers import Servers, home
-from feedstore.feeds import Progress
-from workers import wiring
-from workers.groups import writer_group
-from workers.queue.port import DELIVERIES
+from feedstore.widecolumn.progress import Progress
+from workers.following.groups import writer_group
+from workers.following.ports import Ports
+from workers.following.topics import DELIVERIES
 
 NAME = "outage"
 PER_S = 200
@@ -126,7 +126,7 @@ class _Return:
         return f"back with {self.lag:.0f} messages to do, {self.seconds:.1f} s, {self.ratio:.1f} x what arrives"
 
 
-def _look(opened: wiring.Ports, seconds: float) -> _Looks:
+def _look(opened: Ports, seconds: float) -> _Looks:
     began = time.perf_counter()
     lags, behind = [], []
     while time.perf_counter() - began < seconds:
@@ -137,7 +137,7 @@ def _look(opened: wiring.Ports, seconds: float) -> _Looks:
     return _Looks(lags, behind, time.perf_counter() - began)
 
 
-def _bring_back(servers: Servers, opened: wiring.Ports, away: _Looks, before: _Looks) -> _Return:
+def _bring_back(servers: Servers, opened: Ports, away: _Looks, before: _Looks) -> _Return:
     """Starts the servers, and waits until the lag is what it is where nothing is wrong."""
     with ThreadPoolExecutor(1) as pool:
         first, began = _lag(opened, KILLED), time.perf_counter()
@@ -152,5 +152,5 @@ def _bring_back(servers: Servers, opened: wiring.Ports, away: _Looks, before: _L
     return _Return(lag, time.perf_counter() - back, left, arriving_per_s)
 
 
-def _lag(opened: wiring.Ports, cluster: str) -> int:
+def _lag(opened: Ports, cluster: str) -> int:
     return opened.queue.lag(DELIVERIES, writer_group(cluster))

@@ -1,8 +1,9 @@
-"""A page of 25 from a feed of 1,000 through a gateway, beside the `Get` of HBase's own client; and deep in the feed."""
+"""A page of 25 from a feed of 1,000 through a gateway, against `Get` of HBase's own client; and deep in the feed."""
 
 import os
 from collections.abc import Callable
 
+from bench import ours
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
@@ -12,8 +13,8 @@ from bench.ours import fill
 from bench.results import Row, at_most, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.domain import Entry
-from feedstore.feeds import FEEDS, FeedReader, columns, row_key
-from feedstore.serving.wiring import wall_ms
+from feedstore.following import FEEDS, columns, row_key
+from feedstore.following.reader import FeedPages
 
 NAME = "pages"
 NAMESPACE = f"bench{os.getpid()}pages"
@@ -24,7 +25,7 @@ BLOCKS = 10
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
-    """A page of 25 through the adapter, beside the native client's Get"""
+    """A page of 25 through the adapter, against the native client's Get"""
     feeds = made_feeds(context.pick(100, 20), CAP, seed=1)
     calls = context.pick(1_000, 200) // BLOCKS
     folder = context.folder("pages")
@@ -37,7 +38,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         context.say(f"{NAME}: filled {len(feeds):,} feeds")
         servers.native.compact(table)
         context.say(f"{NAME}: compacted")
-        reader = FeedReader([place], CAP, wall_ms)
+        reader = ours.pages_of(place, CAP)
         cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in feeds}
         _check(reader, feeds[0], cursors[feeds[0].user])
         times = Times(calls, seed=1)
@@ -55,7 +56,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             "native first": native("first"),
             "through": through,
             "first": times.of(feeds, lambda user: reader.page(user, LIMIT).entries),
-            "store": times.of(feeds, lambda user: place.feeds.read(row_key(user), None, LIMIT + 1)),
+            "store": times.of(feeds, lambda user: place.tables[FEEDS].read(row_key(user), None, LIMIT + 1)),
             "native deep": native("deep"),
             "deep": times.of(feeds, lambda user: reader.page(user, LIMIT, cursors[user]).entries),
         }
@@ -95,7 +96,7 @@ SIDES = {
 }
 
 
-def _check(reader: FeedReader, feed: Feed, cursor: str | None) -> None:
+def _check(reader: FeedPages, feed: Feed, cursor: str | None) -> None:
     """What is timed is also right."""
     assert reader.page(feed.user, LIMIT).entries == [Entry(*entry) for entry in feed.entries[:LIMIT]]
     deep = reader.page(feed.user, LIMIT, cursor)

@@ -15,18 +15,20 @@ from bench.context import Context
 from bench.deliveries import CAP
 from bench.native import Native
 from deploy.local import Stack
-from feedstore.feeds import FEEDS, PROGRESS, Replica, feed_table, progress_table
+from feedstore.app import config as configuration
+from feedstore.app.clusters import place
+from feedstore.app.config import Config
+from feedstore.following import FEEDS, feed_table
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import Bounds, Connection
-from feedstore.serving import config as configuration
-from feedstore.serving.clusters import place
-from feedstore.serving.config import Config
+from feedstore.replicas.replica import Replica
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition
-from workers import wiring
-from workers.home import create
+from feedstore.widecolumn.progress import PROGRESS, progress_table
+from workers.app import wiring
+from workers.app.home import create
+from workers.following.topics import TOPICS
 from workers.queue.kafka.queue import connect
-from workers.queue.port import TOPICS
 
 PARTITIONS = 4
 PURGE_MS = 432_000_000
@@ -120,7 +122,7 @@ def replica(
         try:
             tables.create(definition(progress))
             tables.create(dataclasses.replace(wanted, families=families))
-            yield Replica(cluster, opened.table(FEEDS), opened.table(PROGRESS))
+            yield Replica(cluster, {table: opened.table(table) for table in (FEEDS, PROGRESS)})
         finally:
             for name in (FEEDS, PROGRESS):
                 tables.drop(name)
@@ -139,14 +141,13 @@ def renamed(config: Config, context: Context, suffix: str) -> Config:
 
 def feeds_of(config: Config, cluster: str) -> str:
     """The name of a cluster's table of feeds, as HBase has it."""
-    [url] = [each.url for each in config.clusters if each.name == cluster]
-    return f"{Addresses.parse(url).namespace}:{FEEDS}"
+    return f"{Addresses.parse(config.cluster(cluster).url).namespace}:{FEEDS}"
 
 
 def _drop_topics(config: Config) -> None:
     address = wiring.kafka_address(config)
     with closing(connect(address)) as admin:
-        admin.delete_topics([address.named(topic) for topic in TOPICS])
+        admin.delete_topics([address.named(topic.name) for topic in TOPICS])
 
 
 def _drop_databases(config: Config) -> None:

@@ -10,7 +10,7 @@ from bench.measurements.serving import beside_the_read, hedged, opened
 from bench.ours import fill
 from bench.results import Row
 from bench.stack.servers import Servers, replica
-from feedstore.serving.attempts import OnThreads
+from feedstore.replicas.attempts import OnThreads
 
 NAME = "serving"
 NAMESPACE = f"bench{os.getpid()}serving"
@@ -18,7 +18,7 @@ CLUSTERS = ("a", "b")
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
-    """A page through the library beside the adapter's read; hedges between two clusters"""
+    """A page through the library against the adapter's read; hedges between two clusters"""
     feeds = made_feeds(context.pick(100, 20), CAP, seed=1)
     with ExitStack() as stack:
         pair = {name: stack.enter_context(replica(servers, NAMESPACE, cluster=name)) for name in CLUSTERS}

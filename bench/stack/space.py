@@ -1,4 +1,4 @@
-"""Bytes an entry in HFiles after a major compaction, beside Redis' memory; with and without encoding, with compressed
+"""Bytes an entry in HFiles after a major compaction, against Redis' memory; with and without encoding, with compressed
 blocks, and what those cost a page that finds nothing in the block cache.
 """
 
@@ -15,7 +15,7 @@ from bench.redis_server import redis_client
 from bench.redis_side import feed_bytes, fill_feed
 from bench.results import Row, at_most, interleaved, percentile, ratios
 from bench.stack.servers import Servers, replica
-from feedstore.feeds import FEEDS, row_key
+from feedstore.following import FEEDS, row_key
 
 NAME = "space"
 LIMIT = 26
@@ -27,7 +27,7 @@ KINDS = {
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
-    """Bytes an entry on disk by encoding, beside Redis' memory, and pages that read from disk"""
+    """Bytes an entry on disk by encoding, against Redis' memory, and pages that read from disk"""
     count = context.pick(200, 20)
     feeds = made_feeds(count, CAP, seed=1)
     pages = context.folder("space") / "pages"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from bench.children import Child, child, run
 from bench.context import Context
 from bench.ours import feedctl, ports
-from feedstore.serving.config import Config
-from workers import wiring
-from workers.groups import writer_group
-from workers.queue.port import ACTIONS, DELIVERIES
+from feedstore.app.config import Config
+from workers.following.groups import EXPANDER, writer_group
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS, DELIVERIES
 
 STAGE_S = 3_600.0
 LOOK_S = 0.05
@@ -30,7 +30,7 @@ def relay(context: Context, config: Config) -> float:
 
 def expand(context: Context, config: Config) -> float:
     """Seconds until everything in the queue is expanded."""
-    return _until(context, config, ["expand"], lambda opened: opened.queue.lag(ACTIONS, wiring.EXPANDER))
+    return _until(context, config, ["expand"], lambda opened: opened.queue.lag(ACTIONS, EXPANDER))
 
 
 def write(context: Context, config: Config, cluster: str) -> float:
@@ -39,7 +39,7 @@ def write(context: Context, config: Config, cluster: str) -> float:
     return _until(context, config, ["write", "--cluster", cluster], lambda opened: opened.queue.lag(DELIVERIES, group))
 
 
-def _until(context: Context, config: Config, words: Sequence[str], left: Callable[[wiring.Ports], int]) -> float:
+def _until(context: Context, config: Config, words: Sequence[str], left: Callable[[Ports], int]) -> float:
     """Runs a part of the worker until nothing is left for it, its start included."""
     log = context.folder(words[0]) / "log"
     with ports(config) as opened, child(feedctl(config.home, *words), log, watched=False) as running:

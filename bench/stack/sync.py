@@ -10,7 +10,7 @@ from bench.context import Context
 from bench.deliveries import CAP
 from bench.results import Row, interleaved, percentile, ratios
 from bench.stack.servers import PURGE_MS, SLACK, Servers, replica
-from feedstore.feeds import FEEDS, feed_table, mutations
+from feedstore.following import FEEDS, feed_table, mutations
 from feedstore.widecolumn import Mutation, WideColumnStore
 from feedstore.widecolumn.hbase import HBaseCluster
 
@@ -23,7 +23,7 @@ SIDES = ("disk", "memory")
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
-    """Batches of a writer, and single cells, into HBase: synced to disk beside synced to memory"""
+    """Batches of a writer, and single cells, into HBase: synced to disk against synced to memory"""
     batches, singles = context.pick(20, 3), context.pick(200, 20)
     namespace = f"bench{os.getpid()}sync"
     feeds = feed_table(CAP, SLACK, PURGE_MS)

@@ -1,5 +1,5 @@
-"""What the trim inside compactions costs and saves, beside the same compactions without it, and beside the two ways to
-trim that it stands instead of: reading and deleting with every write, and a job that scans and deletes.
+"""What the trim inside compactions costs and saves, against the same compactions without it, and against the two ways
+to trim that it replaces: reading and deleting with every write, and a job that scans and deletes.
 """
 
 import os
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from bench import ours
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import POOL, Feed, made_feeds
@@ -17,8 +18,9 @@ from bench.native import write_cells
 from bench.ours import fill
 from bench.results import Row, Sample, at_least, interleaved, percentile, ratios
 from bench.stack.servers import SLACK, Servers, replica
-from feedstore.feeds import FEEDS, FeedReader, Replica, columns, row_key
-from feedstore.serving.wiring import wall_ms
+from feedstore.app.wiring import wall_ms
+from feedstore.following import FEEDS, columns, row_key
+from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation, Put
 
 NAME, NAME_LONG, NAME_ON_WRITE = "trim", "trim-long", "trim-on-write"
@@ -90,7 +92,7 @@ PAGES = {
 
 def _pages(place: Replica, feeds: Sequence[Feed], meanwhile: Callable[[], object] | None) -> list[float]:
     """The microseconds of pages, read until `meanwhile` is done, or so many."""
-    reader, chance = FeedReader([place], CAP, wall_ms), random.Random(1)
+    reader, chance = ours.pages_of(place, CAP), random.Random(1)
     users = [feed.user for feed in feeds]
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""From a topic that is full into HBase: one writer into one cluster, one into each of both, beside HBase's own
+"""From a topic that is full into HBase: one writer into one cluster, one into each of both, against HBase's own
 `BufferedMutator` with the same cells.
 """
 
@@ -16,13 +16,13 @@ from bench.ours import ports
 from bench.results import Row, at_least, interleaved, ratios
 from bench.stack import stages
 from bench.stack.servers import Servers, feeds_of, home, renamed
+from feedstore.app.config import Config
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Pin, PinSaved
-from feedstore.feeds import mutations
-from feedstore.serving.config import Config
-from feedstore.serving.wiring import wall_ms
+from feedstore.following import mutations
 from feedstore.widecolumn import Mutation
-from workers.messages import Block, Delivery, decode_delivery, encode_delivery
-from workers.queue.port import DELIVERIES
+from workers.following.messages import Block, Delivery, decode_delivery, encode_delivery
+from workers.following.topics import DELIVERIES
 
 NAME = "writers"
 FANOUT_NAME = "writers-fanout"
@@ -33,7 +33,7 @@ FIRST_MS = 1_700_000_000_000
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
-    """What the expander makes of all actions: Kafka to one and to both clusters, beside a native loader"""
+    """What the expander makes of all actions: Kafka to one and to both clusters, against a native loader"""
     with home(servers, context) as config:
         for stage in (stages.record, stages.relay, stages.expand):
             stage(context, config)
@@ -41,7 +41,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
 
 
 def measure_fanout(servers: Servers, context: Context) -> list[Row]:
-    """Pins for 1,000 followers each: Kafka to one and to both clusters, beside a native loader"""
+    """Pins for 1,000 followers each: Kafka to one and to both clusters, against a native loader"""
     with home(servers, context) as config:
         fill_with_fanout(config, context.pick(200_000, 20_000))
         return _measured(servers, context, config, "fanout of 1,000s")

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         after = "what was started" + (
-            " was taken away" if options.command == "smoke" else " goes on running: `make cluster-down` takes it away"
+            " was removed" if options.command == "smoke" else " keeps running: `make cluster-down` removes it"
         )
         print(f"interrupted; {after}", file=sys.stderr)
         return 130

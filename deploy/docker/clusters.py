@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from deploy.docker import engine, image, names, sites
+from deploy.docker import engine, hadoop_settings, image, names
 from deploy.docker.commands import PROJECT, run
 from deploy.docker.container import MODULE
 from deploy.local.errors import StackError
+from deploy.local.home import write
 from deploy.local.servers import Say
 
 COMPOSE_FILE = PROJECT / "deploy" / "docker" / "compose.yml"
@@ -78,9 +79,9 @@ class Clusters:
 
         Raises:
             StackError: the clusters of another home are there, or what they left; something could not be made, or did
-                not answer in time. The message ends with the end of its log then, and what was started goes on.
+                not answer in time. The message ends with the end of its log then, and what was started keeps running.
         """
-        settings = sites.named(os.environ.get(SITES) or "tuned")
+        settings = hadoop_settings.named(os.environ.get(SITES) or "tuned")
         if not engine.Engine(self.home).answers():
             raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
         self.refuse_those_of_another_home()
@@ -155,14 +156,14 @@ class Clusters:
 
     def _write_secrets(self) -> None:
         """The directory is for its owner only. The file in it may be read by all, because the container's user has
-        another id; nobody else gets to it.
+        another id; no other user can reach it.
         """
         self._secret.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.home.chmod(0o700)
         self._secret.parent.chmod(0o700)
         if not self._secret.exists():
-            _write(self._secret, secrets.token_urlsafe(24), 0o444)
-        _write(self._places, json.dumps(self._loopback_places(), indent=2) + "\n", 0o600)
+            write(self._secret, secrets.token_urlsafe(24), 0o444)
+        write(self._places, json.dumps(self._loopback_places(), indent=2) + "\n", 0o600)
 
     def _loopback_places(self) -> dict[str, object]:
         """Where the servers are for this machine, as `feedctl init --stack docker` reads it."""
@@ -186,7 +187,7 @@ class Clusters:
     def _set_up(self) -> None:
         self._say("making topics, tables and databases")
         # Of another name each time: one that was made and not written down here, by an `up` that was interrupted, is
-        # known to nobody.
+        # not known.
         wanted = () if self._token.exists() else (f"cluster-up-{secrets.token_hex(4)}",)
         said = self._compose(
             "run", "--rm", "-T", "setup", "setup", *wanted, failed="topics, tables and databases could not be made"
@@ -199,7 +200,7 @@ class Clusters:
         if self._inspected((names.WEB,))[names.WEB] is not None:
             # It may have started before there was a file of tokens.
             run("docker", "restart", container_name(names.WEB), failed="the web could not be started again")
-        _write(self._token, f"{token}\n", 0o600)
+        write(self._token, f"{token}\n", 0o600)
         self._say(f"the web's token is in {self._token}")
 
     def _wait(self, wanted: Sequence[str], began: float, deadline_s: float) -> None:
@@ -231,7 +232,7 @@ class Clusters:
         if name == names.WEB:
             return self._web_detail()
         if name in names.WORKERS:
-            # They answer nobody. One that cannot work ends, and is started again a moment later.
+            # They answer no requests. One that cannot work ends, and is started again a moment later.
             return "" if container.age_s > _WORKER_STABLE_S else "it has just been started"
         return run_check(container_name(name))
 
@@ -314,14 +315,3 @@ def _bytes(text: str) -> int:
     units = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
     number = text.rstrip("BKMGi")
     return int(float(number) * (1 << units[text[len(number) :]]))
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    """All of it or nothing, and never readable by more than `mode` says."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        os.fchmod(stream.fileno(), mode)
-        stream.write(text)
-    new.replace(path)

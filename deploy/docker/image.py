@@ -86,7 +86,7 @@ def _archive(*, is_security: bool) -> str | None:
         if is_archive and ("security" in word) == is_security:
             if "@" in word:
                 raise StackError(
-                    "apt's configuration on this machine names a mirror with a user or a password, which would stand "
+                    "apt's configuration on this machine names a mirror with a user or a password, which would be "
                     "in the image: the base image must come from a registry"
                 )
             return word

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.docker import names, sites
+from deploy.docker import hadoop_settings, names
 from deploy.docker.class_archive import class_path
 from deploy.docker.supervisor import Process
 from deploy.local import java, kafka, mariadb, probes
@@ -31,10 +31,10 @@ from deploy.local.home import write_conf
 JARS = Path("/opt/feed/jars")
 CLASS_ARCHIVE = JARS / "hbase.jsa"
 DATA = Path("/data")
-CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with nobody else in it
+CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with no other user in it
 PASSWORD = Path("/run/secrets/mariadb-password")
 SITES = "FEED_SITES"
-"""Of the environment: which set of settings (deploy/docker/sites.py) the servers of the clusters have."""
+"""Of the environment: which set of settings (deploy/docker/hadoop_settings.py) the servers of the clusters have."""
 
 _QUIET = (
     "org.apache.zookeeper",
@@ -125,12 +125,12 @@ def _namenode(cluster: str) -> Process:
     def format_once() -> None:
         if not (DATA / "namenode" / "current" / "VERSION").exists():
             words = (main, "-format", "-nonInteractive", "-force")
-            argv = _hadoop(conf, heap_mib=192, flags=_STARTS_FAST, main=words, beside="placement")
+            argv = _hadoop(conf, heap_mib=192, flags=_STARTS_FAST, main=words, ours="placement")
             _done(argv, "the NameNode's directory could not be formatted")
 
     return Process(
         "namenode",
-        _hadoop(conf, heap_mib=256, flags=_STARTS_FAST, main=(main,), beside="placement"),
+        _hadoop(conf, heap_mib=256, flags=_STARTS_FAST, main=(main,), ours="placement"),
         lambda: _hdfs_is_whole(names.control(cluster)),
         configure=conf.write,
         prepare=format_once,
@@ -184,7 +184,7 @@ def _regionserver(cluster: str) -> Process:
             (socket.gethostname(), names.DATANODE_PORT),
         ],
         configure=conf.write,
-        after=("python3", "-m", "deploy.docker.presence", str(node), zookeeper),
+        after=("python3", "-m", "deploy.docker.znode_cleanup", str(node), zookeeper),
     )
 
 
@@ -280,7 +280,7 @@ def _mariadb(_: str) -> list[Process]:
 
 
 def _settings(*files: str, own: Mapping[str, str]) -> dict[str, str]:
-    return sites.layers(*files, own=own, of=sites.named(os.environ.get(SITES, "tuned")))
+    return hadoop_settings.layers(*files, own=own, of=hadoop_settings.named(os.environ.get(SITES, "tuned")))
 
 
 def _core_site(cluster: str) -> dict[str, str]:
@@ -328,13 +328,13 @@ def _conf(name: str, site_files: Mapping[str, Mapping[str, str]], others: Mappin
 
 
 def _hadoop(
-    conf: _Conf, *, heap_mib: int, main: Sequence[str], flags: Sequence[str], beside: str = "trim"
+    conf: _Conf, *, heap_mib: int, main: Sequence[str], flags: Sequence[str], ours: str = "trim"
 ) -> tuple[str, ...]:
-    """A server of Hadoop or HBase. beside: the jars of ours that it needs.
+    """A server of Hadoop or HBase. ours: the jars of ours that it needs.
 
-    Its configuration stands last on the class path: what the class archive was made with must stand first.
+    Its configuration is last on the class path: what the class archive was made with must be first.
     """
-    path = f"{class_path(JARS / 'hbase')}:{JARS / beside}/*:{conf.folder}"
+    path = f"{class_path(JARS / 'hbase')}:{JARS / ours}/*:{conf.folder}"
     return _java(conf, path, heap_mib=heap_mib, main=main, flags=(*flags, *_SHARED_CLASSES, *java.HBASE_FLAGS))
 
 

@@ -39,7 +39,7 @@ def make_ready(home: Path, say: Say) -> None:
 
 def smoke(home: Path, say: Say) -> None:
     """Runs the drill once, with the budgets of a smoke. Its report stays in `feed/drills` of the home. Nothing that was
-    started goes on, not the engine either; one that ran before is left running.
+    started keeps running, not the engine either; one that ran before is left running.
 
     home: of these clusters only.
 
@@ -69,7 +69,7 @@ def smoke(home: Path, say: Say) -> None:
 
 
 def _drill(clusters: Clusters, feed: Path, say: Say) -> None:
-    # Beside the Python that runs this, in the same environment.
+    # Next to the Python that runs this, in the same environment.
     feedctl = Path(sys.executable).with_name("feedctl")
     init = ("init", "--stack", "docker", "--stack-home", clusters.home)
     run(feedctl, "--home", feed, *init, failed="the drill's home could not be made")
@@ -80,7 +80,7 @@ def _drill(clusters: Clusters, feed: Path, say: Say) -> None:
         except StackError:
             if seed == _TRIES or _has_lost(feed):
                 raise
-            # Whoever reads a page has a second for it, and may get no processor for as long.
+            # A reader has a second for a page, and may get no processor for as long.
             say("it did not pass; once more, as others may be using this machine: what fails twice is a fault")
         else:
             return

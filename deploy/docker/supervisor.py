@@ -31,8 +31,8 @@ class Process:
     configure: writes its configuration; run before every start.
     prepare: makes what it needs of data; run after that, before every start, so that one that was cut off is made good.
     check: asks the running server for what its clients will ask it for; raises NotReadyError.
-    after: run each time when it has ended; nobody waits for it, and it must end by itself.
-    is_alone: whether nobody takes its place when it ends: it is started again at once.
+    after: run each time when it has ended; it is not waited for, and must end by itself.
+    is_alone: whether no other takes its place when it ends: it is started again at once.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Supervisor:
 
     @staticmethod
     def _signal(child: _Child, number: signal.Signals) -> None:
-        """To one that runs; nobody else has its process id before it was waited for."""
+        """To one that runs; its process id is not reused before it was waited for."""
         if child.pid is not None:
             os.kill(child.pid, number)
 

@@ -18,7 +18,7 @@ _DEFAULT_HOME = Path(".stack")
 _EPILOG = f"""\
 servers:
   {" ".join(NAMES)}
-  {"; ".join(f"{group} stands for {', '.join(names)}" for group, names in GROUPS.items())}
+  {"; ".join(f"{group} means {', '.join(names)}" for group, names in GROUPS.items())}
   Where none is named, all are meant.
 
 examples:
@@ -26,7 +26,7 @@ examples:
   python -m deploy.local up --home /tmp/k kafka         just a broker, in a home of its own
   python -m deploy.local up --home /tmp/h thrift2-a     a gateway, and the cluster that it needs
   python -m deploy.local status
-  python -m deploy.local kill hbase-b                   SIGKILL; its gateways go on, and cannot answer
+  python -m deploy.local kill hbase-b                   SIGKILL; its gateways keep running, and cannot answer
   python -m deploy.local up                             starts what was killed, again what does not answer, and leaves
                                                         the rest alone
   python -m deploy.local suspend kafka                  it keeps its connections and answers nothing
@@ -44,14 +44,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         status = _run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has seen enough
+    except BrokenPipeError:  # the reader has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except StackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; what was started goes on running", file=sys.stderr)
+        print("interrupted; what was started keeps running", file=sys.stderr)
         return 130
     return status
 
@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     shown = command("logs", "show the end of logs")
     shown.add_argument("--lines", "-n", type=int, default=40, metavar="N", help="how many (default: %(default)s)")
-    shown.add_argument("--follow", "-f", action="store_true", help="go on showing")
+    shown.add_argument("--follow", "-f", action="store_true", help="keep showing new lines")
     start = command("start", "start just these servers", patience, servers="+")
     start.add_argument("--no-wait", action="store_true", help="do not wait until they answer")
     command("stop", "stop these servers", servers="+")

@@ -74,8 +74,8 @@ class Cluster:
             "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
             "hbase.unsafe.stream.capability.enforce": "false",
             "hbase.wal.provider": "filesystem",
-            # Fixed ports also make a restart after a kill fast: whoever comes back with the same address is known to be
-            # the successor at once, and nobody waits for the old one's session to end.
+            # Fixed ports also make a restart after a kill fast: a server that comes back with the same address is known
+            # to be the successor at once, without a wait for the end of the old one's session.
             "hbase.master.port": str(self.ports["master"]),
             "hbase.regionserver.port": str(self.ports["regionserver"]),
             "hbase.master.hostname": _HOST,
@@ -164,7 +164,7 @@ class Gateway:
             "hbase.rpc.write.timeout": "8000",
             "hbase.client.retries.number": "10",
             "hbase.client.pause": "50",
-            # Right after a restart the gateway must try again, not remember that nobody was there.
+            # Right after a restart the gateway must try again, not remember that no server was there.
             "hbase.ipc.client.failed.servers.expiry": "300",
         }
         write_conf(conf, "hbase-site.xml", site_xml(site))

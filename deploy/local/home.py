@@ -2,7 +2,7 @@
 
 - `stack.json`: the ports, chosen once
 - `mariadb.password`: of the user of the follow store's databases; mode 600
-- `conf/SERVER/`: written anew at every start
+- `conf/SERVER/`: rewritten at every start
 - `data/SERVER/`: what the server keeps
 - `log/SERVER.log`: what the server prints, all its lives in one file
 - `run/SERVER.pid`: the process, while there is one
@@ -70,7 +70,7 @@ class Home:
         return self.state.exists()
 
     def create(self) -> None:
-        """Makes the directories, for nobody else to read: configuration holds the password. May be repeated."""
+        """Makes the directories, readable by no other user: configuration holds the password. May be repeated."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in ("conf", "data", "jars", "log", "run"):
             (self.root / name).mkdir(exist_ok=True, mode=0o700)
@@ -78,7 +78,7 @@ class Home:
     def password(self) -> str:
         """The password of the follow store's user, made where there is none yet."""
         if not self.password_file.exists():
-            _write(self.password_file, secrets.token_urlsafe(24), mode=0o600)
+            write(self.password_file, secrets.token_urlsafe(24), mode=0o600)
         return self.password_file.read_text(encoding="utf-8").strip()
 
     def ports(self, wanted: Mapping[str, tuple[str, ...]]) -> Ports:
@@ -98,7 +98,7 @@ class Home:
             for (server, purpose), port in zip(missing, ports.choose(len(missing), random.SystemRandom()), strict=True):
                 recorded.setdefault(server, {})[purpose] = port
             state = {"version": _VERSION, "host": ports.LOOPBACK, "ports": recorded}
-            _write(self.state, json.dumps(state, indent=2, sort_keys=True) + "\n", mode=0o644)
+            write(self.state, json.dumps(state, indent=2, sort_keys=True) + "\n", mode=0o644)
         return recorded
 
     def _read_ports(self) -> dict[str, dict[str, int]]:
@@ -133,12 +133,13 @@ class Home:
             yield
 
 
-def _write(path: Path, text: str, mode: int) -> None:
-    """All of it or nothing, even where this process is killed; never readable by more than `mode` says."""
+def write(path: Path, text: str, mode: int) -> None:
+    """All of it or nothing, even if this process is killed; never readable by more than `mode` says."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(file, "w", encoding="utf-8") as stream:
+        os.fchmod(file, mode)
         stream.write(text)
     new.replace(path)
 
@@ -146,5 +147,5 @@ def _write(path: Path, text: str, mode: int) -> None:
 def write_conf(folder: Path, name: str, text: str) -> Path:
     """Writes one configuration file, readable by its owner only, and returns its path."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _write(folder / name, text, mode=0o600)
+    write(folder / name, text, mode=0o600)
     return folder / name

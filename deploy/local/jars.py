@@ -77,7 +77,7 @@ def _built_folder(name: str, module: Path) -> Path:
 
 def _built(name: str, module: Path, jar: str, say: Callable[[str], None]) -> Path:
     def build(new: Path) -> None:
-        # A copy: what is built is what was hashed, and nobody else builds in the same place.
+        # A copy: what is built is what was hashed, and no other build uses the same place.
         sources = new / "sources"
         for file in _sources(module):
             copy = sources / file.relative_to(module)

@@ -49,7 +49,7 @@ def program() -> str:
 
 
 def mark(home: Home, name: str) -> str:
-    """A property that nobody reads: it tells the process of one server of one home from all others."""
+    """A property that is not read: it tells the process of one server of one home from all others."""
     return f"-Dstack.server={home.root / name}"
 
 
@@ -58,7 +58,7 @@ def command(
 ) -> Command:
     """A JVM that is small: a local stack is eight servers on a few cores.
 
-    jars: directories. main: the class and its arguments. The server's configuration stands before the jars on the class
+    jars: directories. main: the class and its arguments. The server's configuration precedes the jars on the class
     path.
     """
     own = mark(home, name)
@@ -74,7 +74,7 @@ def arguments(
 ) -> tuple[str, ...]:
     """What any server is started with, behind the name of the program.
 
-    conf: the directory with its configuration, which must stand on the class path too. main: as for `command`.
+    conf: the directory with its configuration, which must be on the class path too. main: as for `command`.
     """
     return (
         *flags,

@@ -111,7 +111,7 @@ def properties(own: Mapping[str, str]) -> str:
         "auto.create.topics.enable": "false",
         # One broker: every inner topic has one replica.
         "offsets.topic.replication.factor": "1",
-        # A group that is forgotten begins anew, unseen (rule 8): as long as a production broker should remember it.
+        # A group that is forgotten starts again, unnoticed (rule 8): as long as a production broker should remember it.
         "offsets.retention.minutes": "129600",
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.replication.factor": "1",

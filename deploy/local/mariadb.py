@@ -26,7 +26,7 @@ _INSTALL_S = 120.0
 
 @dataclass(frozen=True)
 class MariaDb:
-    """A server of our own beside the system's: own data, own port, no file of /etc is read.
+    """A server of our own, apart from the system's: own data, own port, no file of /etc is read.
 
     Its user owns every database whose name begins with `follows_`, and may create more of them, for tests.
     """

@@ -83,7 +83,7 @@ def find(pid_file: Path, mark: str) -> int | None:
 
 def spawn(command: Command, log: Path, pid_file: Path) -> int:
     """Starts a server in a session of its own, so that it outlives this process and its terminal. It keeps nothing open
-    that this process was given: whoever holds a lock while they call it would hold it as long as the server runs.
+    that this process was given: a caller that holds a lock would hold it as long as the server runs.
 
     Raises:
         StackError: there is no such program.
@@ -109,7 +109,7 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
 
 
 def _inheritable() -> list[int]:
-    """What a server would keep open as long as it lives: descriptors that whoever started this process left to it, a
+    """What a server would keep open as long as it lives: descriptors that its parent left to this process, a
     lock or a pipe.
     """
     found = []
@@ -122,7 +122,7 @@ def _inheritable() -> list[int]:
 
 
 class Held:
-    """A process that had the mark when it was taken hold of. Signals reach it or nobody, never a successor."""
+    """A process that had the mark when it was taken hold of. Signals reach it or no process, never a successor."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
@@ -140,12 +140,12 @@ class Held:
             signal.pidfd_send_signal(self._descriptor, number)
 
     def ask_to_end(self) -> None:
-        """SIGTERM; a suspended process goes on first, or it would not hear it."""
+        """SIGTERM; a suspended process is resumed first, or it would not hear it."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
     def suspend(self) -> None:
-        """SIGSTOP; returns when the process stands, because that takes a moment."""
+        """SIGSTOP; returns when the process is stopped, because that takes a moment."""
         self.send(signal.SIGSTOP)
         _wait(lambda: is_suspended(self.pid) or self._is_gone(0), _SUSPEND_S)
 
@@ -188,7 +188,7 @@ def hold(pid: int, mark: str) -> Held | None:
 
 
 def is_suspended(pid: int) -> bool:
-    """Whether the process was stopped by a signal and can go on."""
+    """Whether the process was stopped by a signal and can be resumed."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

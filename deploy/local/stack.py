@@ -37,7 +37,7 @@ _WANTED_PORTS: dict[str, tuple[str, ...]] = {
 }
 
 NAMES = tuple(_WANTED_PORTS)
-"""Every server, in an order in which each stands behind those it needs."""
+"""Every server, in an order in which each follows those that it needs."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     f"cluster-{cluster}": (
@@ -46,7 +46,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     )
     for cluster in CLUSTERS
 }
-"""Names that stand for several servers."""
+"""Names for several servers."""
 
 State = Literal["ready", "not ready", "suspended", "stopped"]
 
@@ -130,7 +130,7 @@ class Stack:
 
         Raises:
             StackError: one cannot be started, ended, or did not answer in time; the message ends with the tail of its
-                log. The others go on running.
+                log. The others keep running.
         """
         with self._home.lock():
             wanted = self._with_needs(expand(names))

@@ -3,7 +3,7 @@ package feedstore.trim;
 import java.nio.ByteBuffer;
 
 /**
- * The cell layout of the feeds, as far as this side needs it. {@code feedstore/feeds/layout.py}
+ * The cell layout of the feeds, as far as this side needs it. {@code feedstore/following/layout.py}
  * defines it; the golden vectors of {@code schemas/cell-layout.json} hold both to it.
  *
  * <p>Row: one byte of a hash of the user id, then the user id. Column: 2^63-1 minus the pin's

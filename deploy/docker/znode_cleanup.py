@@ -1,10 +1,10 @@
 """Tells a cluster at once that a region server has ended, by taking its node in ZooKeeper away.
 
-A server that was killed leaves its node behind until its session is over, and nobody recovers its regions before that.
-It has written where the node is into a file (HBASE_ZNODE_FILE), which it removes where it ends in order. HBase's own
-start scripts do the same (HBASE-5844), with a JVM of its own; here that would take as long as the session.
+A server that was killed leaves its node behind until its session is over, and its regions are not recovered before
+that. It has written where the node is into a file (HBASE_ZNODE_FILE), which it removes where it ends in order. HBase's
+own start scripts do the same (HBASE-5844), with a JVM of its own; here that would take as long as the session.
 
-    python3 -m deploy.docker.presence FILE HOST:PORT
+    python3 -m deploy.docker.znode_cleanup FILE HOST:PORT
 
 Only for a process that has been waited for: regions of one that still lives would be served twice. The node's name has
 the moment in it at which that life began, so that a later one is never meant.

@@ -41,7 +41,7 @@ def read(name: str) -> list[Setting]:
         OSError, ValueError: there is no such file, or it is not one of Hadoop's configuration files.
     """
     try:
-        # The file is ours, beside this one in the repository and in the image.
+        # The file is ours, next to this one in the repository and in the image.
         root = ET.parse(TUNED / name).getroot()  # noqa: S314
     except ET.ParseError as error:
         raise ValueError(f"{TUNED / name}: {error}") from error

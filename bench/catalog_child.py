@@ -1,0 +1,79 @@
+"""A process that holds a corpus, and says what that costs: `python -m bench.catalog_child HOW FILE`.
+
+HOW: `empty` holds nothing; `dict` loads a file of fixed-width records into a dict of objects with slots; `catalog`
+opens a catalog and fetches from it.
+"""
+
+import gc
+import json
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.catalog_records import KEY, RECORD
+from feedstore.catalog.rocksdb.reader import RocksCatalogReader
+
+_FETCHED = 100
+_COLLECTIONS = 3
+
+
+class Pin:
+    """What a web process would keep."""
+
+    __slots__ = ("board", "created_ms", "deleted_ms", "owner", "pin", "saved_ms")
+
+    def __init__(self, pin: int, owner: int, board: int, created_ms: int, saved_ms: int, deleted_ms: int) -> None:
+        self.pin = pin
+        self.owner = owner
+        self.board = board
+        self.created_ms = created_ms
+        self.saved_ms = saved_ms
+        self.deleted_ms = deleted_ms
+
+
+def _dict(path: Path) -> dict[int, Pin]:
+    line = struct.Struct(KEY.format + RECORD.format.removeprefix(">"))
+    pins = {}
+    with path.open("rb") as file:
+        while chunk := file.read(line.size * 10_000):
+            for pin, _version, owner, board, created_ms, saved_ms, deleted_ms, _more in line.iter_unpack(chunk):
+                pins[pin] = Pin(pin, owner, board, created_ms, saved_ms, deleted_ms)
+    return pins
+
+
+def _catalog(path: Path) -> RocksCatalogReader:
+    reader = RocksCatalogReader(path, time.monotonic)
+    reader.fetch([KEY.pack(number) for number in range(_FETCHED)])
+    return reader
+
+
+def _collection_ms() -> float:
+    began = time.perf_counter()
+    gc.collect()
+    return (time.perf_counter() - began) * 1_000
+
+
+def main(how: str, path: Path) -> None:
+    process = psutil.Process()
+    gc.collect()
+    before_bytes, before_blocks = process.memory_info().rss, sys.getallocatedblocks()
+    began = time.perf_counter()
+    holders: dict[str, Any] = {"empty": lambda _: None, "dict": _dict, "catalog": _catalog}
+    held = holders[how](path)
+    seconds = time.perf_counter() - began
+    said = {
+        "seconds": seconds,
+        "bytes": process.memory_info().rss - before_bytes,
+        "blocks": sys.getallocatedblocks() - before_blocks,
+        "collection_ms": min(_collection_ms() for _ in range(_COLLECTIONS)),
+    }
+    print(json.dumps(said))
+    del held
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,370 @@
+"""Boards in their own order: what a drag and a page cost on boards of a thousand and of ten million pins."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fractional_indexing import generate_key_between
+
+from bench import board_clients
+from bench.board_clients import Load
+from bench.boards_made_up import DRAGGERS, Board, Filling, Renumbered
+from bench.context import Context
+from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
+from feedstore.domain import RespaceAsked
+from feedstore.follows.port import FollowStore
+from workers.boards import Respacing
+
+NAME = "boards"
+PAGE = 25
+_BATCH = 1_000
+
+
+def measure(context: Context) -> list[Row]:
+    """Reorders and pages of boards: ten million pins and a thousand, one spot, far drags, many clients"""
+    return [
+        *_rows(context),
+        *_labels(context),
+        *_large(context),
+        *_hole(context),
+        *_far(context),
+        *_clients(context),
+        *_run_of_one_ms(context),
+    ]
+
+
+# Rows a drop
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _rows(context: Context) -> list[Row]:
+    """Rows that the database counts, and drops that had to wait; the job runs as often as the relay would."""
+    pins, drops = context.pick(2_000, 200), context.pick(6_000, 300)
+    found: list[Row] = []
+    crowded = 0
+    for name, dragger in DRAGGERS.items():
+        written: list[float] = []
+        for repeat in range(context.repeats if name == "one spot" else 1):
+            with _store(context, f"rows-{repeat}") as (filling, opened):
+                board = filling.board(pins)
+                store = opened()
+                before = _placed_rows(store)
+                crowded += _drag(store, board, dragger(random.Random(repeat), pins), drops, every=2)
+                written.append((_placed_rows(store) - before) / drops)
+        what = f"rows written a drop, re-spacing included: {name}, {drops:,} drops on {pins:,} pins"
+        found.append(Row(NAME, what, "rows", written, at_most(1.1) if name == "one spot" else None))
+    return [
+        *found,
+        _one_row(context),
+        Row(NAME, "drops that had to wait for room, of all of these", "drops", [crowded], at_most(0)),
+    ]
+
+
+def _one_row(context: Context) -> Row:
+    with _store(context, "one-row") as (filling, opened):
+        board = filling.board(1_000)
+        boards = Boards(store := opened())
+        rng = random.Random(0)
+        samples: list[float] = []
+        for _ in range(50):
+            pin, neighbour = rng.sample(range(board.pins), 2)
+            before = _all_rows(store)
+            boards.reorder(Move(board.number, board.pin(pin), before=board.pin(neighbour)))
+            samples.append(_all_rows(store) - before)
+    return Row(NAME, "rows of any table written by one drop", "rows", samples, at_most(1))
+
+
+def _drag(store: FollowStore, board: Board, drags: Iterator[tuple[int, int]], drops: int, every: int) -> int:
+    """How many drops had to wait."""
+    boards = Boards(store)
+    order = [board.pin(place) for place in range(board.pins)]
+    crowded = 0
+    for number in range(drops):
+        place, to = next(drags)
+        pin = order.pop(place)
+        try:
+            boards.reorder(Move(board.number, pin, before=order[to]))
+        except BoardCrowdedError:
+            crowded += 1
+            order.insert(place, pin)
+        else:
+            order.insert(to + 1, pin)
+        if number % every == 0:
+            _work(store, boards)
+    shown = [pin.pin for pin in boards.page(board.number, 100, None).pins]
+    assert shown == order[: len(shown)], "the board is not as it was dragged"  # a page may be short
+    return crowded
+
+
+def _work(store: FollowStore, boards: Boards) -> None:
+    rows = store.unrelayed(_BATCH)
+    Respacing(boards).respace([row.action for row in rows if isinstance(row.action, RespaceAsked)])
+    store.mark_relayed(rows)
+
+
+_COUNT = """
+    CREATE TEMP TABLE IF NOT EXISTS counted (rows INTEGER);
+    INSERT INTO counted SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counted);
+    CREATE TEMP TRIGGER IF NOT EXISTS one AFTER INSERT ON placed_pins BEGIN UPDATE counted SET rows = rows + 1; END;
+    CREATE TEMP TRIGGER IF NOT EXISTS two AFTER UPDATE ON placed_pins BEGIN UPDATE counted SET rows = rows + 1; END;
+"""
+
+
+def _placed_rows(store: FollowStore) -> int:
+    """How many rows of placed pins the database has written since this was first asked."""
+    with store._shards[0]._database.write() as connection:  # type: ignore[attr-defined]  # noqa: SLF001 - its own count
+        for statement in _COUNT.strip().split(";\n"):
+            connection.execute(statement)
+        rows: int = connection.execute("SELECT rows FROM counted").fetchone()[0]
+    return rows
+
+
+def _all_rows(store: FollowStore) -> int:
+    """How many rows of any table the database has written."""
+    with store._shards[0]._database.write() as connection:  # type: ignore[attr-defined]  # noqa: SLF001 - its own count
+        rows: int = connection.total_changes
+    return rows
+
+
+def _labels(context: Context) -> list[Row]:
+    drops = context.pick(10_000, 500)
+    above, below = generate_key_between(None, None), None
+    for _ in range(drops):
+        below = generate_key_between(above, below)
+    assert below is not None
+    with _store(context, "labels") as (filling, opened):
+        board = filling.board(100)
+        store = opened()
+        _drag(store, board, DRAGGERS["one spot"](random.Random(0), board.pins), drops, every=10)
+        with store._shards[0]._database.read() as connection:  # type: ignore[attr-defined]  # noqa: SLF001 - its rows
+            (ours,) = connection.execute("SELECT max(length(sequence)) FROM placed_pins").fetchone()
+    return [
+        Row(
+            NAME,
+            f"bytes a label after {drops:,} drops at one spot / fractional-indexing",
+            "x",
+            [ours / len(below)],
+            at_most(0.05),
+        ),
+        Row(NAME, "bytes a label", "bytes", [ours], at_most(16)),
+    ]
+
+
+# Large boards
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Side:
+    boards: Boards
+    board: Board
+    rng: random.Random
+
+    def drags(self, count: int) -> list[float]:
+        """Seconds of each drag of a random pin to a random place."""
+        taken: list[float] = []
+        for _ in range(count):
+            pin, neighbour = self.rng.sample(range(self.board.first, self.board.first + self.board.pins), 2)
+            move = Move(self.board.number, pin, before=neighbour)
+            taken.append(_seconds(partial(self.boards.reorder, move)))
+        return taken
+
+    def pages(self, count: int, *, top: bool) -> list[float]:
+        """Seconds of each page, at the top or anywhere."""
+        taken: list[float] = []
+        for _ in range(count):
+            pin = self.board.first + self.rng.randrange(PAGE * 2, self.board.pins)
+            after = None if top else Place(Spot(SPACING.virtual(*_created(self.boards, pin)), pin))
+            taken.append(_seconds(partial(self.boards.page, self.board.number, PAGE, after)))
+        return taken
+
+
+def _large(context: Context) -> list[Row]:
+    large, small = context.pick(10_000_000, 50_000), 1_000
+    count = context.pick(1_000, 50)
+    with _store(context, "large") as (filling, opened):
+        context.say(f"a board of {large:,} pins")
+        sides = {"large": filling.board(large), "small": filling.board(small)}
+        untouched = filling.board(small)
+        arranged = filling.board(large // 2)
+        context.say(f"a board of {large // 2:,} pins that are all placed")
+        filling.arrange(arranged)
+        context.say("dragging")
+        boards = Boards(opened())
+        made = {name: _Side(boards, board, random.Random(0)) for name, board in sides.items()}
+        for side in made.values():
+            side.drags(count)
+        drags = interleaved({name: partial(side.drags, count) for name, side in made.items()}, context.repeats)
+        context.say("reading pages")
+        at_top, anywhere = (_Side(boards, board, random.Random(1)) for board in (untouched, arranged))
+        pages = interleaved(
+            {"top": lambda: at_top.pages(count, top=True), "anywhere": lambda: anywhere.pages(count, top=False)},
+            context.repeats,
+        )
+        shown = boards.page(arranged.number, 500, None)
+        assert len(shown.pins) == 500
+        assert all(pin.moved_ms for pin in shown.pins)
+    p50, p99 = (
+        {name: [percentile(each, share) for each in taken] for name, taken in (drags | pages).items()}
+        for share in (0.5, 0.99)
+    )
+    return [
+        Row(
+            NAME, f"a drop on {large:,} pins / on {small:,}, p50", "x", ratios(p50["large"], p50["small"]), at_most(1.3)
+        ),
+        Row(NAME, "the same, p99", "x", ratios(p99["large"], p99["small"]), at_most(2)),
+        Row(NAME, f"a drop on {large:,} pins, p50", "ms", [1_000 * each for each in p50["large"]]),
+        Row(
+            NAME,
+            f"a page of {PAGE}, anywhere on {large // 2:,} placed pins / at the top of {small:,} untouched ones, p50",
+            "x",
+            ratios(p50["anywhere"], p50["top"]),
+            at_most(1.5),
+        ),
+        Row(NAME, "a page anywhere on placed pins, p50", "ms", [1_000 * each for each in p50["anywhere"]]),
+    ]
+
+
+def _hole(context: Context) -> list[Row]:
+    moved, left, count = context.pick(1_000_000, 5_000), 100_000, context.pick(300, 20)
+    with _store(context, "hole") as (filling, opened):
+        context.say(f"a board with {moved:,} pins that were moved to the top")
+        holed, whole = filling.board(moved + left), filling.board(left)
+        filling.move_to_the_top(holed, left // 2, moved)
+        boards = Boards(opened())
+        edge = boards.page(holed.number, 1, None).pins[0]
+        last_before = Spot(SPACING.virtual(*_created(boards, holed.pin(left // 2 - 1))), holed.pin(left // 2 - 1))
+        sides: dict[str, Callable[[], list[float]]] = {
+            "hole": lambda: [
+                _seconds(lambda: boards.page(holed.number, PAGE, Place(last_before))) for _ in range(count)
+            ],
+            "whole": lambda: [_seconds(lambda: boards.page(whole.number, PAGE, None)) for _ in range(count)],
+        }
+        taken = interleaved(sides, context.repeats)
+        assert edge.moved_ms
+    p50 = {name: [percentile(each, 0.5) for each in samples] for name, samples in taken.items()}
+    what = f"a page at {moved:,} moved pins in one place / without, p50"
+    return [Row(NAME, what, "x", ratios(p50["hole"], p50["whole"]), at_most(3))]
+
+
+def _created(boards: Boards, pin: int) -> tuple[int, int]:
+    state = boards._follows.pins([pin])[pin]  # noqa: SLF001 - the bench looks behind
+    return state.pin.created_ms, pin
+
+
+def _far(context: Context) -> list[Row]:
+    distance = context.pick(100_000, 5_000)
+    count = context.pick(200, 20)
+    with _store(context, "far") as (filling, opened):
+        board = filling.board(2 * distance)
+        boards = Boards(opened())
+        naive = Renumbered(context.folder("naive") / "naive.db", 2 * distance)
+        rng = random.Random(0)
+        turn = [0]
+
+        def ours() -> float:
+            taken: list[float] = []
+            for _ in range(count):
+                pin = rng.randrange(distance)
+                move = Move(board.number, board.pin(pin), before=board.pin(pin + distance))
+                taken.append(_seconds(partial(boards.reorder, move)))
+            return percentile(taken, 0.5)
+
+        def renumbering() -> float:
+            turn[0] += 1
+            pin = rng.randrange(distance // 10)
+            return _seconds(lambda: naive.move(pin, distance))
+
+        taken = interleaved({"ours": ours, "naive": renumbering}, context.repeats)
+        naive.close()
+    what = f"a drop across {distance:,} pins / renumbering them, durable"
+    return [
+        Row(NAME, what, "x", ratios(taken["ours"], taken["naive"]), at_most(1 / 500)),
+        Row(NAME, f"renumbering {distance:,} pins", "ms", [1_000 * each for each in taken["naive"]]),
+    ]
+
+
+# Many at once
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _clients(context: Context) -> list[Row]:
+    rates: list[float] = []
+    for _ in range(context.repeats):
+        folder = context.folder("clients")
+        load = Load([str(folder / "follows.db")], None, str(folder / "log"), seconds=context.pick(10, 2))
+        verdict = board_clients.run(load, kills=0)
+        assert not verdict.faults, verdict.faults
+        rates.append(verdict.per_s)
+    return [Row(NAME, "drops of 16 clients on one board, SQLite, durable", "drops/s", rates, at_least(1_500))]
+
+
+def _run_of_one_ms(context: Context) -> list[Row]:
+    pins = context.pick(100_000, 4_000)
+    count = context.pick(300, 30)
+    shares: list[float] = []
+    for repeat in range(context.repeats):
+        with _store(context, f"run-{repeat}") as (filling, opened):
+            board = filling.board(pins, step_ms=0)
+            boards = Boards(store := opened())
+            # The ids of one ms ascend from the top: places are counted from there.
+            side = _Side(boards, board, random.Random(repeat))
+            side.drags(count)
+            rest = percentile(side.drags(count), 0.99)
+            middle = board.first + pins // 2
+            for number in range(1, 5):
+                boards.reorder(Move(board.number, board.first + number, before=middle))
+            rows = store.unrelayed(_BATCH)
+            asked = [row.action for row in rows if isinstance(row.action, RespaceAsked)]
+            assert asked, "no drop asked for room"
+            # In a process of its own, as expanders are.
+            words = [str(path_of(store)), str(asked[-1].board), str(asked[-1].pin)]
+            with subprocess.Popen([sys.executable, "-m", "bench.boards_made_up", *words]) as working:
+                taken: list[float] = []
+                while working.poll() is None:
+                    taken += side.drags(1)
+            assert working.returncode == 0
+            shares.append(percentile(taken, 0.99) / rest)
+            context.say(f"{len(taken)} drops while {pins:,} pins of one ms were spread")
+    what = f"a drop while a run of {pins:,} pins of one ms is re-spaced / at rest, p99"
+    return [Row(NAME, what, "x", shares, at_most(3))]
+
+
+def path_of(store: FollowStore) -> Path:
+    """The file of a store's only shard."""
+    path: Path = store._shards[0]._database.path  # type: ignore[attr-defined]  # noqa: SLF001 - the bench looks behind
+    return path
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    work()
+    return time.perf_counter() - began_s
+
+
+@contextmanager
+def _store(context: Context, name: str) -> Iterator[tuple[Filling, Callable[[], FollowStore]]]:
+    """A store to be filled, and opened once it is."""
+    path: Path = context.folder(f"boards-{name}") / "follows.db"
+    filling = Filling(path)
+    opened: list[FollowStore] = []
+
+    def open_it() -> FollowStore:
+        opened.append(filling.open())
+        return opened[0]
+
+    try:
+        yield filling, open_it
+    finally:
+        for store in opened:
+            with closing(store):
+                pass
+        for file in path.parent.iterdir():
+            file.unlink()

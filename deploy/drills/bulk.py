@@ -1,0 +1,107 @@
+"""A bulk load of one cluster during the load of a drill: rows of users who follow nothing, and their removal."""
+
+import math
+import multiprocessing
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from feedstore.following import FEEDS
+from feedstore.following.mutations import put, remove
+from feedstore.widecolumn import Table, UnavailableError, WideColumnStore
+from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.port import Mutation
+
+WRITERS = 3
+CELLS_EACH = 300_000
+
+_ROWS, _PINS = 200, 10
+_AGAIN_S = 0.2
+_END_S = 10.0
+_REMOVE_S = 120.0
+
+
+@dataclass
+class BulkLoad:
+    """WRITERS processes, so that they do not slow down the measuring process.
+
+    url: of the cluster. first: ids of users and pins from there on are used by nothing else. ts: the timestamp of every
+    cell.
+    """
+
+    url: str
+    tables: Sequence[Table]
+    first: int
+    ts: int
+    _writers: list[tuple[BaseProcess, Any]] = field(default_factory=list)
+
+    def start(self) -> None:
+        # Started, not forked: this process has threads, and connections.
+        context = multiprocessing.get_context("spawn")
+        for number in range(WRITERS):
+            # Without a lock: one that is ended while it held that would hold up who asks how far it came.
+            begun = context.Value("q", 0, lock=False)
+            first = self.first + number * CELLS_EACH
+            words = (self.url, list(self.tables), first, self.ts, begun)
+            process = context.Process(target=write, args=words, daemon=True)
+            process.start()
+            self._writers.append((process, begun))
+
+    def is_running(self) -> bool:
+        return any(process.is_alive() for process, _ in self._writers)
+
+    def failure(self) -> str:
+        """Why one of its processes has ended before it was done; empty where none has."""
+        failed = [process.exitcode for process, _ in self._writers if process.exitcode not in {None, 0}]
+        return f"a process of the bulk load ended with status {failed[0]}" if failed else ""
+
+    def stop(self) -> int:
+        """Ends it, and returns how many cells were written, or may have been. May be repeated."""
+        for process, _ in self._writers:
+            process.terminate()
+        for process, _ in self._writers:
+            process.join(_END_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        return _ROWS * _PINS * sum(int(begun.value) for _, begun in self._writers)
+
+    def remove(self) -> None:
+        """Takes away what was written; may be called where nothing was. Raises UnavailableError: some of it is left."""
+        if not self._writers:
+            return
+        with closing(HBaseCluster.open(self.url, self.tables, check=False)) as cluster:
+            store = cluster.table(FEEDS)
+            deadline = time.monotonic() + _REMOVE_S
+            for number, (_, begun) in enumerate(self._writers):
+                for batch in range(begun.value):
+                    _apply(store, remove(*_batch(self.first + number * CELLS_EACH, self.ts, batch)), deadline)
+
+
+def write(url: str, tables: Sequence[Table], first: int, ts: int, begun: Any) -> None:
+    """Writes CELLS_EACH cells; what fails is tried until it is done. begun: counts batches."""
+    with closing(HBaseCluster.open(url, tables, check=False)) as cluster:
+        store = cluster.table(FEEDS)
+        for batch in range(CELLS_EACH // (_ROWS * _PINS)):
+            begun.value = batch + 1
+            _apply(store, put(*_batch(first, ts, batch)), math.inf)
+
+
+def _apply(store: WideColumnStore, mutation: Mutation, deadline: float) -> None:
+    """Tries it until it is done. Raises UnavailableError: not before the deadline, in s of `time.monotonic`."""
+    while True:
+        try:
+            return store.apply([mutation])
+        except UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_AGAIN_S)
+
+
+def _batch(first: int, ts: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The rows and pins of one batch, as `put` and `remove` take them."""
+    start = first + number * _ROWS
+    return [(start + row, ts) for row in range(_ROWS)], [(first + pin, ts) for pin in range(_PINS)]

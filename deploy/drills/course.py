@@ -1,0 +1,253 @@
+"""How a drill goes, under load: something is broken, and healed whatever happens."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from deploy.drills.bulk import BulkLoad
+from deploy.drills.catalogue import Drill
+from deploy.drills.drill_lock import DrillLock
+from deploy.drills.faults import Fault
+from deploy.drills.health import Health
+from deploy.drills.hosts import Host, HostError, Hosts, NotDrillableError, NotHealedError
+from deploy.drills.load import Load
+from deploy.drills.report import Moments
+from deploy.drills.samples import longest_quiet_s
+
+WARM_S = 5.0
+SETTLE_S = 15.0
+SETTLE_S_MAX = 120.0
+"""How long the load continues after the healing: so long, and on until all are served again and the regions are even,
+at most so long.
+"""
+
+QUIET_S = 3.0
+"""Who was served no longer ago than this is served."""
+
+BETWEEN_HOSTS_S = 60.0
+"""How long all is well again before the second host of a drill is broken."""
+
+START_AGAIN_S = 2.0
+
+_ASK_S = 0.5
+_SETTLED_ASK_S = 2.0
+_STARTS = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run was asked for. target: a host's name, or None to let the seed choose. hold_s: how long it is away.
+    budgets: a section of budgets.toml.
+    """
+
+    drill: Drill
+    cluster: str
+    target: str | None
+    seed: int
+    hold_s: float
+    budgets: str
+
+
+class Timeline:
+    """What happened when, in seconds from the fault."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.events: list[tuple[float, str]] = []
+        self._say = say
+        self._fault_s = 0.0
+
+    def begin(self, at_s: float | None = None) -> float:
+        """The fault was at `at_s` of `time.monotonic`, or is now; returns that moment."""
+        self._fault_s = time.monotonic() if at_s is None else at_s
+        return self._fault_s
+
+    def note(self, what: str, at_s: float | None = None) -> None:
+        """at_s: of `time.monotonic`; None: now."""
+        since_s = (time.monotonic() if at_s is None else at_s) - self._fault_s
+        self.events.append((since_s, what))
+        self._say(f"{since_s:5.1f} s: {what}")
+
+
+@dataclass
+class Course:
+    """Whatever ends it, what was broken is healed."""
+
+    hosts: Hosts
+    plan: Plan
+    targets: Sequence[Host]
+    load: Load
+    timeline: Timeline
+    health: Health
+    lock: DrillLock
+    is_even: Callable[[], bool]
+    """Whether no host of the drilled cluster has many regions more than another: the balancer has done its work."""
+
+    def once(self, has_moved: Callable[[], bool] | None) -> tuple[Moments, str]:
+        """Breaks every target at once. Returns also why they could not be brought back; empty where they were.
+
+        Raises:
+            NotDrillableError: calls fail before anything was broken.
+            HostError: it could not be broken; what was done of it is undone.
+        """
+        warm = self._warm_up()
+        fault = self.timeline.begin()
+        healing = _Healing(self.plan, self.hosts, self.targets, self.timeline, self.lock)
+        with healing:
+            fault = self.timeline.begin(_fault(self.plan).inject(self.hosts, self.targets))
+            # Until here the target may have gone on serving: a call that was done meanwhile is not one that came back.
+            gone = time.monotonic()
+            self.timeline.note(f"{self.plan.drill.what}: {_names(self.targets)}", fault)
+            while (left_s := fault + self.plan.hold_s - time.monotonic()) > 0:
+                if has_moved is not None and has_moved():
+                    self.timeline.note("hbase:meta has every affected region on another host")
+                    has_moved = None
+                time.sleep(min(_ASK_S, max(0.0, left_s)))
+        healed = time.monotonic()
+        return Moments(warm, fault, gone, healed, self._settle(healed)), healing.failure
+
+    def in_turn(self) -> tuple[Moments, str]:
+        """Breaks one target after the other, each when all is well again; as `once`."""
+        warm = self._warm_up()
+        fault = gone = self.timeline.begin()
+        failure = ""
+        for number, target in enumerate(self.targets):
+            healing = _Healing(self.plan, self.hosts, [target], self.timeline, self.lock)
+            with healing:
+                _fault(self.plan).inject(self.hosts, [target])
+                self.timeline.note(f"{target.name} is stopped")
+                gone = time.monotonic()
+                time.sleep(self.plan.hold_s)
+            failure = healing.failure
+            if not failure and number + 1 < len(self.targets):
+                try:
+                    self.health.wait([self.plan.cluster], settled=False)
+                except (NotDrillableError, HostError) as error:
+                    failure = f"{target.name} did not get well: {error}"
+                    self.timeline.note(failure)
+            if failure:
+                break
+        healed = time.monotonic()
+        return Moments(warm, fault, gone, healed, self._settle(healed)), failure
+
+    def bulk_load(self, bulk: BulkLoad) -> tuple[Moments, str]:
+        """Breaks nothing."""
+        warm = self._warm_up()
+        fault = self.timeline.begin()
+        self.timeline.note("the bulk load begins")
+        failure = ""
+        try:
+            bulk.start()
+            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running() and not failure:
+                time.sleep(_ASK_S)
+                failure = bulk.failure()
+        finally:
+            cells = bulk.stop()
+        healed = time.monotonic()
+        self.timeline.note(f"the bulk load has ended: {cells:,} cells")
+        return Moments(warm, fault, fault, healed, self._settle(healed)), failure
+
+    def _warm_up(self) -> float:
+        warm = time.monotonic() + WARM_S / 2
+        time.sleep(WARM_S)
+        if failed := [each for each in self.load.samples if not each.is_done]:
+            raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
+        return warm
+
+    def _settle(self, healed: float) -> float:
+        """Returns when all callers were served again and what has to move back has moved, or never will."""
+        time.sleep(SETTLE_S)
+        while (now := time.monotonic()) < healed + SETTLE_S_MAX:
+            quiet = longest_quiet_s(self.load.samples, self.load.callers(), now)
+            if quiet is not None and quiet < QUIET_S and self.is_even():
+                break
+            time.sleep(_SETTLED_ASK_S)
+        return time.monotonic()
+
+
+class _Healing:
+    """Heals at its end, whatever ended it: some times over where that fails, and again where it is interrupted.
+
+    Raises NotHealedError where something else was raised, and it cannot be healed either.
+    """
+
+    def __init__(self, plan: Plan, hosts: Hosts, targets: Sequence[Host], timeline: Timeline, lock: DrillLock) -> None:
+        self._fault, self._hosts, self._targets, self._timeline = _fault(plan), hosts, targets, timeline
+        self._drill, self._lock = plan.drill.name, lock
+        self.failure = ""
+        """Why the targets could not be brought back; empty where they were."""
+
+    def __enter__(self) -> None:
+        self._lock.write(self._drill, [each.name for each in self._targets])
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        try:
+            self._heal()
+        except BaseException:
+            # Ended while it was being healed: from the start again, and that is not interrupted.
+            with _undisturbed():
+                self._heal()
+            raise
+        if error is not None and self.failure:
+            raise NotHealedError(self.failure) from error
+
+    def _heal(self) -> None:
+        for attempt in range(_STARTS):
+            if attempt:
+                time.sleep(START_AGAIN_S)
+            try:
+                self._fault.heal(self._hosts, self._targets)
+            except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is tried again, and reported
+                self.failure = (
+                    f"{_names(self._targets)} could not be healed: {type(error).__name__}: {error}; the next drill "
+                    f"tries it again, or bring it back by hand: docker restart feedstore-{self._targets[0].name}"
+                )
+                self._timeline.note(self.failure)
+            else:
+                self._lock.wipe()
+                self._timeline.note(f"{_names(self._targets)}: healed")
+                self.failure = ""
+                return
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that end programs are ignored until the end of the block; only in a main thread, where they arrive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _fault(plan: Plan) -> Fault:
+    if plan.drill.fault is None:
+        raise ValueError(f"{plan.drill.name} breaks nothing")
+    return plan.drill.fault
+
+
+def _names(targets: Sequence[Host]) -> str:
+    return ", ".join(each.name for each in targets)
+
+
+def one_before(hosts: Hosts, plan: Plan, target: Host, health: Health, timeline: Timeline, lock: DrillLock) -> None:
+    """Another host dies, comes back, and gets well; that is not measured. Raises NotDrillableError: it does not."""
+    healing = _Healing(plan, hosts, [target], timeline, lock)
+    timeline.begin()
+    with healing:
+        _fault(plan).inject(hosts, [target])
+        timeline.note(f"before the drill: {plan.drill.what}: {target.name}")
+        time.sleep(plan.hold_s)
+    if healing.failure:
+        raise NotDrillableError(healing.failure)
+    health.wait([plan.cluster], settled=False)
+    timeline.note(f"all is well again; {BETWEEN_HOSTS_S:.0f} s more")
+    time.sleep(BETWEEN_HOSTS_S)
+    timeline.events.clear()

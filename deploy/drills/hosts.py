@@ -1,0 +1,308 @@
+"""The hosts of the Docker clusters, as a drill sees and breaks them. Needs the extra `drills`."""
+
+import contextlib
+import datetime as dt
+import functools
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+LABEL = "feedstore.drillable"
+HELPER_LABEL = "feedstore.drill"
+"""Of the containers that drills run next to a host for a moment: one that was left behind is found by it."""
+
+LINES_MAX = 20_000
+"""The most that is read of one host's log: its last ones."""
+
+_CLUSTER, _ROLE = "feedstore.cluster", "feedstore.role"
+_WITH_REGIONS = ("host", "standby")
+_WITHOUT_SERVERS = "feedctl"
+_GRACE_S = 20
+_HELPER_S = 30
+# What of the control groups limits disks: a part of them in version 1, all of them in version 2.
+_DISK_GROUPS = "/sys/fs/cgroup/blkio" if Path("/sys/fs/cgroup/blkio").is_dir() else "/sys/fs/cgroup"
+_AGENT = resources.files("deploy.drills").joinpath("container_agent.py").read_text("utf-8")
+
+
+class NotDrillableError(Exception):
+    """There is nothing here that may be broken on purpose; the message says what is missing."""
+
+
+class HostError(Exception):
+    """A host could not be broken, mended or asked; the message says how."""
+
+
+class NotHealedError(Exception):
+    """What was broken could not be brought back, and stays broken; the message says what."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """name: as HBase knows it. cluster: empty outside the zones. ports: where it is published on this machine. role:
+    what runs on it (deploy/docker/roles.py), or `feedctl`. addresses: its own, by the name of the network.
+    """
+
+    name: str
+    cluster: str
+    role: str
+    is_running: bool
+    ports: frozenset[int] = frozenset()
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def holds_regions(self) -> bool:
+        return self.role in _WITH_REGIONS
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether it can be asked how they are; a worker's cannot."""
+        return self.role != _WITHOUT_SERVERS
+
+
+class LogLine(NamedTuple):
+    """A line of a host's log. at: when the engine had it, in seconds of the wall clock."""
+
+    host: str
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class State:
+    """ages_s: of each server that runs on a host, in s. peers: addresses of those connected to the port asked for."""
+
+    ages_s: Mapping[str, float]
+    peers: frozenset[str]
+
+
+class Hosts(Protocol):
+    """What may be broken. What breaks returns when it began, in s of `time.monotonic`.
+
+    Every method but `all` raises NotDrillableError for a name that no marked host has, and HostError where it cannot
+    be done.
+    """
+
+    def all(self) -> list[Host]:
+        """Every host that is marked, whether it runs or not."""
+        ...
+
+    def kill(self, name: str) -> float:
+        """SIGKILL to everything on a host at once; it stays away."""
+        ...
+
+    def stop(self, name: str) -> float:
+        """Asks everything on a host to end, and waits for that; it stays away."""
+        ...
+
+    def start(self, name: str) -> None:
+        """Brings a host back, with its data. May be repeated."""
+        ...
+
+    def signal(self, name: str, servers: Collection[str], number: int) -> tuple[float, frozenset[str]]:
+        """A signal to servers of a host. Returns also which of them were there."""
+        ...
+
+    def in_network(self, name: str, script: str) -> float:
+        """Runs a script for `sh` in the network of a host that runs, with the right to change it."""
+        ...
+
+    def throttle(self, name: str, bytes_s: int) -> float:
+        """Limits what a host that runs may read from its disk, and write to it, each; 0: not at all. Gateways have
+        no disk of their own.
+        """
+        ...
+
+    def lacks(self, name: str) -> str:
+        """What the servers of a host lack, as one line; empty where they are ready."""
+        ...
+
+    def state(self, name: str, port: int) -> State: ...
+
+    def logs(self, name: str, since: float, until: float) -> list[LogLine]:
+        """What a host printed in a span, in s since 1970: the last LINES_MAX lines of it at most."""
+        ...
+
+    def clean(self) -> None:
+        """Takes away what an interrupted drill may have left next to the hosts."""
+        ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _translated(call: Callable[P, R]) -> Callable[P, R]:
+    """The engine's errors, and those of the way to it, as HostError."""
+
+    @functools.wraps(call)
+    def translated(*words: P.args, **options: P.kwargs) -> R:
+        from docker.errors import DockerException  # noqa: PLC0415 - an extra
+        from requests import RequestException  # noqa: PLC0415 - the extra brings it
+
+        try:
+            return call(*words, **options)
+        except (DockerException, RequestException) as error:
+            raise HostError(f"the engine does not do it: {error}") from error
+
+    return translated
+
+
+class DockerHosts:
+    """Containers with the label LABEL, and no others."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    @classmethod
+    def connect(cls) -> "DockerHosts":
+        """Raises NotDrillableError: no engine answers."""
+        import docker  # noqa: PLC0415 - an extra
+        from docker.errors import DockerException  # noqa: PLC0415
+
+        try:
+            return cls(docker.from_env())
+        except DockerException as error:
+            raise NotDrillableError(f"no Docker engine answers: {error}; make docker-ready cluster-up") from error
+
+    @_translated
+    def all(self) -> list[Host]:
+        return sorted((_host(each) for each in self._marked()), key=lambda host: host.name)
+
+    @_translated
+    def kill(self, name: str) -> float:
+        container = self._container(name)
+        began = time.monotonic()
+        container.kill()
+        return began
+
+    @_translated
+    def stop(self, name: str) -> float:
+        container = self._container(name)
+        began = time.monotonic()
+        container.stop(timeout=_GRACE_S)
+        return began
+
+    @_translated
+    def start(self, name: str) -> None:
+        self._container(name).start()
+
+    @_translated
+    def signal(self, name: str, servers: Collection[str], number: int) -> tuple[float, frozenset[str]]:
+        before = time.monotonic()
+        said = self._inside(name, "signal", str(number), *servers)
+        return _moment(said, before), frozenset(said["reached"])
+
+    @_translated
+    def in_network(self, name: str, script: str) -> float:
+        container = self._container(name)
+        return self._beside(container, "shell", script, network_mode=f"container:{container.id}", cap_add=["NET_ADMIN"])
+
+    @_translated
+    def throttle(self, name: str, bytes_s: int) -> float:
+        container = self._container(name)
+        return self._beside(
+            container,
+            "throttle",
+            container.id,
+            str(bytes_s),
+            network_mode="none",
+            volumes={_DISK_GROUPS: {"bind": _DISK_GROUPS.replace("/sys/fs", "/host", 1), "mode": "rw"}},
+            volumes_from=[f"{container.id}:ro"],
+        )
+
+    @_translated
+    def lacks(self, name: str) -> str:
+        code, output = self._container(name).exec_run(["python3", "-m", "deploy.docker.container", "check"])
+        said = "; ".join(line for line in output.decode(errors="replace").splitlines() if line.strip())
+        return "" if code == 0 else said or f"its check ended with status {code}"
+
+    @_translated
+    def state(self, name: str, port: int) -> State:
+        said = self._inside(name, "state", str(port))
+        return State(said["ages_s"], frozenset(said["peers"]))
+
+    @_translated
+    def logs(self, name: str, since: float, until: float) -> list[LogLine]:
+        text = self._container(name).logs(since=since, until=until, timestamps=True, tail=LINES_MAX)
+        return [line for each in text.decode(errors="replace").splitlines() if (line := _line(name, each))]
+
+    @_translated
+    def clean(self) -> None:
+        for each in self._client.containers.list(all=True, filters={"label": HELPER_LABEL}):
+            each.remove(force=True)
+
+    def _marked(self) -> list[Any]:
+        filters = {"label": f"{LABEL}=true"}
+        found: list[Any] = self._client.containers.list(all=True, filters=filters, ignore_removed=True)
+        return found
+
+    def _container(self, name: str) -> Any:
+        # By the label again: a name that somebody else's container has is no permission.
+        for each in self._marked():
+            if each.attrs["Config"]["Hostname"] == name:
+                return each
+        raise NotDrillableError(f"{name}: no container of this name carries the label {LABEL}=true")
+
+    def _inside(self, name: str, *words: str) -> Any:
+        code, (said, complained) = self._container(name).exec_run(["python3", "-c", _AGENT, *words], demux=True)
+        if code != 0:
+            raise HostError(f"{name}: {words[0]}: {(complained or said or b'').decode(errors='replace').strip()}")
+        return json.loads(said)
+
+    def _beside(self, container: Any, *words: str, **rights: Any) -> float:
+        """In a container for itself, as root: those of the clusters have no rights, and are to have none."""
+        before = time.monotonic()
+        helper = self._client.containers.create(
+            container.image.id,
+            ["-c", _AGENT, *words],
+            entrypoint=["python3"],
+            user="0:0",
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            read_only=True,
+            tmpfs={"/run": ""},
+            labels={HELPER_LABEL: "helper"},
+            **rights,
+        )
+        try:
+            helper.start()
+            status = helper.wait(timeout=_HELPER_S)["StatusCode"]
+            if status != 0:
+                raise HostError(f"{words[0]}: {helper.logs(stdout=False).decode(errors='replace').strip()}")
+            return _moment(json.loads(helper.logs(stderr=False)), before)
+        finally:
+            helper.remove(force=True)
+
+
+def _moment(said: Any, before_s: float) -> float:
+    """When it happened inside. An engine in a virtual machine has another clock; then, when it was asked for."""
+    at_s = float(said["at_s"])
+    return at_s if before_s <= at_s <= time.monotonic() else before_s
+
+
+def _line(host: str, text: str) -> LogLine | None:
+    """The engine's line: its time, a space, and what was printed."""
+    moment, _, rest = text.partition(" ")
+    whole, _, fraction = moment.rstrip("Z").partition(".")
+    with contextlib.suppress(ValueError):
+        at = dt.datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
+        return LogLine(host, at, rest)
+    return None
+
+
+def _host(container: Any) -> Host:
+    labels, config = container.labels, container.attrs["Config"]
+    networks = container.attrs["NetworkSettings"]
+    published = networks["Ports"] or {}
+    return Host(
+        name=config["Hostname"],
+        cluster=labels.get(_CLUSTER, ""),
+        role=labels.get(_ROLE) or (config["Cmd"] or [""])[0],
+        is_running=container.status == "running",
+        ports=frozenset(int(each["HostPort"]) for bound in published.values() for each in bound or ()),
+        addresses={name: each["IPAddress"] for name, each in networks["Networks"].items()},
+    )

@@ -1,0 +1,177 @@
+"""The steady load of a drill: pages and actions through the whole system, and calls on each region of one cluster."""
+
+import contextlib
+import gc
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from deploy.drills.repeating import repeating
+from deploy.drills.samples import Kind, Sample
+from feedstore.domain import Pin, board
+from feedstore.following import row_key
+from feedstore.following.service import FeedService
+from feedstore.widecolumn import Put, WideColumnStore
+
+PAGES_EVERY_S = 0.05
+ACTIONS_EVERY_S = 0.5
+"""Each is an entry in a feed of every region of both clusters, and each entry a write of its own to a log."""
+
+READS_EVERY_S = 0.1
+WRITES_EVERY_S = 0.25
+"""How long who calls one region rests between two calls. It is part of every gap that is seen, and must be a small one
+of what a gap of other regions may be (budgets.toml). A write costs a cluster most: its log waits for three DataNodes.
+"""
+BACKLOG_EVERY_S = 1.0
+READERS = 2
+_READ_S = 1.0
+
+
+@dataclass
+class Load:
+    """users: one in each region, who all follow the board on which the pins are saved; in the order of the regions.
+
+    reads, writes: the feeds of the drilled cluster, each with connections of its own, as web servers and workers have
+    them: a gateway that keeps a write waiting counts as away for its caller, and loses its connections. first_pin:
+    ids from there on are used by nothing else. lag: asks how many messages the drilled cluster has not landed; it may
+    raise, and hang. backlog: what it said, each with its moment of `time.monotonic`.
+    """
+
+    service: FeedService
+    reads: WideColumnStore
+    writes: WideColumnStore
+    users: Sequence[int]
+    owner: int
+    board: int
+    first_pin: int
+    wall_ms: Callable[[], int]
+    lag: Callable[[], int]
+    samples: list[Sample] = field(default_factory=list)
+    acknowledged: set[int] = field(default_factory=set)
+    asked: set[int] = field(default_factory=set)
+    backlog: list[tuple[float, int]] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def callers(self) -> list[tuple[Kind, int]]:
+        """Everybody who calls, as samples name them."""
+        regions = range(len(self.users))
+        each: list[tuple[Kind, int]] = [("read", region) for region in regions]
+        each += [("write", region) for region in regions]
+        return [("action", 0), *(("page", reader) for reader in range(READERS)), *each]
+
+    def save_one(self) -> int:
+        """Saves a pin before the load begins, and returns its id. Raises FollowStoreError."""
+        pin = self._next_pin()
+        self.service.save_pin(pin)
+        self.acknowledged.add(pin.pin)
+        return pin.pin
+
+    @contextmanager
+    def running(self, rng: random.Random) -> Iterator[None]:
+        """Loads until the end of the block. Each region is written with a cell that it already has: the same cell again
+        changes nothing.
+        """
+        puts = [self._put_again(user) for user in self.users]
+        threads = [threading.Thread(target=self._act)]
+        threads += [
+            threading.Thread(target=self._page, args=(reader, random.Random(rng.random())))  # noqa: S311 - no secret
+            for reader in range(READERS)
+        ]
+        # Reads and writes apart: a read must not wait for a write of the same caller that hangs.
+        for region, put in enumerate(puts):
+            threads.append(threading.Thread(target=self._read, args=(region, row_key(self.users[region]))))
+            threads.append(threading.Thread(target=self._write, args=(region, put)))
+        with _uncollected():
+            for thread in threads:
+                thread.start()
+            try:
+                yield
+            finally:
+                self._stop.set()
+                for thread in threads:
+                    thread.join()
+
+    @contextmanager
+    def measuring_backlog(self) -> Iterator[None]:
+        """Asks for the lag until the end of the block. What cannot be asked leaves no sample."""
+
+        def ask() -> None:
+            # Whatever it is: the queue may be what is broken.
+            with contextlib.suppress(Exception):
+                self.backlog.append((time.monotonic(), self.lag()))
+
+        with repeating(BACKLOG_EVERY_S, ask):
+            yield
+
+    def _put_again(self, user: int) -> Put:
+        row = row_key(user)
+        cell = self.reads.cells(row)[0]
+        return Put([(row, cell.timestamp)], [cell.column])
+
+    def _next_pin(self) -> Pin:
+        pin = Pin(self.first_pin + len(self.asked), self.owner, self.board, self.wall_ms())
+        self.asked.add(pin.pin)
+        return pin
+
+    def _act(self) -> None:
+        while not self._stop.wait(ACTIONS_EVERY_S):
+            pin = self._next_pin()
+
+            def save(pin: Pin = pin) -> str:
+                self.service.save_pin(pin)
+                self.acknowledged.add(pin.pin)
+                return ""
+
+            self._timed("action", 0, save)
+
+    def _page(self, reader: int, rng: random.Random) -> None:
+        while not self._stop.wait(PAGES_EVERY_S):
+            user = rng.choice(self.users)
+            self._timed("page", reader, lambda user=user: self.service.page(user).served_by)  # type: ignore[misc]
+
+    def _read(self, region: int, row: bytes) -> None:
+        def read() -> str:
+            self.reads.read(row, None, 25, time.monotonic() + _READ_S)
+            return ""
+
+        while not self._stop.wait(READS_EVERY_S):
+            self._timed("read", region, read)
+
+    def _write(self, region: int, put: Put) -> None:
+        def write() -> str:
+            self.writes.apply([put])
+            return ""
+
+        while not self._stop.wait(WRITES_EVERY_S):
+            self._timed("write", region, write)
+
+    def _timed(self, kind: Kind, caller: int, call: Callable[[], str]) -> None:
+        began = time.monotonic()
+        try:
+            detail, is_done = call(), True
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a call that failed, and the load continues
+            detail, is_done = f"{type(error).__name__}: {error}"[:200], False
+        self.samples.append(Sample(kind, caller, began, time.monotonic() - began, is_done, detail))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's cycle collector: it holds every caller for a tenth of a second on busy processors, which would
+    count as the system's. What a load leaves until its end is some megabytes of samples.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def follow_all(service: FeedService, users: Sequence[int], followed: int) -> None:
+    """Raises FollowStoreError."""
+    for user in users:
+        service.follow(user, board(followed))

@@ -1,0 +1,65 @@
+"""Where the regions of the feeds are, as hbase:meta has it."""
+
+from dataclasses import dataclass
+
+from feedstore.following import FEEDS
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.hbase import Addresses
+from feedstore.widecolumn.hbase.addresses import Address
+
+_PATIENCE_MS = 3_000
+
+
+@dataclass(frozen=True)
+class Region:
+    """start, end: row keys, empty at the ends of the table. server: the host, empty while it is nowhere."""
+
+    start: bytes
+    end: bytes
+    server: str
+
+    def holds(self, bucket: int) -> bool:
+        """Whether rows whose first byte is `bucket` are in it."""
+        row = bytes([bucket])
+        return self.start[:1] <= row and (not self.end or row < self.end[:1])
+
+
+def regions(url: str) -> list[Region]:
+    """In the order of their rows. Raises UnavailableError."""
+    addresses = Addresses.parse(url)
+    return sorted(_of(addresses, f"{addresses.namespace}:{FEEDS}"), key=lambda region: region.start)
+
+
+def server_of_meta(url: str) -> str:
+    """The host that holds hbase:meta. Raises UnavailableError."""
+    (region,) = _of(Addresses.parse(url), "hbase:meta")
+    return region.server
+
+
+def _of(addresses: Addresses, table: str) -> list[Region]:
+    """Asks one gateway after the other: any of them may be what a drill took away."""
+    failures = []
+    for gateway in addresses.thrift1:
+        try:
+            return _asked(gateway, table)
+        except UnavailableError as error:
+            failures.append(str(error))
+    raise UnavailableError("; ".join(failures))
+
+
+def _asked(gateway: Address, table: str) -> list[Region]:
+    import happybase  # noqa: PLC0415 - an extra
+    from thriftpy2.thrift import TException  # noqa: PLC0415
+
+    try:
+        connection = happybase.Connection(gateway.host, gateway.port, timeout=_PATIENCE_MS)
+        try:
+            found = connection.table(table).regions()
+        finally:
+            connection.close()
+    except (OSError, TException) as error:
+        raise UnavailableError(f"{gateway}: where the regions of {table} are: {error}") from error
+    return [
+        Region(each["start_key"], each["end_key"], (each["server_name"] or b"").decode().partition(".")[0])
+        for each in found
+    ]

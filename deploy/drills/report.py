@@ -1,0 +1,332 @@
+"""The report of a drill: what was measured, held against the budgets. It is kept as JSON (`history`)."""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from deploy.drills.load import READERS
+from deploy.drills.processors import Busy, mean_share
+from deploy.drills.recovery_log import Step, spans
+from deploy.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
+
+VERSION = 2
+
+ANY = "any"
+"""In budgets.toml, of a figure that may be what it is."""
+
+_EVERY = "every"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
+    cluster; affected: those of them that could not be expected to serve. back_from: what `back` is counted from, the
+    fault or, where nothing can serve before it, the healing. what: in a sentence. runs_master: a host of regions ran
+    the active master too, which makes two faults of one.
+    """
+
+    drill: str
+    cluster: str
+    target: str
+    seed: int
+    started_at: str
+    hold_s: float
+    holds_meta: bool
+    regions: int
+    affected: int
+    back_from: Literal["fault", "healing"] = "fault"
+    what: str = ""
+    runs_master: bool = False
+
+
+class Moments(msgspec.Struct, frozen=True):
+    """Of `time.monotonic`, in s; in a report, from the fault. fault: it began; gone: all of it had been done. healed:
+    that was undone, or could not be.
+    """
+
+    warm: float
+    fault: float
+    gone: float
+    healed: float
+    ended: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """MEANINGS says what each is. None: there was nothing to measure, or it never came."""
+
+    pages: int
+    pages_failed: int
+    pages_from_other: int
+    hedged_pages: int | None
+    page_gap_s: float | None
+    page_p50_ms: float | None
+    page_p99_ms: float | None
+    page_slowest_ms: float | None
+    actions: int
+    actions_failed: int
+    action_gap_s: float | None
+    affected_read_back_s: float | None
+    affected_write_back_s: float | None
+    affected_read_gap_s: float | None
+    affected_write_gap_s: float | None
+    unaffected_read_gap_s: float | None
+    unaffected_write_gap_s: float | None
+    return_read_gap_s: float | None
+    return_write_gap_s: float | None
+    detection_s: float | None
+    split_s: float | None
+    meta_open_s: float | None
+    reopen_s: float | None
+    expired_servers: int | None
+    backlog_most: int | None
+    backlog_drain_s: float | None
+    landed_s: float | None
+    quiet_at_end_s: float | None
+    missing: int | None
+    extra: int | None
+    differing: int | None
+    processors_before: float | None = None
+    processors_recovering: float | None = None
+
+
+class Meaning(NamedTuple):
+    """unit: s, ms, %, or what is counted. what: for people."""
+
+    unit: str
+    what: str
+
+
+MEANINGS = {
+    "pages": Meaning("pages", "read by the system's readers, who prefer the drilled cluster"),
+    "pages_failed": Meaning("pages", "that failed, whatever the reader tried"),
+    "pages_from_other": Meaning("pages", "that another cluster than the drilled one served"),
+    "hedged_pages": Meaning("pages", "that another cluster was asked for too, because the first one said nothing"),
+    "page_gap_s": Meaning("s", "the longest that a reader was without a page; each reader's own"),
+    "page_p50_ms": Meaning("ms", "half of the pages took no longer, before, during and after the fault"),
+    "page_p99_ms": Meaning("ms", "99 of 100 pages took no longer"),
+    "page_slowest_ms": Meaning("ms", "the slowest page that was served"),
+    "actions": Meaning("actions", "recorded in the follow store, or tried to be"),
+    "actions_failed": Meaning("actions", "that were refused or got no answer"),
+    "action_gap_s": Meaning("s", "the longest time without an action that was recorded"),
+    "affected_read_back_s": Meaning(
+        "s", "until every affected region had been read again, from the fault or the healing"
+    ),
+    "affected_write_back_s": Meaning("s", "until every affected region had been written again, from the same moment"),
+    "affected_read_gap_s": Meaning("s", "the longest that an affected region was not read"),
+    "affected_write_gap_s": Meaning("s", "the longest that an affected region was not written"),
+    "unaffected_read_gap_s": Meaning(
+        "s", "the longest that any other region of the drilled cluster was not read, until the healing"
+    ),
+    "unaffected_write_gap_s": Meaning("s", "the longest that any of these was not written, until the healing"),
+    "return_read_gap_s": Meaning(
+        "s", "the longest that any region was not read since the healing; the balancer moves some of them back"
+    ),
+    "return_write_gap_s": Meaning("s", "the longest that any region was not written since the healing"),
+    "detection_s": Meaning("s", "from the fault until the master knew that the server was gone"),
+    "split_s": Meaning("s", "to split its logs, that of hbase:meta included"),
+    "meta_open_s": Meaning("s", "from the split of its log until hbase:meta was open, where it held that"),
+    "reopen_s": Meaning("s", "from the first of its regions that was assigned to the last that was open"),
+    "expired_servers": Meaning("servers", "that the master took for dead since the fault, the target included"),
+    "backlog_most": Meaning("messages", "the most that waited for the drilled cluster's writer"),
+    "backlog_drain_s": Meaning("s", "from that most until no more waited than before the fault"),
+    "landed_s": Meaning("s", "from the end of the load until all that was acknowledged stood in both clusters"),
+    "quiet_at_end_s": Meaning(
+        "s", "before the end of the load the last call was done of the caller who fell silent first"
+    ),
+    "missing": Meaning("entries", "acknowledged, and not in a cluster"),
+    "extra": Meaning("entries", "in a cluster, and never asked for"),
+    "differing": Meaning("entries", "in one cluster only"),
+    "processors_before": Meaning(
+        "%", "of this machine's processors that the system and the load used before the fault"
+    ),
+    "processors_recovering": Meaning(
+        "%", "of them that were used from the fault, or the healing, until the affected regions were read again"
+    ),
+}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """One budget. found: None where it was not measured, which does not pass."""
+
+    figure: str
+    at_most: float
+    found: float | None
+    passed: bool
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A whole run. Times are in seconds from the fault.
+
+    timeline: what the drill did and saw. failure: why the target could not be brought back; empty where it was.
+    affected_regions: by number, in the order of their rows. backlog: what waited for the drilled cluster's writer.
+    processors: the share of them that was used, 0 to 1.
+    """
+
+    setting: Setting
+    figures: Figures
+    verdicts: list[Verdict]
+    timeline: list[tuple[float, str]]
+    failure: str = ""
+    steps: list[Step] = []
+    moments: Moments = Moments(0, 0, 0, 0, 0)
+    affected_regions: list[int] = []
+    backlog: list[tuple[float, int]] = []
+    processors: list[tuple[float, float]] = []
+    version: int = VERSION
+
+    @property
+    def passed(self) -> bool:
+        return not self.failure and all(each.passed for each in self.verdicts)
+
+
+class Run(NamedTuple):
+    """What a drill leaves. samples: their times too are from the fault."""
+
+    report: Report
+    samples: list[Sample]
+
+
+def budgets(section: str) -> dict[str, float]:
+    """By the name of a figure, the most that it may be in drills of this section."""
+    found = _budgets()
+    limits = {**found[_EVERY], **found[section]}
+    return {name: float(value) for name, value in limits.items() if value != ANY}
+
+
+def sections() -> list[str]:
+    """The names of the sections of budgets.toml that can be asked for."""
+    return [name for name in _budgets() if name != _EVERY]
+
+
+def _budgets() -> dict[str, dict[str, float | str]]:
+    return tomllib.loads(resources.files("deploy.drills").joinpath("budgets.toml").read_text("utf-8"))
+
+
+def assemble(
+    setting: Setting,
+    found: Figures,
+    limits: dict[str, float],
+    moments: Moments,
+    samples: Iterable[Sample],
+    *,
+    timeline: list[tuple[float, str]],
+    failure: str = "",
+    steps: Sequence[Step] = (),
+    affected: Sequence[int] = (),
+    backlog: Iterable[tuple[float, int]] = (),
+    processors: Iterable[Busy] = (),
+) -> Run:
+    """moments, samples, backlog, processors: of `time.monotonic`. limits: the drill's budgets."""
+    fault = moments.fault
+    report = Report(
+        setting,
+        found,
+        verdicts(found, limits),
+        timeline,
+        failure,
+        list(steps),
+        Moments(**{name: at - fault for name, at in msgspec.structs.asdict(moments).items()}),
+        list(affected),
+        [(at - fault, messages) for at, messages in backlog],
+        [(each.at_s - fault, round(each.share, 3)) for each in processors],
+    )
+    return Run(report, [each._replace(began_s=each.began_s - fault) for each in samples])
+
+
+def figures(
+    cluster: str,
+    samples: list[Sample],
+    moments: Moments,
+    affected: list[int],
+    unaffected: list[int],
+    loss: Loss | None,
+    landed_s: float | None,
+    *,
+    back_from: Literal["fault", "healing"] = "fault",
+    hedged_pages: int | None = None,
+    expired_servers: int | None = None,
+    steps: Iterable[Step] = (),
+    backlog: Sequence[tuple[float, int]] = (),
+    processors: Sequence[Busy] = (),
+) -> Figures:
+    """From the last moment before the fault in which all was well to the end of the load.
+
+    cluster: that which is drilled, and which readers prefer. loss, hedged_pages, expired_servers: None if nothing
+    could count them. processors: how busy they were. backlog: what waited for the drilled cluster's writer, by moments
+    of `time.monotonic`.
+    """
+    back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
+    pages = [each for each in samples if each.kind == "page"]
+    actions = [each for each in samples if each.kind == "action"]
+    every = [*affected, *unaffected]
+    readers = list(range(READERS))
+    callers: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in readers)]
+    for region in every:
+        callers += [("read", region), ("write", region)]
+
+    def gap(
+        kind: Kind, callers: list[int], from_s: float = moments.warm, until_s: float = moments.ended
+    ) -> float | None:
+        return worst_gap_s(samples, kind, callers, from_s, until_s, moments.ended)
+
+    took = spans(steps)
+    read_back_s = all_served_s(samples, "read", affected, *back)
+    busy = mean_share(processors, back[0], back[0] + read_back_s) if read_back_s else None
+    busy_before = mean_share(processors, moments.warm, moments.fault)
+    most, drain_s = _drained(backlog, moments.fault)
+    return Figures(
+        pages=len(pages),
+        pages_failed=sum(not each.is_done for each in pages),
+        pages_from_other=sum(each.is_done and each.detail != cluster for each in pages),
+        hedged_pages=hedged_pages,
+        page_gap_s=gap("page", readers),
+        page_p50_ms=quantile_ms(pages, 0.5),
+        page_p99_ms=quantile_ms(pages, 0.99),
+        page_slowest_ms=quantile_ms(pages, 1.0),
+        actions=len(actions),
+        actions_failed=sum(not each.is_done for each in actions),
+        action_gap_s=gap("action", [0]),
+        affected_read_back_s=read_back_s,
+        affected_write_back_s=all_served_s(samples, "write", affected, *back),
+        affected_read_gap_s=gap("read", affected),
+        affected_write_gap_s=gap("write", affected),
+        unaffected_read_gap_s=gap("read", unaffected, until_s=moments.healed),
+        unaffected_write_gap_s=gap("write", unaffected, until_s=moments.healed),
+        return_read_gap_s=gap("read", every, from_s=moments.healed),
+        return_write_gap_s=gap("write", every, from_s=moments.healed),
+        detection_s=took.detection,
+        split_s=took.split,
+        meta_open_s=took.meta_open,
+        reopen_s=took.reopen,
+        expired_servers=expired_servers,
+        backlog_most=most,
+        backlog_drain_s=drain_s,
+        landed_s=landed_s,
+        quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
+        missing=None if loss is None else loss.missing,
+        extra=None if loss is None else loss.extra,
+        differing=None if loss is None else loss.differing,
+        processors_before=None if busy_before is None else busy_before * 100,
+        processors_recovering=None if busy is None else busy * 100,
+    )
+
+
+def _drained(backlog: Sequence[tuple[float, int]], fault_s: float) -> tuple[int | None, float | None]:
+    """The largest backlog since the fault, and how long after it the backlog was what it had been before the fault."""
+    since = [(at, messages) for at, messages in backlog if at >= fault_s]
+    if not since:
+        return None, None
+    before = max((messages for at, messages in backlog if at < fault_s), default=0)
+    most_at, most = max(since, key=lambda each: each[1])
+    back = next((at for at, messages in since if at >= most_at and messages <= before), None)
+    return most, None if back is None else back - most_at
+
+
+def verdicts(found: Figures, limits: dict[str, float]) -> list[Verdict]:
+    made = []
+    for name, at_most in limits.items():
+        value = getattr(found, name)
+        made.append(Verdict(name, at_most, value, value is not None and value <= at_most))
+    return made

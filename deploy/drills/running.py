@@ -1,0 +1,409 @@
+"""Runs one drill: checks that all is well, loads, breaks, waits, heals, and looks for what was acknowledged."""
+
+import dataclasses
+import datetime as dt
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from deploy.drills import processors, recovery_log
+from deploy.drills import report as reporting
+from deploy.drills import targets as aiming
+from deploy.drills.bulk import BulkLoad
+from deploy.drills.catalogue import Drill
+from deploy.drills.course import Course, Plan, Timeline, one_before
+from deploy.drills.drill_lock import DrillLock, locked
+from deploy.drills.health import UNEVEN, Health, active_master, unevenness
+from deploy.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
+from deploy.drills.load import Load, follow_all
+from deploy.drills.processors import Busy
+from deploy.drills.regions import Region, regions, server_of_meta
+from deploy.drills.report import Moments, Run, Setting
+from deploy.drills.samples import Loss, loss
+from feedstore.app import wiring as serving_wiring
+from feedstore.app.config import Config
+from feedstore.following import FEEDS, entries_of, row_key
+from feedstore.following.layout import bucket
+from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster
+from workers.app import wiring
+from workers.following.groups import cluster_groups
+
+LANDED_S = 180.0
+
+_ASK_S = 0.2
+_WRITE_MS = 3_000
+"""Half of it is each gateway's: longer than a log is stuck that loses a DataNode. Where a write is given up sooner,
+what is seen is the patience of the caller, and not how long the cluster took.
+"""
+_CONNECTIONS = 32
+_BULK_BEHIND = 1_000_000
+_USERS_FROM = 1 << 40
+"""Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """regions: those of the feeds, as they were before the fault; affected: numbers of some. meta: hbase:meta's.
+    runs_master: what holds regions and is broken runs the active master too.
+    """
+
+    marked: list[Host]
+    regions: list[Region]
+    meta: str
+    targets: list[Host]
+    affected: list[int]
+    runs_master: bool
+
+    @property
+    def unaffected(self) -> list[int]:
+        return [number for number in range(len(self.regions)) if number not in self.affected]
+
+    @property
+    def names(self) -> list[str]:
+        return [each.name for each in self.targets]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a drill leaves to be judged. lines: of the logs of the cluster and the targets, from the fault on, in their
+    order; None where they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
+    """
+
+    load: Load
+    started_at: str
+    moments: Moments
+    failure: str
+    landed_s: float | None
+    lost: Loss | None
+    hedged_pages: int
+    lines: list[LogLine] | None
+    fault_wall_s: float
+    busy: list[Busy]
+
+
+def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Run:
+    """Returns what is to be kept; whatever happens, the target is brought back first. Where it cannot be, the report
+    says so.
+
+    Raises:
+        NotDrillableError: the system is not marked for it, or not well enough to begin.
+        HostError, StoreError, FollowStoreError, QueueError: it could not be asked before the fault, or not be broken.
+    """
+    urls = {each.name: each.url for each in config.clusters}
+    if plan.cluster not in urls:
+        raise NotDrillableError(f"there is no cluster {plan.cluster!r} in this home")
+    rng = random.Random(plan.seed)  # noqa: S311 - a drill is repeated by its seed
+    timeline = Timeline(say)
+    health = Health(hosts, lambda name: regions(urls[name]), say)
+    with locked(config.home) as lock:
+        if left := lock.heal(hosts):
+            say(f"an earlier drill was ended before it had healed: {left}; healed now")
+        scene = _prepared(config, hosts, plan, health, timeline, rng, lock)
+        target = ", ".join(scene.names) if plan.drill.fault is not None else ""
+        say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
+        if scene.runs_master:
+            say(f"{target} runs the active master too: that makes two faults of one, and its regions wait for both")
+        seen = _drilled(config, hosts, plan, scene, health, timeline, rng, lock)
+    back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
+    steps = recovery_log.recovery(seen.lines or (), seen.fault_wall_s, target)
+    figures = reporting.figures(
+        plan.cluster,
+        seen.load.samples,
+        seen.moments,
+        scene.affected,
+        scene.unaffected,
+        seen.lost,
+        seen.landed_s,
+        back_from=back_from,
+        hedged_pages=seen.hedged_pages,
+        expired_servers=None if seen.lines is None else len(recovery_log.expired(seen.lines, seen.fault_wall_s)),
+        steps=steps,
+        backlog=seen.load.backlog,
+        processors=seen.busy,
+    )
+    setting = Setting(
+        drill=plan.drill.name,
+        cluster=plan.cluster,
+        target=target,
+        seed=plan.seed,
+        started_at=seen.started_at,
+        hold_s=plan.hold_s,
+        holds_meta=scene.meta in scene.names,
+        regions=len(scene.regions),
+        affected=len(scene.affected),
+        back_from=back_from,
+        what=plan.drill.what,
+        runs_master=scene.runs_master,
+    )
+    return reporting.assemble(
+        setting,
+        figures,
+        reporting.budgets(plan.budgets),
+        seen.moments,
+        seen.load.samples,
+        timeline=timeline.events,
+        failure=seen.failure,
+        steps=steps,
+        affected=scene.affected,
+        backlog=seen.load.backlog,
+        processors=seen.busy,
+    )
+
+
+def _prepared(
+    config: Config,
+    hosts: Hosts,
+    plan: Plan,
+    health: Health,
+    timeline: Timeline,
+    rng: random.Random,
+    lock: DrillLock,
+) -> _Scene:
+    """Refuses, waits until all is well, chooses, and breaks what comes before."""
+    url = _url(config, plan)
+    _refuse_unmarked(config, hosts.all())
+    hosts.clean()
+    marked = health.wait([each.name for each in config.clusters])
+    _refuse_unmarked(config, marked)
+
+    def master() -> str | None:
+        return active_master(hosts, marked, plan.cluster)
+
+    def chosen(named: str | None, but: Sequence[str] = ()) -> list[Host]:
+        return aiming.choose(
+            plan.drill, plan.cluster, named, marked, regions(url), server_of_meta(url), master, rng, but
+        )
+
+    before: list[str] = []
+    if plan.drill.course == "after another":
+        (other,) = chosen(None, [plan.target] if plan.target else [])
+        before = [other.name]
+        one_before(hosts, plan, other, health, timeline, lock)
+    targets = chosen(plan.target, before)
+    found = regions(url)
+    affected = _affected(plan.drill, [each.name for each in targets], found)
+    runs_master = plan.drill.aim == "region host" and master() in [each.name for each in targets]
+    return _Scene(marked, found, server_of_meta(url), targets, affected, runs_master)
+
+
+def _drilled(
+    config: Config,
+    hosts: Hosts,
+    plan: Plan,
+    scene: _Scene,
+    health: Health,
+    timeline: Timeline,
+    rng: random.Random,
+    lock: DrillLock,
+) -> _Seen:
+    """The drill itself, under load, and the count of what was acknowledged."""
+    url = _url(config, plan)
+    # Readers prefer the cluster that is broken: they are to feel it.
+    serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
+    near = dataclasses.replace(config, serving=serving)
+    with (
+        _opened(config) as stores,
+        serving_wiring.open_service(near) as service,
+        _probing(config, url) as reads,
+        _probing(config, url) as writes,
+        _lag(config, plan.cluster) as lag,
+    ):
+        now_ms = serving_wiring.wall_ms()
+        first = _USERS_FROM + now_ms * 1_000
+        users = _one_in_each(scene.regions, first)
+        load = Load(service, reads, writes, users, first, first, first, serving_wiring.wall_ms, lag)
+        follow_all(service, users, load.board)
+        load.save_one()
+        if _until_landed(stores, load) is None:
+            raise NotDrillableError(
+                f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
+            )
+        started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        bulk = BulkLoad(url, serving_wiring.tables(config), first + _BULK_BEHIND, now_ms)
+        course = Course(hosts, plan, scene.targets, load, timeline, health, lock, _evened(plan, scene, url))
+        hedges = service.counters().hedges
+        busy: list[Busy] = []
+        with load.measuring_backlog(), processors.measuring(busy):
+            with _removed(bulk, timeline):
+                with load.running(rng):
+                    match plan.drill.course:
+                        case "in turn":
+                            moments, failure = course.in_turn()
+                        case "bulk load":
+                            moments, failure = course.bulk_load(bulk)
+                        case _:
+                            moments, failure = course.once(_moved(plan.drill, scene, url))
+                timeline.note("the load has ended")
+            hedges = service.counters().hedges - hedges
+            landed = _until_landed(stores, load)
+        timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
+        lost = _lost(stores, load, timeline)
+    fault_wall_s = time.time() - (time.monotonic() - moments.fault)
+    asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
+    lines = _lines(hosts, asked, fault_wall_s, timeline)
+    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s, busy)
+
+
+def _url(config: Config, plan: Plan) -> str:
+    return next(each.url for each in config.clusters if each.name == plan.cluster)
+
+
+def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:
+    match drill.affected:
+        case "its regions":
+            return [number for number, region in enumerate(found) if region.server in targets]
+        case "all":
+            return list(range(len(found)))
+        case "none":
+            return []
+
+
+def _moved(drill: Drill, scene: _Scene, url: str) -> Callable[[], bool] | None:
+    """Asks whether every affected region is on another host now, as far as anybody says; None where none would move."""
+    wanted = {scene.regions[number].start for number in scene.affected}
+    if drill.affected != "its regions" or not wanted:
+        return None
+
+    def has_moved() -> bool:
+        try:
+            elsewhere = {region.start for region in regions(url) if region.server not in {"", *scene.names}}
+        except UnavailableError:
+            return False
+        return wanted <= elsewhere
+
+    return has_moved
+
+
+def _evened(plan: Plan, scene: _Scene, url: str) -> Callable[[], bool]:
+    """Asks whether the regions are as even as before a drill; after a drill that moves none, nothing is asked."""
+    holders = [each.name for each in scene.marked if each.cluster == plan.cluster and each.holds_regions]
+
+    def is_even() -> bool:
+        if plan.drill.affected == "none":
+            return True
+        try:
+            return unevenness(regions(url), holders) <= UNEVEN
+        except UnavailableError:
+            return False
+
+    return is_even
+
+
+def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
+    """What this home's load goes to must be marked, all of it."""
+    if not marked:
+        raise NotDrillableError(
+            "nothing here is marked as drillable: drills run on the Docker clusters (make cluster-up)"
+        )
+    for cluster in config.clusters:
+        addresses = Addresses.parse(cluster.url) if cluster.scheme == "hbase" else None
+        its = [host for host in marked if host.cluster == cluster.name]
+        if any(not host.is_running for host in its):
+            continue  # where it is published is not seen; it is waited for, and looked at again
+        published = {port for host in its for port in host.ports}
+        if addresses is None or any(
+            each.host != "127.0.0.1" or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
+        ):
+            raise NotDrillableError(
+                f"cluster {cluster.name} of this home is not one of the marked containers of {cluster.name}: its "
+                "load must go to what is broken, and nowhere else (feedctl init --stack docker)"
+            )
+
+
+def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline) -> list[LogLine] | None:
+    try:
+        found = [line for name in asked for line in hosts.logs(name, since, time.time())]
+    except HostError as error:
+        # The rest of the report is worth having.
+        timeline.note(f"the logs cannot be read: {error}")
+        return None
+    return sorted(found, key=lambda line: line.at)
+
+
+@contextmanager
+def _removed(bulk: BulkLoad, timeline: Timeline) -> Iterator[None]:
+    """What was loaded, if anything was, is removed at the end."""
+    try:
+        yield
+    finally:
+        try:
+            bulk.remove()
+        except UnavailableError as error:
+            timeline.note(f"what was loaded cannot all be removed: {error}")
+
+
+@contextmanager
+def _lag(config: Config, cluster: str) -> Iterator[Callable[[], int]]:
+    """Asks how many messages the cluster's writers have left to do."""
+    ports = wiring.open_ports(config, "read", feeds=False)
+    with closing(ports):
+        yield lambda: sum(ports.queue.lag(topic, group) for topic, group in cluster_groups(cluster))
+
+
+def _one_in_each(found: Sequence[Region], first: int) -> list[int]:
+    users: list[int] = []
+    for region in found:
+        user = first + len(users)
+        while not region.holds(bucket(user)) or user in users:
+            user += 1
+        users.append(user)
+    return users
+
+
+@contextmanager
+def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
+    """The feeds of every cluster, each by itself."""
+    opened: list[Cluster] = []
+    try:
+        opened.extend(serving_wiring.open_cluster(config, each.name, "read") for each in config.clusters)
+        yield {each.name: cluster.table(FEEDS) for each, cluster in zip(config.clusters, opened, strict=True)}
+    finally:
+        for cluster in opened:
+            cluster.close()
+
+
+@contextmanager
+def _probing(config: Config, url: str) -> Iterator[WideColumnStore]:
+    """The feeds of the drilled cluster, with connections of its own: enough for every region."""
+    probing = f"{url}&write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
+    with closing(HBaseCluster.open(probing, serving_wiring.tables(config), check=False)) as cluster:
+        yield cluster.table(FEEDS)
+
+
+def _feeds(stores: dict[str, WideColumnStore], users: Sequence[int]) -> dict[str, dict[int, frozenset[int]]]:
+    return {
+        name: {
+            user: frozenset(each.pin for each in entries_of(store.read(row_key(user), None, 10_000))) for user in users
+        }
+        for name, store in stores.items()
+    }
+
+
+def _lost(stores: dict[str, WideColumnStore], load: Load, timeline: Timeline) -> Loss | None:
+    """None where the clusters cannot be asked."""
+    try:
+        found = _feeds(stores, load.users)
+    except UnavailableError as error:
+        timeline.note(f"what is in the clusters cannot be counted: {error}")
+        return None
+    return loss(found, load.users, frozenset(load.acknowledged), frozenset(load.asked))
+
+
+def _until_landed(stores: dict[str, WideColumnStore], load: Load) -> float | None:
+    """How long it took until every feed of both clusters held all that was acknowledged; None where it did not."""
+    began = time.monotonic()
+    while time.monotonic() - began < LANDED_S:
+        try:
+            found = _feeds(stores, load.users)
+        except UnavailableError:
+            found = {}
+        if found and all(load.acknowledged <= feeds[user] for feeds in found.values() for user in load.users):
+            return time.monotonic() - began
+        time.sleep(_ASK_S)
+    return None
