@@ -2,24 +2,52 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from deploy.docker.clusters import Clusters
 from deploy.local import Stack
-from tests.effort import FULL, part
+from tests.effort import part
 
 RUNNING = "FEED_TEST_STACK"
 """Names the home of a stack to use; it is left running, so that tests can be repeated without waiting for its start."""
 RUNNING_CLUSTERS = "FEED_TEST_CLUSTER"
 """The same for the clusters in Docker."""
 
-if not FULL:
-    settings.register_profile("part", max_examples=part(settings().max_examples))
-    settings.load_profile("part")
+# How long examples take says how busy the machine is, and nothing about the code.
+settings.register_profile(
+    "here", max_examples=part(settings().max_examples), suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("here")
+
+
+BARE = Path(__file__).parent / "bare"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bare_processes() -> Iterator[None]:
+    """The processes that tests start see no `rich`, as where `feedctl` is installed: structlog loads it where it is
+    there, and it takes a third of the time in which `feedctl` starts.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(BARE), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MiB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield mount
+    subprocess.run(["umount", mount], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -100,3 +100,35 @@ def served(home: Cli) -> Iterator[Served]:
 @pytest.fixture
 def sight(driver: WebDriver, served: Served) -> Sight:
     return Sight(driver, served.address)
+
+
+LONG_BOARD = 39
+LONG_PINS = 10_000
+BOARDS = range(40, 60)
+BOARD_PINS = 12
+
+
+@pytest.fixture(scope="session")
+def boards(template: Cli, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with many boards, for tests that change each another one. Pins are a ms apart: of board 40 they are 4001
+    to 4012, the last one on top.
+    """
+    cli = Cli(tmp_path_factory.mktemp("boards") / "home")
+    shutil.copytree(template.home, cli.home)
+    now_ms = int(time.time() * 1_000) - HOUR_MS
+    pins = [(100 * board + at, board, at) for board in BOARDS for at in range(1, BOARD_PINS + 1)]
+    pins += [(1_000_000 + at, LONG_BOARD, at) for at in range(LONG_PINS)]
+    actions = [
+        {"type": "save_pin", "ts": now_ms + at, "pin": pin, "owner": 7, "board": board} for pin, board, at in pins
+    ]
+    cli("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in actions))
+    cli.work()
+    served = Served(cli)
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def board_sight(driver: WebDriver, boards: Served) -> Sight:
+    return Sight(driver, boards.address)

@@ -31,7 +31,7 @@ class Sight:
             return wait.until(lambda _: holds())
         except Exception as error:
             text = self.driver.find_element(By.TAG_NAME, "body").text
-            raise AssertionError(f"in vain: {what}\n{text}") from error
+            raise AssertionError(f"timed out waiting for: {what}\n{text}") from error
 
     def find(self, name: str) -> WebElement:
         return self.driver.find_element(By.ID, name)

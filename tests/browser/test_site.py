@@ -13,7 +13,7 @@ from tests.browser.conftest import OLD
 from tests.browser.served import Served, arriving
 from tests.browser.sight import Sight
 from tests.cli.command import Cli
-from workers.queue.port import ACTIONS
+from workers.following.topics import ACTIONS
 
 pytestmark = pytest.mark.browser
 
@@ -187,6 +187,30 @@ def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:
     assert sight.is_on_screen("#why")
 
 
+def test_a_phone_shows_the_feed_first_and_follows_and_state_at_the_bottom(sight: Sight) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= PAGE, "more than fits")
+
+    def place(selector: str) -> tuple[float, float]:
+        rect = f"document.querySelector('{selector}').getBoundingClientRect()"
+        top, bottom = sight.driver.execute_script(f"return [{rect}.top, {rect}.bottom]")
+        return top, bottom
+
+    assert place("#feed article")[1] < 844 / 4
+    assert place("aside")[0] > 844 * 3 / 4
+    for name in ("following", "clusters", "queue", "letters"):
+        assert sight.is_on_screen(f"#{name}-brief"), name
+    sight.driver.find_element(By.CSS_SELECTOR, "#clusters-panel summary").click()
+    sight.says("clusters", "a", "b", "closed")
+    assert sight.is_on_screen("#clusters")
+    sight.driver.find_element(By.CSS_SELECTOR, "#clusters-panel summary").click()
+    sight.driver.execute_script("scrollTo(0, 0)")
+    assert place("aside")[1] == 844
+    assert sight.driver.execute_script("return document.documentElement.scrollWidth") == 390
+
+
 # State
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -221,7 +245,7 @@ def test_without_a_token_it_says_what_is_needed_and_with_one_it_goes_on(
     tokens: dict[str, str], served: Served, sight: Sight
 ) -> None:
     sight.open(1)
-    sight.says("connection", "A valid token is needed")
+    sight.says("connection", "Authentication required")
     assert sight.pins() == []
     sight.use_token(tokens["write"])
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
@@ -274,15 +298,15 @@ def test_a_problem_is_said_in_its_own_words_and_goes_by_itself(sight: Sight) -> 
     script = """
         const real = window.fetch;
         window.isAway = true;
-        const problem = { type: "urn:feedstore:problem:clusters-unavailable", title: "No cluster answered", status: 503,
-          detail: "ask again" };
+        const problem = { type: "urn:feedstore:problem:clusters-unavailable", title: "No cluster is available",
+          status: 503, detail: "try again" };
         window.fetch = (url, ...rest) => window.isAway && String(url).includes("/feed?")
           ? Promise.resolve(new Response(JSON.stringify(problem), { status: 503, headers: { "retry-after": "1" } }))
           : real(url, ...rest);
     """
     sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
     sight.open(1)
-    sight.says("feed-problem", "No cluster answered. ask again")
+    sight.says("feed-problem", "No cluster is available. try again")
     sight.says("clusters-brief", "2 well")
     assert not sight.is_shown("connection"), "the server itself answers"
     sight.driver.execute_script("window.isAway = false")

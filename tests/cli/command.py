@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from click.testing import CliRunner, Result
 
-from feedstore.serving import config as configuration
-from workers import wiring
+from feedstore.app import config as configuration
+from workers.app import wiring
+from workers.app.home import private, worker_lock
 from workers.cli import main
-from workers.cli.running import run_until_landed
 from workers.cli.session import Session
-from workers.home import private, worker_lock
-from workers.wiring import Ports
+from workers.cli.work import Stop, run_until_landed
+from workers.following.ports import Ports
 
 DEADLINE_S = 60.0
 
@@ -32,7 +31,7 @@ def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE
     while True:
         if found := holds():
             return found
-        assert time.monotonic() < deadline, f"in vain: {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for: {what}"
         time.sleep(0.02)
 
 
@@ -65,9 +64,9 @@ class Cli:
         command calls the command.
         """
         config = configuration.load(self.home, os.environ)
-        with private(), worker_lock(config.home), closing(wiring.open_ports(config, "owner")) as ports:
+        with private(), worker_lock(config.home), closing(wiring.open_ports(config, "write")) as ports:
             worker = wiring.worker(ports, config)
-            run_until_landed(Session(self.home, "error"), ports, worker, Event())
+            run_until_landed(Session(self.home, "error"), ports, worker, Stop())
 
     def set(self, key: str, value: str) -> None:
         """Changes a line of feed.toml."""
@@ -79,13 +78,14 @@ class Cli:
     @contextmanager
     def ports(self, **arguments: Any) -> Iterator[Ports]:
         config = configuration.load(self.home, {})
-        with closing(wiring.open_ports(config, arguments.pop("access", "beside"), **arguments)) as ports:
+        with closing(wiring.open_ports(config, arguments.pop("access", "read"), **arguments)) as ports:
             yield ports
 
     def spawn(self, *words: object, **popen: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", "from workers.cli import main; main()", "--home", str(self.home)]
+        program = popen.pop("program", "from workers.cli import main; main()")
+        command = [sys.executable, "-c", program, "--home", str(self.home)]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([*command, *map(str, words)], env={**os.environ}, **(streams | popen))
+        return subprocess.Popen([*command, *map(str, words)], **({"env": {**os.environ}} | streams | popen))
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[bytes]]:

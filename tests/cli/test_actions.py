@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Cli
-from workers.replay import MAX_LINE_BYTES
+from workers.app.replay import MAX_LINE_BYTES
 
 
 def test_actions_reach_the_feed(cli: Cli) -> None:

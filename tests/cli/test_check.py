@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Cli
-from workers import checks
-from workers.checks import facts as gathering
-from workers.checks.facts import Room
+from workers.app import checks
+from workers.app.checks import facts as gathering
+from workers.app.checks.facts import Room
 
 Break = Callable[[Cli, pytest.MonkeyPatch], None]
 
@@ -127,11 +127,11 @@ WRONG: dict[str, tuple[Break, str, str]] = {
         "places",
         "in one place",
     ),
-    "a url of no kind": (_file("rocksdb:data/b", "rockdb:data/b"), "places", "expected rocksdb:PATH"),
+    "a url of no kind": (_file("rocksdb:data/b", "rockdb:data/b"), "configuration", "expected rocksdb:PATH or hbase"),
     "an HBase url without a table": (_file("rocksdb:data/b", "hbase://"), "places", "cluster b"),
     "HBase without its extra": (
         lambda cli, patch: (
-            _without("feedstore.serving.hbase", "FEED_HBASE_JARS", "x")(cli, patch),
+            _without("feedstore.app.hbase", "FEED_HBASE_JARS", "x")(cli, patch),
             _file("rocksdb:data/b", "hbase://one:9090/feed")(cli, patch),
         )[0],
         "places",
@@ -139,8 +139,8 @@ WRONG: dict[str, tuple[Break, str, str]] = {
     ),
     "shards in SQLite and in MySQL": (
         _env("FEED_FOLLOWS_SHARDS", '["sqlite:data/follows.db", "mysql://feed@db/f"]'),
-        "places",
-        "expected sqlite:PATH",
+        "configuration",
+        "expected urls of one scheme",
     ),
     "Kafka without its extra": (
         _without("workers.queue.kafka", "FEED_QUEUE_URL", "kafka://one:9092"),
@@ -216,7 +216,7 @@ WRONG: dict[str, tuple[Break, str, str]] = {
         "this machine's clock is before",
     ),
     "tokens that are missing": (_env("FEED_HTTP_TOKENS", "tokens.toml"), "http", "make a token"),
-    "tokens that everybody may read": (lambda cli, patch: _tokens(cli, patch, mode=0o644), "http", "everybody"),
+    "tokens that everybody may read": (lambda cli, patch: _tokens(cli, patch, mode=0o644), "http", "other users"),
     "tokens that have expired": (lambda cli, patch: _tokens(cli, patch, expires="1ms"), "http", "has expired"),
     "a short key": (_short_key, "http", "at least 32 bytes"),
     "serving without its extra": (

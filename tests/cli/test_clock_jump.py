@@ -1,15 +1,20 @@
-"""The clock of a home was 400 days ahead for one action, and is right again."""
+"""The clock of a process is off, or that of a home was 400 days ahead for one action, and is right again."""
 
+import json
 import time
+from contextlib import closing
 
 import pytest
 
+from feedstore.app import config as configuration
+from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.wiring import wall_ms
+from feedstore.clocks import HomeClock
 from feedstore.domain import Pin, SavePin
 from feedstore.follows.port import Request
-from feedstore.serving import config as configuration
-from feedstore.serving.wiring import wall_ms
 from tests.cli.command import Cli
-from workers import wiring
+from workers.app import wiring
+from workers.following.topics import ACTIONS, DELIVERIES
 
 JUMP_MS = 400 * 86_400_000
 
@@ -67,3 +72,141 @@ def test_verify_ends(jumped: Cli) -> None:
         for pin in range(100, 120):
             jumped("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", pin)
         assert "no difference" in jumped("verify", "--wait", 60).stderr
+
+
+# A process whose clock is off
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[1, 3])
+def sharded(cli: Cli, request: pytest.FixtureRequest) -> Cli:
+    cli.set("shards", "[" + ", ".join(f'"sqlite:data/follows-{n}.db"' for n in range(request.param)) + "]")
+    wiring.create(configuration.load(cli.home, {}))
+    return cli
+
+
+def _act(cli: Cli, pin: int) -> None:
+    lines = []
+    for user in range(1, 9):
+        lines.append({"type": "follow", "ts": 1, "follower": user, "user": 100 + user})
+        lines.append({"type": "save_pin", "ts": pin, "pin": 10 * pin + user, "owner": 100 + user, "board": 200 + user})
+    cli("replay", "-", stdin="".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("off_ms", [-JUMP_MS, -60_000, 60_000, JUMP_MS])
+def test_rule_10_no_shard_steps_with_the_clock_of_one_process(
+    sharded: Cli, monkeypatch: pytest.MonkeyPatch, off_ms: int
+) -> None:
+    _act(sharded, 1)
+    with monkeypatch.context() as wrong:
+        wrong.setattr(feedstore_wiring, "wall_ms", lambda: wall_ms() + off_ms)
+        _act(sharded, 2)
+        sharded.work()
+        with sharded.ports() as ports:
+            times = [ports.follows.now(shard) for shard in range(ports.follows.shards())]
+            times += [ports.follows.settled_ms(), ports.clock()]
+            assert all(abs(each - wall_ms()) < 20_000 for each in times)
+    _act(sharded, 3)
+    sharded.work()
+
+    assert [sharded.feed(user) for user in range(1, 9)] == [[30 + n, 20 + n, 10 + n] for n in range(1, 9)]
+    found = sharded.json("status", code=1)
+    assert {each["offset_ms"] // 1_000 for each in found["clocks_off"]} <= {off_ms // 1_000, off_ms // 1_000 - 1}
+    assert all(each["behind_ms"] < 20_000 for each in found["clusters"].values())
+    assert found["clocks_ahead_ms"] == {}
+    assert "pid" in sharded("status", code=1).stdout
+
+
+@pytest.mark.parametrize("off_ms", [-JUMP_MS, JUMP_MS])
+def test_rule_11_housekeeping_with_a_clock_that_is_off_drops_nothing(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch, off_ms: int
+) -> None:
+    with filled.ports(access="write") as ports:
+        ports.dead.bury(ACTIONS, "expander", "malformed", "", ports.clock(), b"?")
+        held = [ports.queue.earliest(ACTIONS), ports.queue.earliest(DELIVERIES)]
+    monkeypatch.setattr(feedstore_wiring, "wall_ms", lambda: wall_ms() + off_ms)
+    with filled.ports(access="write") as ports:
+        filled.work()  # what is published by this clock is kept as well
+        housekeeper = wiring.housekeeper(ports, configuration.load(filled.home, {}))
+        monkeypatch.setattr(housekeeper._rounds, "_last_s", float("-inf"))
+        assert housekeeper.step()
+        assert [ports.queue.earliest(ACTIONS), ports.queue.earliest(DELIVERIES)] == held
+        assert ports.dead.count() == 1
+        assert ports.follows.counts().edges_active == 2
+
+
+def test_a_home_of_an_earlier_program_has_no_anchor_and_gets_one(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    (filled.home / feedstore_wiring.CLOCK_NAME).unlink()
+    filled("save-pin", 60, "--owner", 2, "--board", 20)
+    monkeypatch.setattr(feedstore_wiring, "wall_ms", lambda: wall_ms() + JUMP_MS)
+    with filled.ports() as ports:
+        assert isinstance(ports.clock, HomeClock)
+        assert abs(ports.follows.now() - wall_ms()) < 20_000
+
+
+def test_a_home_on_servers_goes_by_their_clocks(filled: Cli) -> None:
+    text = configuration.DEFAULT.replace("embedded:data/queue.db", "kafka://host:9092")
+    for name in "ab":
+        text = text.replace(f"rocksdb:data/{name}", f"hbase://host-{name}:9091/feed")
+    text = text.replace("sqlite:data/follows.db", "mysql://feed@host/follows")
+    assert feedstore_wiring.home_clock(configuration.parse(filled.home, text, {})) is None
+
+
+# A home that is brought back
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_that_was_ahead_is_brought_back(jumped: Cli) -> None:
+    jumped("unfollow", 1, "--user", 2)
+    jumped.work()
+    jumped("follow", 1, "--user", 2)  # waits in the outbox, with a time that is ahead
+    assert "ahead" in jumped("clock", "show").stdout
+    assert jumped.json("clock", "show")["shards_ahead_ms"]["0"] > JUMP_MS - 600_000
+
+    done = jumped.json("clock", "set")
+
+    assert done["shards"]["0"] > JUMP_MS - 600_000
+    assert done["clusters"] == ["a", "b"]
+    assert "not known yet" in jumped("status").stdout
+    jumped("save-pin", 51, "--owner", 2, "--board", 20)
+    jumped.work()
+    status = jumped.json("status")
+    assert status["clocks_ahead_ms"] == {}
+    assert all(0 <= each["behind_ms"] < 60_000 for each in status["clusters"].values())
+    assert jumped.feed(1)[:2] == [51, 50]
+    jumped("unfollow", 1, "--user", 2)
+    jumped.work()
+    assert jumped.feed(1) == [6], "what is done later wins, whatever the clock was"
+    jumped("follow", 1, "--user", 2)
+    jumped.work()
+    assert jumped.feed(1)[:2] == [51, 50]
+    jumped("verify")
+    assert jumped.json("clock", "set") == {"shards": {}, "clusters": []}
+
+
+def test_what_was_on_its_way_from_a_clock_that_was_ahead_lands_and_holds_nothing_up(jumped: Cli) -> None:
+    # Tasks, deliveries and ticks of that time are in the queue when the shard is brought back.
+    config = configuration.load(jumped.home, {})
+    jumped("unfollow", 1, "--user", 2)
+    jumped("follow", 1, "--user", 2)
+    with jumped.ports(access="write") as ports:
+        for relay in wiring.relays(ports, config):
+            relay.step()
+        wiring.ticker(ports, config).tick()
+        with closing(wiring.expander(ports, config)) as expander:
+            while ports.queue.lag(ACTIONS, "expander"):
+                expander.step()
+        assert ports.queue.lag(DELIVERIES, "writer-a")
+    jumped("clock", "set")
+    jumped.work()
+
+    assert jumped.feed(1)[0] == 50
+    assert all(0 <= each["behind_ms"] < 60_000 for each in jumped.json("status")["clusters"].values())
+    jumped("verify")
+
+
+def test_a_clock_that_is_right_is_shown(filled: Cli) -> None:
+    shown = filled.json("clock", "show")
+    assert abs(shown["now_ms"] - wall_ms()) < 60_000
+    assert (shown["off"], shown["shards_ahead_ms"]) == ([], {})
+    assert filled("clock", "show").stdout.startswith("time ")

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from feedstore.app.wiring import wall_ms
 from feedstore.domain import Pin, PinSaved
-from feedstore.serving.wiring import wall_ms
 from tests.cli.command import Cli, eventually
-from workers.messages import Task, encode_action
-from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES
-from workers.redeliver import SET_ASIDE
+from workers.following.messages import Task, encode_action
+from workers.following.redeliver import SET_ASIDE
+from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import MAX_MESSAGE_BYTES, Topic
 
 GOOD = encode_action(Task(PinSaved(Pin(60, 2, 20, 3_000), 1_000)))
 BAD = {
@@ -80,7 +81,7 @@ def test_what_this_program_cannot_read_is_not_sent_again(filled: Cli) -> None:
         ports.queue.publish(ACTIONS, [b"nonsense"])
     filled.work()
 
-    assert "stays: not_json" in filled("dead", "retry", "--all", code=1).stderr
+    assert "kept: not_json" in filled("dead", "retry", "--all", code=1).stderr
     assert len(letters(filled)) == 1
     filled("dead", "drop", "--all")
     assert letters(filled) == []
@@ -115,6 +116,18 @@ def test_a_retry_that_was_interrupted_is_repeated(filled: Cli) -> None:
 
     assert "1 sent again" in filled("dead", "retry", "--all").stderr
     assert letters(filled) == []
+
+
+def test_a_letter_of_a_topic_that_this_program_does_not_know_is_kept(filled: Cli) -> None:
+    with filled.ports() as ports:
+        ports.dead.bury(
+            Topic("feed.later", durable=True, decode=bytes), "later", "failed", "of a newer program", 1, b"x"
+        )
+
+    assert "knows no topic feed.later" in filled("dead", "retry", "--all", code=1).stderr
+
+    (letter,) = letters(filled)
+    assert (letter["topic"], letter["group"]) == ("feed.later", "later")
 
 
 @pytest.mark.parametrize("words", [["retry"], ["drop"], ["retry", 1, "--all"]])

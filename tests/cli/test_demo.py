@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.command import Cli
-from workers import graph
 from workers.cli import main
-from workers.graph import Shape
-from workers.verify import Finding, Seen, Verifier
+from workers.following import synthetic_actions
+from workers.following.synthetic_actions import Shape
+from workers.following.verify import Finding, Seen, Verifier
 
-CLAIMS = 6
+CLAIMS = 8
 
 
 def test_every_promise_holds_on_a_small_graph(tmp_path: Path) -> None:
@@ -36,7 +36,10 @@ def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     file = tmp_path / "actions.jsonl"
-    lines = [json.dumps(graph.line(action, 5)) for action in graph.actions(Shape(40, 1_200, 3), 1_000, 9_000)]
+    lines = [
+        json.dumps(synthetic_actions.line(action, 5))
+        for action in synthetic_actions.actions(Shape(40, 1_200, 3), 1_000, 9_000)
+    ]
     file.write_text("\n".join(lines))
 
     result = CliRunner().invoke(main, ["demo", "--actions", str(file)])
@@ -44,6 +47,20 @@ def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
     assert result.exit_code == 0, result.stderr
     assert "1,200 actions recorded" in result.stdout
     assert list((tmp_path / "tmp").glob("feed-demo-*")) == []
+
+
+def test_boards_of_one_pin_are_not_arranged(tmp_path: Path) -> None:
+    file = tmp_path / "actions.jsonl"
+    lines = [
+        synthetic_actions.line(action, 5) for action in synthetic_actions.actions(Shape(40, 1_200, 3), 1_000, 9_000)
+    ]
+    lines = [line | {"board": 10_000 + line["pin"]} if line["type"] == "save_pin" else line for line in lines]
+    file.write_text("\n".join(map(json.dumps, lines)))
+
+    said = Cli(tmp_path / "home")("demo", "--actions", str(file))
+
+    assert "left out: no board" in said.stdout
+    assert said.stdout.count("\N{CHECK MARK}") == CLAIMS - 2
 
 
 def test_a_promise_that_does_not_hold_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,10 +75,10 @@ def test_a_promise_that_does_not_hold_is_said(tmp_path: Path, monkeypatch: pytes
 
 def test_the_graph_is_the_same_for_the_same_seed_and_skewed() -> None:
     shape = Shape(users=500, actions=20_000, seed=1)
-    made = list(graph.actions(shape, 1, 1_000_000))
+    made = list(synthetic_actions.actions(shape, 1, 1_000_000))
 
-    assert made == list(graph.actions(shape, 1, 1_000_000))
-    assert made != list(graph.actions(Shape(500, 20_000, 2), 1, 1_000_000))
+    assert made == list(synthetic_actions.actions(shape, 1, 1_000_000))
+    assert made != list(synthetic_actions.actions(Shape(500, 20_000, 2), 1, 1_000_000))
     assert len(made) == 20_000
     kinds = Counter(type(action).__name__ for action in made)
     assert set(kinds) == {"Follow", "Unfollow", "SavePin", "DeletePin"}

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from deploy.drills import plot, running
+from deploy.drills import report as reporting
+from deploy.drills.catalogue import DRILLS
+from deploy.drills.course import Plan
+from deploy.drills.hosts import DockerHosts, Host, NotDrillableError
+from deploy.drills.report import Figures, Moments, Report, Run, Setting
 from tests.cli.command import Cli
-from workers.drills import plot, running
-from workers.drills import report as reporting
-from workers.drills.catalogue import DRILLS
-from workers.drills.course import Plan
-from workers.drills.hosts import DockerHosts, Host, NotDrillableError
-from workers.drills.report import Figures, Moments, Report, Run, Setting
 
 FIGURES: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
 DRAW = plot.draw

@@ -40,7 +40,12 @@ def test_a_variable_that_nothing_reads_is_refused_with_the_nearest_name(
         ("FEED_LIMITS_PURGE_WINDOW", "1d", "purge_window"),
         ("FEED_SERVING_PREFER", "c", "no cluster 'c'"),
         ("FEED_FOLLOWS_SHARDS", "[1]", "Expected `str`"),
-        ("FEED_QUEUE_URL", "embeded:queue.db", "expected embedded:PATH"),
+        ("FEED_QUEUE_URL", "embeded:queue.db", "expected embedded:PATH or kafka://HOST:PORT"),
+        ("FEED_QUEUE_URL", "embedded://queue.db", "expected embedded:PATH"),
+        ("FEED_QUEUE_URL", "amqp://feed:s3cret@queue/", "'amqp' is unknown: expected embedded:PATH or kafka://HOST"),
+        ("FEED_FOLLOWS_SHARDS", '["postgresql://db/f"]', "expected sqlite:PATH or mysql://USER@HOST/DATABASE"),
+        ("FEED_FOLLOWS_SHARDS", '["mysql://feed@db/f", "cassandra://db/f"]', "'cassandra' is unknown: expected"),
+        ("FEED_FOLLOWS_SHARDS", '["mysql://feed@db/f", "sqlite:data/f.db"]', "mysql and sqlite: expected urls of one"),
         ("FEED_FOLLOWS_SHARDS", '["sqlight:follows.db"]', "expected sqlite:PATH"),
         ("FEED_QUEUE_URL", "kafka://", "expected HOST:PORT"),
         ("FEED_FOLLOWS_SHARDS", '["mysql://nobody"]', "mysql://USER@HOST"),
@@ -55,7 +60,42 @@ def test_an_error_in_a_variable_names_the_variable(
 
     assert f"environment's {name}: " in stderr
     assert said in stderr
+    assert "s3cret" not in stderr
     assert "feed.toml" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "url"),
+    [
+        ("status", "cassandra://one:9042/feed"),
+        ("work --until-idle", "cassandra:data/b"),
+        ("feed 1", "data/b"),
+        ("verify", "rocksdb"),
+        ("schema check", "hbas://one:9090/?thrift1=one:9091"),
+    ],
+)
+def test_a_cluster_of_an_unknown_scheme_is_refused_and_never_made_a_directory(cli: Cli, words: str, url: str) -> None:
+    file = cli.home / "feed.toml"
+    file.write_text(file.read_text().replace("rocksdb:data/b", url))
+
+    said = cli(*words.split(), code=2).stderr
+
+    assert f"{file}: cluster b: " in said
+    assert "expected rocksdb:PATH" in said
+    assert not list(cli.home.rglob("*cassandra*"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("FEED_QUEUE_URL", "amqp://queue/"), ("FEED_FOLLOWS_SHARDS", '["postgresql://db/f"]')],
+)
+def test_no_home_is_made_of_an_unknown_scheme(
+    empty: Cli, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert "is unknown: expected" in empty("init", code=2).stderr
+    assert not empty.home.exists()
 
 
 def test_an_error_in_the_file_names_the_file_while_a_variable_overrides_something_else(
@@ -86,6 +126,8 @@ def test_a_queue_on_kafka_without_its_extra_says_what_to_install(
     monkeypatch.setenv("FEED_QUEUE_URL", "kafka://localhost:9092")
     for name in [name for name in sys.modules if name.startswith("workers.queue.kafka")]:
         monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "kafka"]:
+        monkeypatch.setitem(sys.modules, name, None)  # of one that is left, modules of ours would be made a second time
     monkeypatch.setitem(sys.modules, "kafka", None)
 
     said = cli(*words.split(), code=2).stderr

@@ -1,12 +1,14 @@
 """init, feed.toml and its environment, and the lock of a home."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tests.cli.command import Cli
 from workers.cli import main
@@ -23,10 +25,44 @@ def test_init_makes_a_home_once(empty: Cli) -> None:
 
 
 def test_a_system_on_servers_does_not_load_what_clusters_in_files_need() -> None:
-    program = "import sys, workers.cli, workers.apart, feedstore.serving.hbase; print('rocksdict' in sys.modules)"
+    program = (
+        "import sys, workers.cli, workers.app.writer_process, feedstore.app.hbase; print('rocksdict' in sys.modules)"
+    )
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
     )
+
+
+def test_the_home_is_named_before_or_after_the_command(cli: Cli, tmp_path: Path) -> None:
+    def said(*words: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, list(words))
+        assert result.exit_code == code, result.stderr
+        return result
+
+    home, other = str(cli.home), str(tmp_path / "other")
+    for words in (
+        ["--home", home, "status"],
+        ["status", "--home", home],
+        ["--home", home, "status", f"--home={home}"],
+    ):
+        assert f"home      {home}\n" in said(*words).stdout
+    said("dead", "list", "--home", home)
+    said("dead", "--home", home, "list")
+    assert "two homes" in said("--home", home, "status", "--home", other, code=2).stderr
+    assert "two homes" in said("dead", "--home", home, "list", "--home", other, code=2).stderr
+    said("init", "--home", other)
+    said("demo", "--home", other, code=2)
+    assert "As before the command" in said("dead", "list", "--help").stdout
+
+
+def test_help_groups_every_command_once() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).stdout
+
+    sections = re.findall(r"^(\w+):\n((?:  .*\n)+)", shown, re.MULTILINE)
+    titles = [title for title, _ in sections]
+    assert titles[-5:] == ["Run", "Act", "Look", "Repair", "Operate"]
+    commands = [line.split()[0] for _, lines in sections[-5:] for line in lines.splitlines() if line[2] != " "]
+    assert sorted(commands) == sorted(main.list_commands(click.Context(main)))
 
 
 def test_an_interrupted_init_can_be_repeated(empty: Cli) -> None:
@@ -109,7 +145,8 @@ def test_feed_home_is_the_default_home(cli: Cli, monkeypatch: pytest.MonkeyPatch
 
 def test_help_has_examples_for_every_command() -> None:
     assert "Exit codes" in CliRunner().invoke(main, ["--help"]).stdout
-    groups = [([name], command) for name, command in main.commands.items()]
+    ctx = click.Context(main)
+    groups = [([name], main.get_command(ctx, name)) for name in main.list_commands(ctx)]
     for words, command in groups:
         groups += [([*words, name], inner) for name, inner in getattr(command, "commands", {}).items()]
         said = CliRunner().invoke(main, [*words, "--help"]).stdout

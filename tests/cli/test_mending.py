@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.feeds import columns, mutations, row_key
+from feedstore.following import FEEDS, columns, mutations, row_key
 from feedstore.widecolumn import Put
 from tests.cli.command import Cli, eventually
 from tests.cli.test_repair import lose_deliveries
@@ -21,10 +21,10 @@ def lines(output: str) -> Iterator[dict[str, object]]:
 
 def spoil(cli: Cli, cluster: str = "b", marker_ms: int | None = None) -> None:
     """One fault of every kind that a writer must mend. marker_ms: the time of the highest marker."""
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         now_ms = ports.follows.now()
         nobody = bytes([row_key(1)[0] ^ 1]) + row_key(1)[1:]
-        ports.replicas[cluster].feeds.apply(
+        ports.replicas[cluster].tables[FEEDS].apply(
             [
                 mutations.remove([(1, now_ms)], [(6, 1_010)]),
                 mutations.remove([(1, marker_ms or now_ms)], [(1, 1_001)]),
@@ -43,7 +43,7 @@ def test_repair_mends_every_kind_and_notes_it(filled: Cli, tmp_path: Path) -> No
     audit = tmp_path / "audit.jsonl"
     done = filled("repair", "--audit", audit)
 
-    assert "6 entries mended, 0 differences left" in done.stderr
+    assert "6 entries repaired, 0 differences left" in done.stderr
     assert "no difference" in filled("verify").stderr
     assert filled.export("b") == filled.export("a")
     noted = list(lines(audit.read_text()))
@@ -52,7 +52,7 @@ def test_repair_mends_every_kind_and_notes_it(filled: Cli, tmp_path: Path) -> No
     }
     assert all(each["done"] for each in noted)
     before = audit.read_text()
-    assert "0 entries mended, 0 differences left" in filled("repair", "--audit", audit).stderr
+    assert "0 entries repaired, 0 differences left" in filled("repair", "--audit", audit).stderr
     assert audit.read_text() == before
 
 
@@ -77,7 +77,7 @@ def test_what_is_missing_is_refilled_in_its_cluster(filled: Cli) -> None:
     assert "0 differences left" in filled("repair", "--users", "1-8").stderr
     assert "5 differences" in filled("verify", code=1).stderr
 
-    assert "5 entries mended" in filled("repair", "--cluster", "b", "--users", "9").stderr
+    assert "5 entries repaired" in filled("repair", "--cluster", "b", "--users", "9").stderr
 
     assert "no difference" in filled("verify").stderr
 
@@ -97,7 +97,7 @@ def test_a_marker_ahead_of_the_clock_is_left_and_said(filled: Cli) -> None:
 def test_rebuild_names_what_it_cannot_mend(filled: Cli) -> None:
     spoil(filled)
     left = filled("rebuild", 1, "--cluster", "b", code=1).stderr
-    assert "4 differences left, which no refill mends: feedctl repair --cluster b --users 1" in left
+    assert "4 differences left that a refill does not mend: feedctl repair --cluster b --users 1" in left
     assert "6 differences left" in filled("rebuild", "--all", code=1).stderr
 
     began = time.monotonic()

@@ -14,6 +14,7 @@ from tests.cli.command import Cli
 
 # Each undoes what one version brought.
 FOLLOWS = {
+    4: "DROP TABLE placed_pins",
     3: "ALTER TABLE refills DROP COLUMN served_before_ms",
     2: "DROP INDEX boards_owner",
 }
@@ -24,7 +25,7 @@ QUEUE = (
 )
 _KILLED = """
 import os, signal, sys
-from workers import migrate
+from workers.app import migrate
 from workers.cli import main
 steps = int(sys.argv.pop(1))
 plan = migrate.plan
@@ -45,7 +46,7 @@ main()
 
 
 def _older(home: Path, version: int) -> None:
-    """Makes a home what a program of an earlier version left. 3: before its files were its user's alone."""
+    """Makes a home what a program of an earlier version left. 4: before its files were its user's alone."""
     with closing(sqlite3.connect(home / "data" / "follows.db")) as connection:
         for each, undo in FOLLOWS.items():
             if each > version:
@@ -82,11 +83,11 @@ def _is_up_to_date(cli: Cli, new: Path) -> None:
     assert [pin for pin, _ in cli.export("a")[1]] == [6, 5, 4, 3, 2, 1]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked: Path, version: int) -> None:
     _older(filled.home, version)
     before = _state(filled.home)
-    if version < 3:
+    if version < 4:
         for words in (["status"], ["work", "--until-idle"], ["follow", 1, "--user", 5]):
             assert "feedctl migrate" in filled(*words, code=3).stderr
         assert "feedctl migrate" in filled("check", code=2).stdout
@@ -98,7 +99,7 @@ def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked:
     }
 
     assert filled("migrate").stdout.splitlines() == planned
-    assert len(planned) == {1: 5, 2: 4, 3: 1}[version]
+    assert len(planned) == {1: 6, 2: 5, 3: 2, 4: 1}[version]
     _is_up_to_date(filled, worked)
     assert filled("migrate").stdout == ""
     assert "up to date" in filled("migrate", "--dry-run").stderr
@@ -106,7 +107,7 @@ def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("killed_after", range(6))
+@pytest.mark.parametrize("killed_after", range(7))
 def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Path, killed_after: int) -> None:
     _older(filled.home, 1)
     command = [sys.executable, "-c", _KILLED, str(killed_after), "--home", str(filled.home), "migrate"]
@@ -115,7 +116,7 @@ def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Pa
 
     left = filled("migrate").stdout.splitlines()
 
-    assert len(left) == 5 - killed_after
+    assert len(left) == 6 - killed_after
     _is_up_to_date(filled, worked)
 
 

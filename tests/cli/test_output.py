@@ -1,6 +1,7 @@
 """What a terminal, a pipe and a disk get: escapes are shown, and an output that is closed or full has an end."""
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Cli, eventually
+from workers.following.topics import ACTIONS
 from workers.queue.embedded import open_dead_letters
-from workers.queue.port import ACTIONS
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\r"
 _EXECUTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
@@ -91,15 +92,30 @@ def test_an_output_that_is_closed_ends_the_command_quietly(filled: Cli, words: s
     assert "Broken" not in ended.stdout + ended.stderr
 
 
-def test_what_is_written_after_its_reader_has_gone_is_quiet(filled: Cli) -> None:
+@pytest.mark.parametrize("words", ["export --cluster a", "status --json", "--help", "--version", "dead list --help"])
+def test_what_is_written_after_its_reader_has_gone_is_quiet(filled: Cli, words: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    process = filled.spawn("export", "--cluster", "a", stdout=write)
+    process = filled.spawn(*words.split(), stdout=write)
     os.close(write)
 
     _, stderr = process.communicate(timeout=60)
 
     assert (process.returncode, stderr) == (141, b"")
+
+
+@pytest.mark.processes
+def test_a_command_that_is_silent_for_seconds_says_that_it_runs(cli: Cli) -> None:
+    ours, its = pty.openpty()
+    process = cli.spawn("replay", "-", stdin=subprocess.PIPE, stderr=its)
+    os.close(its)
+    said = b""
+    while b"replay 2 s" not in said:  # it waits for lines, and nothing else ends it
+        said += os.read(ours, 4_096)
+    process.communicate(timeout=60)
+    os.close(ours)
+
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("words", ["export --cluster a", "feed 1", "feed 1 --json", "status --json", "--help"])
@@ -126,7 +142,7 @@ def test_closed_streams_do_not_lend_their_numbers_to_the_files_of_a_home(filled:
 
 
 def test_replay_names_the_line_to_go_on_with_when_a_signal_stops_it(cli: Cli) -> None:
-    for number, recorded in ((signal.SIGINT, 3), (signal.SIGTERM, 6)):
+    for number, recorded, code in ((signal.SIGINT, 3, 130), (signal.SIGTERM, 6, 3)):
         process = cli.spawn("replay", "-", stdin=subprocess.PIPE)
         assert process.stdin is not None
         process.stdin.write(b'{"type":"follow","ts":1,"follower":1,"user":2}\n' * 3 + b'{"type"')
@@ -135,8 +151,8 @@ def test_replay_names_the_line_to_go_on_with_when_a_signal_stops_it(cli: Cli) ->
         process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
 
-        assert process.returncode == 3
-        assert b"go on with --from-line 4" in stderr, stderr
+        assert process.returncode == code, stderr
+        assert b"continue with --from-line 4" in stderr, stderr
         assert b"Traceback" not in stderr
 
 

@@ -5,12 +5,12 @@ import shutil
 import pytest
 
 from feedstore.domain import Pin, PinSaved
-from feedstore.feeds import Progress
+from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli, eventually
-from workers import wiring
-from workers.messages import Block, Delivery, Parked, encode_parked
-from workers.queue.port import RETRIES
-from workers.wiring import Ports
+from workers.app import wiring
+from workers.following.messages import Block, Delivery, Parked, encode_parked
+from workers.following.ports import Ports
+from workers.following.topics import RETRIES
 
 
 def parked(ports: Ports, cluster: str, pin: int) -> bytes:
@@ -38,7 +38,7 @@ def test_what_is_parked_is_left_to_do_until_it_has_landed(filled: Cli) -> None:
 
 @pytest.mark.processes
 def test_rule_10_a_cluster_is_no_further_than_what_it_has_parked(filled: Cli) -> None:
-    with filled.ports(access="owner") as ports:
+    with filled.ports(access="write") as ports:
         noted_ms = ports.follows.now()
         Progress(ports.replicas["b"].progress).park([(noted_ms, 5)])
         Progress(ports.replicas["a"].progress).park([(noted_ms, 5)])
@@ -60,7 +60,7 @@ def test_rule_12_a_dead_letter_of_the_retries_is_sent_again_and_lands(filled: Cl
     filled.work()
     assert "retries-b" in filled("dead", "list").stdout
 
-    assert "1 sent again, 2 stay" in filled("dead", "retry", "--all", code=1).stderr
+    assert "1 sent again, 2 kept" in filled("dead", "retry", "--all", code=1).stderr
     filled.work()
 
     assert [77, 5_000] in filled.export("a")[1]

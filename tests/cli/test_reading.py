@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -144,6 +145,20 @@ def test_a_signal_ends_the_worker_gracefully(cli: Cli, number: signal.Signals) -
     # A writer is told of twice: by its own process, and by the one that started it.
     apart = ["retries-a", "retries-b", "sweeper-a", "sweeper-b", "writer-a", "writer-a", "writer-b", "writer-b"]
     assert stopped == sorted(["expander", "housekeeper", "relay-0", "ticker", *apart])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 3), (signal.SIGINT, 130)])
+def test_a_signal_before_everything_has_landed_is_no_success(cli: Cli, number: signal.Signals, code: int) -> None:
+    cli("follow", 1, "--user", 2)
+    shutil.rmtree(cli.home / "data" / "b")  # whose writer waits for it
+    process = cli.spawn("work", "--until-idle")
+    eventually(lambda: cli.json("status", code=None)["worker"], "the worker runs")
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == code
+    assert stderr.decode().splitlines()[-1].startswith("Error: stopped before everything had landed")
 
 
 @pytest.mark.processes

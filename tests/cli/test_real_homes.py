@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.serving import config as configuration
+from feedstore.app import config as configuration
 from tests.cli.command import Cli
 from workers.cli import stacks
 
@@ -65,7 +65,7 @@ def test_part_of_a_stack_is_not_enough(empty: Cli, stack_home: Path) -> None:
 @pytest.mark.parametrize("words", [["relay"], ["expand"], ["write", "--cluster", "a"]], ids=lambda words: words[0])
 def test_parts_of_a_worker_do_not_run_on_files_of_a_home(cli: Cli, words: list[str]) -> None:
     said = cli(*words, code=2).stderr
-    assert f"{cli.home}: its queue or a cluster is a file of this home, which one worker holds: feedctl work" in said
+    assert f"{cli.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work" in said
 
 
 def test_files_of_a_home_have_no_tables_in_hbase_and_no_topics_to_look_after(cli: Cli) -> None:
@@ -78,7 +78,8 @@ def test_a_home_of_an_earlier_version_is_brought_up_to_date(filled: Cli) -> None
     expected = filled.json("feed", 1)["entries"]
     earlier = sqlite3.connect(filled.home / "data" / "follows.db")
     earlier.executescript(
-        "DROP INDEX boards_owner; ALTER TABLE refills DROP COLUMN served_before_ms; PRAGMA user_version = 1"
+        "DROP TABLE placed_pins; DROP INDEX boards_owner; ALTER TABLE refills DROP COLUMN served_before_ms;"
+        "PRAGMA user_version = 1"
     )
     earlier.close()
     assert "its tables have version 1, this program needs" in filled("follow", 1, "--user", 9, code=3).stderr

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.feeds import Progress
+from feedstore.app import config as configuration
+from feedstore.app.wiring import wall_ms
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.serving import config as configuration
-from feedstore.serving.wiring import wall_ms
 from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers import wiring
-from workers.applied import note_new_queue
+from workers.app import wiring
+from workers.following.applied import note_new_queue
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS
 from workers.queue.embedded import EmbeddedQueue
-from workers.queue.port import ACTIONS
-from workers.wiring import Ports
 
 ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "3"))
 USERS, FOLLOWEES = range(1, 6), range(11, 17)
@@ -112,7 +112,7 @@ def test_what_was_in_the_queue_comes_back(cli: Cli, seed: int) -> None:
     config = configuration.load(cli.home, {})
     for _ in range(rng.randrange(1, 4)):
         _record(cli, model, rng.randrange(1, 60))
-        with cli.ports(access="owner") as ports:
+        with cli.ports(access="write") as ports:
             _work_for_a_while(ports, config, rng)
     _lose(cli)
     for words in (["status"], ["work", "--until-idle"], ["dead", "list"], ["verify"], ["rebuild", 1]):
@@ -139,7 +139,7 @@ def test_a_watermark_claims_nothing_that_has_not_landed_again(cli: Cli) -> None:
     _lose(cli)
     cli("reindex")
 
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         ticker = wiring.ticker(ports, configuration.load(cli.home, {}))
         config = configuration.load(cli.home, {})
         loops = [wiring.expander(ports, config), *wiring.writing(ports, config, "a")]
@@ -161,7 +161,7 @@ def test_what_was_parked_keeps_no_watermark_back(cli: Cli) -> None:
     model = Model(random.Random(2))
     _record(cli, model, 30)
     cli.work()
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         Progress(ports.replicas["b"].progress).park((wall_ms(), number) for number in range(1, 2_500))
     _lose(cli)
 
@@ -175,7 +175,7 @@ def test_a_cluster_that_is_put_back_is_noticed_in_the_new_queue_too(cli: Cli, tm
     model = Model(random.Random(7))
     _record(cli, model, 40)
     cli.work()
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         for replica in ports.replicas.values():
             # As after a year, of which the outbox keeps days.
             note_new_queue(Progress(replica.progress), 1, 1_000_000)
@@ -198,7 +198,7 @@ def test_a_cluster_that_is_put_back_is_noticed_in_the_new_queue_too(cli: Cli, tm
 def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     model = Model(random.Random(3))
     _record(cli, model, 40)
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         _work_for_a_while(ports, configuration.load(cli.home, {}), random.Random(4))
     _lose(cli)
     owner = {
@@ -228,7 +228,7 @@ def test_a_cluster_that_lacks_more_than_the_outbox_keeps_is_made_anew(cli: Cli) 
     model = Model(random.Random(5))
     _record(cli, model, 40)
     cli.work()
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         # As long after: everything that was relayed has expired, and b has waited for something all the time.
         while ports.follows.expire(-1_000, 1_000):
             pass

@@ -7,26 +7,31 @@ from threading import Event
 
 import pytest
 
-from feedstore.feeds import Progress, mutations
-from feedstore.serving import config as configuration
+from feedstore.app import config as configuration
+from feedstore.boards import Boards
+from feedstore.following import FEEDS, mutations
+from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers import wiring
-from workers.applied import note_all
-from workers.handlers import Expander
-from workers.messages import Task
-from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, GroupBusyError
-from workers.relay import Ticker
-from workers.rewind import rewind
-from workers.stage import Stage
+from workers.app import wiring
+from workers.boards import Respacing
+from workers.following import Expander
+from workers.following.applied import note_all
+from workers.following.groups import EXPANDER, writer_group
+from workers.following.messages import Task
+from workers.following.rewind import rewind
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
+from workers.pipeline.relay import Ticker
+from workers.pipeline.stage import Stage
+from workers.queue.port import GroupBusyError
 
 DAMAGE = [("differs", 5), ("extra", 7), ("masked", 5), ("masked", 6)]
 
 
 def damage(cli: Cli, cluster: str) -> None:
     """Takes pin 6 away from user 1, gives them pin 7, and gives pin 5 another time."""
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         now_ms = ports.follows.now()
-        ports.replicas[cluster].feeds.apply(
+        ports.replicas[cluster].tables[FEEDS].apply(
             [
                 mutations.remove([(1, now_ms)], [(6, 1_010), (5, 1_005)]),
                 mutations.put([(1, now_ms)], [(7, 1_020), (5, 999)]),
@@ -55,8 +60,8 @@ def test_verify_names_each_difference(filled: Cli, cluster: str) -> None:
 
 
 def test_verify_finds_feeds_of_users_that_nobody_knows(filled: Cli) -> None:
-    with filled.ports(access="owner") as ports:
-        ports.replicas["b"].feeds.apply([mutations.put([(404, 1)], [(6, 1_010)])])
+    with filled.ports(access="write") as ports:
+        ports.replicas["b"].tables[FEEDS].apply([mutations.put([(404, 1)], [(6, 1_010)])])
 
     assert "user 404" in filled("verify", code=1).stdout
 
@@ -72,14 +77,14 @@ def lose_deliveries(cli: Cli, cluster: str) -> None:
     them: so would a writer that loses what it reads.
     """
     config = configuration.load(cli.home, {})
-    with cli.ports(access="owner") as ports:
+    with cli.ports(access="write") as ports:
         relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
-        while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, wiring.EXPANDER):
+        while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, EXPANDER):
             for relay in relays:
                 relay.step()
             expander.step()
         expander.close()
-        consumer = ports.queue.consumer(DELIVERIES, wiring.writer_group(cluster))
+        consumer = ports.queue.consumer(DELIVERIES, writer_group(cluster))
         while messages := consumer.poll(100, 0):
             consumer.commit({message.partition: message.offset + 1 for message in messages})
         consumer.close()
@@ -111,7 +116,7 @@ def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.
 
     def close_and_say_so(self: Stage[Task]) -> None:
         close(self)
-        if self.name == wiring.EXPANDER:
+        if self.name == EXPANDER:
             expander_ended.set()
 
     monkeypatch.setattr(wiring.UntilIdle, "__call__", landed_in_the_middle_of_a_step)
@@ -189,7 +194,8 @@ def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_late_there(fille
     elsewhere = Unpublished()
     with filled.ports() as ports:
         tasks = [Task(row.action) for row in ports.follows.unrelayed(10)]
-        Expander(ports.follows, elsewhere, configuration.load(filled.home, {}).limits).expand(tasks)  # type: ignore[arg-type]
+        limits, respacing = configuration.load(filled.home, {}).limits, Respacing(Boards(ports.follows))
+        Expander(ports.follows, elsewhere, limits, respacing.respace).expand(tasks)  # type: ignore[arg-type]
     assert elsewhere.values
     shutil.rmtree(filled.home / "data" / "b")
     filled("unfollow", 1, "--user", 2)
@@ -207,7 +213,7 @@ def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_late_there(fille
 def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cli) -> None:
     filled("follow", 9, "--user", 2)
     config = configuration.load(filled.home, {})
-    with filled.ports(access="owner") as ports:
+    with filled.ports(access="write") as ports:
         # Everything is done but by b, and retention passes by what b has not read.
         worker = wiring.worker(ports, config, writers=["a"])
         worker.run(wiring.UntilIdle(ports, config, lambda: ["a"]))
@@ -317,7 +323,7 @@ def test_a_cluster_is_not_rewound_under_a_running_worker(filled: Cli) -> None:
 def test_a_group_that_is_live_elsewhere_is_not_rewound_and_its_watermark_stays(filled: Cli) -> None:
     """A writer on another machine holds no home."""
     config = configuration.load(filled.home, {})
-    with filled.ports(access="owner") as ports:
+    with filled.ports(access="write") as ports:
         before = Progress(ports.replicas["b"].progress).watermark()
         live = ports.queue.consumer(RETRIES, wiring.retry_group("b"))
         with pytest.raises(GroupBusyError):

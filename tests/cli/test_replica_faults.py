@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 from rocksdict import AccessType, Rdict
 
-from feedstore.feeds import FEEDS, feed_table, progress_table
-from feedstore.feeds.canaries import ROWS
-from feedstore.serving import config as configuration
-from feedstore.widecolumn import DeleteColumns, rocksdb_files
-from feedstore.widecolumn.rocksdb import RocksCluster
+from feedstore.app import config as configuration
+from feedstore.following import FEEDS, feed_table
+from feedstore.following.canaries import ROWS
+from feedstore.widecolumn import DeleteColumns
+from feedstore.widecolumn.progress import progress_table
+from feedstore.widecolumn.rocksdb import files as rocksdb_files
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.cli.command import Cli
+from workers.following.topics import DELIVERIES
 
 HEALS = "feedctl rebuild --all --cluster b"
 
@@ -52,7 +55,7 @@ def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(f
     shutil.copytree(data(filled), tmp_path / "copy")
     filled("follow", 9, "--user", 2)
     filled.work()
-    with filled.ports(access="owner") as ports:
+    with filled.ports(access="write") as ports:
         assert ports.queue.expire(-1, {}) > 0
     put_back(tmp_path / "copy", data(filled))
 
@@ -71,8 +74,8 @@ def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(f
 def test_a_damaged_file_is_named_pages_fail_over_and_a_rebuild_heals_it(filled: Cli, fault: str) -> None:
     config = configuration.load(filled.home, {})
     filled("trim")  # what stands in the log is a file then
-    with filled.ports(access="owner") as ports:
-        ports.replicas["a"].feeds.sweep(1)
+    with filled.ports(access="write") as ports:
+        ports.replicas["a"].tables[FEEDS].sweep(1)
     cluster = Rdict(str(data(filled, "a")), access_type=AccessType.read_only(False))
     files = {each["name"].lstrip("/"): each["size"] for each in cluster.live_files()}
     cluster.close()
@@ -106,8 +109,8 @@ def test_a_damaged_file_is_named_pages_fail_over_and_a_rebuild_heals_it(filled: 
 
 def empty_feeds(cli: Cli, cluster: str) -> None:
     """Takes every row of the feeds' table away, as a truncation does, and leaves the table of the progress."""
-    with cli.ports(access="owner") as ports:
-        feeds = ports.replicas[cluster].feeds
+    with cli.ports(access="write") as ports:
+        feeds = ports.replicas[cluster].tables[FEEDS]
         rows = [(row, columns) for row, columns in feeds.scan()]
         for row, columns in rows:
             newest = max(cell.timestamp for cell in feeds.cells(row))
@@ -190,4 +193,4 @@ def test_a_home_of_an_earlier_version_goes_on(filled: Cli) -> None:
 
     assert "no difference" in filled("verify").stderr
     with filled.ports() as ports:
-        assert ports.queue.lag("feed.deliveries", "writer-b") == 0
+        assert ports.queue.lag(DELIVERIES, "writer-b") == 0

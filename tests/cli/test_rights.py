@@ -14,8 +14,8 @@ from tests.cli.command import Cli
 
 NOBODY = 65_534
 _AS_NOBODY = f"""
-import encodings.idna, json, os, sys
-import feedstore.serving.http.wiring, feedstore.serving.rocksdb
+import encodings.idna, importlib.readers, json, os, sys
+import feedstore.app.http, feedstore.app.rocksdb
 from click.testing import CliRunner
 from workers.cli import main
 os.setgid({NOBODY})

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from feedstore.serving.config import FILE_NAME
+from feedstore.app.config import FILE_NAME
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.http.http_servers import client_of, feedctl_serve
 
@@ -36,7 +36,7 @@ def test_beside_a_worker_it_only_serves(cli: Cli):
         eventually(lambda: client.get("/v1/users/1/feed/7/why")["clusters"] == both, "it lands in both")
         assert client.get("/v1/status")["dead_letters"] == 0
         assert worker.poll() is None
-    assert "it goes on with the work, and this one only serves" in (cli.home.parent / "serve.log").read_text()
+    assert "that worker does the work, and this process only serves" in (cli.home.parent / "serve.log").read_text()
 
 
 @pytest.mark.processes
@@ -52,7 +52,7 @@ def test_what_it_kept_is_there_after_a_kill(cli: Cli):
 
 @pytest.mark.processes
 def test_tokens_are_made_shown_once_and_asked_for(cli: Cli):
-    assert "http.tokens names no file" in cli("token", "new", "--name", "web", "--scope", "read", code=2).stderr
+    assert "http.tokens is not set" in cli("token", "new", "--name", "web", "--scope", "read", code=2).stderr
     assert "loopback" in cli("serve", "--host", "0.0.0.0", "--port", 0, code=2).stderr
     file = cli.home / FILE_NAME
     file.write_text(file.read_text().replace("# tokens =", "tokens ="))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.serving import config as configuration
+from feedstore.app import config as configuration
 from tests.cli.command import Cli
-from workers import table_tool
+from workers.app import table_tool
 
 HBASE = """\
 [[clusters]]
@@ -92,7 +92,7 @@ def test_a_tool_that_does_not_end_is_ended(real: Cli, java: Path, monkeypatch: p
     monkeypatch.setattr(table_tool, "_MARGIN_S", 0.0)
     (java / "does").write_text("exec sleep 600\n")
     said = real("table", "flush", "following_feed", "--timeout-s", 1, code=1).stderr
-    assert "a: the tool did not end in 1 s; what HBase has begun goes on" in said
+    assert "a: the tool did not end in 1 s; HBase finishes its part" in said
 
 
 def test_java_that_is_missing_is_named(real: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

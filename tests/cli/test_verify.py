@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.feeds import Progress, mutations
+from feedstore.following import FEEDS, mutations
+from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers.verify import Finding, Seen, Span, Verifier
+from workers.following.verify import Finding, Seen, Span, Verifier
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def extra(cli: Cli, *users: int) -> None:
     """Gives users that nobody knows an entry each."""
-    with cli.ports(access="owner") as ports:
-        ports.replicas["b"].feeds.apply([mutations.put([(each, 1)], [(6, 1_010)]) for each in users])
+    with cli.ports(access="write") as ports:
+        ports.replicas["b"].tables[FEEDS].apply([mutations.put([(each, 1)], [(6, 1_010)]) for each in users])
 
 
 def users_found(cli: Cli, *words: object) -> list[int]:
@@ -47,7 +48,7 @@ def test_a_refill_that_waits_is_no_work_unless_an_unfollow_waits_for_it(filled: 
     filled("feed", 1)
     assert "no difference" in filled("verify").stderr
 
-    with filled.ports(access="owner") as ports:
+    with filled.ports(access="write") as ports:
         asked_ms = ports.follows.ask_refill([1], "b", 0)
         Progress(ports.replicas["b"].progress).hold([(asked_ms - 10_000, asked_ms)])
     assert "cluster b waits for a refill after an unfollow" in filled("verify", code=3).stderr
@@ -89,7 +90,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(filled: Cli, monkeypatch: py
     monkeypatch.setattr(Verifier, "look", look)
     stopped = filled("verify", "--users", "1-9", code=130)
     assert "user 5  extra" in stopped.stdout
-    assert f"go on with: feedctl --home {filled.home} verify --users 1-9 --resume 5\n" in stopped.stderr
+    assert f"continue with: feedctl --home {filled.home} verify --users 1-9 --resume 5\n" in stopped.stderr
 
 
 def test_readmes_sequence_ends_with_a_clean_verify(empty: Cli) -> None:

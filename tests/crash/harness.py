@@ -9,15 +9,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from feedstore.feeds import entries_of, is_canary, user_of
+from feedstore.app import config as configuration
+from feedstore.app.config import Config
+from feedstore.following import FEEDS, entries_of, is_canary, user_of
 from feedstore.follows.port import ActionRefusedError, Request
-from feedstore.serving import config as configuration
-from feedstore.serving.config import Config
 from tests.crash import victim
 from tests.crash.victim import Spec, action_of
-from workers import home, wiring
-from workers.queue.port import ACTIONS, DELIVERIES
-from workers.wiring import Ports
+from workers.app import home, wiring
+from workers.following.groups import EXPANDER
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS, DELIVERIES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOUR_MS = 3_600_000
@@ -116,7 +117,7 @@ def check(path: Path, actions: Sequence[Line]) -> Verdict:
     """Both replicas against the model of the actions that the harness knows to be acknowledged."""
     config = config_of(path)
     wanted = {(user, *entry) for user, entries in model(actions, config.limits.cap).items() for entry in entries}
-    with closing(wiring.open_ports(config, "beside")) as ports:
+    with closing(wiring.open_ports(config, "read")) as ports:
         found = {name: _entries(ports, name, config.limits.cap) for name in ports.replicas}
     return Verdict(
         lost={name: len(wanted - set(entries)) for name, entries in found.items()},
@@ -128,7 +129,7 @@ def check(path: Path, actions: Sequence[Line]) -> Verdict:
 def _entries(ports: Ports, name: str, cap: int) -> list[tuple[int, int, int]]:
     return [
         (user_of(row), entry.pin, entry.created_ms)
-        for row, columns in ports.replicas[name].feeds.scan()
+        for row, columns in ports.replicas[name].tables[FEEDS].scan()
         if not is_canary(row)
         for entry in entries_of(columns[:cap])
     ]
@@ -153,7 +154,7 @@ def kill_at(point: str, spec_path: Path, spec: Spec) -> int:
 
 def record_at(path: Path, actions: Sequence[Line], clock: Callable[[], int], first_key: int = 0) -> None:
     """Records actions by some clock, and leaves them to a worker."""
-    with closing(wiring.open_ports(config_of(path), "beside", clock)) as ports:
+    with closing(wiring.open_ports(config_of(path), "read", clock)) as ports:
         requests = [Request(action_of(line), f"action-{number}") for number, line in enumerate(actions, first_key)]
         assert not [answer for answer in ports.follows.record(requests) if isinstance(answer, ActionRefusedError)]
 
@@ -161,9 +162,9 @@ def record_at(path: Path, actions: Sequence[Line], clock: Callable[[], int], fir
 def expand_at(path: Path, clock: Callable[[], int]) -> None:
     """Relays and expands by some clock; the deliveries stay in the queue."""
     config = config_of(path)
-    with closing(wiring.open_ports(config, "owner", clock)) as ports:
+    with closing(wiring.open_ports(config, "write", clock)) as ports:
         relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
-        while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, wiring.EXPANDER):
+        while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, EXPANDER):
             for relay in relays:
                 relay.step()
             expander.step()
@@ -171,7 +172,7 @@ def expand_at(path: Path, clock: Callable[[], int]) -> None:
 
 
 def publish_malformed(path: Path) -> None:
-    with closing(wiring.open_ports(config_of(path), "beside")) as ports:
+    with closing(wiring.open_ports(config_of(path), "read")) as ports:
         for topic in (ACTIONS, DELIVERIES):
             ports.queue.publish(topic, [b'{"v":1,"body":', b'{"v":9,"body":{}}'])
 

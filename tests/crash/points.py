@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from feedstore.feeds import Replica, is_canary
+from feedstore.following import FEEDS, is_canary
+from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation, Put
+from feedstore.widecolumn.progress import PROGRESS
+from workers.following.ports import Ports
 from workers.queue.port import Topic
-from workers.wiring import Ports
 
 FOLLOW_STEPS = {
     method: f"follows.{method}"
@@ -106,13 +108,13 @@ class _TrippingQueue(_Tripping):
     def __init__(self, queue: Any, trip: Trip) -> None:
         super().__init__(queue, trip, {})
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         if not values:
             return
-        step = f"publish.{topic.removeprefix('feed.')}.{_kind(values[0])}"
+        step = f"publish.{topic.name.removeprefix('feed.')}.{_kind(values[0])}"
         self._trip.around(step, lambda: self._port.publish(topic, values, partition))
 
-    def consumer(self, topic: Topic, group: str) -> Any:
+    def consumer(self, topic: Topic[object], group: str) -> Any:
         return _Tripping(self._port.consumer(topic, group), self._trip, {"commit": f"commit.{group}"})
 
 
@@ -160,8 +162,10 @@ def tripping(ports: Ports, trip: Trip) -> Ports:
         replicas={
             name: Replica(
                 name,
-                _TrippingFeeds(replica.feeds, trip, name),  # type: ignore[arg-type]
-                _TrippingProgress(replica.progress, trip, name),  # type: ignore[arg-type]
+                {
+                    FEEDS: _TrippingFeeds(replica.tables[FEEDS], trip, name),  # type: ignore[dict-item]
+                    PROGRESS: _TrippingProgress(replica.progress, trip, name),  # type: ignore[dict-item]
+                },
             )
             for name, replica in ports.replicas.items()
         },

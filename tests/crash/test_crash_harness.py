@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.feeds import mutations
-from feedstore.serving import wiring as serving_wiring
-from feedstore.serving.wiring import wall_ms
+from feedstore.app import wiring as serving_wiring
+from feedstore.app.wiring import wall_ms
+from feedstore.following import FEEDS, mutations
 from tests.crash import harness
 from tests.crash.points import POINTS, Trip
 from tests.crash.victim import Spec, acknowledged
-from workers import wiring
+from workers.app import wiring
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def test_one_removed_cell_is_noticed(done: Spec, replica: str) -> None:
     home = Path(done.home)
     config = harness.config_of(home)
     user, [entry, *_] = next(iter(harness.model(done.actions, config.limits.cap).items()))
-    with closing(wiring.open_ports(config, "owner")) as ports:
-        ports.replicas[replica].feeds.apply([mutations.remove([(user, wall_ms())], [entry])])
+    with closing(wiring.open_ports(config, "write")) as ports:
+        ports.replicas[replica].tables[FEEDS].apply([mutations.remove([(user, wall_ms())], [entry])])
 
     verdict = harness.check(home, done.actions)
 
@@ -48,8 +48,8 @@ def test_one_removed_cell_is_noticed(done: Spec, replica: str) -> None:
 @pytest.mark.parametrize("replica", ["a", "b"])
 def test_one_entry_too_many_is_noticed(done: Spec, replica: str) -> None:
     home = Path(done.home)
-    with closing(wiring.open_ports(harness.config_of(home), "owner")) as ports:
-        ports.replicas[replica].feeds.apply([mutations.put([(99, wall_ms())], [(7, 7)])])
+    with closing(wiring.open_ports(harness.config_of(home), "write")) as ports:
+        ports.replicas[replica].tables[FEEDS].apply([mutations.put([(99, wall_ms())], [(7, 7)])])
 
     verdict = harness.check(home, done.actions)
 
@@ -65,7 +65,7 @@ def test_one_lost_action_is_noticed(done: Spec) -> None:
         {"type": "save", "pin": 9_999, "owner": 2, "board": 21, "created_ms": created_ms},
     ]
     harness.record_at(home, lost, wall_ms, first_key=len(done.actions))
-    path = harness.config_of(home).path(harness.config_of(home).shards[0], "sqlite")
+    path = harness.config_of(home).path(harness.config_of(home).shards[0])
     with closing(sqlite3.connect(path)) as connection, connection:
         # The pin's task never reaches the queue.
         connection.execute("DELETE FROM outbox_unrelayed WHERE id = (SELECT max(id) FROM outbox_unrelayed)")

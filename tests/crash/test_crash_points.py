@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.serving.wiring import wall_ms
+from feedstore.app.wiring import wall_ms
 from tests.crash import harness, victim
 from tests.crash.harness import Verdict
 from tests.crash.points import PARKING, POINTS
 from tests.crash.victim import Spec
-from workers import wiring
+from workers.app import wiring
 
 pytestmark = [
     pytest.mark.processes,
@@ -76,7 +76,7 @@ def drill(directory: Path, template: Path, point: str) -> Outcome:
     passed = victim.reached(acks)
     at_death = harness.check(home, lines)
     harness.recover(replace(spec, point=None))
-    with closing(wiring.open_ports(harness.config_of(home), "beside")) as ports:
+    with closing(wiring.open_ports(harness.config_of(home), "read")) as ports:
         letters = sorted((letter.group, letter.reason) for letter in ports.dead.letters(0, 100))
     return Outcome(died, passed, at_death, victim.acknowledged(acks), harness.check(home, lines), letters)
 

@@ -15,15 +15,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from feedstore.app import config as configuration
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
+from feedstore.following import FEEDS
 from feedstore.follows.port import ActionRefusedError, Request
-from feedstore.serving import config as configuration
 from feedstore.widecolumn import Mutation, UnavailableError, WideColumnStore
 from tests.crash.points import Trip, tripping
-from workers import wiring
-from workers.home import worker_lock
-from workers.stage import Stage
-from workers.wiring import Ports
+from workers.app import wiring
+from workers.app.home import worker_lock
+from workers.following.ports import Ports
+from workers.pipeline.stage import Stage
 
 DEADLINE_S = 60.0
 _IN_A_ROW = 6
@@ -89,7 +90,7 @@ def run(spec: Spec) -> None:
     config = configuration.load(home, {})
     room = hardly_any_room() if spec.flapping else contextlib.nullcontext()
     # Stages are made by the worker, when it has asked their clusters where they are.
-    with room, worker_lock(home), contextlib.closing(wiring.open_ports(config, "owner")) as real:
+    with room, worker_lock(home), contextlib.closing(wiring.open_ports(config, "write")) as real:
         ports = tripping(flapping(real) if spec.flapping else real, trip)
         worker = wiring.worker(ports, config)
         errors: list[BaseException] = []
@@ -167,7 +168,7 @@ def hardly_any_room() -> Iterator[None]:
 def flapping(ports: Ports) -> Ports:
     """The ports, with regions that come and go."""
     replicas = {
-        name: replace(replica, feeds=_Flapping(replica.feeds))  # type: ignore[arg-type]
+        name: replace(replica, tables={**replica.tables, FEEDS: _Flapping(replica.tables[FEEDS])})  # type: ignore[arg-type]
         for name, replica in ports.replicas.items()
     }
     return replace(ports, replicas=replicas)

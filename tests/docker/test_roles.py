@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.docker import clusters, names, roles, sites
+from deploy.docker import clusters, hadoop_settings, names, roles
 from deploy.docker.container import PLACES
 from deploy.docker.supervisor import Process
 from deploy.local import jars
 from deploy.local.errors import StackError
-from feedstore.serving import config
+from feedstore.app import config
 from workers.cli import stacks
 
 PASSWORD = "p4ssw0rd"
@@ -73,7 +73,7 @@ def test_the_second_master_waits_for_the_first(role: str, backup: str | None) ->
 def test_a_master_starts_with_a_host_gone_and_with_as_many_as_a_file_needs() -> None:
     (master,) = [each for each in roles.processes("control", "a") if each.name == "master"]
     assert not any("host" in host for host, _ in master.needs)
-    least = int(sites.layers("hdfs-site.namenode.xml", own={})["dfs.namenode.replication.min"])
+    least = int(hadoop_settings.layers("hdfs-site.namenode.xml", own={})["dfs.namenode.replication.min"])
     count, places = master.needs_some
     assert least == count < len(places) == len(names.HOSTS)
 
@@ -92,7 +92,7 @@ def test_the_two_heartbeats_reach_the_two_servers() -> None:
 
 
 def test_no_two_region_servers_roll_their_logs_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = int(sites.layers("hbase-site.server.xml", own={})["hbase.regionserver.logroll.period"])
+    longest = int(hadoop_settings.layers("hbase-site.server.xml", own={})["hbase.regionserver.logroll.period"])
     hosts = [(cluster, names.host(cluster, number)) for cluster in names.CLUSTERS for number in names.HOSTS]
     periods = []
     for cluster, host in hosts:

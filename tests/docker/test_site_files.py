@@ -4,14 +4,14 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from deploy.docker import sites
+from deploy.docker import hadoop_settings
 
-FILES = sorted(path.name for path in sites.TUNED.glob("*.xml"))
+FILES = sorted(path.name for path in hadoop_settings.TUNED.glob("*.xml"))
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_setting_has_its_default_and_a_reason_and_stands_once(file: str) -> None:
-    settings = sites.read(file)
+    settings = hadoop_settings.read(file)
     assert settings
     assert len({each.name for each in settings}) == len(settings)
     for each in settings:
@@ -34,19 +34,19 @@ def test_no_file_is_left_out_by_its_name() -> None:
 
 
 def test_a_session_is_one_that_zookeeper_grants() -> None:
-    hbase = sites.layers("hbase-site.xml", own={})
+    hbase = hadoop_settings.layers("hbase-site.xml", own={})
     tick, session = int(hbase["hbase.zookeeper.property.tickTime"]), int(hbase["zookeeper.session.timeout"])
     assert 2 * tick <= session <= 20 * tick
 
 
 def test_a_dead_datanode_is_stale_before_a_log_writer_gives_up_and_that_before_a_write_does() -> None:
-    hdfs = sites.layers("hdfs-site.xml", "hdfs-site.namenode.xml", own={})
+    hdfs = hadoop_settings.layers("hdfs-site.xml", "hdfs-site.namenode.xml", own={})
     stale, socket = int(hdfs["dfs.namenode.stale.datanode.interval"]), int(hdfs["dfs.client.socket-timeout"])
-    gateway = sites.layers("hbase-site.xml", "hbase-site.gateway.xml", own={})
+    gateway = hadoop_settings.layers("hbase-site.xml", "hbase-site.gateway.xml", own={})
     assert stale < socket < int(hdfs["dfs.datanode.socket.write.timeout"])
     assert socket < int(gateway["hbase.rpc.write.timeout"]) < int(gateway["hbase.client.operation.timeout"])
     # A master that notes a region at the host which held hbase:meta must ask again, and not because a log stalls.
-    server = sites.layers("hdfs-site.xml", "hbase-site.xml", "hbase-site.server.xml", own={})
+    server = hadoop_settings.layers("hdfs-site.xml", "hbase-site.xml", "hbase-site.server.xml", own={})
     assert socket < int(server["hbase.rpc.write.timeout"]) <= 3_000
     # Whoever waits for hbase:meta has time left for the region itself.
     assert int(gateway["hbase.client.meta.operation.timeout"]) < int(gateway["hbase.client.operation.timeout"])
@@ -54,8 +54,8 @@ def test_a_dead_datanode_is_stale_before_a_log_writer_gives_up_and_that_before_a
 
 
 def test_a_datanode_is_stale_after_missed_heartbeats_only() -> None:
-    namenode = sites.layers("hdfs-site.namenode.xml", own={})
-    datanode = sites.layers("hdfs-site.datanode.xml", own={})
+    namenode = hadoop_settings.layers("hdfs-site.namenode.xml", own={})
+    datanode = hadoop_settings.layers("hdfs-site.datanode.xml", own={})
     heartbeat = datanode["dfs.heartbeat.interval"]
     assert heartbeat.endswith("ms")
     assert 3 * int(heartbeat.removesuffix("ms")) < int(namenode["dfs.namenode.stale.datanode.interval"])
@@ -64,17 +64,17 @@ def test_a_datanode_is_stale_after_missed_heartbeats_only() -> None:
 
 
 def test_a_log_recovery_is_asked_for_again_only_when_one_has_had_its_time() -> None:
-    server = sites.layers("hdfs-site.xml", "hbase-site.server.xml", own={})
+    server = hadoop_settings.layers("hdfs-site.xml", "hbase-site.server.xml", own={})
     assert int(server["hbase.lease.recovery.dfs.timeout"]) > int(server["dfs.client.socket-timeout"]) + 1_000
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_no_log_is_ever_given_up_for_speed(file: str) -> None:
-    assert "hbase.lease.recovery.timeout" not in {each.name for each in sites.read(file)}
+    assert "hbase.lease.recovery.timeout" not in {each.name for each in hadoop_settings.read(file)}
 
 
 def test_a_namenode_that_starts_wants_one_replica_though_a_log_has_two() -> None:
-    namenode = sites.layers("hdfs-site.namenode.xml", own={})
+    namenode = hadoop_settings.layers("hdfs-site.namenode.xml", own={})
     assert int(namenode["dfs.namenode.replication.min"]) == 2
     assert int(namenode["dfs.namenode.safemode.replication.min"]) == 1
 
@@ -82,11 +82,11 @@ def test_a_namenode_that_starts_wants_one_replica_though_a_log_has_two() -> None
 @pytest.mark.parametrize("file", FILES)
 def test_no_log_is_split_into_store_files(file: str) -> None:
     """They can bring back what was deleted since (docs/decisions/0020)."""
-    assert "hbase.wal.split.to.hfile" not in {each.name for each in sites.read(file)}
+    assert "hbase.wal.split.to.hfile" not in {each.name for each in hadoop_settings.read(file)}
 
 
 def test_later_layers_stand_over_earlier_ones() -> None:
-    merged = sites.layers("hdfs-site.namenode.xml", "hdfs-site.datanode.xml", own={"dfs.blocksize": "1"})
+    merged = hadoop_settings.layers("hdfs-site.namenode.xml", "hdfs-site.datanode.xml", own={"dfs.blocksize": "1"})
     assert merged["dfs.heartbeat.interval"] == "250ms"
     assert merged["dfs.namenode.replication.min"] == "2"
     assert merged["dfs.blocksize"] == "1"
@@ -94,7 +94,7 @@ def test_later_layers_stand_over_earlier_ones() -> None:
 
 def test_the_default_settings_have_no_timeout_and_no_placement_of_ours() -> None:
     # An explicit list: whoever tags another one says here that a comparison with the defaults goes without it.
-    kept = {each.name for file in FILES for each in sites.read(file) if each.is_of_layout}
+    kept = {each.name for file in FILES for each in hadoop_settings.read(file) if each.is_of_layout}
     assert kept == {
         "dfs.client.block.write.replace-datanode-on-failure.policy",
         "dfs.namenode.datanode.registration.ip-hostname-check",
@@ -115,12 +115,12 @@ def test_the_default_settings_have_no_timeout_and_no_placement_of_ours() -> None
 def test_the_default_settings_are_a_part_of_the_tuned_ones() -> None:
     own = {"dfs.blocksize": "1"}
     for file in FILES:
-        defaults = sites.layers(file, own=own, of="defaults")
-        assert defaults.items() <= sites.layers(file, own=own).items()
+        defaults = hadoop_settings.layers(file, own=own, of="defaults")
+        assert defaults.items() <= hadoop_settings.layers(file, own=own).items()
         assert defaults["dfs.blocksize"] == "1"
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_tag_is_one_that_means_something(file: str) -> None:
-    tags = [tag.text for tag in ET.parse(sites.TUNED / file).getroot().iter("tag")]
-    assert set(tags) <= {sites.LAYOUT}
+    tags = [tag.text for tag in ET.parse(hadoop_settings.TUNED / file).getroot().iter("tag")]
+    assert set(tags) <= {hadoop_settings.LAYOUT}

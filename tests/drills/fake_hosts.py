@@ -5,8 +5,8 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from workers.drills.faults import CHAIN
-from workers.drills.hosts import Host, HostError, LogLine, NotDrillableError, State
+from deploy.drills.faults import CHAIN
+from deploy.drills.hosts import Host, HostError, LogLine, NotDrillableError, State
 
 CORE = "feedstore-core"
 SERVERS = {

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from feedstore.feeds import entries_of, feed_table, row_key
+from deploy.drills import bulk as bulk_loading
+from deploy.drills import regions as asking
+from deploy.drills.bulk import BulkLoad, write
+from deploy.drills.regions import Region, regions
+from feedstore.following import entries_of, feed_table, row_key
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.memory import MemoryStore
-from workers.drills import bulk as bulk_loading
-from workers.drills import regions as asking
-from workers.drills.bulk import BulkLoad, write
-from workers.drills.regions import Region, regions
 
 FIRST, TS = 1 << 50, 1_700_000_000_000
 

@@ -8,16 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from deploy.drills.catalogue import DRILLS, Drill
+from deploy.drills.faults import Blackhole, Fault, KillServers, SlowNetwork, Suspend
+from deploy.drills.hosts import Host, HostError
 from tests.drills.fake_hosts import CORE, FakeHosts
-from workers.drills.catalogue import DRILLS, Drill
-from workers.drills.faults import (
-    Blackhole,
-    Fault,
-    KillServers,
-    SlowNetwork,
-    Suspend,
-)
-from workers.drills.hosts import Host, HostError
 
 BREAKING = [drill for drill in DRILLS.values() if drill.fault is not None]
 AIMED_AT = {

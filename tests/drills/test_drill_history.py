@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from workers.drills import compare, history, page
-from workers.drills.compare import Spread, Tolerance
-from workers.drills.history import HistoryError
-from workers.drills.report import MEANINGS, Figures, Report, Run, Setting, verdicts
-from workers.drills.samples import Sample
+from deploy.drills import compare, history, page
+from deploy.drills.compare import Spread, Tolerance
+from deploy.drills.history import HistoryError
+from deploy.drills.report import MEANINGS, Figures, Report, Run, Setting, verdicts
+from deploy.drills.samples import Sample
 
 NONE: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
 SETTING = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)

@@ -8,10 +8,10 @@ import pytest
 
 from deploy.docker import names
 from deploy.docker.clusters import container_name, run_check
+from deploy.drills.faults import Blackhole, SlowDisk, SlowNetwork
+from deploy.drills.hosts import DockerHosts, HostError, Hosts, NotDrillableError, State
 from tests.cli.command import eventually
 from tests.drills.fake_hosts import CORE, FakeHosts
-from workers.drills.faults import Blackhole, SlowDisk, SlowNetwork
-from workers.drills.hosts import DockerHosts, HostError, Hosts, NotDrillableError, State
 
 PATIENCE_S = 90.0
 

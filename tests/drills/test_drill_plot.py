@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from deploy.drills import plot
+from deploy.drills.recovery_log import Step
+from deploy.drills.report import Figures, Moments, Report, Setting
+from deploy.drills.samples import Sample
 from tests.effort import FULL
-from workers.drills import plot
-from workers.drills.report import Figures, Moments, Report, Setting
-from workers.drills.samples import Sample
-from workers.drills.steps import Step
 
 FIGURES = Figures(**dict.fromkeys(Figures.__struct_fields__, 0))
 SETTING = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
 SAMPLES = [
     Sample("page", 0, 1.0, 0.002, is_done=True, detail="b"),
-    Sample("page", 1, 1.1, 0.5, is_done=False, detail="NotNowError: no"),
+    Sample("page", 1, 1.1, 0.5, is_done=False, detail="TryLaterError: no"),
     Sample("read", 3, 1.0, 0.0, is_done=True),
     Sample("write", 4, 1.0, 2.0, is_done=False, detail="UnavailableError: away"),
 ]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from workers.drills import page, processors
-from workers.drills import report as reporting
-from workers.drills.processors import Busy, Times, mean_share, share
-from workers.drills.report import Moments, Setting
-from workers.drills.samples import Sample
+from deploy.drills import page, processors
+from deploy.drills import report as reporting
+from deploy.drills.processors import Busy, Times, mean_share, share
+from deploy.drills.report import Moments, Setting
+from deploy.drills.samples import Sample
 
 SETTING = Setting("kill-host", "a", "a-host-2", 1, "2026-01-01T00:00:00+00:00", 20, False, 16, 1)
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from feedstore.feeds.layout import bucket
-from feedstore.serving import config as configuration
-from feedstore.serving.config import Config
+from deploy.drills import health as wellness
+from deploy.drills import running, targets
+from deploy.drills.catalogue import DRILLS
+from deploy.drills.course import Plan
+from deploy.drills.health import Health, active_master
+from deploy.drills.hosts import DockerHosts, Host, HostError, LogLine, NotDrillableError
+from deploy.drills.regions import Region
+from feedstore.app import config as configuration
+from feedstore.app.config import Config
+from feedstore.following.layout import bucket
 from feedstore.widecolumn import UnavailableError
 from tests.drills.fake_hosts import FakeHosts
-from workers.drills import health as wellness
-from workers.drills import running, targets
-from workers.drills.catalogue import DRILLS
-from workers.drills.course import Plan
-from workers.drills.health import Health, active_master
-from workers.drills.hosts import DockerHosts, Host, HostError, LogLine, NotDrillableError
-from workers.drills.regions import Region
 
 URL = "hbase://127.0.0.1:1,127.0.0.1:2/?thrift1=127.0.0.1:3"
 GATEWAY = Host("a-gateway-1", "a", "gateway", is_running=True, ports=frozenset({1, 2, 3}))

@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
-from workers.drills import page
-from workers.drills import report as reporting
-from workers.drills.catalogue import DRILLS, Drill
-from workers.drills.report import MEANINGS, Figures, Moments, Report, Setting
-from workers.drills.samples import (
+from deploy.drills import page
+from deploy.drills import report as reporting
+from deploy.drills.catalogue import DRILLS, Drill
+from deploy.drills.recovery_log import Step
+from deploy.drills.report import MEANINGS, Figures, Moments, Report, Setting
+from deploy.drills.samples import (
     Kind,
     Loss,
     Sample,
@@ -18,7 +19,6 @@ from workers.drills.samples import (
     quantile_ms,
     worst_gap_s,
 )
-from workers.drills.steps import Step
 
 
 def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> list[Sample]:

@@ -13,26 +13,26 @@ from typing import Any
 
 import pytest
 
+from deploy.drills import course, running
+from deploy.drills import health as wellness
+from deploy.drills import load as loading
+from deploy.drills.catalogue import DRILLS
+from deploy.drills.course import Plan
+from deploy.drills.hosts import HostError, LogLine, NotDrillableError
+from deploy.drills.load import Load
+from deploy.drills.page import markdown
+from deploy.drills.regions import Region
+from deploy.drills.report import Report, budgets
+from feedstore.app import config as configuration
+from feedstore.app import wiring as serving_wiring
+from feedstore.app.config import Config
 from feedstore.domain import Followee, Pin
-from feedstore.feeds import feed_table, row_key
-from feedstore.feeds.mutations import put, remove
-from feedstore.serving import config as configuration
-from feedstore.serving import wiring as serving_wiring
-from feedstore.serving.config import Config
+from feedstore.following import feed_table, row_key
+from feedstore.following.mutations import put, remove
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.port import Mutation
 from tests.drills.fake_hosts import FakeHosts, marked
-from workers.drills import course, running
-from workers.drills import health as wellness
-from workers.drills import load as loading
-from workers.drills.catalogue import DRILLS
-from workers.drills.course import Plan
-from workers.drills.hosts import HostError, LogLine, NotDrillableError
-from workers.drills.load import Load
-from workers.drills.page import markdown
-from workers.drills.regions import Region
-from workers.drills.report import Report, budgets
 
 URL = "hbase://127.0.0.1:1/?thrift1=127.0.0.1:2"
 TARGET = "a-host-1"
@@ -94,7 +94,7 @@ class System(FakeHosts):
             raise HostError("the engine does not answer")
         super().start(name)
 
-    def tally(self) -> Any:
+    def counters(self) -> Any:
         return SimpleNamespace(hedges=0)
 
     # The service
@@ -139,7 +139,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
     monkeypatch.setattr(running, "_probing", lambda config, url: opened(made.stores["a"]))
 
     def open_service(config: Config) -> Any:
-        made.preferred = config.prefer
+        made.preferred = config.serving.prefer
         return opened(made)
 
     monkeypatch.setattr(serving_wiring, "open_service", open_service)

@@ -25,6 +25,8 @@ TABLES = [
     "outbox_unrelayed",
     "request_keys",
     "refills",
+    "placed_pins",
+    "board_orders",
 ]
 
 

@@ -825,6 +825,25 @@ def test_a_walk_over_all_edges(store: FollowStore):
         store.all_edges_after(None, 0)
 
 
+def test_a_walk_over_the_pins_of_each_shard(store: FollowStore):
+    record(store, *(SavePin(pin(each)) for each in range(40, 10, -1)), DeletePin(12))
+    expected = store.pins(range(50))
+    for limit in (1, 7, 500):
+        walked = []
+        for shard in range(store.shards()):
+            of_shard, after = [], 0
+            while page := store.pins_after(shard, after, limit):
+                assert len(page) <= limit
+                of_shard += page
+                after = page[-1].pin.pin
+            assert [state.pin.pin for state in of_shard] == sorted(state.pin.pin for state in of_shard)
+            walked += of_shard
+        assert {state.pin.pin: state for state in walked} == expected
+        assert len(walked) == len(expected)
+    with pytest.raises(InvalidValueError, match="limit"):
+        store.pins_after(0, 0, 1_001)
+
+
 # Expiry, counts
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -994,3 +1013,56 @@ def test_a_refill_that_was_published_is_not_published_once_all_is_relayed_again(
     store.relay_again()
 
     assert [times.served_before_ms for times in store.refill_times([(1, "a"), (2, "a")]).values()] == [0, 0]
+
+
+# A clock that was ahead
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_2_a_store_that_is_brought_back_keeps_the_order_of_actions(store: FollowStore, clock: FakeClock):
+    before_ms = clock.ms
+    clock.advance(400 * DAY)
+    store.settled_ms()
+    ahead = record(store, *(Follow(follower, user(100)) for follower in range(1, 9)))
+    store.ask_refill(range(1, 9), None, 0)
+    clock.advance(-400 * DAY + 1_000)
+
+    brought = store.bring_back(clock.ms)
+
+    assert set(brought) == set(range(store.shards()))
+    assert all(400 * DAY - 2_000 < ms <= 400 * DAY for ms in brought.values())
+    assert before_ms < store.now() == clock.ms
+    assert store.bring_back(clock.ms) == {}
+    for action in ahead:
+        assert isinstance(action, Followed)
+        [unfollowed] = record(store, Unfollow(action.follower, user(100)))
+        assert isinstance(unfollowed, Unfollowed)
+        assert unfollowed.ts > action.ts
+        assert unfollowed.committed_ms == clock.ms
+        [edge] = store.edges([(action.follower, user(100))]).values()
+        assert not edge.active
+
+
+def test_rule_10_a_store_that_is_brought_back_settles_what_it_has_relayed(store: FollowStore, clock: FakeClock):
+    clock.advance(400 * DAY)
+    record(store, Follow(1, user(100)))
+    store.settled_ms()
+    clock.advance(-400 * DAY)
+    store.bring_back(clock.ms)
+    clock.advance(1_000)
+    assert store.settled_ms() == clock.ms - 1_000, "what is not relayed counts as of when it was brought back"
+    relay_all(store)
+    assert store.settled_ms() == clock.ms
+
+
+def test_a_store_that_is_brought_back_does_refills_again(store: FollowStore, clock: FakeClock):
+    clock.advance(400 * DAY)
+    store.ask_refill([1], None, 0)
+    store.mark_refills_served({(1, None): clock.ms + 1})
+    store.settled_ms()
+    clock.advance(-400 * DAY)
+    store.bring_back(clock.ms)
+    relay_all(store)
+    store.ask_refill([1], None, DAY)
+    assert store.backlog() == 1
+    assert store.refill_times([(1, None)])[1, None].served_before_ms == 0

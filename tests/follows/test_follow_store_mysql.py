@@ -24,7 +24,7 @@ from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("mariadb")]
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("mysql"), pytest.mark.usefixtures("mariadb")]
 
 Opener = Callable[..., FollowStore]
 
@@ -111,6 +111,7 @@ def test_rule_4_no_call_leaves_a_transaction_open(open_one: Opener):
 # --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone  # it looks at the time
 def test_transactions_on_other_keys_do_not_wait_for_each_other(open_one: Opener):
     store, other = open_one(), open_one()
 
@@ -144,6 +145,7 @@ def test_what_did_not_stand_and_does_when_it_is_written_is_decided_again(open_on
     assert store.board_owners([70]) == {70: 8}
 
 
+@pytest.mark.alone  # it looks at counters of the whole server
 def test_a_deadlock_is_decided_again(open_one: Opener, raw: Connection):
     store = open_one(clock=FakeClock(NOW + 5))
     for follower in (1, 2):
@@ -228,6 +230,7 @@ def test_rule_10_nothing_settles_past_a_transaction_that_is_open(open_one: Opene
     assert other.settled_ms() == NOW + 1_010
 
 
+@pytest.mark.alone  # it looks at the time
 def test_rule_10_who_settles_makes_room_after_a_transaction_that_lasts(open_one: Opener, raw: Connection):
     store = open_one()
     settled_ms = store.settled_ms()
@@ -439,7 +442,7 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
     # Who settles waits until the server has noticed the death: what it had begun is committed or gone.
     for each in databases:
         raw = mysql_places.connect(each)
-        raw.run([statements.settle(None)])
+        raw.run([statements.settle(None, int(time.time() * 1_000))])
         raw.close()
     recorded = [row.action for row in store.unrelayed(1_000_000)]
     followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
@@ -628,3 +631,42 @@ def test_rows_that_are_too_many_to_pack(open_one: Opener, monkeypatch: pytest.Mo
         assert [state.pin.pin for state in found[user(7)]] == list(range(1, limit + 1))
         assert found[board(70)] == found[user(7)]
         assert found[user(9)] == []
+
+
+# A server whose clock steps
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_rule_10_a_server_whose_clock_has_stepped_ahead_stamps_and_settles_nothing(where: mysql.Server) -> None:
+    clock = FakeClock()
+    store = mysql.open_store([where], clock, None, lambda: NOW)
+    store.record([Request(Follow(1, user(2)))])
+    settled_ms = store.settled_ms()
+    clock.advance(400 * 86_400_000)
+    for call in (
+        lambda: store.record([Request(Follow(1, user(3)))]),
+        store.settled_ms,
+        store.now,
+        lambda: store.expire(1, 100),
+    ):
+        with pytest.raises(FollowStoreUnavailableError, match="set that server's clock"):
+            call()
+    store.close()
+
+    clock.advance(-400 * 86_400_000)
+    store = mysql.open_store([where], clock, None, lambda: NOW)
+    assert [each.followee for each in store.following_page(0, 10)[0].edges] == [user(2)]
+    assert settled_ms <= store.settled_ms() <= NOW + 10
+    [followed] = store.record([Request(Follow(1, user(3)))])
+    assert followed.ts <= NOW + 10
+    store.close()
+
+
+def test_a_server_that_was_ahead_for_others_too_is_gone_by(where: mysql.Server) -> None:
+    clock = FakeClock(NOW + 86_400_000)
+    agreeing = mysql.open_store([where], clock, None, clock)
+    agreeing.settled_ms()
+    agreeing.close()
+    store = mysql.open_store([where], clock, None, lambda: NOW)
+    assert store.now() == clock.ms
+    store.close()

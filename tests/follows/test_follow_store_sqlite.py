@@ -4,7 +4,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -192,44 +191,6 @@ def test_a_page_is_read_by_key_and_never_sorted(path: Path, statement: str):
 
 # Writers
 # --------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_writer_gives_up_when_its_turn_does_not_come(path: Path, monkeypatch: pytest.MonkeyPatch):
-    sqlite.create([path])
-    one, other = open_one(path), open_one(path)
-    monkeypatch.setattr(sqlite_files, "LOCK_WAIT_S", 0.05)
-    with (
-        one._shards[0]._database.writing(),
-        pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: no turn to write in time"),
-    ):
-        follow(other, 1)
-    follow(other, 1)
-    assert len(one.unrelayed(10)) == 1
-    one.close()
-    other.close()
-
-
-def test_a_lock_goes_to_the_thread_that_has_waited_longest():
-    lock = sqlite_files.FairLock()
-    assert lock.acquire(0)
-    came: list[int] = []
-    threads = []
-    for number in range(5):
-        threads.append(
-            threading.Thread(target=lambda number=number: (lock.acquire(10), came.append(number), lock.release()))
-        )
-        threads[-1].start()
-        while len(lock._waiting) <= number:
-            pass
-    lock.release()
-    # Handed over already: who has just released it comes last.
-    assert lock.acquire(10)
-    for thread in threads:
-        thread.join()
-    assert came == [0, 1, 2, 3, 4]
-    assert not lock.acquire(0)
-    lock.release()
-    assert lock.acquire(0)
 
 
 CHILD = """

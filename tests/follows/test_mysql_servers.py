@@ -3,18 +3,21 @@
 import json
 import ssl
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pymysql
 import pytest
 
+from feedstore.app import wiring
+from feedstore.app.config import DEFAULT, FILE_NAME, Config, load
 from feedstore.domain import InvalidValueError
+from feedstore.errors import ConfigError
 from feedstore.follows import mysql
 from feedstore.follows.mysql import connections, durability, schema
-from feedstore.follows.mysql.connections import Bounds, Connection
-from feedstore.follows.port import FollowStoreUnavailableError, UnsafeStoreError
-from feedstore.serving import wiring
-from feedstore.serving.config import DEFAULT, FILE_NAME, Config, ConfigError, load
+from feedstore.follows.mysql.connections import Bounds, Connection, Reply
+from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, UnsafeStoreError
 
 
 @pytest.mark.parametrize(
@@ -217,6 +220,62 @@ def test_a_ca_and_a_certificate_that_are_not_there_are_named(tmp_path: Path):
             mysql.create([where])
 
 
+# Servers that are away at the start
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Database:
+    """What connects to the servers of a store, and what is found there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.away = True
+        self.version = schema.migrations()[-1][0]
+        monkeypatch.setattr(connections, "Connection", self._connect)
+
+    def _connect(self, server: mysql.Server, bounds: Bounds, tls: object) -> "Database":
+        if self.away:
+            raise pymysql.OperationalError(2003, f"Can't connect to MySQL server on '{server.host}'")
+        return self
+
+    def rows(self, statement: str) -> list[tuple[int, ...]]:
+        return [(self.version,)] if "schema_versions" in statement else [(0, 1)]
+
+    def run(self, statements: Sequence[str]) -> list[Reply]:
+        return [Reply([], 0, 0) for _ in statements]
+
+    open = in_transaction = reused = False
+    idle_since_s = 0.0
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Database:
+    return Database(monkeypatch)
+
+
+def test_a_store_may_be_opened_while_all_of_it_is_away_if_that_is_wanted(database: Database):
+    where = parse("mysql://feed@db/follows")
+    with pytest.raises(FollowStoreUnavailableError, match="Can't connect to MySQL server on 'db'"):
+        mysql.open_store([where])
+    with closing(mysql.open_store([where], may_be_away=True)) as store:
+        with pytest.raises(FollowStoreUnavailableError, match="Can't connect to MySQL server on 'db'"):
+            store.following(1)
+        database.away = False
+        assert store.following(1) == []
+
+
+def test_a_store_that_is_wrong_is_refused_as_soon_as_it_can_be_reached(database: Database):
+    where = parse("mysql://feed@db/follows")
+    database.version = 0
+    with closing(mysql.open_store([where], may_be_away=True)) as store:
+        database.away = False
+        with pytest.raises(OutdatedStoreError, match="version 0, this program needs"):
+            store.following(1)
+    with pytest.raises(OutdatedStoreError, match="migrate it"):
+        mysql.open_store([where], may_be_away=True)
+
+
 # The configuration
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -237,8 +296,8 @@ def test_a_url_in_the_configuration_that_cannot_be_is_named(home: Path):
             work(config(home, "mysql://feed:s3cret@db/follows"))
         with pytest.raises(ConfigError, match=r"FEED_FOLLOWS_SHARDS: follows\.shards: .*nowhere"):
             work(config(home, "mysql://feed@db/follows?password_file=nowhere"))
-        with pytest.raises(ConfigError, match="expected sqlite:PATH"):
-            work(config(home, "mysql://feed@db/follows", "sqlite:data/follows.db"))
+    with pytest.raises(ConfigError, match=r"follows\.shards: mysql and sqlite: expected urls of one scheme"):
+        config(home, "mysql://feed@db/follows", "sqlite:data/follows.db")
 
 
 def test_without_the_driver_the_configuration_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch):

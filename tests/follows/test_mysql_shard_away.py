@@ -12,10 +12,11 @@ import pytest
 from feedstore.domain import Follow, Followed, user
 from feedstore.follows import mysql
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
-from workers.messages import Task, Tick, decode_action
+from workers.following.messages import Task, decode_action, encode_action, wrap_action
+from workers.following.topics import ACTIONS, TOPICS
+from workers.pipeline.relay import Relay, Ticker
+from workers.pipeline.ticks import Tick
 from workers.queue.memory import MemoryQueue
-from workers.queue.port import ACTIONS, TOPICS
-from workers.relay import Relay, Ticker
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("mariadb")]
 
@@ -111,7 +112,10 @@ def test_rule_12_others_go_on_without_a_shard_also_from_a_start(servers: tuple[l
 def rest(store: FollowStore, door: Door, recorded: set[object], held: set[object]) -> None:
     queue = MemoryQueue(dict.fromkeys(TOPICS, 1), lambda: 1_000)
     consumer = queue.consumer(ACTIONS, "expander")
-    loops = [*(Relay(store, shard, queue, time.monotonic) for shard in range(3)), Ticker(store, queue, time.monotonic)]
+    loops = [
+        *(Relay(store, shard, queue, ACTIONS, time.monotonic, wrap_action) for shard in range(3)),
+        Ticker(store, queue, ACTIONS, time.monotonic, encode_action),
+    ]
 
     def relayed() -> tuple[set[object], bool]:
         for loop in loops:

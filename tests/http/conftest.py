@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from catalog_servers import Shelf, shelf
 from http_servers import Client, InProcess, client_of, feedctl_serve, in_process
 
 from tests.cli.command import Cli
@@ -33,3 +34,15 @@ def client(address: str) -> Iterator[Client]:
 def inside(tmp_path: Path) -> Iterator[InProcess]:
     with in_process(tmp_path / "home") as inside:
         yield inside
+
+
+@pytest.fixture
+def on(tmp_path: Path) -> Iterator[Shelf]:
+    with shelf(tmp_path / "home") as made:
+        yield made
+
+
+@pytest.fixture
+def web(on: Shelf) -> Iterator[Client]:
+    with client_of(on.address) as client:
+        yield client

@@ -14,17 +14,23 @@ from typing import Any
 
 import httpx
 
+from feedstore.app import config as configuration
+from feedstore.app import http as http_wiring
+from feedstore.app.wiring import Services
+from feedstore.boards import Boards
+from feedstore.boards.service import BoardService
+from feedstore.catalog.posting import Posting
+from feedstore.catalog.service import CatalogService
+from feedstore.following.service import FeedService
 from feedstore.follows import sqlite
+from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.port import FollowStore
-from feedstore.serving import config as configuration
-from feedstore.serving.http import listening
-from feedstore.serving.http import wiring as http_wiring
-from feedstore.serving.http.problems import MEDIA_TYPE
-from feedstore.serving.http.server import HttpServer
-from feedstore.serving.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
-from feedstore.serving.service import FeedService
+from feedstore.http import listening
+from feedstore.http.problems import MEDIA_TYPE
+from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
+from feedstore.http.server import HttpServer
 from tests.cli.command import DEADLINE_S, Cli
-from tests.serving.fakes import CAP, NOW_MS, Pair
+from tests.replicas.fakes import CAP, NOW_MS, Pair
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Of no use over plain HTTP; without it, each client would read the certificates of the world, which takes 40 ms."""
@@ -126,6 +132,7 @@ class InProcess:
     queues: FakeQueues
     server: HttpServer
     service: FeedService
+    boards: BoardService
     follows: FollowStore
 
     def connect(self) -> socket.socket:
@@ -136,11 +143,22 @@ class InProcess:
 
 @contextmanager
 def in_process(
-    home: Path, text: str = "", environ: dict[str, str] | None = None, clock: Callable[[], float] | None = None
+    home: Path,
+    text: str = "",
+    environ: dict[str, str] | None = None,
+    clock: Callable[[], float] | None = None,
+    catalogs: CatalogService | None = None,
+    pins: Callable[[FollowStore], PinSource] = FollowStorePins,
+    posting: Posting | None = None,
 ) -> Iterator[InProcess]:
-    """text: more of feed.toml. clock: of all that is served; None: that of the pair, which a test moves."""
+    """text: more of feed.toml. clock: of all that is served; None: that of the pair, which a test moves. pins: where
+    those of a page come from. posting: where updates of catalogs go.
+    """
     home.mkdir(exist_ok=True)
-    config = configuration.parse(home, configuration.DEFAULT.replace("[http]\n", f"[http]\n{text}"), environ or {})
+    whole = configuration.DEFAULT.replace("[http]\n", f"[http]\n{text}")
+    if catalogs is not None:
+        whole += "".join(f"[catalogs.{each.name}]\n" for each in catalogs.states())
+    config = configuration.parse(home, whole, environ or {})
     with ExitStack() as stack:
         pair = Pair(clock=clock)
         stack.callback(pair.close)
@@ -149,6 +167,7 @@ def in_process(
             FeedService(
                 pair.replicas,
                 follows,
+                pins(follows),
                 cap=CAP,
                 refill_again_ms=3_600_000,
                 within_s=60.0,
@@ -157,11 +176,13 @@ def in_process(
             )
         )
         queues = FakeQueues()
-        app = http_wiring.open_app(config, {}, service, queues, owns_clusters=False, clock=pair.clock)
+        boards = BoardService(Boards(follows), pair.clock)
+        services = Services(service, boards, catalogs)
+        app = http_wiring.open_app(config, {}, services, queues, owns_clusters=False, clock=pair.clock, posting=posting)
         listener = listening.listen("127.0.0.1", 0)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
         server.start()
-        yield InProcess(pair, queues, server, service, follows)
+        yield InProcess(pair, queues, server, service, boards, follows)
 
 
 def read_to_end(connection: socket.socket) -> bytes:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from http_servers import Client, InProcess, client_of, in_process
 
-from feedstore.feeds import Cursor, MalformedCursorError, columns, encode_cursor
-from feedstore.serving.config import ConfigError
-from feedstore.serving.http.cursors import VARIABLE, Cursors, load_key
-from tests.serving.fakes import CAP, USER
+from feedstore.domain.cursors import MalformedCursorError
+from feedstore.errors import ConfigError
+from feedstore.following import Cursor, columns, encode_cursor
+from feedstore.http.cursors import VARIABLE, Cursors, load_key
+from tests.replicas.fakes import CAP, USER
 
 KEY, OTHER = bytes(32), bytes([1] * 32)
 
@@ -114,5 +115,5 @@ def test_a_key_that_everybody_may_read_stops_the_server(tmp_path: Path):
     path = tmp_path / "cursor.key"
     load_key(path, {})
     path.chmod(0o644)
-    with pytest.raises(ConfigError, match="everybody may use it"):
+    with pytest.raises(ConfigError, match="other users can read it"):
         load_key(path, {})

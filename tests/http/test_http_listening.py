@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from feedstore.serving.http import listening
+from feedstore.http import listening
 
 
 def taken(listeners: list[socket.socket]) -> set[int]:
@@ -24,7 +24,7 @@ def taken(listeners: list[socket.socket]) -> set[int]:
 def test_a_network_waits_in_one_queue_and_another_one_elsewhere():
     with ExitStack() as stack:
         first = stack.enter_context(listening.listen("127.0.0.1", 0))
-        all_of_them = [first, *map(stack.enter_context, listening.beside(first))]
+        all_of_them = [first, *map(stack.enter_context, listening.siblings(first))]
         queues = []
         for source in ("127.0.0.1", "127.0.0.2"):
             for _ in range(20):
@@ -37,7 +37,7 @@ def test_a_network_waits_in_one_queue_and_another_one_elsewhere():
 def test_another_process_cannot_share_the_port():
     with ExitStack() as stack:
         first = stack.enter_context(listening.listen("127.0.0.1", 0))
-        for each in listening.beside(first):
+        for each in listening.siblings(first):
             stack.enter_context(each)
         with pytest.raises(OSError, match="already in use"):
             listening.listen("127.0.0.1", first.getsockname()[1])

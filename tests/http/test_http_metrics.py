@@ -2,18 +2,26 @@
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+from catalog_servers import KNOWN_MS, NEW_MS, shelf
 from http_servers import InProcess, client_of
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedstore.serving.http.metrics import MetricName
+from feedstore.boards import metrics as of_boards
+from feedstore.catalog import metrics as of_catalogs
+from feedstore.following import metrics as of_the_feed
+from feedstore.http import metrics as of_requests
+from tests.cli.command import eventually
+from tests.replicas.fakes import NOW_MS, USER
 
 OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+OF_CATALOGS = {*get_args(of_catalogs.MetricName)}
+NAMED = {*get_args(of_requests.MetricName), *get_args(of_the_feed.MetricName), *get_args(of_boards.MetricName)}
 
 
 def test_every_metric_is_documented_and_no_other():
-    assert set(re.findall(r"`(feed_[a-z0-9_]+)`", OPERATING.read_text())) == set(get_args(MetricName))
+    assert set(re.findall(r"`(feed_[a-z0-9_]+)`", OPERATING.read_text())) == NAMED | OF_CATALOGS
 
 
 def test_what_is_served_is_what_is_named(inside: InProcess):
@@ -26,7 +34,7 @@ def test_what_is_served_is_what_is_named(inside: InProcess):
         families = {family.name: family for family in text_string_to_metric_families(client.http.get("/metrics").text)}
     served = {name + ("_total" if family.type == "counter" else "") for name, family in families.items()}
     # How far a cluster is is not known here.
-    assert served | {"feed_cluster_behind_seconds"} == set(get_args(MetricName))
+    assert served | {"feed_cluster_behind_seconds"} == NAMED
     assert families["feed_dead_letters"].samples[0].value == 5
     requests = {
         (sample.labels["endpoint"], sample.labels["method"], sample.labels["status"]): sample.value
@@ -37,3 +45,52 @@ def test_what_is_served_is_what_is_named(inside: InProcess):
     assert requests["none", "GET", "404"] == 1
     # Nothing that a caller made up becomes a label.
     assert not any("1234" in str(key) or "BREW" in str(key) for key in requests)
+
+
+def test_of_catalogs_too(tmp_path: Path):
+    with shelf(tmp_path / "home") as on, client_of(on.address) as client:
+        on.fill(range(1, 11))
+        on.delete(3)
+        for _ in range(2):
+            client.post("/v1/catalogs/pins/get", {"keys": ["1", "2", "999"]})
+        client.get(f"/v1/users/{USER}/feed?hydrate=true")
+
+        def families() -> dict[str, Any]:
+            text = client.http.get("/metrics").text
+            return {family.name: family for family in text_string_to_metric_families(text)}
+
+        def is_known() -> dict[str, Any] | None:
+            found = families()
+            entries = [each.value for each in found["feed_catalog_delta_entries"].samples]
+            return found if entries == [1, 1, 0, 0] else None
+
+        found = eventually(is_known, "the clusters have been heard")
+    served = {name + ("_total" if family.type == "counter" else "") for name, family in found.items()}
+    assert served >= OF_CATALOGS
+    for name in OF_CATALOGS:
+        assert found[name.removesuffix("_total")].documentation
+
+    def value(name: str, **labels: str) -> float:
+        samples = found[name.removesuffix("_total").removesuffix("_count")].samples
+        [value] = [each.value for each in samples if each.name == name and each.labels == {"catalog": "pins"} | labels]
+        return float(value)
+
+    # 1 and 2 once, and the other eight pins of the page: fetched. 999 is asked for twice, and has no record.
+    outcomes = {"hit": 4, "stale": 0, "fetched": 10, "joined": 0, "missing": 2, "source": 0}
+    for outcome, count in outcomes.items():
+        assert value("feed_catalog_keys_total", outcome=outcome) == count, outcome
+    fetches = [each for each in found["feed_catalog_fetch_seconds"].samples if each.name.endswith("_count")]
+    assert sum(each.value for each in fetches) == 2
+    assert {(each.labels["catalog"], each.labels["cluster"]) for each in fetches} <= {("pins", "a"), ("pins", "b")}
+    assert value("feed_catalog_failed_fetches_total") == 0
+    assert value("feed_catalog_cache_bytes") > 0
+    assert value("feed_catalog_updates_total") == 0
+    assert not found["feed_catalog_heard_behind_seconds"].samples, "it does not listen"
+    for cluster in "ab":
+        assert value("feed_catalog_records", cluster=cluster) == 10
+        assert value("feed_catalog_swaps_total", cluster=cluster) >= 0
+        assert value("feed_catalog_behind_seconds", cluster=cluster) == (NOW_MS - KNOWN_MS) / 1_000
+        assert value("feed_catalog_generation_age_seconds", cluster=cluster) == (NOW_MS - NEW_MS) / 1_000
+    of_ads = [each for each in found["feed_catalog_records"].samples if each.labels["catalog"] == "ads"]
+    assert not of_ads, "nothing is loaded there"
+    assert not found["feed_catalog_build_seconds"].samples, "it is not known"

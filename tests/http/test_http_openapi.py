@@ -14,10 +14,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from feedstore.serving.http import description
-from feedstore.serving.http.endpoints import ENDPOINTS
+from feedstore.app.http import DESCRIPTION, ENDPOINTS
+from feedstore.http import description
 
-_schema = schemathesis.openapi.from_dict(json.loads(description.document()))
+_schema = schemathesis.openapi.from_dict(json.loads(description.document(ENDPOINTS, DESCRIPTION)))
 _schema.config.generation.update(deterministic=True)
 
 

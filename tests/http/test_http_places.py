@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from feedstore.serving.http.places import Places, network
+from feedstore.http.places import Places, network
 
 
 @dataclass(eq=False)

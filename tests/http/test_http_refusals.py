@@ -6,9 +6,9 @@ import pytest
 from http_servers import Client, InProcess, check_problem, client_of
 
 from feedstore.domain import MAX_ID
-from feedstore.serving.http import problems
-from feedstore.serving.http.incoming import BODY_BYTES_MAX
-from tests.serving.fakes import USER
+from feedstore.http import problems
+from feedstore.http.incoming import BODY_BYTES_MAX
+from tests.replicas.fakes import USER
 
 FOLLOW = {"follower": "1", "user": "2"}
 

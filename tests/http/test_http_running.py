@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.serving.http.problems import OVERLOADED, ProblemError
-from feedstore.serving.http.running import InThreads
-from feedstore.serving.queues import QueuesUnavailableError
+from feedstore.http.problems import OVERLOADED, ProblemError
+from feedstore.http.queues import QueuesUnavailableError
+from feedstore.http.running import InThreads
 from tests.cli.command import DEADLINE_S, Cli
+from workers.app.queue_status import LazyQueues
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS
 from workers.queue.port import QueueUnavailableError
-from workers.standing import LateQueues
-from workers.wiring import Ports
 
 
 @pytest.fixture
@@ -93,19 +94,19 @@ def test_a_queue_that_is_away_is_looked_for_again(tmp_path: Path):
                 raise away.pop()
             return ports
 
-        with closing(LateQueues(opened)) as queues:
+        with closing(LazyQueues(opened)) as queues:
             with pytest.raises(QueuesUnavailableError, match="no broker"):
                 queues.state()
-            assert [group.group for group in queues.state().groups] == [
-                "relay",
-                "expander",
-                "writer-a",
-                "retries-a",
-                "writer-b",
-                "retries-b",
+            assert [(group.group, group.topic) for group in queues.state().groups] == [
+                ("relay", None),
+                ("expander", "feed.actions"),
+                ("writer-a", "feed.deliveries"),
+                ("retries-a", "feed.retries"),
+                ("writer-b", "feed.deliveries"),
+                ("retries-b", "feed.retries"),
             ]
             assert list(queues.letters(0, 10)) == []
-            ports.dead.bury("feed.actions", "expander", "malformed", "why", 1_000, b"secret")
+            ports.dead.bury(ACTIONS, "expander", "malformed", "why", 1_000, b"secret")
             [letter] = queues.letters(0, 10)
             assert (letter.id, letter.reason, letter.bytes) == (1, "malformed", 6)
         with pytest.raises(QueuesUnavailableError):

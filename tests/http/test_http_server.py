@@ -17,10 +17,10 @@ import httpx
 import pytest
 from http_servers import InProcess, check_problem, client_of, feedctl_serve, in_process, read_to_end
 
-from feedstore.serving.http.connections import HEAD_BYTES_MAX, Whole
-from feedstore.serving.http.wiring import WAITING_FOR_EACH_THREAD
+from feedstore.app.http import WAITING_FOR_EACH_THREAD
+from feedstore.http.connections import HEAD_BYTES_MAX, Whole
 from tests.cli.command import DEADLINE_S, Cli, eventually
-from tests.serving.fakes import USER
+from tests.replicas.fakes import USER
 
 PATIENCE_S = 1.0
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -28,9 +28,16 @@ HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[InProcess]:
-    """A server that waits for clients no longer than a second, and takes four connections."""
-    with in_process(tmp_path / "home", environ={"FEED_HTTP_PATIENCE": "1s", "FEED_HTTP_CONNECTIONS": "4"}) as hasty:
+    """A server that waits for clients no longer than a second."""
+    with in_process(tmp_path / "home", environ={"FEED_HTTP_PATIENCE": "1s"}) as hasty:
         yield hasty
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[InProcess]:
+    """A server that takes four connections, and waits for clients longer than a test does."""
+    with in_process(tmp_path / "home", environ={"FEED_HTTP_CONNECTIONS": "4"}) as small:
+        yield small
 
 
 def answers_to_end(connection: socket.socket) -> list[bytes]:
@@ -217,13 +224,13 @@ def test_what_is_no_http_is_told_so(inside: InProcess, raw: bytes):
         assert kind(read_to_end(connection)) == "malformed-request"
 
 
-def test_connections_are_bounded(hasty: InProcess):
-    with client_of(hasty.server.address) as client:
-        kept = [hasty.connect() for _ in range(4)]
+def test_connections_are_bounded(small: InProcess):
+    with client_of(small.server.address) as client:
+        kept = [small.connect() for _ in range(4)]
         try:
             for connection in kept:
                 connection.sendall(HEAD)
-            with closing(hasty.connect()) as one_more:
+            with closing(small.connect()) as one_more:
                 assert kind(read_to_end(one_more)) == "overloaded"
         finally:
             for connection in kept:

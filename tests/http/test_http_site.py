@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from http_servers import Client, client_of, in_process
 
-from feedstore.serving.http import site
+from feedstore.following import endpoints
+from feedstore.http import site
 
 
 @pytest.fixture
@@ -17,8 +18,7 @@ def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]
     (directory / "index.html").write_text("<!doctype html>")
     (directory / "parts" / "feed.js").write_text("1")
     (directory / ".hidden").write_text("x")
-    found = site.assets(directory)
-    monkeypatch.setattr(site, "assets", lambda: found)
+    monkeypatch.setattr(endpoints, "SITE", directory)
     with in_process(tmp_path / "home") as inside, client_of(inside.server.address) as client:
         yield client
 

@@ -12,15 +12,15 @@ import httpx
 import pytest
 from http_servers import InProcess, check_problem, client_of, in_process
 
+from feedstore.app.config import DEFAULT, parse
+from feedstore.app.http import ENDPOINTS, listen
 from feedstore.domain import Follow, RefillAsked, board
+from feedstore.errors import ConfigError
+from feedstore.following.refills import ASKED_PER_S_MAX, BURST_S
 from feedstore.follows.port import Request
-from feedstore.serving.config import DEFAULT, ConfigError, parse
-from feedstore.serving.http.connections import PIPELINED_MAX
-from feedstore.serving.http.endpoints import ENDPOINTS
-from feedstore.serving.http.problems import ProblemError
-from feedstore.serving.http.server import listen
-from feedstore.serving.http.tokens import LOOK_S, SCOPES, Scope, Tokens, is_loopback, issue, listed, revoke
-from feedstore.serving.refills import ASKED_PER_S_MAX, BURST_S
+from feedstore.http.connections import PIPELINED_MAX
+from feedstore.http.problems import ProblemError
+from feedstore.http.tokens import LOOK_S, SCOPES, Scope, Tokens, is_loopback, issue, listed, revoke
 from tests.effort import part
 
 FOLLOW = {"follower": "1", "user": "2"}
@@ -222,9 +222,9 @@ def test_a_file_that_is_missing_or_open_to_all_lets_nobody_in(tmp_path: Path):
         Tokens(path, clock=lambda: 0.0, wall_ms=lambda: 0)
     issue(path, "web", ["read"])
     path.chmod(0o644)
-    with pytest.raises(ConfigError, match="everybody may use it"):
+    with pytest.raises(ConfigError, match="other users can read it"):
         Tokens(path, clock=lambda: 0.0, wall_ms=lambda: 0)
-    with pytest.raises(ConfigError, match="everybody may use it"):
+    with pytest.raises(ConfigError, match="other users can read it"):
         issue(path, "other", ["read"])
 
 
@@ -294,11 +294,11 @@ def test_a_server_sees_what_was_issued_and_revoked_without_a_restart(tmp_path: P
     tokens = Tokens(path, clock, wall_ms=lambda: 0)
     second = issue(path, "second", ["read"])
     revoke(path, "first")
-    assert (_lets_in(tokens, first), "not known" in _lets_in(tokens, second)) == ("yes", True)
+    assert (_lets_in(tokens, first), "unknown token" in _lets_in(tokens, second)) == ("yes", True)
 
     clock.s += LOOK_S
 
-    assert ("not known" in _lets_in(tokens, first), _lets_in(tokens, second)) == (True, "yes")
+    assert ("unknown token" in _lets_in(tokens, first), _lets_in(tokens, second)) == (True, "yes")
 
 
 def test_a_file_that_cannot_be_read_any_more_leaves_the_tokens_that_were_read_last(tmp_path: Path):
@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_read_any_more_leaves_the_tokens_that_were_read_la
         assert _lets_in(tokens, token) == "yes"
     path.touch(mode=0o600)
     clock.s += LOOK_S
-    assert "not known" in _lets_in(tokens, token)
+    assert "unknown token" in _lets_in(tokens, token)
     path.write_text(good)
     clock.s += LOOK_S
     assert _lets_in(tokens, token) == "yes"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from feedstore.serving.http.turns import AT_ONCE, Turns
+from feedstore.http.turns import AT_ONCE, Turns
 
 
 class Loop:

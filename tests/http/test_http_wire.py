@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedstore.domain import MAX_ID
-from feedstore.feeds import columns
-from feedstore.serving.http.wire import EntryLine, entry_lines
+from feedstore.following import columns
+from feedstore.following.wire import EntryLine, entry_lines
 
 numbers = st.integers(1, MAX_ID)
 

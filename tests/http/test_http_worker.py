@@ -10,12 +10,12 @@ import httpx
 import pytest
 from http_servers import client_of, feedctl_serve
 
-from feedstore.serving import config as configuration
+from feedstore.app import config as configuration
 from tests.cli.command import DEADLINE_S, Cli, eventually
-from workers import wiring
-from workers.cli import serving
-from workers.queue.port import DELIVERIES
-from workers.runtime import WorkerFailedError
+from workers.app import wiring
+from workers.cli import serve
+from workers.following.topics import DELIVERIES
+from workers.pipeline.runtime import WorkerFailedError
 
 
 @pytest.mark.processes
@@ -51,7 +51,7 @@ class FailsOnce:
         self.runs = 0
         self.works = Event()
 
-    def run(self, until: "serving._Ended") -> None:
+    def run(self, until: "serve._Ended") -> None:
         self.runs += 1
         if self.runs == 1:
             raise WorkerFailedError("relay: KeyError: 'x'", [KeyError("x")])
@@ -66,11 +66,11 @@ def test_a_worker_that_failed_begins_again_while_pages_are_served(tmp_path: Path
     worker, stop = FailsOnce(), Event()
     rested = Event()
     monkeypatch.setattr(wiring, "worker", lambda *_: worker)
-    monkeypatch.setattr(serving, "_waited", lambda *_: not rested.wait(DEADLINE_S))
+    monkeypatch.setattr(serve, "_waited", lambda *_: not rested.wait(DEADLINE_S))
     config = configuration.load(cli.home, {})
-    with closing(serving.listening(config, "127.0.0.1", 0).thing) as listener:
+    with closing(serve.listening(config, "127.0.0.1", 0).thing) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread = threading.Thread(target=serving.run, args=(config, listener, stop))
+        thread = threading.Thread(target=serve.run, args=(config, listener, stop))
         thread.start()
         try:
             eventually(lambda: worker.runs == 1, "it has failed")

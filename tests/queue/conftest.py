@@ -8,9 +8,11 @@ import pytest
 from queue_benches import Bench, embedded_bench, memory_bench
 
 from deploy.local import Stack
+from workers.following.topics import TOPICS
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
+from workers.queue.kafka import consumer
 from workers.queue.memory import MemoryDeadLetters
-from workers.queue.port import TOPICS, DeadLetters
+from workers.queue.port import DeadLetters
 
 ADAPTERS = [
     pytest.param(memory_bench, id="memory"),
@@ -20,9 +22,12 @@ ADAPTERS = [
 
 
 @pytest.fixture(scope="session")
-def broker(stack: Stack) -> None:
-    """The broker of the stack."""
+def broker(stack: Stack) -> Iterator[None]:
+    """The broker of the stack. Members hear of each other soon: most of these tests wait for that and nothing else."""
     kafka_bench.use(stack)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumer, "HEARTBEAT_MS", 300)
+        yield
 
 
 @pytest.fixture(params=ADAPTERS)

@@ -16,9 +16,10 @@ from kafka.structs import TopicPartition
 from queue_benches import Bench, Clock
 
 from deploy.local import Stack
-from workers.queue.kafka import Address, KafkaConsumer, KafkaDeadLetters, KafkaQueue, parse, topics
+from workers.following.topics import TOPICS
+from workers.queue.kafka import Address, KafkaConsumer, KafkaDeadLetters, KafkaQueue, KafkaTail, parse, topics
 from workers.queue.kafka.queue import connect
-from workers.queue.port import TOPICS, Message, Topic
+from workers.queue.port import Message, Topic
 
 SETTLE_S = 60.0
 
@@ -42,55 +43,56 @@ class Cluster:
     def __init__(self, partitions: int) -> None:
         self.address = new_address()
         self.partitions = partitions
-        self.wanted = topics.definitions(self.address, partitions=partitions, replication=1, action_age_ms=86_400_000)
+        self.wanted = topics.definitions(
+            self.address, TOPICS, partitions=partitions, replication=1, action_age_ms=86_400_000
+        )
         topics.apply(self.address, self.wanted)
         self.admin = connect(self.address)
 
-    def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+    def delete_before(self, topic: Topic[object], partition: int, offset: int) -> None:
         """What retention does to a partition."""
-        self.admin.delete_records({TopicPartition(self.address.named(topic), partition): offset})
+        self.admin.delete_records({TopicPartition(self.address.named(topic.name), partition): offset})
 
     def close(self) -> None:
         self.admin.delete_topics([topic.name for topic in self.wanted])
         self.admin.close()
 
 
-class PromptConsumer:
-    """A member that has joined when it is made, and whose polls without a timeout see what was published before."""
+class PromptTail:
+    """A reader whose polls without a timeout see what was published before."""
 
-    def __init__(self, queue: KafkaQueue, consumer: KafkaConsumer, topic: Topic) -> None:
-        self._queue = queue
-        self._consumer = consumer
-        self._topic = topic
-        wait_until(lambda: len(consumer.held()) == queue.partitions(topic), consumer.keep_alive)
+    def __init__(self, reader: KafkaConsumer | KafkaTail) -> None:
+        self._reader = reader
+        self.close = reader.close
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         if timeout_s or limit < 1:
-            return self._consumer.poll(limit, timeout_s)
+            return self._reader.poll(limit, timeout_s)
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
-            messages = self._consumer.poll(limit, 0.05)
+            messages = self._reader.poll(limit, 0.05)
             if messages or self._read_all():
                 return messages
         raise AssertionError("a poll did not see what was published")
 
-    def commit(self, positions: Mapping[int, int]) -> None:
-        self._consumer.commit(positions)
-
-    def keep_alive(self) -> None:
-        self._consumer.keep_alive()
-
-    def close(self) -> None:
-        self._consumer.close()
-
     def _read_all(self) -> bool:
         """Whether everything that is there has been polled: positions are asked of the client itself."""
-        client = self._consumer._client
+        client = self._reader._client
         places = list(client.assignment())
         ends = client.end_offsets(places)
-        return not self._consumer._ahead.count and all(
+        return not self._reader._ahead.count and all(
             client.position(place, timeout_ms=10_000) == ends[place] for place in places
         )
+
+
+class PromptConsumer(PromptTail):
+    """A member that has joined when it is made."""
+
+    def __init__(self, queue: KafkaQueue, consumer: KafkaConsumer, topic: Topic[object]) -> None:
+        super().__init__(consumer)
+        self.commit = consumer.commit
+        self.keep_alive = consumer.keep_alive
+        wait_until(lambda: len(consumer.held()) == queue.partitions(topic), consumer.keep_alive)
 
 
 class Calls:
@@ -101,7 +103,7 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        self.ends: dict[tuple[Topic, int], list[tuple[int, int]]] = {}
+        self.ends: dict[tuple[Topic[object], int], list[tuple[int, int]]] = {}
         self.unnoted_ms: int | None = None
 
 
@@ -111,7 +113,7 @@ class TestedQueue:
     __test__ = False
 
     def __init__(self, cluster: Cluster, clock: Clock, calls: Calls) -> None:
-        self.queue = KafkaQueue.open(cluster.address)
+        self.queue = KafkaQueue.open(cluster.address, TOPICS)
         self._cluster = cluster
         self._clock = clock
         self._calls = calls
@@ -125,16 +127,19 @@ class TestedQueue:
         self.go_back = self.queue.go_back
         self.reset = self.queue.reset
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         if self._calls.unnoted_ms != self._clock.now_ms:
             self._note()
         self.queue.publish(topic, values, partition)
         self._calls.unnoted_ms = self._clock.now_ms
 
-    def consumer(self, topic: Topic, group: str) -> PromptConsumer:
+    def consumer(self, topic: Topic[object], group: str) -> PromptConsumer:
         return PromptConsumer(self.queue, self.queue.consumer(topic, group), topic)
 
-    def expire(self, kept_ms: int, readers: Mapping[Topic, Collection[str]]) -> int:
+    def tail(self, topic: Topic[object]) -> PromptTail:
+        return PromptTail(self.queue.tail(topic))
+
+    def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         """What the broker's retention would do if the test's clock were its own."""
         dropped = self.queue.expire(kept_ms, readers)
         now_ms = self._clock.now_ms
@@ -159,10 +164,10 @@ class TestedQueue:
                     noted.append((end, self._calls.unnoted_ms))
         self._calls.unnoted_ms = None
 
-    def _ends(self, topic: Topic) -> dict[int, int]:
+    def _ends(self, topic: Topic[object]) -> dict[int, int]:
         return {place.partition: offset for place, offset in self.queue._offsets(topic, OffsetSpec.LATEST).items()}
 
-    def _earliest(self, topic: Topic, partition: int) -> int:
+    def _earliest(self, topic: Topic[object], partition: int) -> int:
         found = self.queue._offsets(topic, OffsetSpec.EARLIEST)
         return next(offset for place, offset in found.items() if place.partition == partition)
 

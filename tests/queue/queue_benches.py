@@ -4,9 +4,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.embedded import EmbeddedQueue
 from workers.queue.memory import MemoryQueue
-from workers.queue.port import DELIVERIES, TOPICS, Consumer, Message, Queue, Topic
+from workers.queue.port import Consumer, Message, Queue, Tail, Topic
 
 START_MS = 1_700_000_000_000
 
@@ -38,13 +39,18 @@ class Bench:
         self.clock = clock
         self.partitions = partitions
 
-    def consumer(self, group: str, topic: Topic = DELIVERIES) -> Consumer:
+    def consumer(self, group: str, topic: Topic[object] = DELIVERIES) -> Consumer:
         consumer = self.queue.consumer(topic, group)
         self._consumers.callback(consumer.close)
         return consumer
 
+    def tail(self, topic: Topic[object] = DELIVERIES) -> Tail:
+        tail = self.queue.tail(topic)
+        self._consumers.callback(tail.close)
+        return tail
+
     def restart(self) -> None:
-        """All consumers are gone, and the queue comes back as a new process would find it."""
+        """All consumers and tails are gone, and the queue comes back as a new process would find it."""
         self._consumers.close()
         self.queue = self._reopen(self.queue)
 
@@ -73,12 +79,12 @@ def embedded_bench(partitions: int, directory: Path) -> Bench:
 
     def reopen(queue: Queue) -> Queue:
         queue.close()
-        return EmbeddedQueue.open(path, clock)
+        return EmbeddedQueue.open(path, TOPICS, clock)
 
-    return Bench(EmbeddedQueue.open(path, clock), reopen, clock, partitions)
+    return Bench(EmbeddedQueue.open(path, TOPICS, clock), reopen, clock, partitions)
 
 
-def drain(consumer: Consumer, limit: int = 1_000) -> list[Message]:
+def drain(consumer: Consumer | Tail, limit: int = 1_000) -> list[Message]:
     """Everything there is now."""
     messages: list[Message] = []
     while some := consumer.poll(limit, 0):

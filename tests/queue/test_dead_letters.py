@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from workers.following.topics import ACTIONS, DELIVERIES
 from workers.queue.embedded import open_dead_letters
-from workers.queue.port import ACTIONS, DELIVERIES, DeadLetter, DeadLetters
+from workers.queue.port import DeadLetter, DeadLetters
 
 
 def test_a_letter_keeps_everything_that_was_said(letters: DeadLetters) -> None:
     letters.bury(DELIVERIES, "writer-a", "malformed", "line 1\n\u2026", 123, b"\x00\xff")
     (letter,) = letters.letters(0, 10)
-    assert letter == DeadLetter(letter.id, DELIVERIES, "writer-a", "malformed", "line 1\n\u2026", 123, b"\x00\xff")
+    assert letter == DeadLetter(letter.id, DELIVERIES.name, "writer-a", "malformed", "line 1\n\u2026", 123, b"\x00\xff")
     assert letters.letter(letter.id) == letter
     assert letters.letter(letter.id + 1) is None
 

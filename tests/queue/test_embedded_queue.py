@@ -1,7 +1,6 @@
 """What the embedded queue promises beyond the port: one file, several processes, kill -9, and errors by name."""
 
 import contextlib
-import fcntl
 import signal
 import sqlite3
 import subprocess
@@ -13,10 +12,11 @@ from pathlib import Path
 import pytest
 from queue_benches import START_MS, Clock, drain, values
 
-from workers.queue import embedded, sqlite_file
+from feedstore import sqlite_file
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
+from workers.queue import embedded
 from workers.queue.embedded import MAX_BATCH_BYTES, EmbeddedQueue, open_dead_letters
-from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, TOPICS, QueueError, QueueUnavailableError
-from workers.queue.sqlite_file import WriteLock
+from workers.queue.port import QueueError, QueueUnavailableError
 
 PARTITIONS = {ACTIONS: 1, DELIVERIES: 2, RETRIES: 2}
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def queue(path: Path) -> Iterator[EmbeddedQueue]:
-    queue = EmbeddedQueue.open(path, Clock())
+    queue = EmbeddedQueue.open(path, TOPICS, Clock())
     yield queue
     queue.close()
 
@@ -41,7 +41,7 @@ def run(program: str, *arguments: object) -> subprocess.Popen[str]:
 import sys
 from pathlib import Path
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
-from workers.queue.port import ACTIONS, DELIVERIES
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 """
     command = [sys.executable, "-c", header + program, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -61,10 +61,10 @@ def test_a_queue_that_was_made_before_a_topic_was_there_gets_it(path: Path, queu
     queue.publish(DELIVERIES, [b"x"], 1)
     queue.close()
     with contextlib.closing(sqlite3.connect(path)) as older, older:
-        older.execute("DELETE FROM partitions WHERE topic = ?", (RETRIES,))
+        older.execute("DELETE FROM partitions WHERE topic = ?", (RETRIES.name,))
     if again:
         EmbeddedQueue.create(path, PARTITIONS)
-    with contextlib.closing(EmbeddedQueue.open(path, Clock())) as opened:
+    with contextlib.closing(EmbeddedQueue.open(path, TOPICS, Clock())) as opened:
         assert [opened.partitions(topic) for topic in TOPICS] == [1, 2, 2]
         opened.publish(RETRIES, [b"y"], 1)
         assert (opened.lag(DELIVERIES, "a"), opened.lag(RETRIES, "a")) == (1, 1)
@@ -75,9 +75,7 @@ def test_making_a_queue_with_other_partitions_is_refused(path: Path) -> None:
         EmbeddedQueue.create(path, PARTITIONS | {DELIVERIES: 3})
 
 
-@pytest.mark.parametrize(
-    "partitions", [{}, {ACTIONS: 1, DELIVERIES: 1}, PARTITIONS | {ACTIONS: 0}, PARTITIONS | {DELIVERIES: 9999}]
-)
+@pytest.mark.parametrize("partitions", [{}, PARTITIONS | {ACTIONS: 0}, PARTITIONS | {DELIVERIES: 9999}])
 def test_wrong_numbers_of_partitions_are_a_mistake(tmp_path: Path, partitions: dict) -> None:
     with pytest.raises(ValueError, match="partitions"):
         EmbeddedQueue.create(tmp_path / "queue.db", partitions)
@@ -111,7 +109,7 @@ def test_a_file_that_is_something_else_is_named_and_left_alone(tmp_path: Path, m
     make(path)
     before = path.read_bytes() if path.is_file() else b""
     for use in (
-        lambda: EmbeddedQueue.open(path, Clock()),
+        lambda: EmbeddedQueue.open(path, TOPICS, Clock()),
         lambda: EmbeddedQueue.create(path, PARTITIONS),
         lambda: open_dead_letters(path),
     ):
@@ -122,7 +120,7 @@ def test_a_file_that_is_something_else_is_named_and_left_alone(tmp_path: Path, m
 
 def test_a_missing_queue_is_named_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(QueueUnavailableError, match="no such file"):
-        EmbeddedQueue.open(tmp_path / "queue.db", Clock())
+        EmbeddedQueue.open(tmp_path / "queue.db", TOPICS, Clock())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,9 +128,9 @@ def test_dead_letters_alone_are_no_queue(tmp_path: Path) -> None:
     path = tmp_path / "letters.db"
     open_dead_letters(path).close()
     with pytest.raises(QueueUnavailableError, match="no queue"):
-        EmbeddedQueue.open(path, Clock())
+        EmbeddedQueue.open(path, TOPICS, Clock())
     EmbeddedQueue.create(path, PARTITIONS)
-    EmbeddedQueue.open(path, Clock()).close()
+    EmbeddedQueue.open(path, TOPICS, Clock()).close()
 
 
 def test_a_file_that_was_made_half_is_made_whole(tmp_path: Path) -> None:
@@ -144,7 +142,7 @@ def test_a_file_that_was_made_half_is_made_whole(tmp_path: Path) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
     EmbeddedQueue.create(path, PARTITIONS)
-    EmbeddedQueue.open(path, Clock()).close()
+    EmbeddedQueue.open(path, TOPICS, Clock()).close()
 
 
 # Errors.
@@ -205,8 +203,8 @@ def test_a_batch_that_is_missing_is_named(queue: EmbeddedQueue, path: Path) -> N
 
 
 def test_a_writer_that_another_program_keeps_out_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "WRITE_WAIT_S", 0.02)
-    queue = EmbeddedQueue.open(path, Clock())
+    monkeypatch.setattr(sqlite_file, "TURN_WAIT_S", 0.02)
+    queue = EmbeddedQueue.open(path, TOPICS, Clock())
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(QueueUnavailableError, match=r"queue\.db.*locked"):
@@ -217,48 +215,13 @@ def test_a_writer_that_another_program_keeps_out_gives_up(path: Path, monkeypatc
     queue.close()
 
 
-@pytest.mark.parametrize("suffix", [".lock", ".next"])
-def test_a_process_stopped_in_a_write_delays_writers_and_no_reader(
-    queue: EmbeddedQueue, path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
-    queue.publish(ACTIONS, [b"x"])
-    consumer = queue.consumer(ACTIONS, "a")
-    monkeypatch.setattr(sqlite_file, "WRITE_WAIT_S", 0.02)
-    with path.with_name(path.name + suffix).open() as stopped:
-        fcntl.flock(stopped, fcntl.LOCK_EX)
-        with pytest.raises(QueueUnavailableError, match="another process"):
-            queue.publish(ACTIONS, [b"y"])
-        assert queue.lag(ACTIONS, "a") == 1
-        assert values(consumer.poll(10, 0)) == [b"x"]
-    consumer.commit({0: 1})
-
-
-def test_a_writer_that_comes_back_waits_behind_who_was_waiting(path: Path) -> None:
-    lock = WriteLock(path)
-    order: list[str] = []
-    with ThreadPoolExecutor(1) as pool:
-        with lock.held():
-            waiting = pool.submit(lambda: _note(lock, order, "waiting"))
-            while not lock._next_thread.locked():
-                pass
-        _note(lock, order, "comes back")
-        waiting.result(30)
-    lock.close()
-    assert order == ["waiting", "comes back"]
-
-
-def _note(lock: WriteLock, order: list[str], who: str) -> None:
-    with lock.held():
-        order.append(who)
-
-
 def until_a_poll_waits(queue: EmbeddedQueue) -> None:
     while not queue._shared._changed._waiters:
         pass
 
 
 def test_a_queue_that_is_alone_hears_of_others_when_a_poll_ends(path: Path, queue: EmbeddedQueue) -> None:
-    with contextlib.closing(EmbeddedQueue.open(path, Clock(), alone=True)) as alone:
+    with contextlib.closing(EmbeddedQueue.open(path, TOPICS, Clock(), alone=True)) as alone:
         consumer = alone.consumer(ACTIONS, "a")
         with ThreadPoolExecutor(1) as pool:
             polled = pool.submit(consumer.poll, 10, 0.5)
@@ -281,7 +244,7 @@ def test_a_publish_wakes_a_waiting_poll_of_its_process_at_once(
 
 def test_a_consumer_left_behind_does_not_move_its_group_back(queue: EmbeddedQueue, path: Path) -> None:
     queue.publish(ACTIONS, [b"x"] * 5)
-    beside = EmbeddedQueue.open(path, Clock())
+    beside = EmbeddedQueue.open(path, TOPICS, Clock())
     behind, ahead = queue.consumer(ACTIONS, "a"), beside.consumer(ACTIONS, "a")
     ahead.commit({0: 4})
     behind.commit({0: 2})
@@ -295,7 +258,8 @@ def test_a_consumer_left_behind_does_not_move_its_group_back(queue: EmbeddedQueu
 
 def test_a_status_process_looks_beside_a_writer_in_the_middle_of_a_write(queue: EmbeddedQueue, path: Path) -> None:
     program = """
-print(EmbeddedQueue.open(Path(sys.argv[1]), int).lag(ACTIONS, 'a'), open_dead_letters(Path(sys.argv[1])).count())
+path = Path(sys.argv[1])
+print(EmbeddedQueue.open(path, TOPICS, int).lag(ACTIONS, 'a'), open_dead_letters(path).count())
 """
     queue.publish(ACTIONS, [b"x"])
     open_dead_letters(path).close()
@@ -307,7 +271,7 @@ print(EmbeddedQueue.open(Path(sys.argv[1]), int).lag(ACTIONS, 'a'), open_dead_le
 
 def test_a_waiting_poll_sees_what_another_process_publishes(queue: EmbeddedQueue, path: Path) -> None:
     consumer = queue.consumer(ACTIONS, "a")
-    publisher = run("EmbeddedQueue.open(Path(sys.argv[1]), int).publish(ACTIONS, [b'x', b'y'])", path)
+    publisher = run("EmbeddedQueue.open(Path(sys.argv[1]), TOPICS, int).publish(ACTIONS, [b'x', b'y'])", path)
     assert values(consumer.poll(10, 30.0)) == [b"x", b"y"]
     assert publisher.wait(30) == 0
     publisher.communicate()
@@ -315,7 +279,7 @@ def test_a_waiting_poll_sees_what_another_process_publishes(queue: EmbeddedQueue
 
 def test_processes_publish_at_once_and_lose_nothing(queue: EmbeddedQueue, path: Path) -> None:
     program = """
-queue = EmbeddedQueue.open(Path(sys.argv[1]), int)
+queue = EmbeddedQueue.open(Path(sys.argv[1]), TOPICS, int)
 for number in range(100):
     queue.publish(DELIVERIES, [b"%s %d" % (sys.argv[2].encode(), number)], 0)
 """
@@ -335,7 +299,7 @@ for number in range(100):
 @pytest.mark.parametrize("acknowledged", [1, 7, 60])
 def test_a_kill_loses_nothing_that_was_acknowledged(path: Path, acknowledged: int) -> None:
     program = """
-queue = EmbeddedQueue.open(Path(sys.argv[1]), int)
+queue = EmbeddedQueue.open(Path(sys.argv[1]), TOPICS, int)
 letters = open_dead_letters(Path(sys.argv[1]))
 consumer = queue.consumer(ACTIONS, "a")
 number = 0
@@ -355,7 +319,7 @@ while True:
     victim.stdin.close()
     victim.stdout.close()
 
-    queue = EmbeddedQueue.open(path, Clock())
+    queue = EmbeddedQueue.open(path, TOPICS, Clock())
     messages = drain(queue.consumer(ACTIONS, "fresh"))
     assert len(messages) >= 50 * last
     assert len(messages) % 50 == 0, "a call is stored whole or not at all"

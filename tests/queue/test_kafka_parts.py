@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from kafka import errors as kafka_errors
 
-from workers.queue.kafka import parse, topics
-from workers.queue.kafka.ahead import Ahead
+from workers.following.topics import ACTIONS, TOPICS
+from workers.queue.kafka import Address, parse, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
-from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, WaitingClient
+from workers.queue.kafka.prefetch import PrefetchBuffer
+from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, DirectSocket, WaitingClient
 from workers.queue.kafka.topics import Definition, definitions
 from workers.queue.port import (
-    ACTIONS,
     Message,
     MessageRefusedError,
     PositionLostError,
@@ -36,10 +36,11 @@ def test_a_url_names_servers_and_nothing_else_is_needed() -> None:
         "bootstrap_servers": ["one:9092", "[::1]:9093"],
         "client_id": "feedstore",
         "kafka_client": WaitingClient,
+        "proxy_url": "direct://",
         "security_protocol": "PLAINTEXT",
         "reconnect_backoff_max_ms": 1_000,
     }
-    assert address.named(ACTIONS) == "feed.actions"
+    assert address.named(ACTIONS.name) == "feed.actions"
 
 
 def test_sasl_and_tls_are_passed_through(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_sasl_and_tls_are_passed_through(tmp_path: Path) -> None:
     assert options["ssl_check_hostname"] is True
     address = parse(f"{url}&password_file={file}&prefix=staging.", secrets)
     assert address.options()["sasl_plain_password"] == "from a file"
-    assert address.named(ACTIONS) == "staging.feed.actions"
+    assert address.named(ACTIONS.name) == "staging.feed.actions"
     for shown in (repr(address), str(address)):
         assert "secret" not in shown
         assert "from a file" not in shown
@@ -122,6 +123,29 @@ def test_a_broker_that_does_not_answer_is_not_asked_without_a_pause() -> None:
             assert 10_000 < client.connection_delay(broker.node_id) <= 36_000
 
 
+def test_each_attempt_to_connect_that_fails_closes_its_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the garbage collector, which comes rarely to a worker."""
+    made: list[socket.socket] = []
+    make = DirectSocket.socket
+
+    def noted(self: DirectSocket, *family: Any) -> socket.socket:
+        made.append(make(self, *family))
+        return made[-1]
+
+    monkeypatch.setattr(DirectSocket, "socket", noted)
+    with socket.socket() as taken:  # nothing listens
+        taken.bind(("127.0.0.1", 0))
+        options = Address((f"127.0.0.1:{taken.getsockname()[1]}",)).options()
+        with closing(options.pop("kafka_client")(**options)) as client:
+            (broker,) = client.cluster.bootstrap_brokers()
+            for _ in range(3):
+                client._manager.reset_backoff(broker.node_id)
+                client.maybe_connect(broker.node_id)
+                connection = client._manager._conns[broker.node_id]
+                client.poll(timeout_ms=10_000, future=connection.close_future)
+    assert [one.fileno() for one in made] == [-1, -1, -1]
+
+
 # Errors.
 
 
@@ -162,7 +186,7 @@ def test_a_broker_that_does_not_answer_is_unavailable() -> None:
     program = """
 from workers.queue.kafka import KafkaQueue, parse, queue
 queue.REQUEST_MS = 300
-KafkaQueue.open(parse("kafka://127.0.0.1:1", {}))
+KafkaQueue.open(parse("kafka://127.0.0.1:1", {}), [])
 """
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert "QueueUnavailableError: kafka://127.0.0.1:1: " in ended.stderr
@@ -242,7 +266,7 @@ def messages(partition: int, count: int) -> list[Message]:
 
 
 def test_every_partition_has_its_turn() -> None:
-    ahead = Ahead()
+    ahead = PrefetchBuffer()
     for partition in range(3):
         ahead.add(partition, messages(partition, 100))
     assert (ahead.count, ahead.size) == (300, 1_500)
@@ -258,7 +282,7 @@ def test_every_partition_has_its_turn() -> None:
 
 
 def test_a_poll_that_is_full_of_bytes_leaves_the_rest_here() -> None:
-    ahead = Ahead()
+    ahead = PrefetchBuffer()
     for partition in range(2):
         ahead.add(partition, [Message(partition, offset, bytes(200_000)) for offset in range(3)])
     taken = []
@@ -269,7 +293,7 @@ def test_a_poll_that_is_full_of_bytes_leaves_the_rest_here() -> None:
 
 
 def test_a_partition_that_was_given_up_leaves_nothing() -> None:
-    ahead = Ahead()
+    ahead = PrefetchBuffer()
     ahead.add(0, messages(0, 3))
     ahead.add(1, messages(1, 2))
     ahead.drop(0)
@@ -285,7 +309,9 @@ def test_a_partition_that_was_given_up_leaves_nothing() -> None:
 
 def test_retention_outlives_an_action() -> None:
     action_age_ms = 172_800_000
-    for topic in definitions(parse("kafka://one:9092", {}), partitions=4, replication=3, action_age_ms=action_age_ms):
+    for topic in definitions(
+        parse("kafka://one:9092", {}), TOPICS, partitions=4, replication=3, action_age_ms=action_age_ms
+    ):
         retention_ms = int(topic.config["retention.ms"])
         assert retention_ms == -1 or retention_ms > action_age_ms
         assert topic.config["min.insync.replicas"] == "2"
@@ -294,7 +320,7 @@ def test_retention_outlives_an_action() -> None:
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "2"), (3, "2"), (5, "4")])
 def test_rule_11_a_message_is_acknowledged_by_two_brokers_where_there_are_two(replication: int, in_sync: str) -> None:
-    made = definitions(parse("kafka://one:9092", {}), partitions=1, replication=replication, action_age_ms=1)
+    made = definitions(parse("kafka://one:9092", {}), TOPICS, partitions=1, replication=replication, action_age_ms=1)
     assert {topic.config["min.insync.replicas"] for topic in made} == {in_sync}
 
 
@@ -342,7 +368,7 @@ def test_topics_that_could_lose_what_they_acknowledged_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, replication: int, setting: str, value: str, is_unsafe: bool
 ) -> None:
     address = parse("kafka://one:9092", {})
-    wanted = definitions(address, partitions=2, replication=replication, action_age_ms=172_800_000)
+    wanted = definitions(address, TOPICS, partitions=2, replication=replication, action_age_ms=172_800_000)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {setting: value}, replication))
     found = topics.differences(address, wanted)
     assert {(each.what, each.is_unsafe) for each in found} == {(setting, is_unsafe)}
@@ -359,7 +385,7 @@ def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address = parse("kafka://one:9092", {})
-    wanted = definitions(address, partitions=2, replication=3, action_age_ms=172_800_000)
+    wanted = definitions(address, TOPICS, partitions=2, replication=3, action_age_ms=172_800_000)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {}, 1))
     with pytest.raises(
         UnsafeTopicsError, match=r"replication: expected 3, found 1 \(unsafe\).*see feedctl topics check"
@@ -369,4 +395,4 @@ def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends
 
 def test_numbers_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="partitions"):
-        definitions(parse("kafka://one:9092", {}), partitions=0, replication=1, action_age_ms=1)
+        definitions(parse("kafka://one:9092", {}), TOPICS, partitions=0, replication=1, action_age_ms=1)

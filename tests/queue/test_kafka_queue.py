@@ -9,24 +9,18 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from kafka_bench import Cluster, new_address, wait_until
 from queue_benches import after, drain, values
 
-from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, consumer, topics
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.stage import Stage
+from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, reading, topics
 from workers.queue.memory import MemoryDeadLetters
-from workers.queue.port import (
-    ACTIONS,
-    DELIVERIES,
-    GroupBusyError,
-    Message,
-    PositionLostError,
-    QueueError,
-    QueueUnavailableError,
-)
-from workers.retry import RetryPolicy
-from workers.stage import Stage
+from workers.queue.port import GroupBusyError, Message, PositionLostError, QueueError, QueueUnavailableError, Topic
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("broker")]
 
@@ -40,7 +34,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def kafka_queue(cluster: Cluster) -> Iterator[KafkaQueue]:
-    opened = KafkaQueue.open(cluster.address)
+    opened = KafkaQueue.open(cluster.address, TOPICS)
     yield opened
     opened.close()
 
@@ -48,7 +42,7 @@ def kafka_queue(cluster: Cluster) -> Iterator[KafkaQueue]:
 @pytest.fixture
 def hasty_queue(cluster: Cluster) -> Iterator[KafkaQueue]:
     """Its members have to ask every two seconds."""
-    opened = KafkaQueue.open(replace(cluster.address, max_poll_interval_ms=2_000))
+    opened = KafkaQueue.open(replace(cluster.address, max_poll_interval_ms=2_000), TOPICS)
     yield opened
     opened.close()
 
@@ -181,16 +175,15 @@ def test_a_stage_keeps_its_partitions_while_its_handler_takes_longer_than_member
     handled: list[bytes] = []
 
     def handle(bodies: Sequence[bytes]) -> None:
-        until = time.monotonic() + 5
+        until = time.monotonic() + 3
         while time.monotonic() < until:
             time.sleep(0.1)
         handled.extend(bodies)
 
     stage: Stage[bytes] = Stage(
         "a",
-        DELIVERIES,
+        Topic(DELIVERIES.name, durable=False, decode=bytes),
         hasty_queue.consumer(DELIVERIES, "a"),
-        bytes,
         MemoryDeadLetters(),
         handle=handle,
         ticks=lambda _: None,
@@ -213,7 +206,7 @@ def test_a_member_without_room_keeps_its_partitions(hasty_queue: KafkaQueue) -> 
     while time.monotonic() < until:
         member.keep_alive()
         hasty_queue.publish(DELIVERIES, [bytes(100_000)] * 4)
-        assert member._ahead.size <= consumer.FETCH_BYTES
+        assert member._ahead.size <= reading.FETCH_BYTES
         time.sleep(0.1)
     held = member._ahead.count
     assert held <= 40, "nothing is read ahead meanwhile"
@@ -230,11 +223,13 @@ def test_a_stopped_process_loses_its_partitions_and_resumes_without_harm(kafka_q
     program = """
 import sys
 from dataclasses import replace
+from functools import partial
+from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.kafka import KafkaQueue, consumer, parse
 consumer.SESSION_TIMEOUT_MS, consumer.HEARTBEAT_MS = 6_000, 1_000
 address = replace(parse(sys.argv[1], {}), prefix=sys.argv[2])
-queue = KafkaQueue.open(address)
-member = queue.consumer("feed.deliveries", "a")
+queue = KafkaQueue.open(address, TOPICS)
+member = queue.consumer(DELIVERIES, "a")
 done = {}
 while sum(done.values()) < 40:
     done |= {message.partition: message.offset + 1 for message in member.poll(100, 1.0)}
@@ -302,12 +297,49 @@ def test_a_lost_position_is_said_while_the_member_lives_and_after(cluster: Clust
     member.close()
 
 
+# Tails.
+
+
+def test_a_tail_reads_partitions_that_are_added_from_their_first_message(
+    cluster: Cluster, kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "METADATA_MS", 1_000)
+    publish(kafka_queue)
+    tail = kafka_queue.tail(DELIVERIES)
+    more = topics.definitions(cluster.address, TOPICS, partitions=5, replication=1, action_age_ms=1)
+    topics.apply(cluster.address, more)
+    wait_until(lambda: published_to(kafka_queue, 4))
+    kafka_queue.publish(DELIVERIES, [b"old"], 0)
+    seen: set[bytes] = set()
+    wait_until(lambda: seen == {b"old", b"new"}, lambda: seen.update(values(tail.poll(100, 0.1))))
+    tail.close()
+
+
+def test_a_tail_whose_messages_are_gone_says_so(cluster: Cluster, kafka_queue: KafkaQueue) -> None:
+    tail = kafka_queue.tail(DELIVERIES)
+    publish(kafka_queue)
+    cluster.delete_before(DELIVERIES, 2, 7)
+    for _ in range(2):
+        with pytest.raises(PositionLostError, match=r"feed\.deliveries/2: a tail wants offset 0, .* earliest .* is 7"):
+            wait_until(lambda: False, lambda: tail.poll(100, 0.2))
+    tail.close()
+
+
+def test_a_tail_is_in_no_group(cluster: Cluster, kafka_queue: KafkaQueue) -> None:
+    tail = kafka_queue.tail(DELIVERIES)
+    publish(kafka_queue)
+    seen: list[Message] = []
+    wait_until(lambda: len(seen) == 40, lambda: seen.extend(tail.poll(100, 0.1)))
+    assert cluster.address.prefix not in str(cluster.admin.list_groups())
+    tail.close()
+
+
 # Topics and errors.
 
 
 def test_topics_are_made_checked_and_mended(cluster: Cluster) -> None:
     ours = {topic.name for topic in cluster.wanted}
-    longer = topics.definitions(cluster.address, partitions=5, replication=1, action_age_ms=10 * 86_400_000)
+    longer = topics.definitions(cluster.address, TOPICS, partitions=5, replication=1, action_age_ms=10 * 86_400_000)
 
     def found() -> list[tuple[str, str]]:
         return sorted(
@@ -332,13 +364,31 @@ def test_topics_are_made_checked_and_mended(cluster: Cluster) -> None:
     ], "partitions are never taken away, and a longer retention is none of rule 8's business"
 
 
-def test_partitions_that_are_added_are_used_by_those_who_work_already(
-    cluster: Cluster, kafka_queue: KafkaQueue
+def test_a_leader_whose_join_ends_between_two_polls_joins_again(
+    cluster: Cluster, kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reading, "METADATA_MS", 200)
     publish(kafka_queue)
     member = kafka_queue.consumer(DELIVERIES, "a")
     member.commit(after(read(member, 40)))
-    topics.apply(cluster.address, topics.definitions(cluster.address, partitions=5, replication=1, action_age_ms=1))
+    wanted = topics.definitions(cluster.address, TOPICS, partitions=5, replication=1, action_age_ms=1)
+    topics.apply(cluster.address, wanted)
+    coordinator = member._client._coordinator
+    wait_until(lambda: coordinator._join_task is not None, lambda: member._client.poll(timeout_ms=0))
+    wait_until(lambda: coordinator._join_task.is_done)
+    wait_until(lambda: member.held() == frozenset(range(5)), lambda: member.poll(100, 0))
+    member.close()
+
+
+def test_partitions_that_are_added_are_used_by_those_who_work_already(
+    cluster: Cluster, kafka_queue: KafkaQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "METADATA_MS", 1_000)
+    publish(kafka_queue)
+    member = kafka_queue.consumer(DELIVERIES, "a")
+    member.commit(after(read(member, 40)))
+    wanted = topics.definitions(cluster.address, TOPICS, partitions=5, replication=1, action_age_ms=1)
+    topics.apply(cluster.address, wanted)
     wait_until(lambda: kafka_queue.partitions(DELIVERIES) == 5)
     with pytest.raises(ValueError, match="partition"):
         kafka_queue.publish(DELIVERIES, [b"x"], 5)
@@ -363,7 +413,7 @@ def published_to(opened: KafkaQueue, partition: int) -> bool:
 
 def test_missing_topics_are_named_and_not_made() -> None:
     address = new_address()
-    for use in (KafkaQueue.open, KafkaDeadLetters.open):
+    for use in (partial(KafkaQueue.open, topics=TOPICS), KafkaDeadLetters.open):
         for _ in range(2):
             with pytest.raises(QueueUnavailableError, match=r"no topic test-.*feed\..* make it first"):
                 use(address)

@@ -1,6 +1,5 @@
 """Random operations: every queue does what the model in memory does."""
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,9 @@ from kafka_bench import kafka_bench
 from queue_benches import Bench, embedded_bench, memory_bench
 
 from tests.effort import part
-from workers.queue import embedded, room
-from workers.queue.port import ACTIONS, DELIVERIES, MAX_MESSAGE_BYTES, RETRIES, Consumer, QueueError, Topic
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
+from workers.queue import embedded, poll_budget
+from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, QueueError, Tail, Topic
 
 GROUPS = st.sampled_from(["a", "b"])
 TOPICS = st.sampled_from([ACTIONS, DELIVERIES, RETRIES])
@@ -30,12 +30,14 @@ class Agreement(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
+        self.scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.directory = Path(self.scratch.name)
         self.benches: list[Bench] = []
-        self.consumers: dict[tuple[Topic, str], list[Consumer]] = {}
+        self.consumers: dict[tuple[Topic[object], str], list[Consumer]] = {}
+        self.tails: dict[Topic[object], list[Tail]] = {}
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(embedded, "MAX_BATCH_BYTES", BATCH_BYTES)
-        self.patched.setattr(room, "MAX_POLL_BYTES", POLL_BYTES)
+        self.patched.setattr(poll_budget, "MAX_POLL_BYTES", POLL_BYTES)
 
     @initialize(partitions=st.sampled_from([1, 3]))
     def make(self, partitions: int) -> None:
@@ -54,17 +56,17 @@ class Agreement(RuleBasedStateMachine):
         return results[0]
 
     @rule(topic=TOPICS, sizes=st.lists(st.integers(0, 30), max_size=12), data=st.data())
-    def publish(self, topic: Topic, sizes: list[int], data: st.DataObject) -> None:
+    def publish(self, topic: Topic[object], sizes: list[int], data: st.DataObject) -> None:
         # Which partition a queue chooses by itself is its own affair, and may change with a restart.
         partition = data.draw(st.integers(0, self.partitions))
         self.both(lambda bench, _: bench.queue.publish(topic, [bytes(size) for size in sizes], partition))
 
     @rule(topic=TOPICS)
-    def publish_oversized(self, topic: Topic) -> None:
+    def publish_oversized(self, topic: Topic[object]) -> None:
         self.both(lambda bench, _: bench.queue.publish(topic, [b"x", bytes(MAX_MESSAGE_BYTES + 1)]))
 
     @rule(topic=TOPICS, group=GROUPS)
-    def join(self, topic: Topic, group: str) -> None:
+    def join(self, topic: Topic[object], group: str) -> None:
         if not self.benches[1].one_member and (topic, group) in self.consumers:
             return
         consumers: list[Consumer] = []
@@ -78,7 +80,7 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.consumers)))
+        key = data.draw(st.sampled_from(list(self.consumers)))
         for consumer in self.consumers.pop(key):
             consumer.close()
 
@@ -86,7 +88,7 @@ class Agreement(RuleBasedStateMachine):
     @rule(data=st.data(), polls=st.integers(1, 4), commit=st.booleans())
     def work(self, *, data: st.DataObject, polls: int, commit: bool) -> None:
         """How much one poll returns is the adapter's own affair: what stands in each partition is not."""
-        key = data.draw(st.sampled_from(sorted(self.consumers)))
+        key = data.draw(st.sampled_from(list(self.consumers)))
         seen = [{}, {}]
 
         def drain(bench: Bench, number: int) -> dict:
@@ -105,24 +107,46 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), position=st.integers(-1, 30))
     def commit_anywhere(self, data: st.DataObject, position: int) -> None:
-        key = data.draw(st.sampled_from(sorted(self.consumers)))
+        key = data.draw(st.sampled_from(list(self.consumers)))
         positions = {data.draw(st.integers(0, self.partitions)): position, 0: position}
         self.both(lambda _, number: self.consumers[key][number].commit(positions))
 
+    @rule(topic=TOPICS)
+    def follow(self, topic: Topic[object]) -> None:
+        """Begins a tail; the one before it on the topic ends."""
+        for tail in self.tails.pop(topic, []):
+            tail.close()
+        self.tails[topic] = [bench.tail(topic) for bench in self.benches]
+
+    @precondition(lambda self: self.tails)
+    @rule(data=st.data(), limit=st.integers(1, 4))
+    def read_on(self, data: st.DataObject, limit: int) -> None:
+        topic = data.draw(st.sampled_from(list(self.tails)))
+        seen = [{}, {}]
+
+        def drain(_: Bench, number: int) -> dict:
+            while some := self.tails[topic][number].poll(limit, 0):
+                assert sum(len(message.value) for message in some) <= POLL_BYTES
+                for message in some:
+                    seen[number].setdefault(message.partition, []).append((message.offset, message.value))
+            return seen[number]
+
+        self.both(drain)
+
     @rule(topic=TOPICS, group=GROUPS)
-    def lag(self, topic: Topic, group: str) -> None:
+    def lag(self, topic: Topic[object], group: str) -> None:
         self.both(lambda bench, _: bench.queue.lag(topic, group))
 
     @rule(topic=TOPICS, group=GROUPS)
-    def lost(self, topic: Topic, group: str) -> None:
+    def lost(self, topic: Topic[object], group: str) -> None:
         self.both(lambda bench, _: bench.queue.lost(topic, group))
 
     @rule(topic=TOPICS, group=GROUPS)
-    def reset(self, topic: Topic, group: str) -> None:
+    def reset(self, topic: Topic[object], group: str) -> None:
         self.both(lambda bench, _: bench.queue.reset(topic, group))
 
     @rule(topic=TOPICS, group=GROUPS, position=st.integers(0, 30), data=st.data())
-    def go_back(self, topic: Topic, group: str, position: int, data: st.DataObject) -> None:
+    def go_back(self, topic: Topic[object], group: str, position: int, data: st.DataObject) -> None:
         positions = {data.draw(st.integers(0, self.partitions)): position, 0: position}
         self.both(lambda bench, _: bench.queue.go_back(topic, group, positions))
         self.both(lambda bench, _: bench.queue.positions(topic, group))
@@ -135,13 +159,14 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(age=st.integers(-1, 6))
     def expire(self, age: int) -> None:
-        if self.benches[1].reads_ahead and self.consumers:
+        if self.benches[1].reads_ahead and (self.consumers or self.tails):
             return
         self.both(lambda bench, _: bench.queue.expire(age, {}))
 
     @rule()
     def restart(self) -> None:
         self.consumers.clear()
+        self.tails.clear()
         for bench in self.benches:
             bench.restart()
 
@@ -149,7 +174,7 @@ class Agreement(RuleBasedStateMachine):
         for bench in self.benches:
             bench.close()
         self.patched.undo()
-        shutil.rmtree(self.directory)
+        self.scratch.cleanup()
 
 
 Agreement.TestCase.settings = settings(max_examples=part(60), stateful_step_count=30, deadline=None)

@@ -5,10 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from queue_benches import Bench, after, drain, values
 
-from workers.queue import room
+from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue import poll_budget
 from workers.queue.port import (
-    ACTIONS,
-    DELIVERIES,
     MAX_MESSAGE_BYTES,
     MAX_POLL_BYTES,
     GroupBusyError,
@@ -103,7 +102,7 @@ def test_a_poll_bounds_the_bytes_that_it_returns(bench: Bench) -> None:
 
 
 def test_a_message_over_the_bound_of_a_poll_comes_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MAX_POLL_BYTES", 10)
+    monkeypatch.setattr(poll_budget, "MAX_POLL_BYTES", 10)
     for partition in range(bench.partitions):
         bench.queue.publish(DELIVERIES, [b"12345", b"larger than ten", b"12345", b"67890", b""], partition)
     consumer = bench.consumer("a")
@@ -143,6 +142,9 @@ def test_what_was_not_committed_comes_again_to_the_next_consumer(bench: Bench) -
     assert values(drain(bench.consumer("a"))) == numbered(6, 4)
 
 
+# kafka-python forgets a connection that it is still making when its client is closed, seen while others use the broker:
+# the socket is then left to the garbage collector. This test closes some sixty clients.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning")
 def test_a_commit_survives_a_restart_at_any_place_in_a_batch(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, numbered(5), 0)
     bench.queue.publish(DELIVERIES, numbered(5, 5), 0)
@@ -489,6 +491,117 @@ def test_a_waiting_poll_wakes_up_when_something_is_published(bench: Bench) -> No
         polled = pool.submit(consumer.poll, 10, 60.0)
         bench.queue.publish(DELIVERIES, [b"x"])
         assert values(polled.result(30)) == [b"x"]
+
+
+# Tails
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_tail_reads_what_is_published_after_it_began_and_nothing_else(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    tail = bench.tail()
+    assert drain(tail) == []
+    bench.queue.publish(ACTIONS, [b"another topic"])
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(10, 5), partition)
+    seen = drain(tail, limit=4)
+    assert sorted(seen) == [
+        Message(partition, offset, b"%d" % offset) for partition in range(bench.partitions) for offset in range(5, 15)
+    ]
+    for partition in range(bench.partitions):
+        own = [message.offset for message in seen if message.partition == partition]
+        assert own == list(range(5, 15)), "in the order of their offsets"
+
+
+def test_every_tail_reads_all_of_it_and_no_group_hears_of_that(bench: Bench) -> None:
+    first = bench.tail()
+    bench.queue.publish(DELIVERIES, [b"1"])
+    second = bench.tail()
+    bench.queue.publish(DELIVERIES, [b"2"])
+    assert sorted(values(drain(first))) == [b"1", b"2"]
+    assert values(drain(second)) == [b"2"]
+    assert bench.queue.lag(DELIVERIES, "a") == 2
+    assert sorted(values(drain(bench.consumer("a")))) == [b"1", b"2"]
+
+
+def test_the_polls_of_a_tail_are_bounded(bench: Bench) -> None:
+    tail = bench.tail()
+    with pytest.raises(ValueError, match="limit"):
+        tail.poll(0, 0)
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, [bytes(225_000)] * 9 + [b"small"] * 9, partition)
+    polls = []
+    while some := tail.poll(12, 0):
+        polls.append(some)
+    assert all(len(some) <= 12 and sum(map(len, values(some))) <= MAX_POLL_BYTES for some in polls)
+    assert sum(map(len, polls)) == 18 * bench.partitions
+
+
+def test_a_tail_keeps_nothing_from_expiring_and_says_that_it_has_lost_it(bench: Bench) -> None:
+    if bench.reads_ahead:
+        pytest.skip("what it has read ahead is here already")
+    tail = bench.tail()
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    assert values(tail.poll(2, 0)) == numbered(2)
+    assert bench.queue.expire(-1, {DELIVERIES: ["a"]}) == 5
+    bench.queue.publish(DELIVERIES, [b"x"], bench.partitions - 1)
+    for _ in range(2):
+        with pytest.raises(PositionLostError, match=r"feed\.deliveries/0"):
+            tail.poll(10, 0)
+    again = bench.tail()
+    bench.queue.publish(DELIVERIES, [b"y"], 0)
+    assert values(drain(again)) == [b"y"]
+
+
+def test_a_tail_that_has_read_all_of_it_loses_nothing_when_it_expires(bench: Bench) -> None:
+    tail = bench.tail()
+    bench.queue.publish(DELIVERIES, numbered(5), 0)
+    drain(tail)
+    bench.queue.expire(-1, {})
+    bench.queue.publish(DELIVERIES, [b"x"], 0)
+    assert drain(tail) == [Message(0, 5, b"x")]
+
+
+def test_a_waiting_tail_wakes_up_when_something_is_published(bench: Bench) -> None:
+    tail = bench.tail()
+    assert tail.poll(10, 0.001) == []
+    with ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(tail.poll, 10, 60.0)
+        bench.queue.publish(DELIVERIES, [b"x"])
+        assert values(polled.result(30)) == [b"x"]
+
+
+def test_a_tail_that_begins_while_others_publish_misses_nothing_of_what_comes_after(bench: Bench) -> None:
+    """What one thread publishes in one partition comes without a hole, from wherever the tail begins."""
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(
+            lambda: [bench.queue.publish(DELIVERIES, [b"%d" % number], 0) for number in range(100)]
+        )
+        tails = [bench.tail() for _ in range(3)]
+        publishing.result()
+    for tail in tails:
+        offsets = [message.offset for message in drain(tail)]
+        assert offsets == list(range(100 - len(offsets), 100))
+
+
+def test_a_closed_tail_is_not_used_and_closing_a_queue_ends_its_tails(bench: Bench) -> None:
+    closed, waiting = bench.tail(), bench.tail()
+    closed.close()
+    closed.close()
+    with pytest.raises(QueueError):
+        closed.poll(1, 0)
+    with ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(waiting.poll, 1, 60.0)
+        bench.queue.close()
+        with pytest.raises(QueueError):
+            polled.result(30)
+    with pytest.raises(QueueError):
+        bench.queue.tail(DELIVERIES)
+
+
+# Threads and ends
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_many_threads_publish_and_consume_at_once(bench: Bench) -> None:

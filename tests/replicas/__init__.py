@@ -1,1 +1,1 @@
-"""Rounds of faults on the replicas of an embedded home."""
+"""The replicas read as one, and rounds of faults on those of an embedded home."""

@@ -1,11 +1,13 @@
 """A queue that misbehaves as much as its port allows: any order, any number of times."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from workers.messages import Hold, Parked, Tick, decode_action, decode_delivery, decode_parked
-from workers.queue.port import ACTIONS, DELIVERIES, RETRIES, Topic
+from workers.following.messages import Hold, Parked
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
+from workers.pipeline.ticks import Tick
+from workers.queue.port import Topic
 
 
 class Taken(NamedTuple):
@@ -102,30 +104,30 @@ class Bag:
         self.expander = Group(actions)
         self.writers = {cluster: Group(deliveries) for cluster in clusters}
         self.retries = {cluster: Group(deliveries) for cluster in clusters}
-        self._groups: dict[Topic, tuple[Sequence[Group], Callable[[bytes], Any]]] = {
-            ACTIONS: ([self.expander], decode_action),
-            DELIVERIES: (list(self.writers.values()), decode_delivery),
-            RETRIES: (list(self.retries.values()), decode_parked),
+        self._groups: dict[Topic[object], Sequence[Group]] = {
+            ACTIONS: [self.expander],
+            DELIVERIES: list(self.writers.values()),
+            RETRIES: list(self.retries.values()),
         }
 
     def all(self) -> list[Group]:
-        return [group for groups, _ in self._groups.values() for group in groups]
+        return [group for groups in self._groups.values() for group in groups]
 
-    def partitions(self, topic: Topic) -> int:
+    def partitions(self, topic: Topic[object]) -> int:
         return self._counts[topic]
 
-    def grow(self, topic: Topic) -> None:
+    def grow(self, topic: Topic[object]) -> None:
         """Adds a partition."""
         self._counts[topic] += 1
         self._ends[topic].append(0)
-        for group in self._groups[topic][0]:
+        for group in self._groups[topic]:
             group.undone.append({})
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
-        groups, decode = self._groups[topic]
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+        groups = self._groups[topic]
         ends = self._ends[topic]
         for value in values:
-            body = decode(value)
+            body = topic.decode(value)
             chosen = int(self._rng.random() * len(ends)) if partition is None else partition
             for group in groups:
                 group.undone[chosen][ends[chosen]] = body
@@ -133,7 +135,7 @@ class Bag:
                     group.stuck.add((chosen, ends[chosen]))
             ends[chosen] += 1
 
-    def lag(self, _topic: Topic, _group: str) -> int:
+    def lag(self, _topic: Topic[object], _group: str) -> int:
         return 0  # there is always room for more
 
     def loosen(self) -> None:

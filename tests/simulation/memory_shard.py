@@ -4,6 +4,7 @@ in `feedstore.follows.recording` and `sharded`, which run as they are.
 
 from collections.abc import Callable, Mapping, Sequence
 
+from feedstore.follows.arranging import Arrange, Arranged, LineKey, PinAt, PlacedRow, Run, Start, Way
 from feedstore.follows.port import Counts
 from feedstore.follows.shard import (
     BoardRow,
@@ -43,6 +44,7 @@ class MemoryShard:
         self._next_id = 1
         self._followers: dict[Place, dict[int, FollowerRow]] = {}
         self._pin_index: dict[Place, dict[int, PinIndexRow]] = {}
+        self._placed: dict[int, dict[int, PlacedRow]] = {}
 
     def now_ms(self) -> int:
         return max(self._clock(), self._latest_ms)
@@ -61,8 +63,10 @@ class MemoryShard:
         return self.now_ms(), self._standing(wanted)
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
-        self._latest_ms = now_ms = self.now_ms()
+        now_ms = self.now_ms()
         changes, result = decide(now_ms, self._standing(wanted))
+        if any(changes):
+            self._latest_ms = now_ms
         self._write(changes, now_ms)
         return result
 
@@ -134,6 +138,11 @@ class MemoryShard:
                 deleted_ms = max(row[7] or 0, stands[7] or 0) or None
                 row = (*row[:6], saved_ms, deleted_ms)  # noqa: PLW2901 - the merged row takes its place
             index[row[3]] = row
+            if row[0] == 0 and row[7] is not None:
+                self._drop_placed(row[1], row[3])
+
+    def _drop_placed(self, board: int, pin: int) -> None:
+        self._placed.get(board, {}).pop(pin, None)
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         rows: list[FollowerRow] = []
@@ -206,6 +215,63 @@ class MemoryShard:
         rows = sorted((owner, board) for board, owner in self._boards.items() if owner in owners)
         return [row for row in rows if row > after][:limit]
 
+    def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
+        sign = 1 if way == "down" else -1
+        lines, rows = self._pin_index.get((0, board), {}), self._placed.get(board, {})
+
+        def alive(pin: int) -> bool:
+            return pin in lines and lines[pin][7] is None
+
+        placed = sorted(rows.values(), key=lambda row: (-sign * row.sequence, sign * row.pin))
+        from_placed = (-sign * start.sequence, sign * start.pin)
+        placed = [row for row in placed if (-sign * row.sequence, sign * row.pin) > from_placed][:limit]
+        order = sorted((-sign * row[2], sign * row[3]) for row in lines.values())
+        looked = [each for each in order if each > (-sign * start.created_ms, sign * start.line)][:look]
+        keys = [LineKey(-sign * created, sign * pin) for created, pin in looked]
+        found = [key for key in keys if alive(key.pin) and key.pin not in rows][:limit]
+        return Run(
+            placed,
+            frozenset(row.pin for row in placed if not alive(row.pin)),
+            found,
+            keys[-1] if len(keys) == look and len(found) < limit else None,
+            self._pins_at(board, marked),
+        )
+
+    def _pins_at(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+        lines, rows = self._pin_index.get((0, board), {}), self._placed.get(board, {})
+        found: list[PinAt] = []
+        for created_ms, pin in keys:
+            if pin in lines and lines[pin][2] == created_ms:
+                row = rows.get(pin)
+                sequence, moved_ms = (None, 0) if row is None else (row.sequence, row.moved_ms)
+                found.append(PinAt(pin, created_ms, lines[pin][7] is None, sequence, moved_ms))
+        return found
+
+    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+        now_ms = self.now_ms()
+        index = self._pin_index.setdefault((0, board), {})
+        entered = [row for row in named if row[3] not in index]
+        index |= {row[3]: row for row in entered}
+        arranged, result = decide(now_ms, _Rows(self, board))
+        if arranged is None:
+            for row in entered:
+                del index[row[3]]
+            return result
+        self._arrange(board, arranged)
+        if arranged.outbox:
+            self._latest_ms = now_ms
+            self._write(Changes.none()._replace(outbox=list(arranged.outbox)), now_ms)
+        return result
+
+    def _arrange(self, board: int, arranged: Arranged) -> None:
+        rows = self._placed.setdefault(board, {})
+        rows |= {row.pin: row for row in arranged.placed}
+        for pin in arranged.dropped:
+            rows.pop(pin, None)
+
+    def next_arranged_board(self, after: int) -> int | None:
+        return min((board for board, rows in self._placed.items() if rows and board > after), default=None)
+
     def users(self, after_user: int, limit: int) -> list[int]:
         return sorted(user for user in self._clocks if user > after_user)[:limit]
 
@@ -217,8 +283,7 @@ class MemoryShard:
         return [row for key, row in sorted(self._edges.items()) if row[4] and key > after][:limit]
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
-        self._latest_ms = now_ms = self.now_ms()
-        before_ms = now_ms - purge_window_ms
+        before_ms = self.now_ms() - purge_window_ms
         gone = 0
         for index in self._followers.values():
             for key in [key for key, row in index.items() if not row[4] and row[3] < before_ms][: limit - gone]:
@@ -241,6 +306,18 @@ class MemoryShard:
             gone += 1
         return gone
 
+    def bring_back(self, to_ms: int) -> int:
+        ahead_ms = self._latest_ms - to_ms
+        if ahead_ms <= 0:
+            return 0
+        self._latest_ms = to_ms
+        self._outbox = {row: (min(ms, to_ms), body) for row, (ms, body) in self._outbox.items()}
+        self._keys = {key: (*row[:2], min(row[2], to_ms)) for key, row in self._keys.items()}
+        for asked in [key for key, ms in self._refills.items() if max(ms, self._served.get(key, 0)) > to_ms]:
+            del self._refills[asked]
+            self._served.pop(asked, None)
+        return ahead_ms
+
     def counts(self) -> Counts:
         active = sum(1 for row in self._edges.values() if row[4])
         deleted = sum(1 for row in self._pins.values() if row[5] is not None)
@@ -250,3 +327,17 @@ class MemoryShard:
 
     def close(self) -> None:
         pass
+
+
+class _Rows:
+    """Implements `BoardRows`: nothing else happens meanwhile."""
+
+    def __init__(self, shard: MemoryShard, board: int) -> None:
+        self._shard = shard
+        self._board = board
+
+    def pins(self, keys: Sequence[LineKey]) -> dict[int, PinAt]:
+        return {pin.pin: pin for pin in self._shard._pins_at(self._board, keys)}
+
+    def run(self, way: Way, start: Start, limit: int, look: int) -> Run:
+        return self._shard.board_run(self._board, way, start, limit, look, ())

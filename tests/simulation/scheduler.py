@@ -163,7 +163,7 @@ class QueuePort(Port):
         super().__init__("queue", target, scheduler, trace)
         self._rng = rng
 
-    def publish(self, topic: Topic, values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         pieces: list[Sequence[bytes]] = [values]
         if len(values) > 1 and self._rng.random() < 0.25 and not self._scheduler.in_hub():
             pieces = [[value] for value in values]

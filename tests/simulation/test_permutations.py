@@ -13,17 +13,21 @@ from random import Random
 
 import pytest
 
+from feedstore.boards import Boards
 from feedstore.domain import Action, DeletePin, Entry, Follow, Pin, RecordedAction, SavePin, Unfollow, board, user
-from feedstore.feeds import FeedReader, Limits, Progress, Replica, feed_table, progress_table
+from feedstore.following import Limits, feed_table
 from feedstore.follows.port import Request
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.widecolumn.memory import MemoryStore
+from feedstore.widecolumn.progress import Progress, progress_table
 from tests.effort import EVERY
 from tests.simulation.bag import Bag, Group
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.model import Model
-from workers.handlers import Expander, Writer
-from workers.messages import Task
+from tests.simulation.reading import page
+from workers.boards import Respacing
+from workers.following import Expander, Writer
+from workers.following.messages import Task
 
 READER, OWNER, BOARD, OTHER_BOARD = 1, 11, 21, 22
 CAP, SLACK = 2, 1
@@ -53,7 +57,7 @@ class Pipeline:
         self.bag = Bag(Random(0), 1, 1, ["a"])
         self.feeds = MemoryStore(feed_table(CAP, SLACK, LIMITS.purge_window_ms))
         self.progress = MemoryStore(progress_table(LIMITS.purge_window_ms))
-        self.expander = Expander(self.follows, self.bag, LIMITS)
+        self.expander = Expander(self.follows, self.bag, LIMITS, Respacing(Boards(self.follows)).respace)
         self.writer = Writer("a", self.feeds, Progress(self.progress), self.follows, self.bag, LIMITS)
         self.model = Model(CAP)
         self.record(PINS)
@@ -99,8 +103,7 @@ class Pipeline:
                 self.writer.write([message])
 
     def feed(self) -> list[Entry]:
-        replica = Replica("a", self.feeds, self.progress)
-        return FeedReader([replica], CAP, lambda: self.now_ms).page(READER, CAP).entries
+        return page(self.feeds, READER, CAP, None, CAP).entries
 
     def settle(self, *, deletions: bool) -> None:
         """To the end; a feed that deletions may have cut short is walked, and asks for its refill (rule 9)."""

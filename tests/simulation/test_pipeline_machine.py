@@ -12,20 +12,26 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from feedstore.boards import Boards
 from feedstore.domain import Action, DeletePin, Entry, Follow, Followed, Pin, PinDeleted, SavePin, Unfollow, board, user
-from feedstore.feeds import FeedReader, Limits, Progress, Replica, feed_table, progress_table
+from feedstore.following import Limits, feed_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.widecolumn import WideColumnStore
 from feedstore.widecolumn.memory import MemoryStore
-from feedstore.widecolumn.rocksdb import RocksCluster
+from feedstore.widecolumn.progress import Progress, progress_table
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.effort import part
 from tests.simulation.model import Model
-from workers.handlers import Expander, Writer
-from workers.messages import Task, Tick, decode_action, decode_delivery
+from tests.simulation.reading import page
+from workers.boards import Respacing
+from workers.following import Expander, Writer
+from workers.following.messages import Task, decode_action, decode_delivery, encode_action, wrap_action
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.pipeline.relay import Relay, Ticker
+from workers.pipeline.ticks import Tick
 from workers.queue.memory import MemoryQueue
-from workers.queue.port import ACTIONS, DELIVERIES, TOPICS, Consumer, Topic
-from workers.relay import Relay, Ticker
+from workers.queue.port import Consumer, Topic
 
 CLUSTERS = ("a", "b")
 CAP, SLACK = 2, 1
@@ -60,9 +66,12 @@ class PipelineMachine(RuleBasedStateMachine):
         return MemoryStore(FEEDS), MemoryStore(PROGRESS)
 
     def make_handlers(self) -> None:
-        self.relays = [Relay(self.follows, shard, self.queue, lambda: 0.0) for shard in range(self.follows.shards())]
-        self.ticker = Ticker(self.follows, self.queue, lambda: 0.0)
-        self.expander = Expander(self.follows, self.queue, LIMITS)
+        self.relays = [
+            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_action)
+            for shard in range(self.follows.shards())
+        ]
+        self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
+        self.expander = Expander(self.follows, self.queue, LIMITS, Respacing(Boards(self.follows)).respace)
         self.writers = {
             cluster: Writer(cluster, feeds, Progress(progress), self.follows, self.queue, LIMITS)
             for cluster, (feeds, progress) in self.stores.items()
@@ -80,7 +89,7 @@ class PipelineMachine(RuleBasedStateMachine):
     def join(self, group: str) -> None:
         if group in self.consumers:
             self.consumers[group].close()
-        topic: Topic = ACTIONS if group == "expander" else DELIVERIES
+        topic: Topic[object] = ACTIONS if group == "expander" else DELIVERIES
         self.consumers[group] = self.queue.consumer(topic, f"test-{group}")
 
     def teardown(self) -> None:
@@ -200,8 +209,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.drained_ms = self.now_ms
 
     def feed(self, cluster: str, follower: int) -> list[Entry]:
-        feeds, progress = self.stores[cluster]
-        return FeedReader([Replica(cluster, feeds, progress)], CAP, lambda: self.now_ms).page(follower, CAP).entries
+        return page(self.stores[cluster][0], follower, CAP, None, CAP).entries
 
     @rule()
     def rule_1_whatever_is_left_is_delivered_and_the_feeds_are_right(self):

@@ -8,7 +8,7 @@ from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
 from feedstore.follows.port import Request
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import CLUSTERS, World, patched
-from workers.messages import Task
+from workers.following.messages import Task
 
 READER, OWNER, BOARD = 1, 11, 21
 

@@ -18,6 +18,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from feedstore.boards import Boards
 from feedstore.domain import (
     Action,
     DeletePin,
@@ -35,21 +36,27 @@ from feedstore.domain import (
     board,
     user,
 )
-from feedstore.feeds import FeedReader, Limits, Progress, Replica, feed_table, progress_table
+from feedstore.following import FEEDS, Limits, feed_table
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Table, WideColumnStore
 from feedstore.widecolumn.memory import MemoryStore
+from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
 from tests.simulation.bag import Bag, Group, Taken
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.model import Model
+from tests.simulation.reading import page
 from tests.simulation.scheduler import Port, QueuePort, Scheduler, StorePort
-from workers import housekeeping, rebuild
-from workers.handlers import Expander, Parking, Writer, backfill, purge, writer
-from workers.housekeeping import Sweeper
-from workers.messages import Tick
-from workers.queue.port import ACTIONS, DELIVERIES, Topic
-from workers.relay import Relay, Ticker
+from workers.app import rebuild
+from workers.boards import Respacing
+from workers.following import Expander, Parking, Writer, backfill, housekeeping, purge, writer
+from workers.following.housekeeping import Sweeper
+from workers.following.messages import encode_action, wrap_action
+from workers.following.topics import ACTIONS, DELIVERIES
+from workers.pipeline.relay import Relay, Ticker
+from workers.pipeline.ticks import Tick
+from workers.queue.port import Topic
 
 CLUSTERS = ("a", "b")
 CAP, SLACK = 2, 1
@@ -192,18 +199,22 @@ class World:
         window_ms = self.limits.purge_window_ms
         self.stores = {name: make_store(feed_table(CAP, SLACK, window_ms)) for name in CLUSTERS}
         self.progress = {name: make_store(progress_table(window_ms)) for name in CLUSTERS}
-        self.replicas = {name: Replica(name, self.stores[name], self.progress[name]) for name in CLUSTERS}
+        self.replicas = {
+            name: Replica(name, {FEEDS: self.stores[name], PROGRESS: self.progress[name]}) for name in CLUSTERS
+        }
         self.ports: dict[str, Replica] = {
             name: Replica(
                 name,
-                StorePort(f"cluster {name}", self.stores[name], self.scheduler, trace, rng),  # type: ignore[arg-type]
-                Port(f"progress {name}", self.progress[name], self.scheduler, None),  # type: ignore[arg-type]
+                {
+                    FEEDS: StorePort(f"cluster {name}", self.stores[name], self.scheduler, trace, rng),  # type: ignore[dict-item]
+                    PROGRESS: Port(f"progress {name}", self.progress[name], self.scheduler, None),  # type: ignore[dict-item]
+                },
             )
             for name in CLUSTERS
         }
-        self.expander = Expander(self.follows, self.queue, self.limits)
+        self.expander = Expander(self.follows, self.queue, self.limits, Respacing(Boards(self.follows)).respace)
         self.writers = {
-            name: Writer(name, port.feeds, Progress(port.progress), self.follows, self.queue, self.limits)
+            name: Writer(name, port.tables[FEEDS], Progress(port.progress), self.follows, self.queue, self.limits)
             for name, port in self.ports.items()
         }
         self.parking = {
@@ -212,8 +223,10 @@ class World:
             )
             for name, port in self.ports.items()
         }
-        self.relays = [Relay(self.follows, shard, self.queue, lambda: 0.0) for shard in range(shards)]
-        self.ticker = Ticker(self.follows, self.queue, lambda: 0.0)
+        self.relays = [
+            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_action) for shard in range(shards)
+        ]
+        self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.sweepers = {
             name: Sweeper(port, self.follows, self.limits, lambda: 0.0, 1.0) for name, port in self.ports.items()
         }
@@ -492,7 +505,7 @@ class World:
 
     def _grow(self) -> None:
         """A partition is added, while everybody works."""
-        topic: Topic = self.rng.choice((ACTIONS, DELIVERIES))
+        topic: Topic[object] = self.rng.choice((ACTIONS, DELIVERIES))
         if self.bag.partitions(topic) < _MOST_PARTITIONS:
             self.bag.grow(topic)
             self.say(f"{topic} has {self.bag.partitions(topic)} partitions")
@@ -513,7 +526,7 @@ class World:
         self.say(f"time leaps {leaps}")
 
     def _rebuild(self) -> None:
-        """A cluster is made anew (`workers.rebuild`), with nobody who writes it."""
+        """A cluster is made anew (`workers.app.rebuild`), with nobody who writes it."""
         cluster = CLUSTERS[int(self.rng.random() * 2)]
         for kind in ("writer", "sweep", "tick"):
             self._kill(kind)
@@ -654,14 +667,13 @@ class World:
 
     def walk(self, cluster: str, follower: int) -> list[Entry]:
         """A feed page by page, as a reader sees it in one cluster."""
-        reader = FeedReader([self.replicas[cluster]], CAP, lambda: self.now_ms)
         limit = 1 + int(self.rng.random() * 2)
         entries: list[Entry] = []
         cursor: str | None = None
         while True:
-            page = reader.page(follower, limit, cursor)
-            entries += page.entries
-            cursor = page.cursor
+            found = page(self.replicas[cluster].tables[FEEDS], follower, limit, cursor, CAP)
+            entries += found.entries
+            cursor = found.cursor
             if cursor is None:
                 return entries
 

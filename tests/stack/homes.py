@@ -12,15 +12,16 @@ from types import MappingProxyType
 from typing import Any
 
 from deploy.local import NAMES, Stack, logs
-from feedstore.feeds import Progress
+from feedstore.app import config as configuration
+from feedstore.app.config import Config
 from feedstore.follows.port import FollowStoreUnavailableError
-from feedstore.serving import config as configuration
-from feedstore.serving.config import Config
 from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers import wiring
+from workers.app import wiring
+from workers.following import landed as of_home
+from workers.following.ports import Ports
 from workers.queue.port import QueueUnavailableError
-from workers.wiring import Ports
 
 DEADLINE_S = 180.0
 NOT_NOW = (FollowStoreUnavailableError, QueueUnavailableError, UnavailableError)
@@ -38,7 +39,7 @@ def eventually(holds: Callable[[], Any], what: str) -> Any:
         with suppress(*NOT_NOW):
             if found := holds():
                 return found
-        assert time.monotonic() < deadline, f"in vain: {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for: {what}"
         time.sleep(_ASK_S)
 
 
@@ -86,7 +87,7 @@ def landed(ports: Ports, clusters: Sequence[str] = CLUSTERS) -> None:
 
 def lags(ports: Ports) -> dict[str, int] | str:
     try:
-        return wiring.lags(ports)
+        return of_home.lags(ports)
     except NOT_NOW as error:
         return str(error)
 
@@ -198,5 +199,5 @@ def telling(stack: Stack, parts: Sequence[Part] = ()) -> Iterator[None]:
 
 @contextmanager
 def ports_of(cli: Cli) -> Iterator[Ports]:
-    with closing(wiring.open_ports(config_of(cli), "beside")) as ports:
+    with closing(wiring.open_ports(config_of(cli), "read")) as ports:
         yield ports

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from deploy.local import Stack
-from feedstore.feeds import FEEDS, PROGRESS
+from feedstore.app import config as configuration
+from feedstore.app.config import Config
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import Bounds, Connection
-from feedstore.serving import config as configuration
-from feedstore.serving.config import Config
 from feedstore.widecolumn.hbase import HBaseCluster
 from tests.cli.command import Cli
-from workers import wiring
+from tests.widecolumn.hbase_regions import tables
+from workers.app import wiring
 from workers.cli import stacks
 from workers.queue.kafka.queue import connect
 
@@ -67,6 +67,6 @@ def remove_tables(url: str) -> None:
     """Removes the tables of a namespace, and the namespace."""
     assert urlsplit(url).path.startswith("/feedtest_"), url
     with closing(HBaseCluster.open(url, [], check=False)) as cluster:
-        for table in (FEEDS, PROGRESS):
+        for table in tables(url):
             cluster.administration.drop(table)
         cluster.administration.drop_namespace()

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Self
 
+from feedstore.app import wiring as serving_wiring
+from feedstore.app.config import Config
+from feedstore.app.wiring import wall_ms
 from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
-from feedstore.serving import wiring as serving_wiring
-from feedstore.serving.config import Config
-from feedstore.serving.wiring import wall_ms
-from workers import replay
+from workers.app import replay
 
 _TOGETHER = 25
 _AGAIN_S = 0.1

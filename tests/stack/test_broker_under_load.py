@@ -5,11 +5,11 @@ import pytest
 from deploy.local import Stack
 from tests.stack import homes, traces
 from tests.stack.own_home import own_home
-from workers import wiring
-from workers.queue.port import ACTIONS, DELIVERIES
-from workers.wiring import Ports
+from workers.following.groups import EXPANDER, writer_group
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS, DELIVERIES
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
 SAVED = 30_000
 FOLLOWERS = 2
@@ -25,20 +25,20 @@ def lines() -> list[bytes]:
 
 
 def left(ports: Ports, group: str) -> int:
-    return ports.queue.lag(ACTIONS if group == wiring.EXPANDER else DELIVERIES, group)
+    return ports.queue.lag(ACTIONS if group == EXPANDER else DELIVERIES, group)
 
 
 # This process is a client too: kafka-python leaves the socket of an attempt to connect, which the broker's end cuts
 # short, to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("busy", [wiring.EXPANDER, wiring.writer_group("a")])
+@pytest.mark.parametrize("busy", [EXPANDER, writer_group("a")])
 def test_rule_11_a_broker_killed_under_load_costs_nothing(
     stack: Stack, tmp_path_factory: pytest.TempPathFactory, busy: str
 ) -> None:
     with own_home(stack, tmp_path_factory.mktemp("load") / "home") as cli, homes.ports_of(cli) as ports:
         parts = homes.parts_of(cli)
         every = list(parts.values())
-        late = parts[{wiring.EXPANDER: "expander"}.get(busy, busy)]
+        late = parts[{EXPANDER: "expander"}.get(busy, busy)]
         homes.replay(cli, lines())
         early = [part for part in every if part is not late]
         with homes.telling(stack, every), homes.running(early):

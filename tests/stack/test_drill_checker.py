@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from deploy.drills import running
+from deploy.drills.samples import Loss, loss
 from deploy.local import Stack
 from feedstore.domain import Pin
-from feedstore.feeds import row_key
-from feedstore.feeds.mutations import put, remove
+from feedstore.following import row_key
+from feedstore.following.mutations import put, remove
 from feedstore.widecolumn import WideColumnStore
 from tests.cli.command import Cli
 from tests.stack import homes
 from tests.stack.own_home import own_home
-from workers.drills import running
-from workers.drills.samples import Loss, loss
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("checker")]
 
 OWNER, BOARD = 7, 9
 USERS = [11, 12, 13]

@@ -16,11 +16,11 @@ from tests.stack import homes, traces
 from tests.stack.homes import Part
 from tests.stack.own_home import own_home
 from tests.stack.recording import Recorder
-from workers import wiring
-from workers.queue.port import ACTIONS, DELIVERIES
-from workers.wiring import Ports
+from workers.following.groups import EXPANDER, writer_group
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS, DELIVERIES
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
 FIRST = 2_000
 """So many actions are recorded at once, to see what the machine can do just now."""
@@ -32,7 +32,8 @@ TICKS = 32
 
 COUPLED = """
 from dataclasses import replace
-from workers import wiring
+from feedstore.following import FEEDS
+from workers.app import wiring
 from workers.cli import main
 
 class Both:
@@ -49,7 +50,7 @@ opening = wiring.open_ports
 def coupled(*arguments, **named):
     ports = opening(*arguments, **named)
     a, b = ports.replicas["a"], ports.replicas["b"]
-    ports.replicas["a"] = replace(a, feeds=Both(a.feeds, b.feeds))
+    ports.replicas["a"] = replace(a, tables={**a.tables, FEEDS: Both(a.tables[FEEDS], b.tables[FEEDS])})
     return ports
 
 wiring.open_ports = coupled
@@ -73,7 +74,7 @@ class Steady:
     per_s: float
 
     def lag(self, cluster: str) -> int:
-        return self.ports.queue.lag(DELIVERIES, wiring.writer_group(cluster))
+        return self.ports.queue.lag(DELIVERIES, writer_group(cluster))
 
     def looks(self, cluster: str, until: Callable[[Sequence[int]], bool]) -> list[int]:
         """The lag of a cluster's writer, looked at again and again until that is enough; the trace is its bound."""
@@ -123,9 +124,9 @@ def steady(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 def all_done(ports: Ports) -> bool:
     """Whether nothing but ticks is under way."""
-    if ports.follows.backlog() or ports.queue.lag(ACTIONS, wiring.EXPANDER) > TICKS:
+    if ports.follows.backlog() or ports.queue.lag(ACTIONS, EXPANDER) > TICKS:
         return False
-    return all(ports.queue.lag(DELIVERIES, wiring.writer_group(each)) <= TICKS for each in homes.CLUSTERS)
+    return all(ports.queue.lag(DELIVERIES, writer_group(each)) <= TICKS for each in homes.CLUSTERS)
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,13 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from deploy.local import Stack
+from feedstore.app.config import Config
+from feedstore.app.wiring import open_service, reading, wall_ms
 from feedstore.domain import Entry, Pin, PinSaved, SavePin, user
+from feedstore.following.reader import FeedPages
+from feedstore.following.service import FeedService
 from feedstore.follows.port import Request
-from feedstore.serving.config import Config
-from feedstore.serving.pages import FeedPages
-from feedstore.serving.replicas import Replicas
-from feedstore.serving.service import FeedService
-from feedstore.serving.wiring import open_service, reading, wall_ms
+from feedstore.replicas.race import Replicas
 from tests.browser.served import Served
 from tests.cli.command import Cli
 from tests.stack import homes
@@ -32,7 +32,7 @@ from tests.stack.history import History, Shown, is_in_order
 from tests.stack.homes import CLUSTERS, Part, eventually
 from tests.stack.own_home import own_home
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(900)]
 
 USERS = range(1, 5)
 OWNERS = range(101, 104)
@@ -398,13 +398,13 @@ def test_rule_10_no_page_fails_or_hides_its_age_while_a_cluster_is_away(
 def test_a_cluster_that_hides_its_age_would_be_noticed(world: World) -> None:
     """It says the watermark of the one that is ahead, while its own writer does nothing."""
     world.stack.up(*(f"cluster-{each}" for each in CLUSTERS))
-    heard = Replicas.heard
+    heard = Replicas.set_watermark
 
     def mistaken(self: Replicas, name: str, watermark_ms: int | None) -> None:
         heard(self, "a" if name == "b" else "b", watermark_ms)
 
     with loaded(world) as load, ExitStack() as hiding:
-        hiding.enter_context(pytest.MonkeyPatch.context()).setattr(Replicas, "heard", mistaken)
+        hiding.enter_context(pytest.MonkeyPatch.context()).setattr(Replicas, "set_watermark", mistaken)
         pages = FeedPages(hiding.enter_context(reading(world.config)), world.config.limits.cap)
         walker = Walker("hiding", pages.page, USERS, world.config.limits.cap)
         load.served_by("a")

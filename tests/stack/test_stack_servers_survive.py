@@ -12,7 +12,7 @@ from thrift_client import BOOL, LIST, MAP, STRING
 
 from deploy.local import NAMES, NotReadyError, Stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(900)]
 
 _ROWS = 500
 _TABLE = b"survivors"

@@ -11,10 +11,10 @@ import pytest
 from deploy.local import Stack
 from tests.stack import homes, traces
 from tests.stack.own_home import own_home
-from workers.messages import Task, encode_action
-from workers.queue.port import ACTIONS
+from workers.following.messages import Task, encode_action
+from workers.following.topics import ACTIONS
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("trace"), pytest.mark.timeout(600)]
 
 
 def test_an_embedded_home_holds_what_the_actions_say(trace: list[bytes], embedded: bytes) -> None:

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 import pytest
 
 from deploy.local import Stack
-from feedstore.feeds import entries_of, is_canary, user_of
+from feedstore.following import FEEDS, entries_of, is_canary, user_of
 from feedstore.widecolumn import DeleteColumns
 from tests.cli.command import Cli
 from tests.stack import homes, traces
 from tests.stack.homes import Part
 from tests.stack.own_home import own_home
 from tests.stack.recording import Recorder
-from workers import wiring
-from workers.queue.port import ACTIONS, DELIVERIES, Topic
-from workers.wiring import Ports
+from workers.following.groups import EXPANDER
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import Topic
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
 SERVERS = {
     # What is killed; what is at work then; what is left undone while it is away.
@@ -59,10 +60,10 @@ class Pipeline:
         if name == "relay":
             return self.ports.follows.backlog()
         if name == "expander":
-            return self.ports.queue.lag(ACTIONS, wiring.EXPANDER)
+            return self.ports.queue.lag(ACTIONS, EXPANDER)
         return self.ports.queue.lag(DELIVERIES, name)
 
-    def positions(self, topic: Topic, group: str) -> dict[object, int]:
+    def positions(self, topic: Topic[object], group: str) -> dict[object, int]:
         """Where a group goes on, by partition."""
         return homes.eventually(lambda: self.ports.queue._committed(topic, group), "the broker answers")
 
@@ -187,7 +188,7 @@ def test_the_check_notices_a_removed_cell(pipeline: Pipeline) -> None:
         pipeline.check()
         cap = homes.config_of(pipeline.cli).limits.cap
         wanted = traces.model(pipeline.recorder.acknowledged(), cap)
-        feeds = pipeline.ports.replicas["b"].feeds
+        feeds = pipeline.ports.replicas["b"].tables[FEEDS]
         row = next(row for row, _ in feeds.scan() if not is_canary(row))
         cell = feeds.cells(row)[0]
         [entry] = entries_of([cell.column])

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from deploy.local import Stack
-from feedstore.feeds import columns, feed_table, mutations, row_key
+from feedstore.following import columns, feed_table, mutations, row_key
 from feedstore.widecolumn import Mutation, WideColumnStore
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from bench import actions
-from workers import graph
+from workers.following import synthetic_actions
 
 VARIABLE = "TRACE"
 """Names a trace: activities (`bench.actions.of_activities`) or actions as `feedctl replay` takes them; gzip is fine."""
@@ -19,7 +19,7 @@ LINES = 20_000
 """How many lines of a trace are used, from its beginning."""
 UNFOLLOW_EVERY = 5
 
-SHAPE = graph.Shape(users=2_000, actions=20_000, seed=20)
+SHAPE = synthetic_actions.Shape(users=2_000, actions=20_000, seed=20)
 FROM_MS, UNTIL_MS = 1_341_100_000_000, 1_341_200_000_000
 
 _GZIP = b"\x1f\x8b"
@@ -50,8 +50,8 @@ def read(path: Path) -> list[bytes]:
 
 def made_up() -> list[bytes]:
     """A made-up graph. Unlike a trace of activities it has followed boards and deleted pins."""
-    made = graph.actions(SHAPE, FROM_MS, UNTIL_MS)
-    return [json.dumps(graph.line(action, UNTIL_MS)).encode() for action in made]
+    made = synthetic_actions.actions(SHAPE, FROM_MS, UNTIL_MS)
+    return [json.dumps(synthetic_actions.line(action, UNTIL_MS)).encode() for action in made]
 
 
 def model(lines: Iterable[bytes], cap: int) -> bytes:

@@ -18,7 +18,11 @@ def hbase(stack: Stack) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[*EMBEDDED, *(pytest.param(name, marks=pytest.mark.stack) for name in SERVERS)])
+ON_SERVERS = [pytest.param(name, marks=[pytest.mark.stack, pytest.mark.xdist_group(name)]) for name in SERVERS]
+"""In one process of several, because a table takes seconds to make."""
+
+
+@pytest.fixture(params=[*EMBEDDED, *ON_SERVERS])
 def adapter(request: pytest.FixtureRequest) -> Adapter:
     if request.param in SERVERS:
         request.getfixturevalue("hbase")

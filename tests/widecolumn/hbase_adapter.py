@@ -125,6 +125,12 @@ class PrefixedStore:
         found = self._inner.cells(self._prefix + row)
         return [Cell(cell.column, self._times.here(cell.timestamp)) for cell in found]
 
+    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        for row in rows:
+            check_row(self._table, row)
+        found = self._inner.cells_of([self._prefix + row for row in rows])
+        return [[Cell(cell.column, self._times.here(cell.timestamp)) for cell in cells] for cells in found]
+
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         check_row(self._table, row)
         found = self._inner.masks(self._prefix + row, columns)

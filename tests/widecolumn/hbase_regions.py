@@ -1,21 +1,28 @@
 """Flushes and compactions at the moment that a test wants them.
 
-No gateway offers either, so this asks the region servers themselves, in HBase's own protocol (protobuf, no security).
+No gateway offers either, so this asks the region servers themselves.
 """
 
-import socket
-import struct
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import happybase
 
 from feedstore.widecolumn.hbase import Addresses
+from tests.widecolumn.hbase_wire import TIMEOUT_S, conversation, fields, number, text
 
-TIMEOUT_S = 60.0
+
+def tables(url: str) -> list[str]:
+    """The names of the tables in a namespace."""
+    addresses = Addresses.parse(url)
+    [gateway, *_] = addresses.thrift1
+    connection = happybase.Connection(gateway.host, gateway.port, timeout=60_000)
+    try:
+        prefix = f"{addresses.namespace}:"
+        return [name.removeprefix(prefix) for name in map(bytes.decode, connection.tables()) if name.startswith(prefix)]
+    finally:
+        connection.close()
 
 
 @dataclass(frozen=True)
@@ -37,16 +44,16 @@ class Regions:
     def flush(self) -> None:
         """What is in memory goes to files."""
         for region in self._all():
-            with _admin(region) as ask:
-                ask("FlushRegion", _bytes(1, _specifier(region)))
+            with conversation(region.server, "AdminService") as ask:
+                ask("FlushRegion", text(1, _specifier(region)))
 
     def compact(self, *, major: bool) -> None:
         """Rewrites all files into one (major), or as many as HBase finds worth it, and waits for that."""
         for region in self._all():
-            with _admin(region) as ask:
-                ask("CompactRegion", _bytes(1, _specifier(region)) + _number(2, int(major)))
+            with conversation(region.server, "AdminService") as ask:
+                ask("CompactRegion", text(1, _specifier(region)) + number(2, int(major)))
                 deadline = time.monotonic() + TIMEOUT_S
-                while _state(ask("GetRegionInfo", _bytes(1, _specifier(region)) + _number(2, 1))):
+                while _state(ask("GetRegionInfo", text(1, _specifier(region)) + number(2, 1))):
                     assert time.monotonic() < deadline, f"{region.name!r} still compacts after {TIMEOUT_S} s"
                     time.sleep(0.01)
 
@@ -54,9 +61,9 @@ class Regions:
         """How many files there are, over all regions."""
         found = 0
         for region in self._all():
-            with _admin(region) as ask:
-                answer = ask("GetStoreFile", _bytes(1, _specifier(region)) + _bytes(2, b"feed"))
-                found += sum(field == 1 for field, _ in _fields(answer))
+            with conversation(region.server, "AdminService") as ask:
+                answer = ask("GetStoreFile", text(1, _specifier(region)) + text(2, b"feed"))
+                found += sum(field == 1 for field, _ in fields(answer))
         return found
 
     def _all(self) -> Sequence[Region]:
@@ -78,87 +85,9 @@ def _server(text: bytes) -> tuple[str, int]:
 
 
 def _specifier(region: Region) -> bytes:
-    return _number(1, 1) + _bytes(2, region.name)
-
-
-@contextmanager
-def _admin(region: Region) -> Iterator[Any]:
-    """`ask(method, request) -> response` on a connection of its own."""
-    with socket.create_connection(region.server, TIMEOUT_S) as connection:
-        header = _bytes(1, _bytes(1, b"test")) + _bytes(2, b"AdminService")
-        connection.sendall(b"HBas\x00\x50" + struct.pack(">I", len(header)) + header)
-
-        def ask(method: str, request: bytes) -> bytes:
-            head = _number(1, 1) + _bytes(3, method.encode()) + _number(4, 1)
-            body = _varint(len(head)) + head + _varint(len(request)) + request
-            connection.sendall(struct.pack(">I", len(body)) + body)
-            answer = _exactly(connection, struct.unpack(">I", _exactly(connection, 4))[0])
-            head_fields, rest = _delimited(answer)
-            failure = dict(_fields(head_fields)).get(2)
-            assert failure is None, (method, failure)
-            return _delimited(rest)[0]
-
-        yield ask
+    return number(1, 1) + text(2, region.name)
 
 
 def _state(answer: bytes) -> int:
     """compaction_state: 0 is none."""
-    return dict(_fields(answer)).get(2, 0)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        assert more, "the region server closed the connection"
-        data += more
-    return data
-
-
-# ---- protobuf
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def _delimited(data: bytes) -> tuple[bytes, bytes]:
-    size, at = _read_varint(data, 0)
-    return data[at : at + size], data[at + size :]
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    at = 0
-    while at < len(data):
-        key, at = _read_varint(data, at)
-        if key & 7 == 0:
-            value, at = _read_varint(data, at)
-        else:
-            assert key & 7 == 2, key
-            size, at = _read_varint(data, at)
-            value, at = data[at : at + size], at + size
-        yield key >> 3, value
+    return int(dict(fields(answer)).get(2, 0))

@@ -11,7 +11,7 @@ from thriftpy2.thrift import TApplicationException
 from feedstore.widecolumn import RefusedError, UnavailableError
 from feedstore.widecolumn.hbase import thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways
+from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways, WillNotError
 from feedstore.widecolumn.hbase.thrift2 import structs
 
 
@@ -129,6 +129,14 @@ def test_only_administration_is_refused(world: World, may_refuse: bool, kind: ty
         world.gateways(G1).call(
             raising(AnsweredError("no such table", may_retry=False), G1), 1_000, may_refuse=may_refuse
         )
+
+
+def test_what_hbase_will_not_do_is_told_from_what_is_away(world: World):
+    with pytest.raises(WillNotError, match="no such table"):
+        world.gateways(G1).call(raising(AnsweredError("no such table", may_retry=False), G1), 1_000)
+    with pytest.raises(UnavailableError) as caught:
+        world.gateways(G1).call(raising(AnsweredError("region is not online", may_retry=True), G1), 1_000)
+    assert not isinstance(caught.value, WillNotError)
 
 
 def test_an_interrupt_passes_and_discards_the_connection(world: World):

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.feeds import feed_table, progress_table
+from feedstore.following import feed_table
 from feedstore.widecolumn import RefusedError, Table, Trim
-from feedstore.widecolumn.hbase.attached import Attached, attached
+from feedstore.widecolumn.hbase.coprocessors import CoprocessorSpec, attached
 from feedstore.widecolumn.hbase.schema import PURGE, Difference, compare, definition, repairs
 from feedstore.widecolumn.hbase.tables import Definition
+from feedstore.widecolumn.progress import progress_table
 
 FEEDS = feed_table(1_000, 250, 432_000_000)
 WANTED = definition(FEEDS)
@@ -131,7 +132,7 @@ def test_the_version_is_that_of_the_jar():
     pom = (Path(__file__).parents[2] / "coprocessor" / "pom.xml").read_text()
     own = re.search(r"<artifactId>feedstore-trim</artifactId>.*?<version>(.*?)</version>", pom, re.DOTALL)
     assert own
-    assert Attached.parse(WANTED.settings[TRIM]).arguments["version"] == own[1]
+    assert CoprocessorSpec.parse(WANTED.settings[TRIM]).arguments["version"] == own[1]
 
 
 def test_the_class_is_one_of_the_jar():

@@ -27,7 +27,7 @@ from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import Applied, apply, definition, differences
 from feedstore.widecolumn.hbase.tables import Definition
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("hbase")]
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("hbase_server"), pytest.mark.usefixtures("hbase")]
 
 TABLE = Table("server", 9, 16, trim=None, purge_window_ms=432_000_000)
 WIDE = Table("following_feed", 9, 16, trim=Trim(1_000, 250), purge_window_ms=432_000_000)

@@ -19,7 +19,7 @@ from feedstore.widecolumn.hbase import HBaseCluster, HBaseStore
 from feedstore.widecolumn.hbase.schema import definition
 from feedstore.widecolumn.hbase.tables import Tables
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("hbase")]
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("hbase_trim"), pytest.mark.usefixtures("hbase")]
 
 HOUR_MS = 3_600_000
 TRIM = Trim(cap=4, slack=2)

@@ -145,7 +145,7 @@ def test_a_read_gives_up_at_its_deadline():
         with pytest.raises(UnavailableError):
             cluster.table("feed").read(ROW, None, 1, began + 0.1)
         assert time.monotonic() - began < 30
-        with pytest.raises(UnavailableError, match="no answer in 0 ms"):
+        with pytest.raises(UnavailableError, match="not asked: its time was over"):
             cluster.table("feed").read(ROW, None, 1, began)
     release.set()
     hanging.stop()

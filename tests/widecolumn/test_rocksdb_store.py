@@ -15,20 +15,12 @@ import pytest
 from rocksdict import WriteBatch, WriteOptions
 from widecolumn_adapters import TABLE
 
-from feedstore.widecolumn import (
-    Cell,
-    DamagedError,
-    DeleteColumns,
-    Put,
-    RefusedError,
-    Sweep,
-    Table,
-    UnavailableError,
-    rocksdb,
-    rocksdb_files,
-)
-from feedstore.widecolumn.late import LateCluster
-from feedstore.widecolumn.rocksdb import RocksCluster, RocksStore
+from feedstore.widecolumn import Cell, DamagedError, DeleteColumns, Put, RefusedError, Sweep, Table, UnavailableError
+from feedstore.widecolumn.lazy import LazyCluster
+from feedstore.widecolumn.rocksdb import cluster as rocksdb
+from feedstore.widecolumn.rocksdb import files as rocksdb_files
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster, RocksStore
+from tests.disks import fill
 
 ROW = b"r1"
 OTHER_TABLE = Table("other", 1, 1, trim=None, purge_window_ms=0)
@@ -117,7 +109,7 @@ def test_a_second_owner_is_turned_away(owner: RocksCluster, path: Path):
 def test_a_second_owner_in_another_process_is_turned_away(owner: RocksCluster, path: Path):
     code = f"""
 from feedstore.widecolumn import Table, UnavailableError
-from feedstore.widecolumn.rocksdb import RocksCluster
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 try:
     RocksCluster.open({str(path)!r}, [Table("feed", 2, 3, None, 0)])
 except UnavailableError as error:
@@ -141,7 +133,7 @@ def test_the_lock_goes_with_close_whatever_errors_are_kept(path: Path):
 
 
 def test_a_reader_beside_sees_each_write(owner: RocksCluster, store: RocksStore, path: Path):
-    beside = RocksCluster.open(path, [TABLE], access="beside")
+    beside = RocksCluster.open(path, [TABLE], access="read")
     reader = beside.table(TABLE.name)
     for number in range(5):
         store.apply(
@@ -163,7 +155,7 @@ def test_a_reader_beside_does_not_show_again_what_a_sweep_dropped(path: Path, re
     owner = RocksCluster.open(path, [TABLE])
     columns = [column(number) for number in range(5)]
     owner.table("feed").apply([Put([(ROW, 5)], columns)])
-    beside = RocksCluster.open(path, [TABLE], access="beside")
+    beside = RocksCluster.open(path, [TABLE], access="read")
     assert beside.table("feed").read(ROW, None, 10) == columns
     owner.table("feed").apply([DeleteColumns([(ROW, 5)], columns[:1])])
     if reopens:
@@ -177,7 +169,7 @@ def test_a_reader_beside_does_not_show_again_what_a_sweep_dropped(path: Path, re
 
 
 def test_a_reader_beside_writes_nothing(store: RocksStore, path: Path):
-    beside = RocksCluster.open(path, [TABLE], access="beside")
+    beside = RocksCluster.open(path, [TABLE], access="read")
     for call in (
         lambda: beside.table("feed").apply([Put([(ROW, 1)], [column(1)])]),
         lambda: beside.table("feed").sweep(1),
@@ -193,24 +185,24 @@ def test_readers_beside_leave_no_files(
     logs = tmp_path / "logs"
     logs.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(logs))
-    beside = RocksCluster.open(path, [TABLE], access="beside")
+    beside = RocksCluster.open(path, [TABLE], access="read")
     assert list(logs.iterdir())
     beside.close()
     with pytest.raises(UnavailableError):
-        RocksCluster.open(tmp_path / "nothing", [TABLE], access="beside")
+        RocksCluster.open(tmp_path / "nothing", [TABLE], access="read")
     assert list(logs.iterdir()) == []
 
 
 def test_a_reader_beside_nothing_is_told_so(path: Path):
     with pytest.raises(UnavailableError, match="no cluster in this directory"):
-        RocksCluster.open(path, [TABLE], access="beside")
+        RocksCluster.open(path, [TABLE], access="read")
     assert not path.exists()
 
 
 def test_a_reader_beside_is_told_of_a_missing_table(path: Path):
     owner = RocksCluster.open(path, [TABLE])
     with pytest.raises(UnavailableError, match="has not created other"):
-        RocksCluster.open(path, [TABLE, OTHER_TABLE], access="beside")
+        RocksCluster.open(path, [TABLE, OTHER_TABLE], access="read")
     owner.close()
 
 
@@ -340,7 +332,7 @@ def test_a_reader_finds_the_dead_run_after_a_restart(path: Path, monkeypatch: py
 
 
 def test_known_dead_runs_are_bounded(store: RocksStore, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("feedstore.widecolumn.dead_runs.ROWS_MAX", 2)
+    monkeypatch.setattr("feedstore.widecolumn.rocksdb.dead_runs.ROWS_MAX", 2)
     columns = [column(number) for number in range(100)]
     rows = [b"d%d" % number for number in range(5)]
     for row in rows:
@@ -349,26 +341,6 @@ def test_known_dead_runs_are_bounded(store: RocksStore, monkeypatch: pytest.Monk
 
 
 # ---- disks that fail
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)]
-    if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:
-        pytest.skip("needs the right to mount a small file system")
-    yield mount
-    subprocess.run(["umount", mount], check=True)
-
-
-def fill(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(65_536))
-        except OSError:
-            pass
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_heals(small_disk: Path):
@@ -413,7 +385,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path):
             RocksCluster.open(path, [TABLE])
 
 
-@pytest.mark.parametrize("access", ["owner", "beside"])
+@pytest.mark.parametrize("access", ["write", "read"])
 def test_files_without_their_head_are_not_started_over(path: Path, access: rocksdb.Access):
     RocksCluster.open(path, [TABLE]).close()
     (path / "CURRENT").unlink()
@@ -536,7 +508,7 @@ def several_files(path: Path) -> Path:
 def test_a_reader_names_a_file_that_is_gone_or_cut_and_shows_nothing_older(path: Path, how: str, when: str) -> None:
     file = several_files(path)
     kept = file.read_bytes()
-    late = LateCluster(lambda: RocksCluster.open(path, [TABLE], access="beside"))
+    late = LazyCluster(lambda: RocksCluster.open(path, [TABLE], access="read"))
     store = late.table(TABLE.name)
     if when == "while it is open":
         assert len(list(store.scan())) == 1_500
@@ -563,7 +535,7 @@ def test_a_byte_that_flipped_is_an_error_and_never_a_wrong_page(path: Path) -> N
     data = bytearray(file.read_bytes())
     data[len(data) // 3] ^= 0xFF
     file.write_bytes(data)
-    cluster = RocksCluster.open(path, [TABLE], access="beside")
+    cluster = RocksCluster.open(path, [TABLE], access="read")
 
     with pytest.raises(DamagedError, match="checksum"):
         list(cluster.table(TABLE.name).scan())

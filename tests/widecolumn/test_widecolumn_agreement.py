@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from widecolumn_adapters import ADAPTERS, EMBEDDED, open_rocks
 
-from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, Trim, WideColumnStore, rocksdb
-from feedstore.widecolumn.rocksdb import RocksCluster
+from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, Trim, WideColumnStore
+from feedstore.widecolumn.rocksdb import cluster as rocksdb
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.effort import part
 
 MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -53,7 +54,7 @@ class Agreement(RuleBasedStateMachine):
         (self.directory / "rocksdb").mkdir()
         self.stores = {name: opener() for name, opener in self.openers.items()}
         self.stores["beside"] = RocksCluster.open(
-            self.directory / "rocksdb" / "cluster", [self.table], access="beside"
+            self.directory / "rocksdb" / "cluster", [self.table], access="read"
         ).table(self.table.name)
 
     @rule(batch=st.lists(mutations(), max_size=4))

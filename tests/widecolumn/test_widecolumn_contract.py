@@ -51,6 +51,12 @@ def test_a_mutation_is_the_product_of_rows_and_columns(store: WideColumnStore):
     assert store.cells(OTHER) == [Cell(A, 6), Cell(B, 6)]
 
 
+def test_cells_of_several_rows_come_in_their_order(store: WideColumnStore):
+    store.apply([Put([(ROW, 5), (OTHER, 6)], [B, A]), delete(7, A)])
+    assert store.cells_of([OTHER, b"r3", ROW]) == [[Cell(A, 6), Cell(B, 6)], [], [Cell(B, 5)]]
+    assert store.cells_of([]) == []
+
+
 def test_the_largest_timestamp_is_visible_once(store: WideColumnStore):
     store.apply([put(3, A), put(5, A), put(4, A)])
     assert store.cells(ROW) == [Cell(A, 5)]

@@ -8,7 +8,7 @@ import hbase_adapter
 
 from feedstore.widecolumn import Table, Trim, WideColumnStore
 from feedstore.widecolumn.memory import MemoryStore
-from feedstore.widecolumn.rocksdb import RocksCluster
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 
 TABLE = Table(name="feed", row_bytes=2, column_bytes=3, trim=Trim(2, 1), purge_window_ms=1_000)
 

@@ -1,0 +1,387 @@
+"""A board as people arrange it: by mouse, by touch, by keyboard, in several tabs, and when something refuses."""
+
+import itertools
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.browser.conftest import BOARD_PINS, BOARDS, LONG_BOARD, LONG_PINS
+from tests.browser.served import Served
+from tests.browser.sight import Sight
+
+pytestmark = pytest.mark.browser
+
+_boards = iter(BOARDS)
+CELLS_MAX = 150
+
+
+class Look:
+    """A board in front of somebody. `pins`: its pins from the top, before anything was moved."""
+
+    def __init__(self, sight: Sight, served: Served, board: int) -> None:
+        self.sight, self.served, self.board = sight, served, board
+        self.pins = [str(100 * board + at) for at in range(BOARD_PINS, 0, -1)]
+
+    def open(self, *, first: str | None = None) -> None:
+        self.sight.driver.get(f"{self.sight.address}/?board={self.board}")
+        top = first or self.pins[0]
+        self.sight.until(lambda: self.order()[:1] == [top], "the board is shown")
+        self.sight.says("access", "Access:")
+
+    def order(self) -> list[str]:
+        """The pins that are in the document, by their positions."""
+        script = (
+            "return [...document.querySelectorAll('.cell')]"
+            ".sort((one, other) => one.getAttribute('aria-posinset') - other.getAttribute('aria-posinset'))"
+            ".map(cell => cell.dataset.pin)"
+        )
+        return list(self.sight.driver.execute_script(script))
+
+    def shows(self, pins: list[str]) -> None:
+        self.sight.until(lambda: self.order() == pins, f"the board is {pins}")
+
+    def is_recorded(self, pins: list[str]) -> None:
+        def recorded() -> bool:
+            lines = self.served.ask("GET", f"/v1/boards/{self.board}/pins?limit=500")["pins"]
+            return [line["pin"] for line in lines] == pins
+
+        self.sight.until(recorded, f"the server has {pins}")
+
+    def place(self, pin: str, **where: str) -> None:
+        """As another client does it."""
+        self.served.ask("POST", f"/v1/boards/{self.board}/pins/{pin}/place", where)
+
+    def cell(self, pin: str) -> WebElement:
+        return self.sight.driver.find_element(By.CSS_SELECTOR, f".cell[data-pin='{pin}']")
+
+    def hold(self, pin: str, over: str) -> None:
+        """Takes a pin by the mouse to the place of another one."""
+        mouse = ActionChains(self.sight.driver, duration=50)
+        mouse.move_to_element(self.cell(pin)).click_and_hold().move_by_offset(12, 8)
+        mouse.move_to_element(self.cell(over)).perform()
+        self.sight.until(
+            lambda: self.order().index(pin) == self.order().index(over) + self.side(pin, over), "it is held"
+        )
+
+    def side(self, pin: str, over: str) -> int:
+        return 1 if self.pins.index(pin) < self.pins.index(over) else -1
+
+    def drop(self) -> None:
+        ActionChains(self.sight.driver, duration=50).release().perform()
+
+    def sent(self) -> int:
+        """How many moves this tab has sent."""
+        script = "return performance.getEntriesByType('resource').filter(each => each.name.endsWith('/place')).length"
+        return int(self.sight.driver.execute_script(script))
+
+    def pick_up(self, pin: str) -> None:
+        """By keyboard."""
+        self.sight.driver.execute_script("arguments[0].focus()", self.cell(pin))
+        self.sight.press(Keys.SPACE)
+        self.sight.says("said", f"Pin {pin} picked up")
+
+
+@pytest.fixture
+def look(board_sight: Sight, boards: Served) -> Look:
+    look = Look(board_sight, boards, next(_boards))
+    look.open()
+    return look
+
+
+def moved(pins: list[str], pin: str, at: int) -> list[str]:
+    rest = [each for each in pins if each != pin]
+    return [*rest[:at], pin, *rest[at:]]
+
+
+# Moving
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pin_is_dragged_between_two_others(look: Look) -> None:
+    look.hold(look.pins[1], look.pins[8])
+    look.drop()
+    then = moved(look.pins, look.pins[1], 8)
+    look.shows(then)
+    look.is_recorded(then)
+    look.sight.says("said", f"Pin {look.pins[1]} dropped at place 9")
+    look.hold(look.pins[10], look.pins[2])
+    look.drop()
+    look.is_recorded(moved(then, look.pins[10], then.index(look.pins[2])))
+    assert look.sent() == 2
+
+
+def test_a_click_moves_nothing_and_escape_puts_a_dragged_pin_back(look: Look) -> None:
+    look.cell(look.pins[3]).click()
+    look.hold(look.pins[1], look.pins[8])
+    look.sight.press(Keys.ESCAPE)
+    look.shows(look.pins)
+    look.drop()
+    look.shows(look.pins)
+    assert look.sent() == 0
+
+
+def test_a_pin_is_moved_by_keyboard_alone(look: Look) -> None:
+    pins = look.pins
+    look.sight.tab_to(".cell")
+    look.sight.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.SPACE)
+    look.sight.says("said", f"Pin {pins[2]} picked up at place 3")
+    look.sight.press(Keys.ARROW_RIGHT)
+    look.sight.says("said", f"Place 4, below pin {pins[3]}, above pin {pins[4]}")
+    look.sight.press(Keys.ESCAPE)
+    look.sight.says("said", f"Pin {pins[2]} is back at place 3")
+    look.shows(pins)
+    look.sight.press(Keys.SPACE, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.SPACE)
+    look.sight.says("said", f"Pin {pins[2]} dropped at place 5")
+    then = moved(pins, pins[2], 4)
+    look.shows(then)
+    look.is_recorded(then)
+    focused = look.sight.driver.execute_script("return document.activeElement.dataset.pin")
+    assert focused == pins[2], "the next key is about the same pin"
+    look.sight.press(Keys.ENTER, Keys.END, Keys.ENTER)
+    look.is_recorded(moved(pins, pins[2], 11))
+    look.sight.press(Keys.SPACE, Keys.HOME, Keys.SPACE)
+    look.is_recorded(moved(pins, pins[2], 0))
+
+
+def test_a_pin_is_moved_by_touch_and_a_short_touch_scrolls(look: Look) -> None:
+    driver = look.sight.driver
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    look.open()
+
+    def middle(pin: str) -> dict[str, float]:
+        script = "const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + 40]"
+        x, y = driver.execute_script(script, look.cell(pin))
+        return {"x": x, "y": y}
+
+    def touch(kind: str, *points: dict[str, float]) -> None:
+        driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": list(points)})
+
+    try:
+        start, target = middle(look.pins[0]), middle(look.pins[4])
+        touch("touchStart", start)
+        look.sight.until(lambda: driver.find_elements(By.CSS_SELECTOR, "[data-held]"), "a long press picks up")
+        touch("touchMove", {"x": start["x"], "y": start["y"] + 50})
+        touch("touchMove", target)
+        look.sight.until(lambda: look.order().index(look.pins[0]) == 4, "it is held there")
+        touch("touchEnd")
+        look.is_recorded(moved(look.pins, look.pins[0], 4))
+        assert driver.execute_script("return scrollY") == 0, "a held pin does not scroll the page"
+
+        for y in (0, 40, 80, 120, 160):
+            touch("touchMove" if y else "touchStart", start | {"y": start["y"] + 200 - y})
+        touch("touchEnd")
+        assert driver.find_elements(By.CSS_SELECTOR, "[data-held]") == []
+        look.sight.until(lambda: driver.execute_script("return scrollY") > 0, "it has scrolled")
+    finally:
+        driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    look.is_recorded(moved(look.pins, look.pins[0], 4))
+
+
+def test_quick_moves_arrive_in_their_order(look: Look) -> None:
+    order = look.pins
+    for pin, place in ((5, 6), (6, 4), (5, 0), (2, 5), (9, 1), (5, 3)):
+        name = look.pins[pin]
+        steps = place - order.index(name)
+        look.pick_up(name)
+        look.sight.press(*[Keys.ARROW_RIGHT if steps > 0 else Keys.ARROW_LEFT] * abs(steps), Keys.SPACE)
+        order = moved(order, name, place)
+    look.shows(order)
+    look.is_recorded(order)
+    look.shows(order)
+
+
+# Refusals and failures
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_move_is_put_back_with_its_reason(look: Look) -> None:
+    pins = look.pins
+    look.hold(pins[1], pins[8])  # between 8 and 9
+    look.place(pins[0], before=pins[8], after=pins[9])
+    look.drop()
+    look.sight.says("board-problem", f"Pin {pins[1]} was not moved", f"Between them: {pins[0]}")
+    then = moved(pins, pins[0], 8)
+    look.shows(then)
+    look.is_recorded(then)
+    look.sight.says("said", f"Pin {pins[1]} was not moved, and is back")
+
+    look.hold(pins[1], pins[3])
+    look.drop()
+    look.is_recorded(moved(then, pins[1], then.index(pins[3])))
+    look.sight.until(lambda: not look.sight.is_shown("board-problem"), "the problem is past")
+
+
+def answered_first(answer: str) -> str:
+    """The first move of a tab gets an answer that is made up."""
+    return """
+        const real = window.fetch;
+        let isFirst = true;
+        window.fetch = (url, ...rest) => {
+          if (!String(url).endsWith("/place") || !isFirst) return real(url, ...rest);
+          isFirst = false;
+          return ANSWER;
+        };
+    """.replace("ANSWER", answer)
+
+
+CROWDED = (
+    'Promise.resolve(new Response(JSON.stringify({ type: "urn:feedstore:problem:board-crowded", title: "Board is'
+    ' crowded", status: 503 }), { status: 503, headers: { "retry-after": "1" } }))'
+)
+LOST = 'real(url, ...rest).then(() => { throw new TypeError("the answer is lost"); })'
+
+
+@pytest.mark.parametrize("answer", [CROWDED, LOST])
+def test_a_move_that_may_be_done_is_sent_again(board_sight: Sight, boards: Served, answer: str) -> None:
+    source = {"source": answered_first(answer)}
+    script = board_sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
+    try:
+        look = Look(board_sight, boards, next(_boards))
+        look.open()
+        look.hold(look.pins[1], look.pins[8])
+        look.drop()
+        then = moved(look.pins, look.pins[1], 8)
+        look.shows(then)
+        look.is_recorded(then)
+        look.shows(then)
+        assert not look.sight.is_shown("board-problem")
+    finally:
+        board_sight.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+def test_those_who_may_not_write_move_nothing(board_sight: Sight, boards: Served) -> None:
+    source = """
+        const real = window.fetch;
+        window.fetch = (url, ...rest) => String(url).endsWith("/v1/token")
+          ? Promise.resolve(new Response('{"scopes": ["read"]}')) : real(url, ...rest);
+    """
+    script = board_sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+    try:
+        look = Look(board_sight, boards, next(_boards))
+        look.open()
+        look.sight.says("board-read-only", "Read-only here", "scope write")
+        look.sight.tab_to(".cell")
+        look.sight.press(Keys.SPACE, Keys.ARROW_RIGHT, Keys.SPACE)
+        look.sight.says("said", "read-only")
+        assert look.order() == look.pins
+    finally:
+        board_sight.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+# Reading
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_tab_follows(look: Look) -> None:
+    driver = look.sight.driver
+    first = driver.current_window_handle
+    driver.switch_to.new_window("window")
+    second = driver.current_window_handle
+    try:
+        look.open()
+        driver.switch_to.window(first)
+        look.hold(look.pins[1], look.pins[8])
+        look.drop()
+        then = moved(look.pins, look.pins[1], 8)
+        look.is_recorded(then)
+        driver.switch_to.window(second)
+        look.shows(then)
+        look.place(look.pins[0], to="bottom")
+        look.shows(moved(then, look.pins[0], 11))
+    finally:
+        driver.switch_to.window(second)
+        driver.close()
+        driver.switch_to.window(first)
+    look.shows(moved(then, look.pins[0], 11))
+
+
+def test_gaps_show_the_room_between_neighbours(look: Look) -> None:
+    def rooms() -> list[str]:
+        script = "return [...document.querySelectorAll('.cell .gap')].filter(each => each.offsetHeight > 0)"
+        return [each.text for each in look.sight.driver.execute_script(script)]
+
+    assert rooms() == []
+    look.sight.find("gaps").click()
+    assert rooms() == ["room 83 below"] * (BOARD_PINS - 1)
+    look.hold(look.pins[0], look.pins[8])
+    look.drop()
+    look.sight.until(lambda: rooms().count("room 82 below") == 2, "it is halfway between the two")
+    look.sight.find("gaps").click()
+    assert rooms() == []
+
+
+def test_a_board_of_ten_thousand_pins_scrolls_and_is_crossed_by_one_request(board_sight: Sight, boards: Served) -> None:
+    look = Look(board_sight, boards, LONG_BOARD)
+    top, bottom = str(1_000_000 + LONG_PINS - 1), "1000000"
+    look.open(first=top)
+    most = 0
+    while not look.sight.text("board-tail").startswith("The end"):
+        before = look.sight.text("board-brief")
+        look.sight.scroll_to_end()
+        look.sight.until(lambda before=before: look.sight.text("board-brief") != before, "more pins")
+        most = max(most, len(look.order()))
+    look.sight.says("board-tail", f"The end: {LONG_PINS:,} pins")
+    look.sight.scroll_to_end()
+    look.sight.until(lambda: look.order()[-1] == bottom, "the last pin is there")
+    assert 0 < most < CELLS_MAX
+
+    look.pick_up(bottom)
+    look.sight.press(Keys.HOME, Keys.SPACE)
+    look.sight.says("said", "dropped at the top")
+
+    def first_two() -> list[str]:
+        return [line["pin"] for line in look.served.ask("GET", f"/v1/boards/{LONG_BOARD}/pins?limit=2")["pins"]]
+
+    look.sight.until(lambda: first_two() == look.order()[:2] == [bottom, top], "it is on top")
+    assert look.sent() == 1
+    second = str(1_000_000 + LONG_PINS - 2)
+    look.place(second, to="bottom")
+    look.sight.until(lambda: second not in look.order(), "the part on the screen follows others")
+
+
+def test_an_empty_board_says_so_and_a_user_can_be_chosen_from_it(board_sight: Sight) -> None:
+    board_sight.driver.get(f"{board_sight.address}/?board=38")
+    board_sight.says("board-empty", "Nothing here: board 38")
+    field = board_sight.find("user")
+    assert field.get_property("value") == "38"
+    board_sight.driver.execute_script("document.getElementById('what').value = 'user'")
+    field.clear()
+    field.send_keys("1", Keys.ENTER)
+    board_sight.until(board_sight.pins, "the feed of user 1")
+    assert not board_sight.is_shown("board-view")
+    link = board_sight.driver.find_element(By.CSS_SELECTOR, "#feed article a")
+    assert link.get_attribute("href").endswith(("/?board=20", "/?board=21"))
+    board_sight.driver.back()
+    board_sight.until(lambda: board_sight.is_shown("board-view"), "back at the board")
+    assert not board_sight.is_shown("feed-view")
+
+
+def test_on_a_phone_a_board_fits(look: Look) -> None:
+    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    look.sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    look.open()
+    assert look.sight.driver.execute_script("return document.documentElement.scrollWidth") == 360
+    assert look.sight.is_on_screen(f".cell[data-pin='{look.pins[3]}']")
+    assert look.sight.is_on_screen("#clusters-brief")
+
+
+def test_the_browser_finds_no_fault_in_a_board(look: Look) -> None:
+    look.hold(look.pins[1], look.pins[8])
+    look.drop()
+    look.is_recorded(moved(look.pins, look.pins[1], 8))
+    said: list[Any] = [each["message"] for each in look.sight.driver.get_log("browser")]
+    assert not [message for message in said if "Content Security Policy" in message or "Uncaught" in message], said
+    script = "return [...document.querySelectorAll('[role=option]')].map(each => each.getAttribute('aria-label'))"
+    names = look.sight.driver.execute_script(script)
+    assert names == [f"Pin {pin}" for pin in look.order()], "in the document they are in the board's order too"
+    positions = [
+        int(each.get_attribute("aria-posinset") or 0)
+        for each in look.sight.driver.find_elements(By.CSS_SELECTOR, ".cell")
+    ]
+    assert all(one < other for one, other in itertools.pairwise(positions))

@@ -1,0 +1,87 @@
+"""catalog, on a home with a worker."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Cli, eventually
+
+BEFORE = 1_341_100_000_000
+
+
+@pytest.fixture
+def home(cli: Cli) -> Cli:
+    with (cli.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n[catalogs.ads]\n")
+    for pin in range(1, 6):
+        cli("save-pin", pin, "--owner", 2, "--board", 9)
+    return cli
+
+
+def generations(cli: Cli, name: str = "pins", cluster: str = "a") -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in cli("catalog", "list", name, "--json").stdout.splitlines()]
+    [found] = [line["generations"] for line in lines if line["cluster"] == cluster]
+    return list(found)
+
+
+def current(cli: Cli, cluster: str = "a") -> list[object]:
+    return [each["id"] for each in generations(cli, cluster=cluster) if each["current"]]
+
+
+def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> None:
+    worker = home.spawn("work")
+    try:
+        eventually(lambda: all(len(current(home, each)) == 1 for each in "ab"), "generations are in use")
+        home("save-pin", 6, "--owner", 2, "--board", 9)
+        home("delete-pin", 1)
+        eventually(lambda: "owner 2, board 9" in home("catalog", "get", "pins", 6, code=None).stdout, "a new pin")
+        eventually(lambda: "deleted" in home("catalog", "get", "pins", 1).stdout, "a deleted pin")
+        assert home("catalog", "verify", "pins").stderr == "no difference\n"
+
+        [first] = current(home)
+        home("catalog", "build", "pins")
+        assert current(home) != [first]
+        home("catalog", "rollback", "pins")
+        assert current(home) == [first]
+        assert "owner 2" in home("catalog", "get", "pins", 6).stdout, "a rollback keeps the updates"
+        assert "no generation before" in home("catalog", "rollback", "pins", code=1).stderr
+        assert home("catalog", "collect", "pins", code=3).stderr, "the worker does that"
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
+
+
+def test_a_catalog_is_loaded_from_a_file_swapped_and_collected(home: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "ads.jsonl"
+    file.write_text('{"key":"b","record":{"budget":5}}\n{"key":"a","record":"x"}\n')
+    assert "2 records" in home("catalog", "load", "ads", file, "--as-of", BEFORE).stderr
+    assert home("catalog", "get", "ads", "b").stdout.startswith('a: {"budget":5}  (generation 1341100000000-')
+    assert "no record" in home("catalog", "get", "ads", "c", code=1).stdout
+    file.write_text('{"key":"a","record":"y"}\n')
+    assert "--force" in home("catalog", "load", "ads", file, "--as-of", BEFORE + 1, code=1).stderr
+    home("catalog", "load", "ads", file, "--as-of", BEFORE + 1, "--force")
+    assert home("catalog", "get", "ads", "a").stdout.startswith('a: "y"')
+    first, second = (str(each["id"]) for each in generations(home, "ads"))
+    home("catalog", "use", "ads", first)
+    assert home("catalog", "get", "ads", "a").stdout.startswith('a: "x"')
+    home("catalog", "use", "ads", second)
+    home("catalog", "collect", "ads", "--keep", 1)
+    assert [each["id"] for each in generations(home, "ads")] == [second]
+    assert "no generation" in home("catalog", "use", "ads", first, code=1).stderr
+
+
+def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
+    assert "no generation" in home("catalog", "get", "pins", 5, code=1).stdout
+    assert "there are: pins, ads" in home("catalog", "list", "pines", code=2).stderr
+    assert "there are: a, b" in home("catalog", "build", "pins", "--cluster", "c", code=2).stderr
+    assert "catalog load ads" in home("catalog", "build", "ads", code=2).stderr
+    assert "id of a pin" in home("catalog", "get", "pins", "x", code=2).stderr
+    assert "follow store" in home("catalog", "verify", "ads", code=2).stderr
+    (tmp_path / "ads.csv").touch()
+    assert ".jsonl" in home("catalog", "load", "ads", tmp_path / "ads.csv", "--as-of", 5, code=1).stderr
+
+
+def test_a_home_without_catalogs_says_how_to_get_one(cli: Cli) -> None:
+    assert "add [catalogs.pins]" in cli("catalog", "list").stderr
+    assert "add [catalogs.pins]" in cli("catalog", "build", "pins", code=2).stderr

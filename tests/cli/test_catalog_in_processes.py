@@ -1,0 +1,120 @@
+"""What web processes hold of the catalog of pins, kept fresh by the queue: real processes on one home."""
+
+import re
+import socket
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+
+from feedstore.app import config as configuration
+from feedstore.domain import Pin, PinDeleted, PinSaved
+from tests.cli.command import Cli, eventually
+from tests.cli.test_catalog import current
+from tests.http.http_servers import feedctl_serve
+from workers.app import wiring
+from workers.app.home import worker_lock
+from workers.following.messages import Task, encode_action
+from workers.following.topics import ACTIONS
+
+pytestmark = pytest.mark.processes
+
+
+def pins(address: str) -> dict[int, tuple[int, int]]:
+    """The owner and the board of each pin in the feed of user 1."""
+    page = httpx.get(f"{address}/v1/users/1/feed?hydrate=true", timeout=60)
+    if page.status_code != 200:
+        return {}
+    return {int(each["pin"]): (int(each["owner"]), int(each["board"])) for each in page.json()["entries"]}
+
+
+def metric(address: str, name: str) -> float | None:
+    found = re.findall(rf'^{name}{{catalog="pins"}} (\S+)$', httpx.get(f"{address}/metrics").text, re.MULTILINE)
+    return float(found[0]) if found else None
+
+
+def recorded(cli: Cli, action: PinSaved | PinDeleted) -> None:
+    """Tells the catalogs of an action, and no feed: in a feed, the markers of a deletion do the same a moment later."""
+    config = configuration.load(cli.home, {})
+    with closing(wiring.open_queue(config, wiring.feedstore_wiring.clock_of(config))) as queue:
+        queue.publish(ACTIONS, [encode_action(Task(action, cluster="none"))])
+
+
+def test_an_update_replaces_what_two_web_processes_hold(cli: Cli) -> None:
+    with (cli.home / "feed.toml").open("a") as file:
+        file.write('[catalogs.pins]\nttl = "1h"\n')
+    cli("follow", 1, "--user", 2)
+    for pin in (5, 6):
+        cli("save-pin", pin, "--owner", 2, "--board", 9)
+    held: dict[int, Any] = {5: (2, 9), 6: (2, 9)}
+    with feedctl_serve(cli) as (_, working), feedctl_serve(cli) as (_, serving):
+        both = (working, serving)
+        eventually(lambda: len(current(cli)) == 1, "a generation is in use")
+        eventually(lambda: [pins(each) for each in both] == [held, held], "both show the pins")
+        later_ms = wiring.feedstore_wiring.clock_of(configuration.load(cli.home, {}))() + 1
+        recorded(cli, PinSaved(Pin(5, 2, 10, 1_000), later_ms))
+        recorded(cli, PinDeleted(Pin(6, 2, 9, 1_000), later_ms))
+        eventually(lambda: [pins(each) for each in both] == [{5: (2, 10)}] * 2, "both have heard of it")
+        for each in both:
+            behind = eventually(lambda each=each: metric(each, "feed_catalog_heard_behind_seconds"), "ticks have come")
+            assert 0 <= behind < 60
+            assert metric(each, "feed_catalog_updates_total") == 2
+
+
+def test_a_rollback_is_in_force_in_every_process_though_they_hold_records_for_an_hour(cli: Cli) -> None:
+    with (cli.home / "feed.toml").open("a") as file:
+        file.write('[catalogs.ads]\nttl = "1h"\n')
+    batch = cli.home.parent / "ads.jsonl"
+
+    def load(record: str, as_of_ms: int) -> None:
+        batch.write_text(f'{{"key":"a","record":"{record}"}}\n')
+        cli("catalog", "load", "ads", batch, "--as-of", as_of_ms)
+
+    def ads(address: str) -> Any:
+        answer = httpx.post(f"{address}/v1/catalogs/ads/get", json={"keys": ["a"]}, timeout=60)
+        return answer.json()["records"]
+
+    load("right", 1_341_100_000_000)
+    load("wrong", 1_341_100_000_001)
+    with feedctl_serve(cli) as (_, working), feedctl_serve(cli) as (_, serving):
+        both = (working, serving)
+        eventually(lambda: [looked(each) for each in both] == [2, 2], "both have looked")
+        assert [ads(each) for each in both] == [{"a": "wrong"}] * 2
+        cli("catalog", "rollback", "ads")
+        eventually(lambda: [ads(each) for each in both] == [{"a": "right"}] * 2, "the rollback is seen")
+
+
+def looked(address: str) -> int:
+    """Of how many clusters of its first catalog a server knows the generations."""
+    [catalog] = httpx.get(f"{address}/v1/catalogs").json()["catalogs"]
+    return sum(bool(each["generations"]) for each in catalog["clusters"])
+
+
+def test_a_web_process_starts_without_the_follow_store_and_shows_pages(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart while it is away. Another process holds the home, so that this one only serves."""
+    with (cli.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n")
+    cli("follow", 1, "--user", 2)
+    for pin in (5, 6):
+        cli("save-pin", pin, "--owner", 2, "--board", 9)
+    cli.work()
+    cli("catalog", "build", "pins")
+    with socket.socket() as nobody, worker_lock(cli.home):
+        nobody.bind(("127.0.0.1", 0))  # it does not listen
+        away = f"mysql://feed@127.0.0.1:{nobody.getsockname()[1]}/follows"
+        monkeypatch.setenv("FEED_FOLLOWS_SHARDS", f'["{away}"]')
+        with feedctl_serve(cli) as (_, address):
+            assert pins(address) == {5: (2, 9), 6: (2, 9)}
+            page = httpx.get(f"{address}/v1/users/1/feed", timeout=60).json()
+            assert [each["pin"] for each in page["entries"]] == ["6", "5"]
+            for answer in (
+                httpx.get(f"{address}/v1/users/1/following", timeout=60),
+                httpx.post(f"{address}/v1/pins", json={"pin": "7", "owner": "2", "board": "9"}, timeout=60),
+            ):
+                assert answer.status_code == 503
+                assert answer.json()["type"].endswith("follow-store-unavailable"), answer.text
+        monkeypatch.setenv("FEED_FOLLOWS_SHARDS", '["mysql://nobody"]')
+        assert "expected mysql://USER@HOST" in cli("serve", "--port", 0, code=2).stderr

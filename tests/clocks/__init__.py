@@ -1,0 +1,1 @@
+"""Rounds of processes of an embedded home whose clocks are off."""

@@ -1,0 +1,191 @@
+"""One time for all processes of a home, whatever the clock of one of them says."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from feedstore import clocks
+from feedstore.clocks import HomeClock, Machine, Moment
+
+NOW = 1_700_000_000_000
+UP = 5_000_000
+DAY = 86_400_000
+BOUND = 5_000
+JUMPS = [sign * size for sign in (1, -1) for size in (60_000, DAY, 400 * DAY)]
+
+
+@dataclass
+class FakeMachine:
+    """A machine, as one of its processes sees it. Time passes for all; `off_ms` is one process's own fault."""
+
+    passed: list[int]
+    boot: str = "first"
+    booted_ms: int = NOW - UP
+    off_ms: int = 0
+
+    def wall_ms(self) -> int:
+        return self.booted_ms + UP + self.passed[0] + self.off_ms
+
+    def __call__(self) -> Moment:
+        return Moment(self.wall_ms(), UP + self.passed[0], self.boot)
+
+    def monotonic_s(self) -> float:
+        return self.passed[0] / 1_000
+
+
+@dataclass
+class Home:
+    """Where processes are started, each with its own clock."""
+
+    folder: Path
+    machine: FakeMachine = field(default_factory=lambda: FakeMachine([0]))
+    stamped_ms: int = 0
+
+    def passes(self, ms: int) -> None:
+        self.machine.passed[0] += ms
+
+    def rebooted(self, rest_ms: int, off_ms: int = 0) -> None:
+        """The machine was off for so long, and its clock is off by so much when it has come up."""
+        began_ms = self.machine.wall_ms() + rest_ms - UP - self.machine.passed[0]
+        self.machine = FakeMachine(self.machine.passed, "second", began_ms, off_ms)
+
+    def process(self, off_ms: int = 0) -> tuple[HomeClock, FakeMachine]:
+        seen = replace(self.machine, off_ms=self.machine.off_ms + off_ms)
+        path = self.folder / "clock.json"
+        return HomeClock(path, seen, lambda: self.stamped_ms, BOUND, seen.wall_ms, seen.monotonic_s), seen
+
+    def clock(self, off_ms: int = 0) -> HomeClock:
+        return self.process(off_ms)[0]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.mark.parametrize("off_ms", JUMPS)
+def test_a_process_whose_clock_is_off_goes_by_the_others(home: Home, off_ms: int) -> None:
+    right, wrong = home.clock(), home.clock(off_ms)
+    assert (right(), wrong()) == (NOW, NOW)
+    home.passes(3_000)
+    assert (wrong(), right()) == (NOW + 3_000, NOW + 3_000)
+
+
+@pytest.mark.parametrize("off_ms", JUMPS)
+def test_it_is_named_with_its_offset_and_forgotten_a_minute_after_it_has_ended(
+    home: Home, off_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong = home.clock(), home.clock(off_ms)
+    right()
+    assert right.off() == []
+    wrong()
+    [named] = right.off()
+    assert named.offset_ms == off_ms
+    home.passes(clocks.OFF_MS + 1)
+    assert [each.pid for each in right.off()] == [named.pid], "it still runs"
+    monkeypatch.setattr(clocks, "_runs", lambda _: False)
+    assert right.off() == []
+
+
+@pytest.mark.parametrize("off_ms", JUMPS)
+def test_a_clock_that_steps_while_its_process_runs_is_noticed_at_once(home: Home, off_ms: int) -> None:
+    clock, seen = home.process()
+    assert clock() == NOW
+    home.passes(10)
+    seen.off_ms = off_ms
+    assert clock() == NOW + 10
+    home.passes(10)
+    seen.off_ms = 0
+    assert clock() == NOW + 20
+
+
+def test_a_clock_that_is_off_by_less_than_the_bound_is_its_processs_own(home: Home) -> None:
+    right, nearly = home.clock(), home.clock(BOUND)
+    assert (right(), nearly()) == (NOW, NOW + BOUND)
+    assert right.off() == []
+
+
+def test_a_home_may_rest_for_any_time_while_its_machine_is_off(home: Home) -> None:
+    home.clock()()
+    home.stamped_ms = NOW
+    home.rebooted(400 * DAY)
+    right, wrong = home.clock(), home.clock(-DAY)
+    assert right() == NOW + 400 * DAY
+    assert wrong() == NOW + 400 * DAY
+
+
+def test_after_a_boot_a_clock_behind_what_was_stamped_decides_nothing(home: Home) -> None:
+    home.clock()()
+    home.stamped_ms = NOW
+    home.rebooted(60_000)
+    early, right = home.clock(-DAY), home.clock()
+    assert early() == NOW + 60_000 - DAY, "what it stamps is never before what was stamped"
+    assert right() == NOW + 60_000
+    home.passes(1_000)
+    assert early() == NOW + 61_000
+
+
+def test_a_process_that_is_right_can_set_the_homes_time(home: Home) -> None:
+    wrong, right = home.clock(DAY), home.clock()
+    assert wrong() == NOW + DAY, "no other process was there"
+    assert right() == NOW + DAY
+    right.set()
+    home.passes(1_000)
+    assert (right(), wrong()) == (NOW + 1_000, NOW + 1_000)
+    assert [each.offset_ms for each in right.off()] == [DAY]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"boot":1}', b"\xff"])
+def test_an_anchor_that_cannot_be_read_is_made_anew(home: Home, content: bytes) -> None:
+    (home.folder / "clock.json").write_bytes(content)
+    assert home.clock()() == NOW
+    assert home.clock(DAY)() == NOW
+
+
+def test_without_a_place_for_the_anchor_a_process_goes_by_its_own_clock(home: Home) -> None:
+    home.folder /= "missing"
+    assert home.clock(DAY)() == NOW + DAY
+
+
+def test_a_home_remembers_a_bounded_number_of_processes() -> None:
+    anchor = clocks.Anchor("boot", NOW, "first")
+    for pid in range(2 * clocks.OFF_MAX):
+        anchor = clocks.noted(anchor, clocks.Process(pid, "here", "feedctl", DAY, UP))
+    assert [each.pid for each in anchor.off] == [*range(clocks.OFF_MAX, 2 * clocks.OFF_MAX)]
+    again = clocks.noted(anchor, clocks.Process(150, "here", "feedctl", 2 * DAY, UP + 1))
+    assert len(again.off) == clocks.OFF_MAX
+    assert again.off[-1].offset_ms == 2 * DAY
+
+
+@pytest.mark.parametrize(
+    ("server", "settled", "own", "found"),
+    [
+        (NOW + 400 * DAY, NOW, NOW, 400 * DAY),
+        (NOW + clocks.STEP_MAX_MS + 1, NOW, NOW - DAY, clocks.STEP_MAX_MS + 1),
+        (NOW + clocks.STEP_MAX_MS, NOW, NOW, None),
+        (NOW - 400 * DAY, NOW, NOW, None),  # what it stamps is never before what was settled
+        (NOW + DAY, NOW, NOW + DAY, None),  # no process was there for a day
+        (NOW + DAY, NOW + DAY, NOW, None),  # others have gone by it for as long
+    ],
+)
+def test_a_server_has_stepped_if_it_is_ahead_of_all_that_others_say(
+    server: int, settled: int, own: int, found: int | None
+) -> None:
+    assert clocks.step_ms(server, settled, own) == found
+
+
+def test_a_steady_clock_does_not_step_with_the_one_that_it_began_with() -> None:
+    seen = FakeMachine([0])
+    own = clocks.steady(seen.wall_ms, seen.monotonic_s)
+    seen.off_ms = DAY
+    seen.passed[0] += 1_500
+    assert own() == NOW + 1_500
+
+
+def test_the_clocks_of_this_machine() -> None:
+    machine = Machine(lambda: NOW)
+    first, second = machine(), machine()
+    assert first.wall_ms == NOW
+    assert first.boot == second.boot != ""
+    assert 0 < first.up_ms <= second.up_ms

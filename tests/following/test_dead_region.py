@@ -1,0 +1,176 @@
+"""Rule 12 in time: one region of sixteen is away, and each attempt that meets it takes its time to fail."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from feedstore.domain import Pin, PinSaved, Unfollowed, board
+from feedstore.following import row_key
+from tests.effort import FULL
+from tests.following.parking_bench import START_MS, Bench
+from workers.following.messages import Block, Delivery, Purge, encode_delivery
+from workers.following.topics import DELIVERIES
+from workers.pipeline.stage import STEP_S
+from workers.queue.port import Consumer, Message
+
+pytestmark = pytest.mark.long
+
+SECONDS = 900 if FULL else 500
+BATCH = 10
+MESSAGE_S = 0.2
+ATTEMPTS_S = (0.0, 0.003, 0.02, 0.5, 5.0, 30.0)
+
+
+def away(row: bytes) -> bool:
+    """One region of sixteen."""
+    return row[0] >> 4 == 5
+
+
+@dataclass
+class Consuming:
+    """A consumer that notes when each message was polled, and makes a message for every one that is asked for."""
+
+    bench: Bench
+    consumer: Consumer
+    rows: int
+    polled: int = 0
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        self.bench.queue.publish(DELIVERIES, [self.message() for _ in range(limit)])
+        return self.consumer.poll(limit, timeout_s)
+
+    def message(self) -> bytes:
+        self.polled += 1
+        pin = self.polled
+        users = range(pin * self.rows, (pin + 1) * self.rows)
+        committed_ms = START_MS - 1_000_000
+        block = Block([(user, committed_ms) for user in users], [(pin, 1_000)])
+        action = PinSaved(Pin(pin, 5_000, 6_000, 1_000), committed_ms)
+        return encode_delivery(Delivery(action, self.bench.wall_ms(), [block]))
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self.consumer.commit(positions)
+
+    def keep_alive(self) -> None:
+        self.consumer.keep_alive()
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+@dataclass
+class Run:
+    """What a writer came to in SECONDS, with as many messages as it takes."""
+
+    good_cells: int
+    steps_s: list[float] = field(default_factory=list)
+    parked: int = 0
+    stuck: list[float] = field(default_factory=list)
+
+
+def run(rows: int, fail_s: float | None) -> Run:
+    """rows: of a message. fail_s: how long an attempt takes that meets the region; None: nothing is away."""
+    bench = Bench(room=400, batch=BATCH)
+    bench.feeds.cell_s = MESSAGE_S / rows
+    if fail_s is not None:
+        bench.feeds.away, bench.feeds.fail_s = away, fail_s
+    consuming = Consuming(bench, bench.writer._consumer, rows)
+    bench.writer._consumer = consuming
+    found = Run(0)
+    first: dict[int, float] = {}
+    while bench.now_s < SECONDS:
+        began_s = bench.now_s
+        bench.writer.step()
+        found.steps_s.append(bench.now_s - began_s)
+        outages = bench.writer._outages
+        waiting = {item.number for outage in outages for item in outage.items}
+        first = {number: first.get(number, bench.now_s) for number in waiting}
+        found.stuck += [bench.now_s - since_s for since_s in first.values() if bench.now_s - since_s > 60]
+        if bench.now_s == began_s:
+            bench.now_s += 0.02
+    found.good_cells = sum(len(columns) for row, columns in bench.feeds.scan() if not away(row))
+    found.parked = bench.published()
+    return found
+
+
+@pytest.fixture(scope="module")
+def without_the_fault() -> dict[int, Run]:
+    return {rows: run(rows, None) for rows in (1, 32)}
+
+
+@pytest.mark.parametrize("rows", [1, 32], ids=["small messages", "large messages"])
+@pytest.mark.parametrize("fail_s", ATTEMPTS_S)
+def test_rule_12_good_rows_are_written_at_their_rate_whatever_time_a_region_takes_to_fail(
+    fail_s: float, rows: int, without_the_fault: dict[int, Run]
+) -> None:
+    found = run(rows, fail_s)
+
+    assert found.good_cells >= 0.8 * without_the_fault[rows].good_cells
+    assert found.parked > SECONDS / 9
+    assert not found.stuck, "it is parked within a minute"
+    assert max(found.steps_s) <= STEP_S + fail_s + BATCH * MESSAGE_S + 1e-6
+
+
+@pytest.mark.parametrize("fail_s", [0.02, 5.0])
+@pytest.mark.parametrize("per_s", [0.5, 50 if FULL else 20], ids=["light traffic", "heavy traffic"])
+def test_rule_12_a_writer_notices_that_a_region_is_back_while_messages_arrive(fail_s: float, per_s: float) -> None:
+    bench = Bench(room=400, batch=BATCH)
+    bench.feeds.cell_s, bench.feeds.fail_s, bench.feeds.away = 0.001, fail_s, away
+    consuming = Consuming(bench, bench.writer._consumer, 1)
+    published = 0
+
+    def arrive(until_s: float) -> None:
+        nonlocal published
+        while bench.now_s < until_s:
+            if (due := int(bench.now_s * per_s)) > published:
+                bench.queue.publish(DELIVERIES, [consuming.message() for _ in range(due - published)])
+                published = due
+            bench.writer.step()
+            bench.now_s += 0.05
+
+    arrive(300)
+    assert bench.published() > 0
+    bench.feeds.away = lambda row: False
+    arrive(300 + 300)
+    parked = bench.published()
+    arrive(300 + 400)
+    assert bench.published() == parked, "nothing more is parked"
+    assert not bench.writer._outages.waiting()
+
+
+def test_rule_12_purges_of_other_rows_land_while_a_region_is_away() -> None:
+    bench = Bench(room=2_000, batch=50)
+    bench.feeds.away = away
+    users = range(1, 401)
+    for user in users:
+        action = Unfollowed(user, board(7), START_MS - 1_000, START_MS - 1_000)
+        block = Block([(user, START_MS - 1_000)], [(1, 1_000)])
+        delivery = Delivery(action, bench.wall_ms(), markers=[block], purge=Purge(1, 1, complete=True))
+        bench.queue.publish(DELIVERIES, [encode_delivery(delivery)])
+    healthy = {user for user in users if not away(row_key(user))}
+
+    def refilled() -> set[int]:
+        return {refill.user for refill in bench.follows.refills()}
+
+    bench.run(lambda: refilled() >= healthy, seconds=30)
+
+
+@pytest.mark.parametrize("fail_s", [0.02, 30.0])
+def test_rule_12_ticks_that_cannot_be_noted_cost_other_messages_an_eighth_of_the_time(
+    fail_s: float, without_the_fault: dict[int, Run]
+) -> None:
+    bench = Bench(room=400, batch=BATCH)
+    bench.feeds.cell_s = MESSAGE_S
+    bench.notes.fail_s = fail_s
+    bench.writer._consumer = Consuming(bench, bench.writer._consumer, 1)
+    bench.step(checked=False)  # it has read when the cluster was made
+    bench.notes.away = lambda row: True
+    ticked_s = 0.0
+    while bench.now_s < SECONDS:
+        if bench.now_s - ticked_s > 10:
+            bench.tick()
+            ticked_s = bench.now_s
+        bench.writer.step()
+    good = sum(len(columns) for row, columns in bench.feeds.scan() if not away(row))
+    assert good >= 0.8 * without_the_fault[1].good_cells

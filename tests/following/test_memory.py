@@ -1,0 +1,83 @@
+"""What one user's follows cost in memory: nothing that grows with their number."""
+
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, SavePin, user
+from feedstore.following import Limits, feed_table
+from feedstore.follows import sharded, sqlite
+from feedstore.follows.port import FollowStore, Request
+from feedstore.widecolumn.memory import MemoryStore
+from workers.following import expected
+from workers.following.backfill import Backfill
+from workers.following.messages import Delivery
+from workers.following.verify import Span, Verifier
+
+NOW = 1_700_000_000_000
+CAP = 50
+FEW, MANY = 3_000, 9_000
+LIMITS = Limits(CAP, 10, action_age_ms=1_000, delivery_age_ms=1_000, purge_window_ms=4_000)
+
+
+def refill(follows: FollowStore) -> None:
+    def publish(deliveries: Iterable[Delivery]) -> None:
+        assert sum(delivery.cells() for delivery in deliveries) == CAP
+
+    Backfill(follows, publish, LIMITS).refill([RefillAsked(1, "a", NOW)], NOW, None)
+
+
+def look(follows: FollowStore) -> None:
+    assert list(verifier(follows).look())[-1].entries == CAP
+
+
+def look_again(follows: FollowStore) -> None:
+    found = [each for seen in verifier(follows).look([Span(1, 1)]) for each in seen.findings]
+    assert len(found) == CAP
+
+
+def verifier(follows: FollowStore) -> Verifier:
+    feeds = MemoryStore(feed_table(CAP, 10, 1_000))
+    return Verifier(follows, {"a": feeds}, CAP, lambda: {"a": 2**62})
+
+
+@pytest.fixture(scope="module")
+def stores() -> Iterator[list[FollowStore]]:
+    """One user follows few in one of them, and many in the other."""
+    stores = [filled(followees) for followees in (FEW, MANY)]
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def filled(followees: int) -> FollowStore:
+    follows = sqlite.open_store([":memory:"], lambda: NOW)
+    for start in range(0, followees, 1_000):
+        some = range(10 + start, 10 + start + 1_000)
+        follows.record([Request(Follow(1, user(each))) for each in some])
+        saved = follows.record([Request(SavePin(Pin(each, each, each, NOW - each))) for each in some])
+        follows.index(pins=[each for each in saved if isinstance(each, PinSaved)])
+    return follows
+
+
+@pytest.mark.parametrize("work", [refill, look, look_again], ids=lambda each: each.__name__)
+def test_memory_does_not_grow_with_what_is_followed(
+    stores: list[FollowStore], work: Callable[[FollowStore], None], monkeypatch: pytest.MonkeyPatch
+):
+    # Caches are bounded, too, by more than these follow.
+    monkeypatch.setattr(expected, "_CACHED_COLUMNS", 1_000)
+    monkeypatch.setattr(sharded, "_followee", sharded._followee.__wrapped__)
+    few, many = (peak(work, store) for store in stores)
+    assert many < 1.3 * few
+
+
+def peak(work: Callable[[FollowStore], None], follows: FollowStore) -> int:
+    """The most bytes of Python's that the work held at once. The rows are SQLite's, and do not count."""
+    work(follows)  # what is made once and stays, as prepared statements
+    tracemalloc.start()
+    try:
+        work(follows)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,451 @@
+"""The codec of the queue's messages: what is encoded comes back, and everything else is a MalformedError."""
+
+import contextlib
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from feedstore.domain import (
+    MAX_ID,
+    Followed,
+    Followee,
+    Pin,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
+    RefillAsked,
+    Unfollowed,
+)
+from workers.following.messages import (
+    ActionMessage,
+    Block,
+    Delivery,
+    DeliveryMessage,
+    Hold,
+    Parked,
+    Purge,
+    Stray,
+    Task,
+    decode_action,
+    decode_delivery,
+    decode_parked,
+    encode_action,
+    encode_delivery,
+    encode_parked,
+    schemas,
+)
+from workers.pipeline.decoding import MalformedError
+from workers.pipeline.ticks import Tick
+from workers.queue.port import MAX_MESSAGE_BYTES
+
+NUMBERS = st.integers(1, MAX_ID)
+SMALL = st.integers(0, 1_000)
+CLUSTERS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
+PINS = st.builds(Pin, pin=NUMBERS, owner=NUMBERS, board=NUMBERS, created_ms=NUMBERS)
+
+
+@st.composite
+def edges(draw: st.DrawFn, kind: type[Followed] | type[Unfollowed]) -> RecordedAction:
+    follower = draw(NUMBERS)
+    followee = draw(st.builds(Followee, kind=st.sampled_from(["user", "board"]), id=NUMBERS))
+    if followee == Followee("user", follower):
+        followee = Followee("board", follower)
+    return kind(follower, followee, draw(NUMBERS), draw(NUMBERS))
+
+
+ACTIONS: st.SearchStrategy[RecordedAction] = st.one_of(
+    edges(Followed),
+    edges(Unfollowed),
+    st.builds(PinSaved, pin=PINS, committed_ms=NUMBERS),
+    st.builds(PinDeleted, pin=PINS, committed_ms=NUMBERS),
+    st.builds(RefillAsked, user=NUMBERS, cluster=CLUSTERS, committed_ms=NUMBERS),
+)
+PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4)
+BLOCKS = st.lists(st.builds(Block, rows=PAIRS, pins=PAIRS), max_size=3)
+PURGES = st.builds(
+    lambda part, more, complete: Purge(part, part + more, complete), st.integers(1, 1_000), SMALL, st.booleans()
+)
+STRAYS = st.lists(
+    st.builds(
+        Stray,
+        row=st.binary(min_size=9, max_size=9),
+        ts=NUMBERS,
+        columns=st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=3),
+    ),
+    max_size=2,
+)
+TICKS = st.builds(lambda ms, source, more: Tick(ms, source, source + 1 + more), NUMBERS, SMALL, SMALL)
+HOLDS = st.builds(lambda ms, more, cluster: Hold(ms, min(ms + more, MAX_ID), cluster), NUMBERS, SMALL, CLUSTERS)
+DELIVERIES = st.builds(
+    Delivery,
+    action=ACTIONS,
+    read_ms=NUMBERS,
+    puts=BLOCKS,
+    markers=BLOCKS,
+    strays=STRAYS,
+    purge=st.none() | PURGES,
+    cluster=CLUSTERS,
+)
+PARKED = st.builds(
+    Parked,
+    cluster=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10),
+    id=NUMBERS,
+    due_ms=NUMBERS,
+    delivery=DELIVERIES,
+)
+ACTION_MESSAGES: st.SearchStrategy[ActionMessage] = (
+    st.builds(Task, action=ACTIONS, cluster=CLUSTERS, after_ms=st.none() | NUMBERS) | TICKS
+)
+DELIVERY_MESSAGES: st.SearchStrategy[DeliveryMessage] = DELIVERIES | HOLDS | TICKS
+
+PIN = Pin(11, 12, 13, 14)
+FULL = Delivery(
+    action=Unfollowed(1, Followee("user", 2), 3, 4),
+    read_ms=5,
+    puts=[Block([(6, 7)], [(8, 9)])],
+    markers=[Block([(6, 7), (16, 17)], [(8, 9)])],
+    purge=Purge(1, 2, complete=True),
+    cluster="caf\u00e9",
+)
+"""A delivery with something in every field."""
+
+SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
+    "follow": (encode_action(Task(Followed(1, Followee("board", 1), 3, 4))), decode_action),
+    "unfollow": (encode_action(Task(Unfollowed(1, Followee("user", 2), 3, 4))), decode_action),
+    "save": (encode_action(Task(PinSaved(PIN, 15))), decode_action),
+    "delete": (encode_action(Task(PinDeleted(PIN, 15))), decode_action),
+    "refill": (encode_action(Task(RefillAsked(1, "a", 2))), decode_action),
+    "sent back": (encode_action(Task(PinSaved(PIN, 15), "b", 16)), decode_action),
+    "action tick": (encode_action(Tick(1, 0, 1)), decode_action),
+    "delivery": (encode_delivery(FULL), decode_delivery),
+    "hold": (encode_delivery(Hold(1, 2)), decode_delivery),
+    "hold of one cluster": (encode_delivery(Hold(1, 2, "b")), decode_delivery),
+    "delivery tick": (encode_delivery(Tick(1, 0, 1)), decode_delivery),
+    "parked": (encode_parked(Parked("a", 18, 19, FULL)), decode_parked),
+}
+
+
+@pytest.fixture(params=SAMPLES)
+def sample(request: pytest.FixtureRequest) -> tuple[bytes, Callable[[bytes], object]]:
+    return SAMPLES[request.param]
+
+
+def refused(decode: Callable[[bytes], object], value: bytes) -> str:
+    """The reason that bytes are refused for; any other exception fails the test."""
+    with pytest.raises(MalformedError) as error:
+        decode(value)
+    assert str(error.value), "an operator reads why"
+    return error.value.reason
+
+
+# What is encoded comes back, and is what the schemas say.
+
+
+@given(ACTION_MESSAGES)
+def test_action_messages_come_back(message: ActionMessage) -> None:
+    assert decode_action(encode_action(message)) == message
+
+
+@given(DELIVERY_MESSAGES)
+def test_delivery_messages_come_back(message: DeliveryMessage) -> None:
+    assert decode_delivery(encode_delivery(message)) == message
+
+
+@given(PARKED)
+def test_parked_messages_come_back(message: Parked) -> None:
+    assert decode_parked(encode_parked(message)) == message
+
+
+ACTION_SCHEMA = Draft202012Validator(schemas()["feed.actions.schema.json"])
+DELIVERY_SCHEMA = Draft202012Validator(schemas()["feed.deliveries.schema.json"])
+
+
+RETRY_SCHEMA = Draft202012Validator(schemas()["feed.retries.schema.json"])
+
+
+@given(PARKED)
+def test_the_schema_takes_every_parked_message(message: Parked) -> None:
+    RETRY_SCHEMA.validate(json.loads(encode_parked(message)))
+
+
+@given(ACTION_MESSAGES)
+def test_the_schema_takes_every_action_message(message: ActionMessage) -> None:
+    ACTION_SCHEMA.validate(json.loads(encode_action(message)))
+
+
+@given(DELIVERY_MESSAGES)
+def test_the_schema_takes_every_delivery_message(message: DeliveryMessage) -> None:
+    DELIVERY_SCHEMA.validate(json.loads(encode_delivery(message)))
+
+
+@pytest.mark.parametrize("document", [{}, {"v": 1}, {"v": 1, "body": {"type": "other"}}, {"v": "1", "body": {}}, []])
+def test_the_schemas_refuse_what_is_no_message(document: object) -> None:
+    assert not ACTION_SCHEMA.is_valid(document)
+    assert not DELIVERY_SCHEMA.is_valid(document)
+    assert not RETRY_SCHEMA.is_valid(document)
+
+
+def test_a_message_is_an_object_of_a_version_and_a_body() -> None:
+    assert json.loads(encode_delivery(Hold(1, 2))) == {"v": 1, "body": {"type": "hold", "since_ms": 1, "until_ms": 2}}
+
+
+# Everything else is malformed.
+
+
+def test_a_message_cut_anywhere_is_no_json(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
+    value, decode = sample
+    for length in range(len(value)):
+        assert refused(decode, value[:length]) == "not_json"
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a document, the document itself first."""
+    yield path
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in items:
+        yield from places(value, (*path, key))
+
+
+def at(document: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    document = copy.deepcopy(document)
+    at(document, path[:-1])[path[-1]] = value
+    return document
+
+
+WRONG: dict[type, list[Any]] = {
+    int: [None, "1", 1.0, 1.5, True, [], {}, [1], 2**64, -(2**64)],
+    str: [None, 1, 1.5, False, [], {}, ["a"]],
+    bool: [None, 0, 1, "true", [], {}],
+    list: [None, 1, "x", True, {}, {"0": 1}],
+    dict: [None, 1, "x", True, [], [1]],
+}
+INSIDE = (("body",), ("body", "delivery"))
+"""Where the fields of a delivery stand."""
+OPTIONAL = {
+    ("body", "action", "cluster"),
+    *((*place, name) for place in INSIDE for name in ("purge", "cluster", "after_ms")),
+}
+"""Fields in which null says something, but for the cluster that a message is parked for."""
+UNBOUNDED = {("body", "source"), ("body", "sources"), *((*place, "purge", "parts") for place in INSIDE)}
+"""Numbers that are not stored: they are large enough as they are."""
+
+
+def is_parked_for(document: Any, path: tuple[Any, ...]) -> bool:
+    return path == ("body", "cluster") and document["body"]["type"] == "parked"
+
+
+def test_a_wrong_type_in_any_place_is_malformed(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
+    value, decode = sample
+    document = json.loads(value)
+    for path in places(document):
+        for wrong in WRONG[type(at(document, path))]:
+            if (wrong is None and path in OPTIONAL and not is_parked_for(document, path)) or (
+                wrong == 2**64 and path in UNBOUNDED
+            ):
+                continue
+            reason = refused(decode, json.dumps(replaced(document, path, wrong)).encode())
+            another_version = path == ("v",) and type(wrong) is int
+            assert reason == ("unknown_version" if another_version else "malformed"), (path, wrong)
+
+
+def test_a_number_out_of_its_range_is_malformed(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
+    value, decode = sample
+    document = json.loads(value)
+    for path in places(document):
+        if type(at(document, path)) is int and path != ("v",):
+            for wrong in (-1, -(2**63), 2**63, 0):
+                if (wrong == 0 and path == ("body", "source")) or (wrong == 2**63 and path in UNBOUNDED):
+                    continue
+                assert refused(decode, json.dumps(replaced(document, path, wrong)).encode()) == "malformed", (
+                    path,
+                    wrong,
+                )
+
+
+def test_a_missing_field_is_malformed(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
+    value, decode = sample
+    document = json.loads(value)
+    with_default = {(*place, name) for place in INSIDE for name in ("puts", "markers", "purge", "cluster", "after_ms")}
+    # What can be nothing else need not say what it is.
+    with_default |= {("body", "delivery", "type")} | ({("body", "type")} if decode is decode_parked else set())
+    for path in places(document):
+        if path and isinstance(path[-1], str) and (path not in with_default or is_parked_for(document, path)):
+            shorter = copy.deepcopy(document)
+            del at(shorter, path[:-1])[path[-1]]
+            assert refused(decode, json.dumps(shorter).encode()) == "malformed", path
+
+
+def test_fields_that_this_version_does_not_know_are_ignored(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
+    """A newer worker may add fields within a version: an older one beside it goes on."""
+    value, decode = sample
+    document = json.loads(value)
+    expected = decode(value)
+    for path in places(document):
+        if isinstance(at(document, path), dict):
+            more = replaced(document, path, at(document, path) | {"added": {"deep": [1, None, 1.5, "x"]}})
+            assert decode(json.dumps(more).encode()) == expected, path
+
+
+def test_the_order_of_fields_and_white_space_say_nothing(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
+    value, decode = sample
+
+    def backwards(document: Any) -> Any:
+        if isinstance(document, dict):
+            return {key: backwards(document[key]) for key in reversed(document)}
+        return [backwards(item) for item in document] if isinstance(document, list) else document
+
+    assert decode(json.dumps(backwards(json.loads(value)), indent=3).encode()) == decode(value)
+
+
+@pytest.mark.parametrize("version", [0, 2, -1, 2**70])
+def test_another_version_is_named_whatever_it_holds(version: int) -> None:
+    for body in (json.loads(SAMPLES["hold"][0])["body"], {"type": "yet to come"}, None, [1], "x"):
+        value = json.dumps({"v": version, "body": body}).encode()
+        assert refused(decode_action, value) == refused(decode_delivery, value) == "unknown_version"
+    assert refused(decode_delivery, b'{"v": %d}' % version) == "unknown_version"
+
+
+def test_a_delivery_from_before_strays_has_none() -> None:
+    older = json.loads(encode_delivery(FULL))
+    older["body"].pop("strays", None)
+    assert decode_delivery(json.dumps(older).encode()).strays == []  # type: ignore[union-attr]
+
+
+def test_a_message_of_the_other_topic_is_malformed() -> None:
+    assert refused(decode_action, encode_delivery(FULL)) == "malformed"
+    assert refused(decode_action, encode_delivery(Hold(1, 2))) == "malformed"
+    assert refused(decode_parked, encode_delivery(FULL)) == "malformed"
+    assert refused(decode_delivery, SAMPLES["parked"][0]) == "malformed"
+    assert refused(decode_delivery, SAMPLES["follow"][0]) == "malformed"
+
+
+def test_the_largest_message_is_read_and_one_byte_more_is_oversized() -> None:
+    value = encode_delivery(FULL)
+    largest = value + b" " * (MAX_MESSAGE_BYTES - len(value))
+    assert decode_delivery(largest) == FULL
+    assert refused(decode_delivery, largest + b" ") == "oversized"
+    assert refused(decode_action, bytes(10_000_000)) == "oversized"
+
+
+def _with_action(action: str) -> bytes:
+    return b'{"v":1,"body":{"type":"task","action":%s}}' % action.encode()
+
+
+HOLD = '{"v":1,"body":{"type":"hold","since_ms":%s,"until_ms":2}}'
+DEEP = 400_000
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        pytest.param(b"", "not_json", id="empty"),
+        pytest.param(b"\x00", "not_json", id="zero byte"),
+        pytest.param(b"\xef\xbb\xbf" + SAMPLES["hold"][0], "not_json", id="byte order mark"),
+        pytest.param(SAMPLES["hold"][0].decode().encode("utf-16"), "not_json", id="UTF-16"),
+        pytest.param(SAMPLES["hold"][0] + b"{}", "not_json", id="two messages"),
+        pytest.param(SAMPLES["hold"][0] + b"\x00", "not_json", id="trailing byte"),
+        pytest.param((HOLD % "NaN").encode(), "not_json", id="NaN"),
+        pytest.param((HOLD % "Infinity").encode(), "not_json", id="Infinity"),
+        pytest.param((HOLD % "01").encode(), "not_json", id="leading zero"),
+        pytest.param((HOLD % "1e400").encode(), "malformed", id="number out of range"),
+        pytest.param((HOLD % ("9" * 10_000)).encode(), "malformed", id="very long number"),
+        pytest.param(encode_delivery(FULL).replace("\u00e9".encode(), b"\xff"), "not_json", id="not UTF-8"),
+        pytest.param(encode_delivery(FULL).replace("\u00e9".encode(), b"\xe9"), "not_json", id="Latin-1"),
+        pytest.param(encode_delivery(FULL).replace("\u00e9".encode(), rb"\ud800"), "not_json", id="lone surrogate"),
+        pytest.param(b'{"v":1,"\xff":1}', "malformed", id="not UTF-8 in a name"),
+        pytest.param(b"[" * DEEP, "malformed", id="deep array"),
+        pytest.param(b'{"v":1,"body":' + b"[" * DEEP, "malformed", id="deep body"),
+        pytest.param(b'{"v":1,"body":' + b"[" * DEEP + b"]" * DEEP + b"}", "malformed", id="deep whole body"),
+        pytest.param(b'{"v":1,"added":' + b"[" * DEEP + b"]" * DEEP + b"}", "not_json", id="deep unknown field"),
+        pytest.param(b'{"v":1,"added":' + b'{"a":' * (DEEP // 4), "not_json", id="deep objects"),
+    ],
+)
+def test_odd_bytes_have_their_reason(value: bytes, reason: str) -> None:
+    assert refused(decode_delivery, value) == reason
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        '{"type":"follow","follower":1,"followee":{"kind":"user","id":1},"ts":1,"committed_ms":1}',
+        '{"type":"unfollow","follower":1,"followee":{"kind":"user","id":1},"ts":1,"committed_ms":1}',
+        '{"type":"follow","follower":-1,"followee":{"kind":"user","id":1},"ts":1,"committed_ms":1}',
+        '{"type":"follow","follower":1,"followee":{"kind":"planet","id":2},"ts":1,"committed_ms":1}',
+        '{"type":"follow","follower":1,"followee":{"kind":"user","id":2},"ts":0,"committed_ms":1}',
+        '{"type":"refill","user":1,"cluster":"","committed_ms":1}',
+        '{"type":"refill","user":-5,"cluster":null,"committed_ms":1}',
+        '{"type":"explode"}',
+        '{"type":null}',
+        '{"type":1}',
+        "{}",
+    ],
+)
+def test_an_action_that_cannot_be_is_malformed(action: str) -> None:
+    assert refused(decode_action, _with_action(action)) == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("purge", {"part": 3, "parts": 2, "complete": False}),
+        ("puts", [[[], [[1, 1]]]]),
+        ("puts", [[[[1, 1]], []]]),
+        ("puts", [[[[1, 1]]]]),
+        ("puts", [[[[1]], [[1, 1]]]]),
+        ("puts", [[[[1, 1, 1]], [[1, 1]]]]),
+        ("puts", [[[[1, 1]] * 1_000_000, [[1, 1]]]]),
+        ("markers", [[[[1, 1]] * 10_001, [[1, 1]]]]),
+        ("markers", [[[[1, 1]] * 1_000, [[1, 1]] * 1_000]]),
+    ],
+)
+def test_a_delivery_that_cannot_be_is_malformed(field: str, wrong: object) -> None:
+    value = json.dumps(replaced(json.loads(encode_delivery(FULL)), ("body", field), wrong)).encode()
+    assert refused(decode_delivery, value) == ("oversized" if len(value) > MAX_MESSAGE_BYTES else "malformed")
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(value: bytes) -> None:
+    refused(decode_action, value)
+    refused(decode_delivery, value)
+    refused(decode_parked, value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["v", "body", "type", "x"]), inner),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_random_json_is_refused(document: object) -> None:
+    value = json.dumps(document).encode()
+    refused(decode_action, value)
+    refused(decode_delivery, value)
+
+
+@given(st.sampled_from(sorted(SAMPLES)), st.data())
+def test_a_damaged_message_is_read_or_refused(name: str, data: st.DataObject) -> None:
+    """A changed digit is still a message; nothing but MalformedError ever comes out."""
+    value, decode = SAMPLES[name]
+    damaged = bytearray(value)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(MalformedError):
+        decode(bytes(damaged))

@@ -1,0 +1,138 @@
+"""Pages: cursors, the cap across pages, failover."""
+
+import pytest
+
+from feedstore.domain import Entry, InvalidValueError
+from feedstore.domain.cursors import MalformedCursorError
+from feedstore.following import FEEDS, Page, feed_table, mutations
+from feedstore.following.reader import FeedPages
+from feedstore.replicas.attempts import InPlace
+from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.memory import MemoryStore
+from feedstore.widecolumn.progress import PROGRESS, progress_table
+
+WINDOW_MS = 1_000_000
+USER = 7
+
+
+def replica(name: str, cap: int = 10, slack: int = 3) -> Replica:
+    return Replica(
+        name, {FEEDS: MemoryStore(feed_table(cap, slack, WINDOW_MS)), PROGRESS: MemoryStore(progress_table(WINDOW_MS))}
+    )
+
+
+def fill(target: Replica, pins: range, ts: int = 100) -> None:
+    target.tables[FEEDS].apply([mutations.put([(USER, ts)], [(pin, 1_000 + pin) for pin in pins])])
+
+
+def newest(pins: range) -> list[Entry]:
+    return [Entry(pin, 1_000 + pin) for pin in reversed(pins)]
+
+
+def walk(reader: FeedPages, limit: int) -> list[Page]:
+    pages = [reader.page(USER, limit)]
+    while pages[-1].cursor is not None:
+        pages.append(reader.page(USER, limit, pages[-1].cursor))
+    return pages
+
+
+@pytest.fixture
+def a() -> Replica:
+    return replica("a")
+
+
+@pytest.fixture
+def b() -> Replica:
+    return replica("b")
+
+
+@pytest.fixture
+def reader(a: Replica, b: Replica) -> FeedPages:
+    return FeedPages(Replicas([Source(each, InPlace()) for each in (a, b)], lambda: 5_000, 60.0, lambda: 0.0), 10)
+
+
+@pytest.mark.parametrize("limit", range(1, 13))
+@pytest.mark.parametrize("entries", [0, 1, 9, 10, 11, 30])
+def test_a_walk_shows_the_newest_cap_entries_once_each(a: Replica, reader: FeedPages, entries: int, limit: int):
+    fill(a, range(1, entries + 1))
+    pages = walk(reader, limit)
+    assert [entry for page in pages for entry in page.entries] == newest(range(1, entries + 1))[:10]
+    assert all(len(page.entries) == limit for page in pages[:-1])
+    assert pages[-1].returned == min(entries, 10)
+
+
+def test_rule_10_pages_neither_repeat_nor_skip_while_the_feed_grows(a: Replica, reader: FeedPages):
+    fill(a, range(1, 9))
+    seen = reader.page(USER, 2)
+    entries = seen.entries
+    for pin in (20, 21, 22):
+        fill(a, range(pin, pin + 1))
+        assert seen.cursor is not None
+        seen = reader.page(USER, 2, seen.cursor)
+        entries = entries + seen.entries
+    assert entries == newest(range(1, 9))
+
+
+def test_rule_10_a_short_page_is_no_end_and_an_end_says_so(a: Replica, reader: FeedPages):
+    fill(a, range(1, 5))
+    first = reader.page(USER, 3)
+    assert first.cursor is not None
+    last = reader.page(USER, 3, first.cursor)
+    assert last.entries == newest(range(1, 2))
+    assert last.cursor is None
+    assert last.returned == 4
+
+
+def test_a_feed_that_ends_with_a_full_page_ends(a: Replica, reader: FeedPages):
+    fill(a, range(1, 5))
+    assert reader.page(USER, 4).cursor is None
+
+
+def test_the_cap_holds_for_a_cursor_that_is_used_up(a: Replica, reader: FeedPages):
+    fill(a, range(1, 31))
+    first = reader.page(USER, 9)
+    assert first.cursor is not None
+    second = reader.page(USER, 9, first.cursor)
+    assert (len(second.entries), second.cursor) == (1, None)
+
+
+def test_the_other_replica_answers_where_one_cannot(a: Replica, b: Replica, reader: FeedPages):
+    fill(a, range(1, 4))
+    fill(b, range(1, 4))
+    assert reader.page(USER, 2).served_by == "a"
+    a.tables[FEEDS].close()
+    page = reader.page(USER, 2)
+    assert page.served_by == "b"
+    assert page.entries == newest(range(2, 4))
+
+
+def test_a_cursor_stays_good_across_the_switch(a: Replica, b: Replica, reader: FeedPages):
+    for target in (a, b):
+        fill(target, range(1, 9))
+    first = reader.page(USER, 3)
+    a.tables[FEEDS].close()
+    second = reader.page(USER, 3, first.cursor)
+    assert second.served_by == "b"
+    assert first.entries + second.entries == newest(range(3, 9))
+
+
+def test_where_no_replica_answers_the_error_names_each(a: Replica, b: Replica, reader: FeedPages):
+    a.tables[FEEDS].close()
+    b.tables[FEEDS].close()
+    with pytest.raises(UnavailableError, match=r"no cluster answered: a: .*; b: "):
+        reader.page(USER, 2)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1_001])
+def test_a_limit_out_of_range_is_refused(reader: FeedPages, limit: int):
+    with pytest.raises(ValueError, match="limit: expected 1 to 1000"):
+        reader.page(USER, limit)
+
+
+def test_bad_users_and_cursors_are_refused(reader: FeedPages):
+    with pytest.raises(InvalidValueError):
+        reader.page(0, 5)
+    with pytest.raises(MalformedCursorError):
+        reader.page(USER, 5, "nonsense")

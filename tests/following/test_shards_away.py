@@ -1,0 +1,216 @@
+"""One of three shards of the follow store is away: what each part of the pipeline does meanwhile (rule 12)."""
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from feedstore.boards import Boards
+from feedstore.domain import Action, DeletePin, Follow, Pin, PinSaved, SavePin, Unfollow, user
+from feedstore.following import Limits, feed_table
+from feedstore.follows import sqlite
+from feedstore.follows.port import FollowStoreUnavailableError, Request
+from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.widecolumn.memory import MemoryStore
+from feedstore.widecolumn.progress import Progress, progress_table
+from workers.boards import Respacing
+from workers.following import Expander, Writer
+from workers.following.messages import (
+    Block,
+    Delivery,
+    Task,
+    encode_delivery,
+    wrap_action,
+)
+from workers.following.task_slots import TaskSlots
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.pipeline.relay import Relay
+from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.stage import Stage
+from workers.queue.memory import MemoryDeadLetters, MemoryQueue
+
+START_MS = 1_700_000_000_000
+HOUR_S = 3_600
+LIMITS = Limits(100, 10, 48 * HOUR_S * 1_000, 24 * HOUR_S * 1_000, 120 * HOUR_S * 1_000, 500)
+TIME_OUT_S = 20.0
+AWAY = 1
+
+
+class World:
+    """Three shards, far away; calls that fail take their time-out of whoever waits for them."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.away = False
+        self.calls_away = 0
+        self.asked: set[int] = set()
+        self.in_background = False
+        self.waiting: list[Callable[[], None]] = []
+        shards = [self.shard(number) for number in range(3)]
+        self.follows = ShardedFollowStore(shards, None, self.waiting.append, lambda: self.now_s)
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.ms)
+        self.dead = MemoryDeadLetters()
+        self.feeds = MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms))
+        self.progress = Progress(MemoryStore(progress_table(LIMITS.purge_window_ms)))
+        self.relays = [
+            Relay(self.follows, shard, self.queue, ACTIONS, lambda: self.now_s, wrap_action) for shard in range(3)
+        ]
+        self.follows.about_now()
+        self.look()
+
+    def ms(self) -> int:
+        return START_MS + int(self.now_s * 1_000)
+
+    def shard(self, number: int) -> Any:
+        world = self
+        real: Any = sqlite.open_store([":memory:"], self.ms)._shards[0]  # type: ignore[attr-defined]
+
+        class Far:
+            def __getattr__(self, name: str) -> Any:
+                return partial(world.call, number, getattr(real, name))
+
+        return Far()
+
+    def call(self, number: int, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if not self.in_background:
+            self.asked.add(number)
+        if number != AWAY or not self.away:
+            return call(*args, **named)
+        self.calls_away += 1
+        if not self.in_background:
+            self.now_s += TIME_OUT_S
+        raise FollowStoreUnavailableError("no answer")
+
+    def look(self) -> None:
+        """What is done in the background."""
+        self.in_background = True
+        while self.waiting:
+            self.waiting.pop()()
+        self.in_background = False
+
+    def stage(self, topic: Any, handle: Callable[[Any], None], slots: Any = None) -> Stage[Any]:
+        return Stage(
+            topic.name,
+            topic,
+            self.queue.consumer(topic, topic.name),
+            self.dead,
+            handle=handle,
+            ticks=lambda _: None,
+            policy=RetryPolicy(),
+            rng=random.Random(1),
+            clock=lambda: self.now_s,
+            wall_ms=self.ms,
+            patience_s=0,
+            slots=slots,
+        )
+
+    def run(self, stage: Stage[Any], seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        until_s = self.now_s + seconds
+        while self.now_s < until_s and not until():
+            stage.step()
+            self.look()
+            self.now_s += 0.05
+
+    def delivery(self, pin: int) -> Delivery:
+        action = PinSaved(Pin(pin, 5_000, 6_000, 1_000 + pin), self.ms())
+        return Delivery(action, self.ms(), [Block([(pin, self.ms())], [(pin, 1_000 + pin)])])
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.away = False
+    world.follows.close()
+
+
+def test_a_writer_writes_plain_cells_without_the_follow_store(world: World) -> None:
+    writer = Writer("a", world.feeds, world.progress, world.follows, world.queue, LIMITS)
+    stage = world.stage(DELIVERIES, writer.write)
+    world.away = True
+    world.queue.publish(DELIVERIES, [encode_delivery(world.delivery(pin)) for pin in range(1, 1_001)])
+    began_s = world.now_s
+
+    world.run(stage, 60, lambda: not world.queue.lag(DELIVERIES, DELIVERIES.name))
+
+    assert world.now_s - began_s < 5
+    assert len(list(world.feeds.scan(b"", b"\xff" * 20))) == 1_000
+
+
+def test_rule_8_a_writer_lets_nothing_old_through_while_a_shard_is_away(world: World) -> None:
+    writer = Writer("a", world.feeds, world.progress, world.follows, world.queue, LIMITS)
+    old = world.delivery(1)
+    world.away = True
+    world.now_s += 24 * HOUR_S - 300  # more than clocks drift apart in a day
+    fresh = world.delivery(2)
+    writer.write([old, fresh])
+    assert len(list(world.feeds.scan(b"", b"\xff" * 20))) == 2
+
+    world.now_s += 301
+    fresh = world.delivery(3)
+    late = Delivery(old.action, old.read_ms, [Block([(99, world.ms())], [(1, 1_001)])])
+    with pytest.raises(FollowStoreUnavailableError):
+        writer.write([fresh, late])  # what is late needs the follow store
+
+    rows = list(world.feeds.scan(b"", b"\xff" * 20))
+    assert len(rows) == 3
+
+
+def indexed_away(world: World, pin: Pin) -> bool:
+    """Without its indexes a pin cannot be expanded; its own shard is asked only if somebody receives it."""
+    return AWAY in {world.follows._shard_of(each) for each in (pin.owner, pin.board)}
+
+
+def test_an_expander_does_what_needs_no_shard_that_is_away(world: World) -> None:
+    """Of a batch of tasks some need the shard that is away. The others get done soon; no time-out is waited for."""
+    pins = [Pin(number, 5_000 + number, 100_000 + number, 1_000) for number in range(1, 601)]
+    world.follows.record([Request(SavePin(pin)) for pin in pins])
+    for relay in world.relays:
+        while relay.step():
+            pass
+    good = {pin.pin for pin in pins if AWAY not in world.follows.shards_of(PinSaved(pin, START_MS))}
+    assert 100 < len(good) < 300
+    expander = Expander(world.follows, world.queue, LIMITS, Respacing(Boards(world.follows)).respace)
+    done: list[int] = []
+
+    def expand(tasks: list[Task]) -> None:
+        expander.expand(tasks)
+        done.extend(task.action.pin.pin for task in tasks if isinstance(task.action, PinSaved))
+
+    stage = world.stage(ACTIONS, expand, TaskSlots(world.follows))
+    world.away = True
+    began_s = world.now_s
+
+    world.run(stage, 2 * HOUR_S, lambda: good <= set(done))
+
+    assert good <= set(done)
+    assert not [pin for pin in pins if pin.pin in done and indexed_away(world, pin)]
+    assert world.now_s - began_s < 300
+    assert world.calls_away < 10_000
+
+    world.away = False
+    world.run(stage, 2 * HOUR_S, lambda: not world.queue.lag(ACTIONS, ACTIONS.name))
+    assert set(done) == {pin.pin for pin in pins}
+
+
+def test_what_a_task_needs_are_the_shards_that_its_expansion_asks(world: World) -> None:
+    expander = Expander(world.follows, world.queue, LIMITS, Respacing(Boards(world.follows)).respace)
+    slots = TaskSlots(world.follows)
+    actions: list[Action] = [
+        *(Follow(each, user(5_000 + each % 7)) for each in range(1, 40)),
+        *(SavePin(Pin(each, 5_000 + each % 7, 6_000 + each % 7, 1_000)) for each in range(1, 40)),
+        *(DeletePin(each) for each in range(1, 20)),
+        *(Unfollow(each, user(5_000 + each % 7)) for each in range(1, 20)),
+    ]
+    world.follows.record([Request(action) for action in actions])
+    world.follows.ask_refill([30], None, 0)
+    kinds = set()
+    for row in sorted(world.follows.unrelayed(1_000), key=lambda row: row.action.committed_ms):
+        world.asked.clear()
+        expander.expand([Task(row.action)])
+        assert world.asked <= slots.needed(Task(row.action)), row.action
+        kinds.add(type(row.action))
+    assert len(kinds) == 5
+    assert slots.count == 3

@@ -1,0 +1,122 @@
+"""Ticks cost a system that has nothing to do as little as they can: many are noted, and passed on, as one."""
+
+import random
+from collections.abc import Sequence
+
+from feedstore.boards import Boards
+from feedstore.following import Limits, feed_table
+from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.widecolumn import Mutation
+from feedstore.widecolumn.memory import MemoryStore
+from feedstore.widecolumn.progress import Progress, progress_table
+from tests.simulation.bag import Bag
+from tests.simulation.memory_shard import MemoryShard
+from workers.boards import Respacing
+from workers.following import Expander, Writer
+from workers.following.messages import decode_delivery, encode_action
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.pipeline.relay import Ticker
+from workers.pipeline.ticks import Tick
+from workers.queue.memory import MemoryQueue
+
+LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
+
+
+class Counting(MemoryStore):
+    """Counts the calls that a server would have to answer."""
+
+    calls = 0
+
+    def apply(self, mutations: Sequence[Mutation]) -> None:
+        self.calls += bool(mutations)
+        super().apply(mutations)
+
+
+def writer(store: MemoryStore) -> Writer:
+    follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
+    feeds = MemoryStore(feed_table(10, 5, LIMITS.purge_window_ms))
+    return Writer("a", feeds, Progress(store), follows, bag(), LIMITS)
+
+
+def bag() -> Bag:
+    """A queue with one partition in each topic."""
+    return Bag(random.Random(0), 1, 1, ["a"])
+
+
+def test_ticks_of_all_partitions_are_one_write() -> None:
+    store = Counting(progress_table(LIMITS.purge_window_ms))
+    ticks = [(partition, Tick(5_000 + source, source, 3, 4)) for partition in range(4) for source in range(3)]
+    writer(store).tick(ticks)
+    assert store.calls == 1
+    assert Progress(store).watermark() == 5_000
+
+
+def test_of_ticks_of_one_partition_the_newest_counts_whatever_their_order() -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    writer(store).tick([(0, Tick(7_000, 0, 1, 1)), (0, Tick(9_000, 0, 1, 1)), (0, Tick(8_000, 0, 1, 1))])
+    assert Progress(store).watermark() == 9_000
+
+
+def test_a_partition_that_is_not_among_them_still_holds_the_watermark_back() -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    handler = writer(store)
+    handler.tick([(0, Tick(7_000, 0, 1, 2)), (1, Tick(6_000, 0, 1, 2))])
+    handler.tick([(0, Tick(9_000, 0, 1, 2))])
+    assert Progress(store).watermark() == 6_000
+
+
+def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition() -> None:
+    queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: 1_000)
+    follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
+    expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows)).respace)
+    expander.tick([Tick(100, 0, 2), Tick(300, 0, 2), Tick(200, 1, 2), Tick(150, 0, 2)])
+    consumer = queue.consumer(DELIVERIES, "writer-a")
+    got = [(message.partition, decode_delivery(message.value)) for message in consumer.poll(100, 0)]
+    assert sorted(got, key=str) == sorted(
+        [(partition, tick) for partition in (0, 1) for tick in (Tick(300, 0, 2, 2), Tick(200, 1, 2, 2))], key=str
+    )
+    assert queue.lag(ACTIONS, "expander") == 0
+
+
+def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_waits_for_them() -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    old, queue = writer(store), bag()
+    follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
+    expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows)).respace)
+
+    def pass_on(settled_ms: int) -> list[tuple[int, Tick]]:
+        expander.tick([Tick(settled_ms, 0, 1)])
+        passed = [(each.partition, each.body) for each in queue.writers["a"].ticks()]
+        queue.writers["a"].undone = [{} for _ in queue.writers["a"].undone]
+        return passed
+
+    old.tick(pass_on(7_000))
+    assert Progress(store).watermark() == 7_000
+    queue.grow(DELIVERIES)
+    first, second = pass_on(9_000)
+    old.tick([first])
+    assert Progress(store).watermark() is None, "deliveries may stand in the other one, and it has not been heard of"
+    old.tick([second])
+    assert Progress(store).watermark() == 9_000
+
+
+def test_rule_10_where_partitions_of_the_actions_are_added_ticks_go_through_them() -> None:
+    queue = bag()
+    ticker = Ticker(ShardedFollowStore([MemoryShard(lambda: 20_000)]), queue, ACTIONS, lambda: 0.0, encode_action)
+    ticker.tick()
+    queue.grow(ACTIONS)
+    ticker.tick()
+    sent = [[(each.source, each.sources) for each in messages.values()] for messages in queue.expander.undone]
+    assert sent == [[(0, 1), (0, 2)], [(1, 2)]]
+
+
+def test_rule_10_a_tick_of_an_older_expander_counts_for_as_many_partitions_as_there_are() -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    handler = writer(store)
+    old = decode_delivery(b'{"v":1,"body":{"type":"tick","settled_ms":7000,"source":0,"sources":1}}')
+    assert isinstance(old, Tick)
+    handler.tick([(0, old)])
+    assert Progress(store).watermark() == 7_000
+    handler._queue.grow(DELIVERIES)
+    handler.tick([(0, old)])
+    assert Progress(store).watermark() is None

@@ -1,0 +1,102 @@
+"""What tests of boards share: pins on a board, what a page shows, and how many rows a database has written."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from follow_places import NOW
+
+from feedstore.boards import BoardPin, Boards, Place, Spread
+from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
+from feedstore.follows.mysql import MySQLShard
+from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from feedstore.follows.sqlite import SQLiteShard
+from feedstore.follows.sqlite_files import MemoryDatabase
+
+BOARD = 9
+OWNER = 7
+
+
+def save(store: FollowStore, pins: Iterable[tuple[int, int]], *, board: int = BOARD, indexed: bool = True) -> None:
+    """Saves pins as (pin, created_ms). indexed: and does what their handler does."""
+    answers = store.record([Request(SavePin(Pin(pin, OWNER, board, created_ms))) for pin, created_ms in pins])
+    saved = [answer for answer in answers if isinstance(answer, PinSaved)]
+    assert len(saved) == len(answers), answers
+    if indexed:
+        store.index(pins=saved)
+
+
+def delete(store: FollowStore, pin: int, *, indexed: bool = True) -> PinDeleted:
+    (answer,) = store.record([Request(DeletePin(pin))])
+    assert isinstance(answer, PinDeleted), answer
+    assert not isinstance(answer, ActionRefusedError)
+    if indexed:
+        store.index(deletions=[answer])
+    return answer
+
+
+def a_board(store: FollowStore, pins: int = 6, *, apart_ms: int = 1) -> Boards:
+    """A board whose pins are, from the top, `pins`, ..., 2, 1."""
+    save(store, [(pin, NOW - 1_000_000 + pin * apart_ms) for pin in range(1, pins + 1)])
+    return Boards(store)
+
+
+def pages(boards: Boards, limit: int = 500, board: int = BOARD) -> list[BoardPin]:
+    """A walk to the end of a board."""
+    shown: list[BoardPin] = []
+    after: Place | None = None
+    while True:
+        page = boards.page(board, limit, after)
+        assert len(page.pins) <= limit
+        shown += page.pins
+        after = page.after
+        if after is None:
+            return shown
+
+
+def shown(boards: Boards, limit: int = 500, board: int = BOARD) -> list[int]:
+    return [pin.pin for pin in pages(boards, limit, board)]
+
+
+def asked(store: FollowStore) -> list[RespaceAsked]:
+    """The requests for re-spacing that wait in the outbox."""
+    actions = [row.action for row in store.unrelayed(100_000)]
+    return [action for action in actions if isinstance(action, RespaceAsked)]
+
+
+def relay(store: FollowStore) -> None:
+    store.mark_relayed(store.unrelayed(100_000))
+
+
+def respace(boards: Boards, request: RespaceAsked, rows: int = 512, *, forgetful: bool = False) -> int:
+    """Until it is done. Returns how many rows that wrote. forgetful: each step plans again."""
+    written = 0
+    going: Spread | None = None
+    for _ in range(10_000):
+        step = boards.respace(request, rows, None if forgetful else going)
+        assert step.rows <= rows
+        going, written = step.going, written + step.rows
+        if step.done:
+            return written
+    raise AssertionError("it does not end")
+
+
+def rows_written(store: FollowStore, work: Callable[[], object]) -> int:
+    """How many rows the databases wrote meanwhile, by their own count."""
+    shards: Sequence[object] = store._shards  # type: ignore[attr-defined]
+    before = sum(map(_rows, shards))
+    work()
+    return sum(map(_rows, shards)) - before
+
+
+def _rows(shard: object) -> int:
+    if isinstance(shard, SQLiteShard):
+        database = shard._database
+        if isinstance(database, MemoryDatabase):
+            return database._connection.total_changes
+        with database.write() as connection:
+            return connection.total_changes
+    assert isinstance(shard, MySQLShard)
+    names = "'Handler_write', 'Handler_update', 'Handler_delete'"
+    # Of the whole server: the shards of the tests share it.
+    counts = shard._rows(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
+    number, count = shard._rows("SELECT shard, shards FROM shard_state")[0]
+    return sum(int(value) for _, value in counts) if number == count - 1 else 0

@@ -1,0 +1,202 @@
+"""The relays: one for each shard of the follow store, and what sends the ticks."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from feedstore.domain import Follow, Followed, RecordedAction, user
+from feedstore.follows import sqlite
+from feedstore.follows.port import FollowStoreUnavailableError, Request
+from feedstore.follows.sharded import ShardedFollowStore
+from workers.following.messages import Task, decode_action, encode_action, wrap_action
+from workers.following.topics import ACTIONS, TOPICS
+from workers.pipeline.decoding import MalformedError
+from workers.pipeline.relay import Relay, Ticker
+from workers.pipeline.ticks import Tick
+from workers.queue.memory import MemoryQueue
+from workers.queue.port import Consumer
+
+NOW_MS = 1_700_000_000_000
+TIME_OUT_S = 20.0
+
+
+class Clock:
+    """All time of a test. Calls that take long move it."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def __call__(self) -> float:
+        return self.s
+
+    def ms(self) -> int:
+        return NOW_MS + int(self.s * 1_000)
+
+
+class Shaky:
+    """A shard that may be away: its calls take `takes_s`, and then say so."""
+
+    def __init__(self, shard: Any, clock: Clock) -> None:
+        self._shard = shard
+        self._clock = clock
+        self.takes_s: float | None = None
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._shard, name)
+
+        def shaky(*args: Any, **named: Any) -> Any:
+            self.calls += 1
+            if self.takes_s is None or name == "close":
+                return call(*args, **named)
+            self._clock.s += self.takes_s
+            raise FollowStoreUnavailableError("shard: away")
+
+        return shaky
+
+
+class Bench:
+    """Three shards, a queue, and the loops that relay."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        stores = [sqlite.open_store([":memory:"], self.clock.ms) for _ in range(3)]
+        self.shards = [Shaky(store._shards[0], self.clock) for store in stores]  # type: ignore[attr-defined]
+        self.follows = ShardedFollowStore(self.shards)  # type: ignore[arg-type]
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)
+        self.relays = [Relay(self.follows, shard, self.queue, ACTIONS, self.clock, wrap_action) for shard in range(3)]
+        self.ticker = Ticker(self.follows, self.queue, ACTIONS, self.clock, encode_action)
+        self.consumer: Consumer = self.queue.consumer(ACTIONS, "expander")
+
+    def follow(self, followers: range) -> set[RecordedAction]:
+        answers = self.follows.record([Request(Follow(each, user(1_000))) for each in followers])
+        assert all(isinstance(answer, Followed) for answer in answers)
+        return set(answers)  # type: ignore[arg-type]
+
+    def of_shard(self, shard: int) -> set[RecordedAction]:
+        return {row.action for row in self.follows.unrelayed(10_000, shard)}
+
+    def relayed(self) -> list[Task | Tick]:
+        return [decode_action(message.value) for message in self.consumer.poll(10_000, 0)]
+
+    def run(self, rounds: int = 3) -> None:
+        for _ in range(rounds):
+            for loop in (*self.relays, self.ticker):
+                loop.step()
+            self.clock.s += 1.0
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.follows.close()
+
+
+def tasks(messages: list[Task | Tick]) -> set[RecordedAction]:
+    return {each.action for each in messages if isinstance(each, Task)}
+
+
+@pytest.mark.parametrize("takes_s", [0.0, TIME_OUT_S], ids=["refuses", "hangs"])
+def test_rule_12_a_shard_that_is_away_holds_its_own_rows_only(bench: Bench, takes_s: float) -> None:
+    recorded = bench.follow(range(1, 100))
+    held = bench.of_shard(1)
+    bench.shards[1].takes_s = takes_s
+
+    bench.run()
+
+    assert held
+    assert tasks(bench.relayed()) == recorded - held
+    bench.shards[1].takes_s = None
+    bench.run()
+    assert tasks(bench.relayed()) == held
+
+
+def test_rule_12_a_shard_that_hangs_costs_the_relays_of_the_others_nothing(bench: Bench) -> None:
+    bench.follow(range(1, 100))
+    bench.shards[1].takes_s = TIME_OUT_S
+    calls = bench.shards[1].calls
+
+    assert bench.relays[0].step()
+    assert bench.relays[2].step()
+
+    assert bench.shards[1].calls == calls
+
+
+def test_rule_10_no_tick_passes_while_a_shard_is_away(bench: Bench) -> None:
+    bench.follow(range(1, 100))
+    bench.shards[2].takes_s = 0.0
+    bench.run()
+    assert not [each for each in bench.relayed() if isinstance(each, Tick)]
+
+    bench.shards[2].takes_s = None
+    bench.run()
+    messages = bench.relayed()
+    assert isinstance(messages[-1], Tick)
+    assert messages[-1].settled_ms > NOW_MS
+
+
+def test_a_shard_that_is_away_is_asked_ever_more_rarely(bench: Bench) -> None:
+    bench.shards[0].takes_s = 0.0
+    before = bench.shards[0].calls
+    for _ in range(10_000):
+        bench.relays[0].step()
+        bench.clock.s += 0.01
+    assert 50 <= bench.shards[0].calls - before < 300
+
+
+def test_ticks_go_once_in_a_while(bench: Bench) -> None:
+    for _ in range(100):
+        bench.ticker.step()
+        bench.clock.s += 0.1
+    assert 9 <= len(bench.relayed()) <= 11
+
+
+# Rows of newer programs
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def write_row(bench: Bench, body: bytes, shard: int = 0) -> None:
+    """An outbox row that another version of this program recorded."""
+    from feedstore.follows.shard import Changes, Wanted  # noqa: PLC0415 - only here rows are written by hand
+
+    changes = Changes.none()
+    changes.outbox.append(body)
+    bench.shards[shard].transact(Wanted(), lambda _now_ms, _standing: (changes, None))
+
+
+def test_a_row_of_a_newer_version_is_relayed_as_it_is(bench: Bench) -> None:
+    newer = {"type": "board_merged", "board": 5, "into": 6, "committed_ms": NOW_MS}
+    write_row(bench, json.dumps(newer).encode())
+    recorded = bench.follow(range(1, 100))
+    bench.run()
+
+    values = [message.value for message in bench.consumer.poll(10_000, 0)]
+
+    read, unread = [], []
+    for value in values:
+        try:
+            read.append(decode_action(value))
+        except MalformedError:
+            unread.append(json.loads(value))
+    assert tasks(read) == recorded
+    # A newer expander reads it; one that does not know it keeps it as a dead letter, which can be sent again.
+    assert unread == [{"v": 1, "body": {"type": "task", "action": newer}}]
+    assert bench.follows.backlog() == 0
+    assert bench.follows.settled_ms() == bench.clock.ms()
+
+
+def test_a_row_that_is_damaged_is_relayed_as_it_is(bench: Bench) -> None:
+    write_row(bench, b'{"type":')
+    recorded = bench.follow(range(1, 4))
+    bench.run()
+
+    values = [message.value for message in bench.consumer.poll(10_000, 0)]
+
+    with pytest.raises(MalformedError) as refused:
+        [decode_action(value) for value in values]
+    assert refused.value.reason == "not_json"
+    assert bench.follows.backlog() == 0
+    assert len(values) >= len(recorded) + 1

@@ -1,0 +1,159 @@
+"""One user's many messages, and the few of others: who waits for whom."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, RefillAsked, Unfollowed, user
+from workers.following.expander import sender_of
+from workers.following.messages import Task
+from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.stage import Stage
+from workers.pipeline.turns import Turns
+from workers.queue.memory import MemoryDeadLetters, MemoryQueue
+from workers.queue.port import Message, Topic
+
+Body = tuple[int, int]
+"""A sender and a number."""
+AS_THEY_COME, PORTION = 5, 20
+PER_MESSAGE_S = 0.001
+
+
+def decode(value: bytes) -> Body:
+    sender, number = value.split(b" ")
+    return int(sender), int(number)
+
+
+TOPIC: Topic[Body] = Topic("tests", durable=True, decode=decode)
+
+
+class World:
+    """A stage whose handler takes a while for each message."""
+
+    def __init__(self, in_flight: int = 10_000) -> None:
+        self.now_s = 0.0
+        self.done_s: dict[Body, float] = {}
+        self.queue = MemoryQueue({TOPIC: 2}, lambda: 1_000)
+        self.stage: Stage[Body] = Stage(
+            "group",
+            TOPIC,
+            self.queue.consumer(TOPIC, "group"),
+            MemoryDeadLetters(),
+            handle=self.handle,
+            ticks=lambda ticks: None,
+            turns=Turns(lambda body: body[0], AS_THEY_COME, PORTION),
+            policy=RetryPolicy(),
+            rng=random.Random(1),
+            clock=lambda: self.now_s,
+            wall_ms=lambda: 7,
+            batch=100,
+            in_flight=in_flight,
+            patience_s=0,
+        )
+
+    def handle(self, bodies: Sequence[Body]) -> None:
+        self.now_s += PER_MESSAGE_S * len(bodies)
+        assert not self.done_s.keys() & set(bodies), "each is done once"
+        self.done_s |= dict.fromkeys(bodies, self.now_s)
+
+    def publish(self, sender: int, numbers: range, partition: int | None = None) -> None:
+        self.queue.publish(TOPIC, [b"%d %d" % (sender, number) for number in numbers], partition)
+
+    def run(self) -> None:
+        while self.stage.step() or not self.stage.idle():
+            assert self.now_s < 1_000
+
+
+def test_others_do_not_wait_for_the_many_of_one() -> None:
+    world = World()
+    world.publish(1, range(5_000))
+    for number in range(10):
+        world.publish(2, range(number, number + 1))
+    world.run()
+
+    assert len(world.done_s) == 5_010
+    last_s = max(world.done_s[2, number] for number in range(10))
+    assert world.done_s[1, 4_999] > PER_MESSAGE_S * 5_000
+    # All that lies before them was polled, 1,100 at a time; a portion was done between the polls.
+    assert last_s <= PER_MESSAGE_S * 6 * (PORTION + AS_THEY_COME + 10)
+
+
+def test_what_arrives_meanwhile_waits_for_a_portion() -> None:
+    world = World()
+    world.publish(1, range(2_000))
+    for _ in range(30):
+        world.stage.step()
+    assert len(world.done_s) < 1_000
+    for number in range(20):
+        began_s = world.now_s
+        world.publish(2, range(number, number + 1))
+        while (2, number) not in world.done_s:
+            world.stage.step()
+        assert world.now_s - began_s <= PER_MESSAGE_S * (2 * PORTION + AS_THEY_COME + 1)
+
+
+def test_the_many_of_several_take_turns_and_each_keeps_its_order() -> None:
+    world = World()
+    for sender in (1, 2, 3):
+        world.publish(sender, range(1_000), 0)
+    world.run()
+
+    order = sorted(world.done_s, key=world.done_s.__getitem__)
+    assert len(order) == 3_000
+    for sender in (1, 2, 3):
+        assert [number for of, number in order if of == sender] == list(range(1_000))
+    ends_s = [world.done_s[sender, 999] for sender in (1, 2, 3)]
+    assert min(ends_s) > 0.6 * max(ends_s)
+
+
+@pytest.mark.parametrize("senders", [1, 7, 19, 20, 21, 60])
+def test_a_portion_is_shared_out_evenly(senders: int) -> None:
+    turns = Turns[Body](lambda body: body[0], 1, PORTION)
+    world = World()
+    lot = world.stage._lots.begin({0: 1})
+    bodies = [(sender, number) for number in range(50) for sender in range(senders)]
+    items = [world.stage._lots.item(lot, Message(0, 0, b""), body) for body in bodies]
+    now = turns.admit(items)
+    assert [item.body for item in now] == [(sender, 0) for sender in range(senders)]
+    assert len(turns) == len(list(turns)) == 49 * senders
+
+    taken: Counter[int] = Counter()
+    while len(turns) > PORTION * senders:
+        portion = turns.take()
+        assert len(portion) == PORTION
+        taken.update(item.body[0] for item in portion)
+        assert max(taken[sender] for sender in range(senders)) - min(taken[sender] for sender in range(senders)) <= 20
+    while turns:
+        assert 1 <= len(turns.take()) <= PORTION
+    assert turns.take() == []
+
+
+def test_what_waits_for_its_turn_takes_room() -> None:
+    world = World(in_flight=200)
+    world.publish(1, range(5_000))
+    for _ in range(40):
+        world.stage.step()
+        assert world.stage._lots.items <= 300
+    world.run()
+    assert len(world.done_s) == 5_000
+
+
+def test_positions_are_committed_while_some_wait() -> None:
+    """A worker that dies in a storm does not begin it again."""
+    world = World()
+    world.publish(1, range(5_000), 0)
+    lags = []
+    while world.stage.step() or not world.stage.idle():
+        lags.append(world.queue.lag(TOPIC, "group"))
+    assert len(set(lags)) > 20
+
+
+def test_the_sender_of_a_task_is_the_user_who_acted() -> None:
+    pin = Pin(9, 4, 6, 1_000)
+    assert sender_of(Task(Followed(3, user(8), 1_000, 1_000))) == 3
+    assert sender_of(Task(Unfollowed(3, user(8), 1_000, 1_000))) == 3
+    assert sender_of(Task(PinSaved(pin, 1_000))) == pin.owner
+    assert sender_of(Task(PinDeleted(pin, 1_000))) == pin.owner
+    assert sender_of(Task(RefillAsked(5, None, 1_000))) == 5

@@ -1,0 +1,114 @@
+"""The runtime: loops in threads, what stops them, and what does not."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from workers.pipeline.runtime import Worker, WorkerFailedError
+from workers.pipeline.stage import TooManyDeadLettersError
+from workers.queue.port import PositionLostError
+
+
+class Loop:
+    def __init__(self, name: str, step: Callable[[], bool] = lambda: False, rest_s: float = 0.001) -> None:
+        self.name = name
+        self.rest_s = rest_s
+        self.steps = 0
+        self.closed = threading.Event()
+        self._step = step
+
+    def step(self) -> bool:
+        self.steps += 1
+        return self._step()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def raising(error: Exception) -> Callable[[], bool]:
+    def step() -> bool:
+        raise error
+
+    return step
+
+
+def test_every_loop_runs_until_it_is_told_to_stop() -> None:
+    loops = [Loop("one"), Loop("two")]
+    worker = Worker(loops)
+
+    worker.run(until=lambda: all(loop.steps > 3 for loop in loops))
+
+    assert all(loop.closed.is_set() for loop in loops)
+
+
+def test_stop_ends_a_run_from_another_thread() -> None:
+    loop = Loop("one", lambda: True)
+    worker = Worker([loop])
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+
+    worker.stop()
+    thread.join(30)
+
+    assert not thread.is_alive()
+    assert loop.closed.is_set()
+
+
+def test_a_loop_that_rests_long_keeps_nobody_from_ending() -> None:
+    loop = Loop("one", rest_s=3_600)
+    worker = Worker([loop])
+
+    worker.run(until=lambda: loop.steps > 0)
+
+    assert loop.steps == 1
+    assert loop.closed.is_set()
+
+
+def test_one_loop_ends_and_the_others_go_on() -> None:
+    one, other = Loop("one"), Loop("other")
+    worker = Worker([one, other])
+    seen = []
+
+    def until() -> bool:
+        worker.end("one")
+        if one.closed.is_set():
+            seen.append(other.steps)
+        return len(set(seen)) > 1
+
+    worker.run(until)
+
+    assert worker.running() == set()
+    assert seen[0] < seen[-1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), TooManyDeadLettersError("too many")])
+def test_an_error_stops_everything(error: Exception) -> None:
+    other = Loop("other")
+    worker = Worker([Loop("bad", raising(error)), other])
+
+    with pytest.raises(WorkerFailedError, match=str(error)):
+        worker.run()
+
+    assert other.closed.is_set()
+
+
+def test_rule_12_a_lost_position_stops_its_loop_alone() -> None:
+    lost = Loop("writer-b", raising(PositionLostError("cluster b lost deliveries: rebuild it")))
+    other = Loop("writer-a")
+    worker = Worker([lost, other])
+
+    def until() -> bool:
+        return lost.closed.is_set() and worker.running() == {"writer-a"} and other.steps > 50
+
+    with pytest.raises(WorkerFailedError, match="cluster b lost deliveries"):
+        worker.run(until)
+    assert lost.steps == 1
+
+
+def test_an_error_of_whoever_asks_ends_every_loop() -> None:
+    loop = Loop("one")
+
+    with pytest.raises(ZeroDivisionError):
+        Worker([loop]).run(until=lambda: 1 // 0 == 0)
+    assert loop.closed.is_set()

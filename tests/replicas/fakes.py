@@ -1,0 +1,86 @@
+"""Replicas in memory whose reads fail, or wait until the test lets them go on."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from feedstore.domain import Entry
+from feedstore.following import FEEDS, feed_table, mutations
+from feedstore.replicas.attempts import OnThreads
+from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.replica import Replica
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.memory import MemoryStore
+from feedstore.widecolumn.progress import PROGRESS, progress_table
+
+WINDOW_MS = 1_000_000
+USER = 7
+CAP = 40
+NOW_MS = 5_000
+NOW_S = 1e9
+"""More than any machine has been up: a deadline of a clock that was not handed in has long passed."""
+LONG_S = 60.0
+"""Longer than any test takes on a busy machine."""
+
+
+class FakeStore(MemoryStore):
+    """The feeds of one cluster. Before each read: `fails` raises, and a `gate` that is not set is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(feed_table(CAP, 10, WINDOW_MS))
+        self.fails = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = 0
+        self.deadlines: list[float | None] = []
+
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
+        self.asked += 1
+        self.deadlines.append(deadline_s)
+        if self.fails:
+            raise UnavailableError("out of order")
+        assert self.gate.wait(LONG_S)
+        return super().read(row, after, limit)
+
+
+class Pair:
+    """Two clusters across a network, a before b. Time stands still, so that nobody is ever slow, unless there is a
+    clock. clock: for whatever reads them, too.
+    """
+
+    def __init__(self, at_most: int = 8, clock: Callable[[], float] | None = None) -> None:
+        self.a, self.b = FakeStore(), FakeStore()
+        self.now_s = NOW_S
+        self.clock = clock or (lambda: self.now_s)
+        self.replicas = Replicas(
+            [
+                Source(
+                    Replica(name, {FEEDS: store, PROGRESS: MemoryStore(progress_table(WINDOW_MS))}),
+                    OnThreads(name, at_most),
+                )
+                for name, store in (("a", self.a), ("b", self.b))
+            ],
+            lambda: NOW_MS,
+            LONG_S,
+            self.clock,
+        )
+
+    def fill(self, pins: range, *, only: str = "ab") -> None:
+        for name in only:
+            getattr(self, name).apply([mutations.put([(USER, 100)], [(pin, 1_000 + pin) for pin in pins])])
+
+    def close(self) -> None:
+        for store in (self.a, self.b):
+            store.gate.set()
+        self.replicas.close()
+
+
+def newest(pins: range) -> list[Entry]:
+    return [Entry(pin, 1_000 + pin) for pin in reversed(pins)]
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + LONG_S
+    while not holds():
+        assert time.monotonic() < deadline_s, f"timed out waiting for: {what}"
+        time.sleep(0.001)

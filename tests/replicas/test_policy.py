@@ -1,0 +1,289 @@
+"""Who is asked, when, and who is left alone: policy alone, with the time as a number."""
+
+import random
+
+import pytest
+
+from feedstore.replicas.attempts import Attempt
+from feedstore.replicas.breaker import FAILURES, OPEN_S, OPEN_S_MAX, Breaker
+from feedstore.replicas.choice import CAUGHT_UP_MS, LAGGING_MS, Candidate, Choice, lagging
+from feedstore.replicas.health import ReplicaHealth
+from feedstore.replicas.hedging import HEDGE_S_MAX, HEDGE_S_MIN, SAVED_MAX, SHARE, Budget, Pace, hedge_after_s
+from feedstore.replicas.latency import WINDOW, Latency
+from feedstore.widecolumn import UnavailableError
+
+# Breaker
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def opened(now_s: float = 100.0) -> Breaker:
+    breaker = Breaker()
+    for _ in range(FAILURES):
+        breaker.failed(now_s)
+    assert breaker.state == "open"
+    return breaker
+
+
+def test_a_breaker_opens_only_after_failures_in_a_row():
+    breaker = Breaker()
+    for _ in range(3):
+        for _ in range(FAILURES - 1):
+            breaker.failed(100.0)
+        assert breaker.state == "closed"
+        assert not breaker.is_quiet
+        breaker.succeeded()
+        assert breaker.is_quiet
+    for _ in range(FAILURES):
+        breaker.failed(100.0)
+    assert breaker.state == "open"
+
+
+def test_an_open_breaker_lets_one_probe_through_when_its_time_has_come():
+    breaker = opened()
+    assert not breaker.take_probe(100.0 + OPEN_S - 0.01)
+    assert breaker.take_probe(100.0 + OPEN_S)
+    assert breaker.state == "half-open"
+    assert not breaker.take_probe(1_000.0), "one at a time"
+    breaker.succeeded()
+    assert breaker.state == "closed"
+    assert not breaker.take_probe(1_000.0)
+
+
+def test_each_probe_that_fails_keeps_it_open_for_longer_up_to_a_bound():
+    breaker = opened(now_s := 100.0)
+    waits = []
+    for _ in range(8):
+        wait_s = OPEN_S
+        while not breaker.take_probe(now_s + wait_s):
+            wait_s += OPEN_S
+        waits.append(wait_s)
+        now_s += wait_s
+        breaker.failed(now_s, probe=True)
+        assert breaker.state == "open"
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0] + 3 * [OPEN_S_MAX]
+    breaker.succeeded()
+    for _ in range(FAILURES):
+        breaker.failed(now_s)
+    assert breaker.take_probe(now_s + OPEN_S), "once it was closed, it begins anew"
+
+
+def test_late_failures_do_not_keep_a_breaker_open():
+    breaker = opened(100.0)
+    for _ in range(50):
+        breaker.failed(100.0 + OPEN_S / 2)
+    assert breaker.take_probe(100.0 + OPEN_S)
+    breaker.failed(101.5)
+    assert breaker.state == "half-open", "only the probe decides"
+
+
+# Latency, hedges
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_p95_is_that_of_the_latest_reads():
+    latency = Latency()
+    for _ in range(19):
+        latency.add(0.010)
+    assert latency.p95_s() is None
+    latency.add(0.010)
+    assert latency.p95_s() == 0.010
+    for number in range(WINDOW):
+        latency.add(0.001 if number % 10 else 0.005)
+    assert latency.p95_s() == 0.005
+    for _ in range(WINDOW):
+        latency.add(0.002)
+    assert latency.p95_s() == 0.002
+
+
+def test_a_hedge_waits_for_the_p95_of_the_healthier_cluster_within_bounds():
+    assert hedge_after_s([0.004, 0.200]) == 0.004
+    assert hedge_after_s([None, 0.007]) == 0.007
+    assert hedge_after_s([0.200, 0.300]) == HEDGE_S_MAX == 0.050
+    assert hedge_after_s([0.00002, None]) == HEDGE_S_MIN
+    assert hedge_after_s([None, None]) == hedge_after_s([]) == HEDGE_S_MAX
+
+
+def test_a_hedge_is_not_due_before_its_time():
+    pace = Pace(0.004)
+    assert pace.due_s < 0, "the first cluster is asked at once"
+    pace.asked(10.0)
+    assert pace.due_s == 10.004
+    assert pace.is_early(10.004)
+    pace.put_off()
+    assert pace.due_s == 10.0 + HEDGE_S_MAX
+    assert not pace.is_early(pace.due_s)
+
+
+def test_early_hedges_are_a_small_share_of_the_reads():
+    budget = Budget()
+    sent = 0
+    for _ in range(10_000):
+        budget.earn()
+        sent += budget.spend()
+    assert 10_000 * SHARE <= sent <= 10_000 * SHARE + SAVED_MAX
+
+
+# Choice
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_preferred_cluster_comes_first_while_it_is_well():
+    choice = Choice(["b", "a"])
+    assert choice.candidates() == [Candidate("b", is_well=True), Candidate("a", is_well=True)]
+    for _ in range(FAILURES):
+        choice.failed("b", 0.0)
+    assert choice.candidates() == [Candidate("a", is_well=True), Candidate("b", is_well=False)]
+    assert choice.probe(0.0) is None
+    assert choice.probe(OPEN_S) == "b"
+    assert choice.probe(OPEN_S) is None
+    choice.answered("b", 0.002, OPEN_S, probe=True)
+    assert [candidate.name for candidate in choice.candidates()] == ["b", "a"]
+
+
+def test_an_answer_that_came_too_late_is_a_failure():
+    choice = Choice(["a", "b"])
+    for _ in range(FAILURES):
+        choice.answered("a", 0.200, 0.0)
+    assert [candidate.name for candidate in choice.candidates()] == ["b", "a"]
+    assert choice.probe(OPEN_S) == "a"
+    choice.answered("a", 0.200, OPEN_S, probe=True)
+    assert choice.status()[0].breaker == "open"
+
+
+def test_where_all_are_bad_all_are_still_asked():
+    choice = Choice(["a", "b"])
+    for name in ("a", "b"):
+        for _ in range(FAILURES):
+            choice.failed(name, 0.0)
+    assert choice.candidates() == [Candidate("a", is_well=False), Candidate("b", is_well=False)]
+
+
+def test_an_old_page_is_better_than_a_cluster_that_failed():
+    choice = Choice(["a", "b", "c"])
+    choice.set_watermark("a", 1)
+    choice.set_watermark("b", 10**12)
+    choice.set_watermark("c", 10**12)
+    assert [candidate.name for candidate in choice.candidates()] == ["b", "c", "a"]
+    for name in ("b", "c"):
+        for _ in range(FAILURES):
+            choice.failed(name, 0.0)
+    assert [candidate.name for candidate in choice.candidates()] == ["a", "b", "c"]
+
+
+def test_a_cluster_lags_from_one_distance_and_has_caught_up_at_a_smaller_one():
+    now = 10**12
+    near, between, far = now - CAUGHT_UP_MS, now - LAGGING_MS, now - LAGGING_MS - 1
+    assert lagging({"a": between, "b": now}, frozenset()) == frozenset()
+    assert lagging({"a": far, "b": now}, frozenset()) == {"a"}
+    assert lagging({"a": between, "b": now}, frozenset({"a"})) == {"a"}
+    assert lagging({"a": near, "b": now}, frozenset({"a"})) == frozenset()
+    assert lagging({"a": None, "b": now}, frozenset()) == {"a"}, "it may have come back with nothing"
+    assert lagging({"a": None, "b": None}, frozenset()) == frozenset()
+
+
+def test_one_failure_is_noted_and_turns_nobody_away():
+    health = ReplicaHealth(["a", "b"], lambda: 0.0)
+    assert health.quiet == "a"
+    health.failed("a")
+    assert health.quiet is None, "the next read must say how it went"
+    assert health.candidates[0] == Candidate("a", is_well=True)
+
+
+def late(name: str, took_s: float, error: Exception | None = None) -> Attempt:
+    """An attempt that ended."""
+    attempt = Attempt(name, list, lambda _: None, lambda: 0.0)
+    attempt.took_s, attempt.error = took_s, error
+    return attempt
+
+
+def test_a_read_that_was_overtaken_and_then_fails_counts_once():
+    health = ReplicaHealth(["a", "b"], lambda: 0.0)
+    for number in range(1, FAILURES + 1):
+        attempt = late("a", 0.2, UnavailableError("too late") if number % 2 else None)
+        health.abandon([attempt])
+        health.ended(attempt)
+        assert health.status()[0].breaker == ("closed" if number < FAILURES else "open")
+
+
+def test_a_read_that_lost_by_a_little_is_no_failure():
+    health = ReplicaHealth(["a", "b"], lambda: 0.0)
+    for _ in range(3 * FAILURES):
+        attempt = late("a", 0.004)
+        health.abandon([attempt])
+        health.ended(attempt)
+    assert health.quiet == "a"
+    for _ in range(3 * FAILURES):
+        attempt = late("a", 0.004)
+        health.ended(attempt)
+        health.abandon([attempt])
+    assert health.quiet == "a", "it had ended before it was abandoned"
+
+
+# A simulation: two clusters, one page after the other
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Simulated:
+    """What `replicas` does with threads, in a time that is a number."""
+
+    def __init__(self, rng: random.Random, slow: float) -> None:
+        self.rng = rng
+        self.now_s = 0.0
+        self.choice = Choice(["a", "b"])
+        self.slow_s = {"a": slow, "b": 0.0}
+        self.hedges = 0
+
+    def took_s(self, name: str) -> float:
+        usual = self.rng.lognormvariate(-6.5, 0.5)  # about 1.5 ms
+        return usual + (0.05 * self.rng.random() if self.rng.random() < 0.005 else 0) + self.slow_s[name]
+
+    def page_s(self) -> float:
+        first, second = self.choice.candidates()[:2]
+        pace = Pace(self.choice.begin_read())
+        pace.asked(self.now_s)
+        probed = self.choice.probe(self.now_s)
+        if probed is not None:
+            self.choice.answered(probed, self.took_s(probed), self.now_s, probe=True)
+        took_s = self.took_s(first.name)
+        done_s = self.now_s + took_s
+        if pace.due_s < done_s and not (second.is_well and self.choice.try_spend_hedge()):
+            pace.put_off()
+        if pace.due_s < done_s:
+            self.hedges += 1
+            other_s = self.took_s(second.name)
+            if pace.due_s + other_s < done_s:
+                self.choice.answered(second.name, other_s, done_s)
+                if took_s > HEDGE_S_MAX:
+                    self.choice.failed(first.name, done_s)
+                done_s = pace.due_s + other_s
+        if took_s <= HEDGE_S_MAX:
+            self.choice.answered(first.name, took_s, done_s)
+        page_s, self.now_s = done_s - self.now_s, done_s + 0.001
+        return page_s
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_in_normal_times_hedges_stay_below_one_in_twenty(seed: int):
+    simulated = Simulated(random.Random(seed), slow=0.0)
+    for _ in range(20_000):
+        simulated.page_s()
+    assert 0 < simulated.hedges <= 0.05 * 20_000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_cluster_that_is_always_a_little_slower_is_not_hedged_all_the_time(seed: int):
+    simulated = Simulated(random.Random(seed), slow=0.006)
+    for _ in range(20_000):
+        simulated.page_s()
+    assert simulated.hedges <= 0.05 * 20_000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_cluster_that_becomes_slow_costs_few_pages_more_than_a_hedge(seed: int):
+    simulated = Simulated(random.Random(seed), slow=0.0)
+    for _ in range(2_000):
+        simulated.page_s()
+    simulated.slow_s["a"] = 0.2
+    pages = sorted(simulated.page_s() for _ in range(20_000))
+    assert pages[-1] < 0.2
+    assert pages[int(0.999 * len(pages))] <= 0.052, "the tail that b has by itself"

@@ -1,0 +1,287 @@
+"""A SQLite file that several processes use, as the follow store and as the embedded queue: turns, crashes, errors."""
+
+import fcntl
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from feedstore import durable, sqlite_file
+from feedstore.follows import sqlite
+from feedstore.follows import sqlite_files as follow_files
+from feedstore.sqlite_file import FairLock, SqliteFile, Turn, Use
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
+from workers.queue import sqlite_file as queue_files
+from workers.queue.embedded import EmbeddedQueue
+
+USES = {"follow store": follow_files.USE, "queue": queue_files.USE}
+
+
+@pytest.fixture(params=USES, ids=list(USES))
+def use(request: pytest.FixtureRequest) -> Use:
+    return USES[request.param]
+
+
+@pytest.fixture
+def path(tmp_path: Path, use: Use) -> Path:
+    path = tmp_path / "a directory?" / "file.db"
+    SqliteFile.make(path, use, prepare)
+    return path
+
+
+@pytest.fixture
+def file(path: Path, use: Use) -> Iterator[SqliteFile]:
+    with closing(SqliteFile(path, use)) as file:
+        yield file
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE IF NOT EXISTS lines (number INTEGER PRIMARY KEY, pair INTEGER)")
+
+
+def write(file: SqliteFile, number: int) -> None:
+    with file.write() as writer:
+        writer.execute("INSERT INTO lines VALUES (?, ?)", (number, number))
+
+
+def lines(file: SqliteFile) -> list[int]:
+    with file.read() as reader:
+        return [number for (number,) in reader.execute("SELECT number FROM lines ORDER BY number")]
+
+
+# What is on disk
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_lock_files_have_the_names_that_earlier_programs_wait_for(tmp_path: Path) -> None:
+    """A program of either age may use a home beside the other one: they must take turns."""
+    sqlite.create([tmp_path / "follows.db"])
+    EmbeddedQueue.create(tmp_path / "queue.db", {ACTIONS: 1, DELIVERIES: 1, RETRIES: 1})
+
+    assert {each.name for each in tmp_path.glob("*.db.*")} == {
+        "follows.db.turn",
+        "follows.db.lock",
+        "queue.db.next",
+        "queue.db.lock",
+    }
+
+
+def test_a_file_and_what_is_beside_it_are_for_their_user_alone(file: SqliteFile, path: Path) -> None:
+    write(file, 1)
+    assert {each.stat().st_mode & 0o077 for each in path.parent.iterdir()} == {0}
+    assert len(list(path.parent.iterdir())) == 5, "the file, its log and its index, two lock files"
+
+
+def test_making_a_file_again_keeps_what_it_holds(file: SqliteFile, path: Path, use: Use) -> None:
+    write(file, 1)
+    SqliteFile.make(path, use, prepare)
+    assert lines(file) == [1]
+
+
+def test_rule_11_a_write_is_synced_unless_its_caller_says_otherwise(file: SqliteFile) -> None:
+    for synced, level in ((True, 2), (False, 1), (True, 2), (True, 2)):
+        with file.write(synced=synced) as writer:
+            assert writer.execute("PRAGMA synchronous").fetchone() == (level,)
+
+
+# Turns
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_goes_to_the_thread_that_has_waited_longest() -> None:
+    lock = FairLock()
+    assert lock.acquire(0)
+    came: list[int] = []
+    threads = []
+    for number in range(5):
+        threads.append(
+            threading.Thread(target=lambda number=number: (lock.acquire(10), came.append(number), lock.release()))
+        )
+        threads[-1].start()
+        while len(lock._waiting) <= number:
+            pass
+    lock.release()
+    # Handed over already: who has just released it comes last.
+    assert lock.acquire(10)
+    for thread in threads:
+        thread.join()
+    assert came == [0, 1, 2, 3, 4]
+    assert not lock.acquire(0)
+    lock.release()
+    assert lock.acquire(0)
+
+
+def test_a_process_that_comes_back_waits_behind_the_one_that_was_waiting(path: Path, use: Use) -> None:
+    first, second = Turn(path, use.next_suffix), Turn(path, use.next_suffix)  # as two processes have them
+    order: list[str] = []
+
+    def take(turn: Turn, who: str) -> None:
+        with turn.held():
+            order.append(who)
+
+    with ThreadPoolExecutor(1) as pool, path.with_name(path.name + use.next_suffix).open() as next_in_turn:
+        with first.held():
+            waiting = pool.submit(take, second, "waiting")
+            while _is_free(next_in_turn.fileno()):
+                pass
+        take(first, "comes back")
+        waiting.result(30)
+    first.close()
+    second.close()
+    assert order == ["waiting", "comes back"]
+
+
+def _is_free(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+@pytest.mark.parametrize("is_next", [False, True])
+def test_a_process_stopped_in_a_write_delays_writers_and_no_reader(
+    file: SqliteFile, path: Path, use: Use, monkeypatch: pytest.MonkeyPatch, *, is_next: bool
+) -> None:
+    write(file, 1)
+    monkeypatch.setattr(sqlite_file, "TURN_WAIT_S", 0.02)
+    with path.with_name(path.name + (use.next_suffix if is_next else ".lock")).open() as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX)
+        with pytest.raises(type(use.unavailable("")), match=r"file\.db: no turn to write .* another process holds"):
+            write(file, 2)
+        assert lines(file) == [1]
+    write(file, 2)
+    assert lines(file) == [1, 2]
+
+
+def test_a_thread_that_does_not_end_its_write_delays_writers_and_no_reader(
+    file: SqliteFile, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "TURN_WAIT_S", 0.02)
+    with file.write() as writer:
+        writer.execute("INSERT INTO lines VALUES (1, 1)")
+        with pytest.raises(type(use.unavailable("")), match="another thread is writing"):
+            write(file, 2)
+        assert lines(file) == []
+    assert lines(file) == [1]
+
+
+# Crashes
+# --------------------------------------------------------------------------------------------------------------------
+
+CHILD = """
+import sys
+from pathlib import Path
+from feedstore.sqlite_file import SqliteFile
+from tests.sqlite_file.test_sqlite_file import USES
+
+file = SqliteFile(Path(sys.argv[1]), USES[sys.argv[2]])
+for number in range(int(sys.argv[3]), int(sys.argv[3]) + 1_000_000):
+    with file.write() as writer:
+        writer.execute("INSERT INTO lines VALUES (?, 0)", (number,))
+        writer.execute("UPDATE lines SET pair = number WHERE number = ?", (number,))
+    print(number, flush=True)
+"""
+
+
+def test_rule_11_a_killed_process_leaves_whole_writes_and_its_turn(
+    file: SqliteFile, path: Path, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.params["use"]
+    children = [
+        subprocess.Popen([sys.executable, "-c", CHILD, str(path), name, str(first)], stdout=subprocess.PIPE, text=True)
+        for first in (0, 1_000_000)
+    ]
+    acknowledged: list[int] = []
+    for child in children:  # the second one goes on where the first one died, whatever it held
+        assert child.stdout is not None
+        acknowledged += [int(child.stdout.readline()) for _ in range(20)]
+        child.send_signal(signal.SIGKILL)
+        acknowledged += [int(line) for line in child.stdout.read().split()]
+        child.stdout.close()
+        child.wait()
+
+    with file.read() as reader:
+        found = dict(reader.execute("SELECT number, pair FROM lines"))
+    assert all(number == pair for number, pair in found.items())
+    assert set(acknowledged) <= set(found)
+    assert len(found) <= len(acknowledged) + len(children), "one more of each, whose acknowledgement was cut off"
+    write(file, 9_000_000)
+
+
+def test_a_write_that_raises_leaves_nothing(file: SqliteFile) -> None:
+    def fail() -> None:
+        with file.write() as writer:
+            writer.execute("INSERT INTO lines VALUES (1, 1)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    write(file, 2)
+    assert lines(file) == [2]
+
+
+def test_a_connection_that_cannot_go_back_is_given_up(file: SqliteFile, use: Use) -> None:
+    def fail() -> None:
+        with file.write() as writer:
+            writer.execute("INSERT INTO lines VALUES (1, 1)")
+            writer.close()
+
+    with pytest.raises(type(use.unavailable("")), match="closed database"):
+        fail()
+    write(file, 2)
+    assert lines(file) == [2]
+
+
+# Reads, errors, the end
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_read_sees_one_snapshot_beside_writes(file: SqliteFile) -> None:
+    write(file, 1)
+    with file.read() as reader:
+        before = reader.execute("SELECT count(*) FROM lines").fetchone()
+        write(file, 2)
+        assert reader.execute("SELECT count(*) FROM lines").fetchone() == before
+    assert lines(file) == [1, 2]
+
+
+def test_what_fails_is_unavailable_and_names_the_file(tmp_path: Path, use: Use) -> None:
+    path = tmp_path / "file.db"
+    path.write_bytes(b"no database, but long enough to be looked at" * 100)
+    with closing(SqliteFile(path, use)) as file:
+        for call in (lambda: lines(file), lambda: write(file, 1), lambda: SqliteFile.make(path, use, prepare)):
+            with pytest.raises(type(use.unavailable("")), match=r"file\.db: file is not a database") as caught:
+                call()
+            assert isinstance(caught.value.__cause__, sqlite3.Error)
+
+
+def test_a_closed_file_says_so_and_closes_twice(file: SqliteFile, use: Use) -> None:
+    write(file, 1)
+    with file.read():
+        file.close()
+    file.close()
+    for call in (lambda: lines(file), lambda: write(file, 2)):
+        with pytest.raises(type(use.closed("")), match="used after it was closed"):
+            call()
+    assert not file._readers, "the reader that was lent when it was closed is closed too"
+
+
+def test_a_replaced_file_is_whole_and_keeps_its_rights_and_its_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    (tmp_path / "target.new").write_text("what a killed process left")
+    for text, mode in (("one\n", 0o600), ("two\n", 0o640)):
+        durable.replace(link, text, mode)
+        assert (target.read_text(), target.stat().st_mode & 0o777) == (text, mode)
+    assert link.is_symlink()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "target"]
