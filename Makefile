@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
+.PHONY: help demo check units test lint types layers style prose format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
+	test-stack test-browser test-clocks docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
 help: ## list the commands
@@ -31,7 +31,7 @@ $(VENV)/lint: $(VENV)/test
 $(VENV)/bench: $(VENV)/test
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]' && touch $@
 
-# It serves until Ctrl-C where somebody sits at a terminal, and ends by itself anywhere else.
+# At a terminal it serves until Ctrl-C; otherwise it ends by itself.
 DEMO_SERVE ?= $(shell test -t 0 && echo 1 || echo 0)
 demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline; then serve it (ACTIONS=file for your own; DEMO_SERVE=0)
 	@$(BIN)/feedctl demo $(if $(ACTIONS),--actions $(ACTIONS)) $(if $(filter 1,$(DEMO_SERVE)),--serve)
@@ -39,39 +39,60 @@ demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline
 # Tests start hundreds of processes of this code: none of them compiles it again, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests are spread over so many processes.
+# Tests are spread over so many processes, and keep their files in SCRATCH.
 WORKERS ?= 2
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+SCRATCH ?= $(shell tests/scratch)
+PYTEST = TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-# Packages whose tests start no server and no worker.
-UNITS := domain feeds follows messages queue runtime serving widecolumn
-check: lint ## style, types, and the tests that need no processes: under a minute
-	@$(PYTEST) -m "not stack and not browser and not docker and not processes and not long" $(addprefix tests/,$(UNITS))
+check: $(VENV)/lint ## what `make lint` does, and the tests that need no processes: under a minute
+	@$(MAKE) --no-print-directory --jobs=4 units types layers style prose
+
+# Packages whose tests start no server and no worker. The plugin takes a second to load, and they do not use it.
+UNITS := app boards catalog clocks domain following follows pipeline queue replicas sqlite_file widecolumn
+units: $(VENV)/test
+	@$(PYTEST) -p no:schemathesis -m "not stack and not browser and not docker and not processes and not long" \
+		$(addprefix tests/,$(UNITS))
 
 test: $(VENV)/test ## run the tests (SIMULATION=full: all random and exhaustive depth, as .ci/run does)
 	@$(PYTEST)
 
-test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (through apt where it is missing)
+# So many rounds, each of which starts real processes: a quarter of a minute.
+ROUNDS ?= 100
+test-clocks: $(VENV)/test ## run the tests with one process's clock off (installs libfaketime with apt if it is missing)
+	@tests/clocks/install
+	@$(BIN)/python -m tests.clocks --rounds $(ROUNDS)
+
+test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (installs it with apt if it is missing)
 	@tests/browser/install
 	@$(BIN)/pytest -m browser
 
-lint: $(VENV)/lint ## style, types and import layers
+lint: $(VENV)/lint ## style, types, import layers, and plain English
+	@$(MAKE) --no-print-directory --jobs=3 types layers style prose
+
+types: $(VENV)/lint
+	@$(BIN)/mypy
+
+layers: $(VENV)/lint
+	@$(BIN)/lint-imports --no-cache
+
+style: $(VENV)/lint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache
+
+prose: $(VENV)/lint
+	@$(BIN)/python -m tests.documents.prose
 
 format: $(VENV)/lint ## rewrite what the formatter and safe fixes can
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-schemas: $(VENV)/run ## write schemas/ anew from the code
-	@$(BIN)/python -m workers.schemas
+schemas: $(VENV)/run ## write schemas/ from the code
+	@$(BIN)/python -m workers.app.schemas
 
 bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
 
-siege: $(VENV)/test ## attack a server for two minutes, and say what it held and whom it still answered (SIEGE=options)
+siege: $(VENV)/test ## attack a server for two minutes; print what it used and what it still answered (SIEGE=options)
 	@$(BIN)/python -m bench.siege $(SIEGE)
 
 TRIM := coprocessor/target/feedstore-trim.jar
@@ -89,7 +110,7 @@ stack-ready: $(VENV)/servers ## install what the local stack needs: a JDK, Maven
 stack-up: ## start the real servers on this machine's loopback (STACK=directory, default .stack)
 	@$(PYTHON) -m deploy.local up --home $(STACK)
 
-stack-down: ## stop them
+stack-down: ## stop the real servers
 	@$(PYTHON) -m deploy.local down --home $(STACK)
 
 CLUSTER ?= .cluster
@@ -106,16 +127,16 @@ cluster-up: $(VENV)/run ## two whole HBase clusters, the queue, the follow store
 cluster-status: ## ask every container whether it is ready
 	@$(PYTHON) -m deploy.docker status --home $(CLUSTER)
 
-cluster-down: ## take them away, with their data
+cluster-down: ## remove the Docker clusters, with their data
 	@$(PYTHON) -m deploy.docker down --home $(CLUSTER)
 
 # A home on the clusters, as they are reached from this machine; the reports are in drills/ of it.
 DRILLS ?= $(CLUSTER)/feed
-drills: $(VENV)/servers ## break everything that there is a drill for on the running clusters, one thing after the other (half an hour; DRILL=options)
+drills: $(VENV)/servers ## run every drill on the running clusters, one after the other (half an hour; DRILL=options)
 	@test -e $(DRILLS)/feed.toml || $(BIN)/feedctl --home $(DRILLS) init --stack docker --stack-home $(CLUSTER)
 	@$(BIN)/feedctl --home $(DRILLS) drill run all $(DRILL)
 
-# What it started is taken away again, whatever happens. Beside running clusters of another home it refuses.
+# It removes what it started, whatever happens. It refuses while clusters of another home run.
 SMOKE ?= .drill-smoke
 drill-smoke: $(VENV)/servers ## one drill from nothing to nothing: engine, clusters, a host killed under load (as root, through apt)
 	@deploy/local/install
@@ -133,7 +154,7 @@ $(PLACEMENT): deploy/placement/pom.xml $(shell find deploy/placement/src -type f
 	@touch $@
 
 test-stack: stack-ready coprocessor $(VENV)/test ## test the trim, and run the tests that need the real servers (TRACE=file for a trace, FEED_TEST_STACK=directory for a running stack)
-	@$(if $(TRACE),TRACE=$(TRACE) )$(BIN)/pytest -m stack
+	@$(if $(TRACE),TRACE=$(TRACE) )tests/on_the_stack
 
 bench-stack: stack-ready $(VENV)/bench ## measure on the real servers (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench.stack $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
