@@ -17,6 +17,11 @@ pytestmark = pytest.mark.browser
 
 _boards = iter(BOARDS)
 CELLS_MAX = 150
+# A frame is drawn first: what was changed a moment ago has not begun to move before that.
+RESTS = (
+    "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame("
+    "() => done(document.getAnimations().length === 0))))"
+)
 
 
 class Look:
@@ -60,12 +65,17 @@ class Look:
 
     def hold(self, pin: str, over: str) -> None:
         """Takes a pin by the mouse to the place of another one."""
+        self.rests()
         mouse = ActionChains(self.sight.driver, duration=50)
         mouse.move_to_element(self.cell(pin)).click_and_hold().move_by_offset(12, 8)
         mouse.move_to_element(self.cell(over)).perform()
         self.sight.until(
             lambda: self.order().index(pin) == self.order().index(over) + self.side(pin, over), "it is held"
         )
+
+    def rests(self) -> None:
+        """Waits until no cell glides to its place: the mouse goes to where a cell is seen, not to where it belongs."""
+        self.sight.until(lambda: self.sight.driver.execute_script(RESTS), "no cell moves")
 
     def side(self, pin: str, over: str) -> int:
         return 1 if self.pins.index(pin) < self.pins.index(over) else -1
@@ -74,7 +84,7 @@ class Look:
         ActionChains(self.sight.driver, duration=50).release().perform()
 
     def sent(self) -> int:
-        """How many moves this tab has sent."""
+        """How many moves of this tab have their answers."""
         script = "return performance.getEntriesByType('resource').filter(each => each.name.endsWith('/place')).length"
         return int(self.sight.driver.execute_script(script))
 
@@ -111,7 +121,7 @@ def test_a_pin_is_dragged_between_two_others(look: Look) -> None:
     look.hold(look.pins[10], look.pins[2])
     look.drop()
     look.is_recorded(moved(then, look.pins[10], then.index(look.pins[2])))
-    assert look.sent() == 2
+    look.sight.until(lambda: look.sent() == 2, "the tab has both answers")
 
 
 def test_a_click_moves_nothing_and_escape_puts_a_dragged_pin_back(look: Look) -> None:
@@ -163,6 +173,7 @@ def test_a_pin_is_moved_by_touch_and_a_short_touch_scrolls(look: Look) -> None:
         driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": list(points)})
 
     try:
+        look.rests()
         start, target = middle(look.pins[0]), middle(look.pins[4])
         touch("touchStart", start)
         look.sight.until(lambda: driver.find_elements(By.CSS_SELECTOR, "[data-held]"), "a long press picks up")
@@ -171,6 +182,7 @@ def test_a_pin_is_moved_by_touch_and_a_short_touch_scrolls(look: Look) -> None:
         look.sight.until(lambda: look.order().index(look.pins[0]) == 4, "it is held there")
         touch("touchEnd")
         look.is_recorded(moved(look.pins, look.pins[0], 4))
+        look.rests()
         assert driver.execute_script("return scrollY") == 0, "a held pin does not scroll the page"
 
         for y in (0, 40, 80, 120, 160):
@@ -339,7 +351,7 @@ def test_a_board_of_ten_thousand_pins_scrolls_and_is_crossed_by_one_request(boar
         return [line["pin"] for line in look.served.ask("GET", f"/v1/boards/{LONG_BOARD}/pins?limit=2")["pins"]]
 
     look.sight.until(lambda: first_two() == look.order()[:2] == [bottom, top], "it is on top")
-    assert look.sent() == 1
+    look.sight.until(lambda: look.sent() == 1, "one answer has come")
     second = str(1_000_000 + LONG_PINS - 2)
     look.place(second, to="bottom")
     look.sight.until(lambda: second not in look.order(), "the part on the screen follows others")
