@@ -2,19 +2,23 @@
 readers. Writes are transactions, and are on disk when they return. Readers and writers never wait for each other (WAL).
 
 SQLite's own lock makes writers poll for it: while a worker is busy, another writer could wait for ever.
+
+A sync of the disk takes longer than a short write. Threads that wait for their turn with such writes share one
+transaction and its sync: a group commit.
 """
 
 import contextlib
 import fcntl
+import itertools
 import os
 import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from feedstore import durable
 
@@ -22,9 +26,14 @@ TURN_WAIT_S: Final = 10.0
 """How long a writer waits for its turn before it gives up: another process may be stopped in the middle of a write."""
 LOG_BYTES: Final = 16 << 20
 """The log next to a file is copied into it when it holds so much."""
+GROUP_MAX: Final = 64
+"""How many changes are committed together, at most: other processes wait for their turn meanwhile."""
 
 _POLL_S: Final = 0.0002
 _POLL_MAX_S: Final = 0.001
+
+Result = TypeVar("Result")
+Change = Callable[[sqlite3.Connection], Result]
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,9 @@ class SqliteFile:
         self._readers: deque[sqlite3.Connection] = deque()
         self._writer: sqlite3.Connection | None = None
         self._is_synced: bool | None = None
+        self._gathering = threading.Lock()
+        self._waiting: deque[_Member] = deque()
+        self._is_led = False
         self._closed = False
 
     @classmethod
@@ -109,20 +121,114 @@ class SqliteFile:
         Raises `use.unavailable`, also if the turn does not come within TURN_WAIT_S.
         """
         with self.unavailable(), self._turn.held():
-            self.refuse_closed()
-            if self._writer is None:
-                self._writer = self.connect(self._use.writer_cache_kib)
-                self._is_synced = None
-            if self._is_synced is not synced:
-                self._writer.execute("PRAGMA synchronous = FULL" if synced else "PRAGMA synchronous = NORMAL")
-                self._is_synced = synced
-            self._writer.execute("BEGIN IMMEDIATE")
+            writer = self._begun(synced=synced)
             try:
-                yield self._writer
-                self._writer.execute("COMMIT")
+                yield writer
+                writer.execute("COMMIT")
             except BaseException:
-                self._undo(self._writer)
+                self._undo(writer)
                 raise
+
+    def write_grouped(self, change: Change[Result]) -> Result:
+        """What a change returns, once it is on disk, as after `write`. It is committed along with those that other
+        threads wait with, and undone by itself if it raises. It may run in another thread, and has to be short: its
+        whole group waits for it.
+
+        Raises what the change raises; `use.unavailable`, as `write` does.
+        """
+        member = _Member(change, time.monotonic() + TURN_WAIT_S)
+        with self._gathering:
+            self._waiting.append(member)
+            member.leads, self._is_led = not self._is_led, True
+        with self.unavailable():
+            if not member.leads:
+                self._wait(member)
+            if member.leads:
+                self._lead(member)
+            if member.error is not None:
+                raise member.error
+        result: Result = member.result
+        return result
+
+    def _wait(self, member: "_Member") -> None:
+        """Returns when the member has its outcome, or leads the next group. Raises TimeoutError."""
+        try:
+            if member.woken.acquire(timeout=max(0.0, member.deadline - time.monotonic())):
+                return
+            if not self._has_withdrawn(member):
+                member.woken.acquire()  # another thread has it in hand, or has just made it the leader
+                return
+        except BaseException:
+            self._leave([member])
+            raise
+        raise TimeoutError(_no_turn("another thread is writing"))
+
+    def _has_withdrawn(self, member: "_Member") -> bool:
+        """Whether a change is surely not done: no group has it, and it leads none."""
+        with self._gathering:
+            if member.leads or member not in self._waiting:
+                return False
+            self._waiting.remove(member)
+            return True
+
+    def _lead(self, leader: "_Member") -> None:
+        """Commits a group: all that wait when the turn comes, the leader first. Then the next one leads."""
+        group = [leader]
+        try:
+            with self._turn.held(leader.deadline):
+                with self._gathering:
+                    group = list(itertools.islice(self._waiting, GROUP_MAX))
+                    for _ in group:
+                        self._waiting.popleft()
+                self._commit(group)
+        except BaseException as error:
+            # What is not the others' own (an interrupt of this thread, say) is "not now" to them.
+            shared = error if isinstance(error, Exception) else self._use.unavailable(f"{self.path}: {error!r}")
+            for each in group:
+                each.error = each.error or shared
+            if shared is not error:
+                raise
+        finally:
+            self._leave(group)
+            for each in group:
+                each.woken.release()
+
+    def _leave(self, members: Sequence["_Member"]) -> None:
+        """Takes members out that do not wait any more. If one of them has led, the next one that waits leads now."""
+        with self._gathering:
+            for each in members:
+                if each in self._waiting:
+                    self._waiting.remove(each)
+            if any(each.leads for each in members):
+                self._is_led = bool(self._waiting)
+                if self._is_led:
+                    self._waiting[0].leads = True
+                    self._waiting[0].woken.release()
+
+    def _commit(self, group: Sequence["_Member"]) -> None:
+        writer = self._begun(synced=True)
+        try:
+            if len(group) == 1:  # a savepoint would copy each page that is changed
+                group[0].result = group[0].change(writer)
+            else:
+                for each in group:
+                    _apply(each, writer)
+            writer.execute("COMMIT")
+        except BaseException:
+            self._undo(writer)
+            raise
+
+    def _begun(self, *, synced: bool) -> sqlite3.Connection:
+        """The connection that writes, in a new transaction. For who holds the turn."""
+        self.refuse_closed()
+        if self._writer is None:
+            self._writer = self.connect(self._use.writer_cache_kib)
+            self._is_synced = None
+        if self._is_synced is not synced:
+            self._writer.execute("PRAGMA synchronous = FULL" if synced else "PRAGMA synchronous = NORMAL")
+            self._is_synced = synced
+        self._writer.execute("BEGIN IMMEDIATE")
+        return self._writer
 
     def connect(self, cache_kib: int | None = None) -> sqlite3.Connection:
         """A connection that its caller closes, used by one thread at a time. Raises sqlite3.Error."""
@@ -189,6 +295,32 @@ class SqliteFile:
             self._writer = None
 
 
+class _Member:
+    """A change that waits for its group. woken: is released once, when the change has its outcome, or leads."""
+
+    def __init__(self, change: Change[Any], deadline: float) -> None:
+        self.change = change
+        self.deadline = deadline
+        self.leads = False
+        self.woken = threading.Lock()
+        self.woken.acquire()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+def _apply(member: _Member, writer: sqlite3.Connection) -> None:
+    """Leaves the others' changes as they are if it raises."""
+    writer.execute("SAVEPOINT one")
+    try:
+        member.result = member.change(writer)
+    except Exception as error:
+        if not writer.in_transaction:
+            raise  # SQLite has undone all of them: on a full disk, for one
+        writer.execute("ROLLBACK TO one")
+        member.error = error
+    writer.execute("RELEASE one")
+
+
 class Turn:
     """The right to write to a file: first come, first served among threads; processes take turns.
 
@@ -203,10 +335,14 @@ class Turn:
         self._lock = _LockFile(path.with_name(path.name + ".lock"))
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Raises TimeoutError if the turn does not come within TURN_WAIT_S; OSError."""
-        deadline = time.monotonic() + TURN_WAIT_S
-        with self.held_in_process():
+    def held(self, deadline: float | None = None) -> Iterator[None]:
+        """deadline: of `time.monotonic`; None: in TURN_WAIT_S.
+
+        Raises TimeoutError if the turn does not come until then; OSError.
+        """
+        if deadline is None:
+            deadline = time.monotonic() + TURN_WAIT_S
+        with self.held_in_process(deadline):
             self._next.acquire(deadline)
             try:
                 self._lock.acquire(deadline)
@@ -218,10 +354,11 @@ class Turn:
                 self._lock.release()
 
     @contextlib.contextmanager
-    def held_in_process(self) -> Iterator[None]:
+    def held_in_process(self, deadline: float | None = None) -> Iterator[None]:
         """Keeps out the threads of this process only. Raises TimeoutError."""
-        if not self._threads.acquire(TURN_WAIT_S):
-            raise TimeoutError(f"no turn to write within {TURN_WAIT_S:g} s: another thread is writing")
+        wait_s = TURN_WAIT_S if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._threads.acquire(wait_s):
+            raise TimeoutError(_no_turn("another thread is writing"))
         try:
             yield
         finally:
@@ -281,9 +418,7 @@ class _LockFile:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise TimeoutError(
-                        f"no turn to write within {TURN_WAIT_S:g} s: another process holds {self._path.name}"
-                    ) from None
+                    raise TimeoutError(_no_turn(f"another process holds {self._path.name}")) from None
                 time.sleep(pause)
                 pause = min(2 * pause, _POLL_MAX_S)
             else:
@@ -296,3 +431,7 @@ class _LockFile:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _no_turn(reason: str) -> str:
+    return f"no turn to write within {TURN_WAIT_S:g} s: {reason}"

@@ -369,12 +369,14 @@ class SQLiteShard:
             return self._stamp(connection)[0], _standing(connection, wanted)
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
-        with self._database.write() as connection:
+        def change(connection: sqlite3.Connection) -> Result:
             now_ms, next_outbox_id = self._stamp(connection)
             changes, result = decide(now_ms, _standing(connection, wanted))
             if any(changes):
                 _write(connection, changes, now_ms, next_outbox_id)
-        return result
+            return result
+
+        return self._database.write_grouped(change)
 
     def settled_ms(self) -> int:
         # Under the write lock no other is between a stamp and its commit. The time is kept: the next writer,
@@ -521,7 +523,7 @@ class SQLiteShard:
             return sqlite_boards.run(connection, board, way, start, limit, look, marked)
 
     def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
-        with self._database.write() as connection:
+        def change(connection: sqlite3.Connection) -> Result:
             rows = sqlite_boards.SQLiteBoardRows(connection, board)
             entered = rows.enter(named)
             now_ms, next_outbox_id = self._stamp(connection)
@@ -532,7 +534,9 @@ class SQLiteShard:
             sqlite_boards.write(connection, board, arranged.placed, arranged.dropped)
             if arranged.outbox:
                 _write(connection, Changes.none()._replace(outbox=list(arranged.outbox)), now_ms, next_outbox_id)
-        return result
+            return result
+
+        return self._database.write_grouped(change)
 
     def next_arranged_board(self, after: int) -> int | None:
         [(board,)] = self._all("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))

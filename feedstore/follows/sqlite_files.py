@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
-from feedstore.sqlite_file import SqliteFile, Use
+from feedstore.sqlite_file import Change, Result, SqliteFile, Use
 
 _away = FollowStoreUnavailableError
 USE: Final = Use(".turn", unavailable=_away, closed=_away, writer_cache_kib=32_768, reader_cache_kib=8_192)
@@ -26,6 +26,12 @@ class Database(Protocol):
 
     def write(self) -> AbstractContextManager[sqlite3.Connection]:
         """The connection that writes, in a transaction: committed at the end, undone if an error leaves the block."""
+        ...
+
+    def write_grouped(self, change: Change[Result]) -> Result:
+        """What a short change returns, once it is committed, perhaps along with those of other threads. It is undone if
+        it raises.
+        """
         ...
 
     def close(self) -> None: ...
@@ -58,6 +64,10 @@ class MemoryDatabase:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def write_grouped(self, change: Change[Result]) -> Result:
+        with self.write() as connection:
+            return change(connection)
 
     def close(self) -> None:
         with self._lock:

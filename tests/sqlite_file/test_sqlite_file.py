@@ -6,10 +6,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -240,6 +241,276 @@ def test_a_connection_that_cannot_go_back_is_given_up(file: SqliteFile, use: Use
         fail()
     write(file, 2)
     assert lines(file) == [2]
+
+
+# Groups
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Group:
+    """Threads whose changes wait, in their order, until the write that is under way has ended."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self.file = file
+        self.outcomes: dict[int, object] = {}
+        self._threads: list[threading.Thread] = []
+
+    def add(self, number: int, change: Callable[[sqlite3.Connection], object]) -> None:
+        def run() -> None:
+            try:
+                self.outcomes[number] = self.file.write_grouped(change)
+            except BaseException as error:  # noqa: BLE001 - what a thread met is looked at below
+                self.outcomes[number] = error
+
+        waiting = len(self.file._waiting)
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+        while len(self.file._waiting) == waiting:
+            pass
+
+    def end(self) -> dict[int, object]:
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        assert not self.file._waiting
+        return self.outcomes
+
+
+def insert(number: int) -> Callable[[sqlite3.Connection], int]:
+    def change(writer: sqlite3.Connection) -> int:
+        writer.execute("INSERT INTO lines VALUES (?, ?)", (number, number))
+        return number
+
+    return change
+
+
+@pytest.fixture
+def group(file: SqliteFile) -> Group:
+    return Group(file)
+
+
+def commits(file: SqliteFile) -> list[str]:
+    """What is committed from now on, a statement each."""
+    seen: list[str] = []
+    assert file._writer is not None
+    file._writer.set_trace_callback(lambda text: seen.append(text) if text == "COMMIT" else None)
+    return seen
+
+
+def test_changes_that_wait_are_one_transaction(file: SqliteFile, group: Group) -> None:
+    assert file.write_grouped(insert(1)) == 1
+    with file.write():
+        for number in range(2, 10):
+            group.add(number, insert(number))
+        seen = commits(file)
+    assert group.end() == {number: number for number in range(2, 10)}
+    assert len(seen) == 2, "that of the write that was under way, and one more"
+    assert lines(file) == list(range(1, 10))
+
+
+def test_rule_11_a_grouped_change_is_synced_and_shown_before_its_caller_goes_on(file: SqliteFile, group: Group) -> None:
+    write(file, 1)
+    levels: list[tuple[int]] = []
+
+    def last(writer: sqlite3.Connection) -> list[int]:
+        levels.append(writer.execute("PRAGMA synchronous").fetchone())
+        assert group.outcomes == {}, "no caller goes on before the commit"
+        return lines(file)
+
+    with file.write(synced=False):
+        group.add(2, insert(2))
+        group.add(3, last)
+    assert group.end() == {2: 2, 3: [1]}
+    assert levels == [(2,)]
+    assert lines(file) == [1, 2]
+
+
+def test_a_change_that_raises_is_undone_alone(file: SqliteFile, group: Group) -> None:
+    def fail(writer: sqlite3.Connection) -> None:
+        writer.execute("INSERT INTO lines VALUES (100, 100)")
+        raise ZeroDivisionError
+
+    write(file, 1)
+    with file.write():
+        group.add(2, insert(2))
+        group.add(3, fail)
+        group.add(4, insert(1))  # there is one
+        group.add(5, insert(5))
+    outcomes = group.end()
+    assert (outcomes[2], outcomes[5]) == (2, 5)
+    assert isinstance(outcomes[3], ZeroDivisionError)
+    assert "UNIQUE" in str(outcomes[4])
+    assert lines(file) == [1, 2, 5]
+    with pytest.raises(ZeroDivisionError):
+        file.write_grouped(fail)
+    assert lines(file) == [1, 2, 5]
+
+
+def test_a_transaction_that_is_lost_is_lost_for_its_whole_group_and_no_other(
+    file: SqliteFile, group: Group, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(writer: sqlite3.Connection) -> None:
+        writer.execute("ROLLBACK")  # as SQLite does by itself
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(sqlite_file, "GROUP_MAX", 3)
+    with file.write():
+        group.add(1, insert(1))
+        group.add(2, full)
+        group.add(3, insert(3))
+        group.add(4, insert(4))
+    outcomes = group.end()
+    for number in (1, 2, 3):
+        assert isinstance(outcomes[number], type(use.unavailable("")))
+        assert "file.db: database or disk is full" in str(outcomes[number])
+    assert outcomes[4] == 4
+    assert lines(file) == [4]
+
+
+def test_a_group_is_bounded_and_those_after_it_come_in_their_order(
+    file: SqliteFile, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "GROUP_MAX", 2)
+    came: list[int] = []
+    with file.write():
+        for number in range(5):
+            group.add(number, lambda _, number=number: came.append(number))
+        seen = commits(file)
+    group.end()
+    assert came == [0, 1, 2, 3, 4]
+    assert len(seen) == 1 + 3
+
+
+@pytest.mark.parametrize("is_another_process", [False, True])
+def test_changes_whose_turn_does_not_come_are_refused_and_not_done_later(
+    file: SqliteFile, path: Path, use: Use, group: Group, monkeypatch: pytest.MonkeyPatch, *, is_another_process: bool
+) -> None:
+    write(file, 1)
+    monkeypatch.setattr(sqlite_file, "TURN_WAIT_S", 0.5)
+
+    def add() -> None:
+        for number in (2, 3, 4):
+            group.add(number, insert(number))
+
+    if is_another_process:
+        with path.with_name(path.name + ".lock").open() as stopped:
+            fcntl.flock(stopped, fcntl.LOCK_EX)
+            add()
+            outcomes = group.end()
+    else:
+        with file.write():
+            add()
+            outcomes = group.end()
+    for outcome in outcomes.values():
+        assert isinstance(outcome, type(use.unavailable("")))
+        assert "no turn to write within" in str(outcome)
+    assert file.write_grouped(insert(5)) == 5
+    assert lines(file) == [1, 5]
+
+
+def test_an_interrupt_of_the_thread_that_commits_is_not_now_for_the_others(
+    file: SqliteFile, group: Group, use: Use
+) -> None:
+    def interrupt(_: sqlite3.Connection) -> None:
+        raise KeyboardInterrupt
+
+    with file.write():
+        group.add(1, interrupt)
+        group.add(2, insert(2))
+    outcomes = group.end()
+    assert isinstance(outcomes[1], KeyboardInterrupt)
+    assert isinstance(outcomes[2], type(use.unavailable("")))
+    assert file.write_grouped(insert(3)) == 3
+    assert lines(file) == [3]
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_leaves_no_change_and_no_gap(
+    file: SqliteFile, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        """The lock that the interrupted thread sleeps on."""
+
+        def acquire(self, timeout: float = -1) -> bool:
+            raise KeyboardInterrupt
+
+        def release(self) -> None:
+            """It is told to lead while the interrupt arrives."""
+
+    monkeypatch.setattr(sqlite_file, "GROUP_MAX", 1)
+    with file.write():
+        group.add(1, insert(1))
+        real = sqlite_file._Member.__init__
+
+        def made(self: sqlite_file._Member, *arguments: Any) -> None:
+            real(self, *arguments)
+            self.woken = Interrupted()  # type: ignore[assignment]  # what is used of a lock
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_file._Member, "__init__", made)
+            with pytest.raises(KeyboardInterrupt):
+                file.write_grouped(insert(2))
+        group.add(3, insert(3))
+    assert group.end() == {1: 1, 3: 3}
+    assert lines(file) == [1, 3]
+
+
+def test_changes_that_wait_when_the_file_is_closed_are_refused(file: SqliteFile, group: Group, use: Use) -> None:
+    write(file, 1)
+    with file.write():
+        group.add(2, insert(2))
+        file._closed = True  # as `close` leaves it, which waits for this write
+    outcomes = group.end()
+    file._closed = False
+    assert isinstance(outcomes[2], type(use.closed("")))
+    assert lines(file) == [1]
+
+
+GROUPED_CHILD = """
+import os, sys, threading
+from pathlib import Path
+from feedstore.sqlite_file import SqliteFile
+from tests.sqlite_file.test_sqlite_file import USES
+
+file = SqliteFile(Path(sys.argv[1]), USES[sys.argv[2]])
+
+def client(first):
+    for number in range(first, first + 1_000_000):
+        def change(writer):
+            writer.execute("INSERT INTO lines VALUES (?, 0)", (number,))
+            if number % 3 == 0:
+                raise ZeroDivisionError
+            writer.execute("UPDATE lines SET pair = number WHERE number = ?", (number,))
+        try:
+            file.write_grouped(change)
+        except ZeroDivisionError:
+            os.write(1, b"-%d\\n" % number)
+        else:
+            os.write(1, b"%d\\n" % number)
+
+for each in range(8):
+    threading.Thread(target=client, args=(1 + each * 1_000_000,)).start()
+"""
+
+
+def test_rule_11_a_killed_process_leaves_whole_groups_and_its_turn(
+    file: SqliteFile, path: Path, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.params["use"]
+    child = subprocess.Popen([sys.executable, "-c", GROUPED_CHILD, str(path), name], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    answered = [int(child.stdout.readline()) for _ in range(400)]
+    child.send_signal(signal.SIGKILL)
+    answered += [int(line) for line in child.stdout.read().split()]
+    child.stdout.close()
+    child.wait()
+
+    with file.read() as reader:
+        found = dict(reader.execute("SELECT number, pair FROM lines"))
+    assert all(number == pair for number, pair in found.items())
+    assert {number for number in answered if number > 0} <= set(found)
+    assert not {-number for number in answered if number < 0} & set(found)
+    assert len(found) <= len(answered) + 8, "one more of each client, whose answer was cut off"
+    write(file, 9_000_000)
 
 
 # Reads, errors, the end
