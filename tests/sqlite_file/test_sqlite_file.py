@@ -308,13 +308,13 @@ def test_changes_that_wait_are_one_transaction(file: SqliteFile, group: Group) -
     assert lines(file) == list(range(1, 10))
 
 
-def test_rule_11_a_grouped_change_is_synced_and_shown_before_its_caller_goes_on(file: SqliteFile, group: Group) -> None:
+def test_rule_11_a_grouped_change_is_synced_and_shown_before_its_call_returns(file: SqliteFile, group: Group) -> None:
     write(file, 1)
     levels: list[tuple[int]] = []
 
     def last(writer: sqlite3.Connection) -> list[int]:
         levels.append(writer.execute("PRAGMA synchronous").fetchone())
-        assert group.outcomes == {}, "no caller goes on before the commit"
+        assert group.outcomes == {}, "no call returns before the commit"
         return lines(file)
 
     with file.write(synced=False):

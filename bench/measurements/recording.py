@@ -1,0 +1,70 @@
+"""Durable recordings in SQLite: pins saved by one client, and by sixteen threads of a process, a request for each."""
+
+import threading
+import time
+from contextlib import closing
+from functools import partial
+
+from bench.context import Context
+from bench.results import Row, at_least, interleaved, percentile, ratios
+from feedstore.clocks import machine_ms
+from feedstore.domain import Pin, SavePin
+from feedstore.follows import sqlite
+from feedstore.follows.port import FollowStore, Request
+
+NAME = "recording"
+CLIENTS = 16
+_IDS = 1_000_000
+"""Each client has so many ids for its pins."""
+
+
+def measure(context: Context) -> list[Row]:
+    """Pins recorded a second in SQLite, each request on disk when it returns: sixteen clients against one"""
+    seconds = context.pick(5, 1)
+    taken = interleaved(
+        {"one": partial(_run, context, 1, seconds), "many": partial(_run, context, CLIENTS, seconds)}, context.repeats
+    )
+    rates = {side: [len(latencies) / seconds for latencies in runs] for side, runs in taken.items()}
+    waits = {side: [1_000 * percentile(latencies, 0.99) for latencies in runs] for side, runs in taken.items()}
+    return [
+        Row(
+            NAME,
+            f"pins recorded by {CLIENTS} clients / by one, durable",
+            "x",
+            ratios(rates["many"], rates["one"]),
+            at_least(4),
+        ),
+        Row(NAME, f"pins recorded by {CLIENTS} clients", "pins/s", rates["many"]),
+        Row(NAME, "pins recorded by one client", "pins/s", rates["one"]),
+        Row(NAME, f"a recording of {CLIENTS} clients, p99", "ms", waits["many"]),
+        Row(NAME, "a recording of one client, p99", "ms", waits["one"]),
+    ]
+
+
+def _run(context: Context, clients: int, seconds: float) -> list[float]:
+    """What each recording took, in s."""
+    paths = [context.folder("recording") / "follows.db"]
+    sqlite.create(paths)
+    latencies: list[list[float]] = [[] for _ in range(clients)]
+    with closing(sqlite.open_store(paths, machine_ms)) as store:
+        until_s = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=_client, args=(store, number, until_s, latencies[number]))
+            for number in range(clients)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        recorded = store.counts().pins
+    found = [latency for each in latencies for latency in each]
+    assert recorded == len(found), f"{len(found)} recordings returned, {recorded} pins are there"
+    return found
+
+
+def _client(store: FollowStore, number: int, until_s: float, latencies: list[float]) -> None:
+    pin = 1 + number * _IDS
+    while (began_s := time.monotonic()) < until_s:
+        store.record([Request(SavePin(Pin(pin, number + 1, number + 1, pin)))])
+        latencies.append(time.monotonic() - began_s)
+        pin += 1
