@@ -83,12 +83,40 @@ def test_status_counts_and_says_how_far_each_cluster_is(filled: Cli) -> None:
     assert "relay 1" in filled("status").stdout
 
 
+@pytest.mark.processes
+def test_status_tells_a_machine_whether_a_cluster_is_too_far_behind(cli: Cli) -> None:
+    def problems(code: int | None, *options: str) -> list[str]:
+        said: list[str] = cli.json("status", *options, code=code)["problems"]
+        return said
+
+    # No worker has run: what has landed is unknown.
+    assert problems(0) == []
+    unknown = "how far cluster {} is behind is unknown, and no worker runs in this home"
+    assert problems(1, "--max-behind", "60s") == [unknown.format("a"), unknown.format("b")]
+
+    with cli.worker() as worker:
+        eventually(lambda: problems(None, "--max-behind", "60s") == [], "both have everything")
+        assert problems(0, "--max-behind", "60s") == []
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+
+    cli("follow", 1, "--user", 2)
+    eventually(lambda: cli.json("status")["clusters"]["b"]["behind_ms"] > 1, "time has passed")
+    late = cli("status", "--max-behind", "1ms", code=1).stdout
+    assert "behind    cluster b is " in late
+    assert "behind, more than 0.0 s, and no worker runs in this home" in late
+    assert problems(0) == []
+    assert problems(0, "--max-behind", "1d") == []
+    assert "expected a duration such as" in cli("status", "--max-behind", "soon", code=2).stderr
+
+
 def test_a_cluster_that_is_gone_shows_in_status_and_the_other_one_serves(filled: Cli) -> None:
     (filled.home / "data" / "a").rename(filled.home / "data" / "away")
 
     status = filled.json("status", code=1)
     assert "there is no cluster" in status["clusters"]["a"]["error"]
     assert status["clusters"]["b"]["error"] is None
+    assert status["problems"] == [status["clusters"]["a"]["error"]]
     assert filled.json("feed", 1)["served_by"] == "b"
     assert "there is no cluster" in filled("export", "--cluster", "a", code=3).stderr
     assert not (filled.home / "data" / "a").exists()

@@ -1,6 +1,7 @@
 """status: how a home is."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,11 +11,12 @@ import msgspec
 from feedstore.app.wiring import home_clock, monotonic_s
 from feedstore.clocks import Process
 from feedstore.follows.port import ClockStepError
+from feedstore.settings import duration_ms
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.behind import AHEAD_MS, behind_ms
 from feedstore.widecolumn.progress import Progress as ClusterProgress
 from workers.app import wiring
-from workers.cli.output import ago, emit_json, say, when
+from workers.cli.output import ago, emit_json, plural, say, when
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 from workers.following import landed
 from workers.following.faults import fault
@@ -64,21 +66,46 @@ def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
     return {shard: ms for shard, ms in ahead.items() if ms > AHEAD_MS}
 
 
+def too_far_behind(states: Mapping[str, ClusterState], most_ms: int, *, has_worker: bool) -> list[str]:
+    """A sentence for each cluster that answers, and does not surely have everything of before so long ago."""
+    why = "" if has_worker else ", and no worker runs in this home"
+    found: list[str] = []
+    for name, state in states.items():
+        if state.error is not None or (state.behind_ms is not None and state.behind_ms <= most_ms):
+            continue
+        if state.watermark_ms == wiring.REBUILDING_MS:
+            found.append(f"cluster {name} is being rebuilt{why}")
+        elif state.behind_ms is None:
+            found.append(f"how far cluster {name} is behind is unknown{why}")
+        else:
+            found.append(f"cluster {name} is {ago(state.behind_ms)} behind, more than {ago(most_ms)}{why}")
+    return found
+
+
 @click.command()
+@click.option("--max-behind", metavar="DURATION", help="Exit with 1 if a cluster is further behind, such as 60s.")
 @json_option
 @pass_session
-def status(session: Session, *, as_json: bool) -> None:
+def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
     """Show counts, lags, how far each cluster is, dead letters, and whether a worker runs.
 
     The exit status is 1 if something needs attention: dead letters, a worker that has stopped by itself, a cluster that
     does not answer or lost deliveries, a process whose clock is off, or a shard of the follow store whose clock is far
-    ahead.
+    ahead. JSON has a sentence for each of them, in "problems".
+
+    With --max-behind it is also 1 if a cluster may lack what was recorded longer ago: its writer, the expander or the
+    relay does not run, or cannot keep up. Where workers run all the time, ask with it.
 
     \b
     Examples:
       feedctl status
+      feedctl status --max-behind 60s --json | jq '.problems[]'
       feedctl status --json | jq .groups
     """
+    try:
+        most_ms = None if max_behind is None else duration_ms(max_behind)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--max-behind") from error
     with session.ports("read") as ports:
         counts = ports.follows.counts()
         lags = landed.lags(ports)
@@ -90,6 +117,17 @@ def status(session: Session, *, as_json: bool) -> None:
         worker = session.worker()
         stopped = session.worker_stopped()
         quiet = wiring.idle(ports)
+    # Elsewhere workers may run on other machines.
+    has_worker = worker is not None or not wiring.is_embedded(session.config)
+    late = [] if most_ms is None else too_far_behind(states, most_ms, has_worker=has_worker)
+    problems = [
+        *([] if stopped is None else [f"the worker has stopped, and only serves: {stopped}"]),
+        *(state.error for state in states.values() if state.error is not None),
+        *late,
+        *(f"the clock of shard {shard} is {ago(ms)} ahead of this machine" for shard, ms in clocks.items()),
+        *map(clock_off, off),
+        *([f"there are {plural(dead, 'dead letter')}"] if dead else []),
+    ]
     if as_json:
         emit_json(
             {
@@ -102,6 +140,7 @@ def status(session: Session, *, as_json: bool) -> None:
                 "clocks_ahead_ms": {str(shard): ms for shard, ms in clocks.items()},
                 "clocks_off": [msgspec.structs.asdict(each) for each in off],
                 "dead_letters": dead,
+                "problems": problems,
             }
         )
     else:
@@ -117,12 +156,14 @@ def status(session: Session, *, as_json: bool) -> None:
         say(f"to do     {'nothing' if quiet else waiting}")
         for name, state in states.items():
             say(f"cluster   {name}: {_described(state)}")
+        for sentence in late:
+            say(f"behind    {sentence}")
         for shard, ms in clocks.items():
             say(f"clock     shard {shard} is {ago(ms)} ahead of this machine: feedctl clock set")
         for each in off:
             say(f"clock     {clock_off(each)}")
         say(f"dead      {dead:,} letters: feedctl dead list" if dead else "dead      no letters")
-    if dead or clocks or off or stopped is not None or any(state.error for state in states.values()):
+    if problems:
         sys.exit(REFUSED)
 
 
