@@ -1,5 +1,6 @@
 """Faults in HBase: found exactly beside a worker while actions are recorded, and mended though the repair is killed."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -13,5 +14,5 @@ pytestmark = pytest.mark.stack
 
 def test_faults_in_hbase_are_found_exactly_and_mended(stack: Stack, tmp_path: Path):
     with own_home(stack, tmp_path / "home") as cli:
-        outcome = rounds(cli.home, each=10, users=40, rate=50, kills=1, seed=6, kinds=ON_SERVERS)
+        outcome = rounds(cli.home, each=10, users=40, rate=50, seconds=math.inf, kills=1, seed=6, kinds=ON_SERVERS)
     assert outcome.wrong == [], outcome.lines

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from rocksdict import WriteBatch, WriteOptions
@@ -386,7 +387,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("access", ["write", "read"])
-def test_files_without_their_head_are_not_started_over(path: Path, access: rocksdb.Access):
+def test_files_without_their_head_are_not_started_over(path: Path, access: Literal["write", "read"]):
     RocksCluster.open(path, [TABLE]).close()
     (path / "CURRENT").unlink()
     with pytest.raises(UnavailableError, match="damaged"):
