@@ -16,6 +16,7 @@ from bench import board_clients
 from bench.board_clients import Load
 from bench.boards_made_up import DRAGGERS, Board, Filling, Renumbered
 from bench.context import Context
+from bench.ordered_model import OrderedBoard
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
 from feedstore.domain import RespaceAsked
@@ -35,6 +36,7 @@ def measure(context: Context) -> list[Row]:
         *_large(context),
         *_hole(context),
         *_far(context),
+        *_library(context),
         *_clients(context),
         *_run_of_one_ms(context),
     ]
@@ -288,6 +290,36 @@ def _far(context: Context) -> list[Row]:
     return [
         Row(NAME, what, "x", ratios(taken["ours"], taken["naive"]), at_most(1 / 500)),
         Row(NAME, f"renumbering {distance:,} pins", "ms", [1_000 * each for each in taken["naive"]]),
+    ]
+
+
+def _library(context: Context) -> list[Row]:
+    pins, count = context.pick(10_000, 1_000), context.pick(100, 20)
+    with (
+        _store(context, "library") as (filling, opened),
+        closing(OrderedBoard(context.folder("ordered-model") / "items.db", pins)) as library,
+    ):
+        board = filling.board(pins)
+        boards = Boards(opened())
+        rng = random.Random(0)
+
+        def ours() -> float:
+            moves = [(rng.randrange(pins // 10), rng.randrange(pins - pins // 10, pins)) for _ in range(count)]
+            taken = [
+                _seconds(partial(boards.reorder, Move(board.number, board.pin(pin), before=board.pin(to))))
+                for pin, to in moves
+            ]
+            return percentile(taken, 0.5)
+
+        def theirs() -> float:
+            moves = [(rng.randrange(pins // 10), rng.randrange(pins - pins // 10, pins)) for _ in range(count)]
+            return percentile([_seconds(partial(library.move, pin, to)) for pin, to in moves], 0.5)
+
+        taken = interleaved({"ours": ours, "library": theirs}, context.repeats)
+    what = f"a drop across a board of {pins:,} pins / django-ordered-model, durable, p50"
+    return [
+        Row(NAME, what, "x", ratios(taken["ours"], taken["library"]), at_most(1 / 50)),
+        Row(NAME, f"a move across {pins:,} items in django-ordered-model", "ms", [1_000 * t for t in taken["library"]]),
     ]
 
 
