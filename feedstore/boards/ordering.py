@@ -417,10 +417,9 @@ def _rises(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Sp
     fall = going._replace(at=going.lower, passed=going.skipped, falling=True)
     if not pins:
         return [], fall
-    upper = following(spacing, rows.run, "up", pins[0].spot, 1)
-    if not upper:
+    bound = _next_to(going.at, "down", pins[0], rows, spacing)
+    if bound is None:
         return [], None  # it is the topmost of the board now
-    bound = upper[0].sequence
     chosen: _Chosen = []
     for passed, pin in enumerate(pins, going.passed + 1):
         if passed > going.members or pin.sequence <= going.below:
@@ -438,8 +437,7 @@ def _falls(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Sp
     """The pins that go down, from the bottom up."""
     if not pins:
         return [], None
-    lower = following(spacing, rows.run, "down", pins[0].spot, 1)
-    bound = lower[0].sequence if lower else 0
+    bound = _next_to(going.at, "up", pins[0], rows, spacing) or 0
     chosen: _Chosen = []
     for passed, pin in enumerate(pins, going.passed + 1):
         if passed > going.members or pin.sequence >= going.above:
@@ -451,6 +449,20 @@ def _falls(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Sp
             chosen.append((pin, to))
         bound = min(pin.sequence, to)
     return chosen, going._replace(at=_after(pins[-1], chosen), passed=going.passed + len(pins))
+
+
+def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacing) -> int | None:
+    """The sequence of the neighbour that the first pin of a reading has against its direction; None at the end of the
+    board. It is mostly the pin that was looked at last, at the place from which was read. Any other is looked for, past
+    the lines of all pins that were moved from there.
+    """
+    if 0 < at.pin < spacing.last_id:  # no end of the board
+        start = spacing.start(way, at)
+        there = rows.run(way, start._replace(pin=at.pin - 1 if way == "down" else at.pin + 1), 1, 1)
+        if [(row.sequence, row.pin) for row in there.placed if row.pin not in there.dead] == [(at.sequence, at.pin)]:
+            return at.sequence
+    found = following(spacing, rows.run, "up" if way == "down" else "down", pin.spot, 1)
+    return found[0].sequence if found else None
 
 
 def _after(last: BoardPin, chosen: _Chosen) -> Spot:
