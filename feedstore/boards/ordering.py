@@ -22,7 +22,7 @@ from feedstore.boards.sequences import Spacing, Spot, between, room
 from feedstore.domain import RespaceAsked
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Run, Start, Way
 
-FIRST_LOOK: Final = 64
+FIRST_LOOK: Final = 16
 LOOK_MAX: Final = 16_384
 """How many lines one statement looks at in a transaction. Few at first: the next pin is mostly one of them."""
 
