@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from feedstore.domain import MAX_ID
 from feedstore.follows.arranging import LineKey, PinAt, PlacedRow, Run, Start, Way
 from feedstore.follows.shard import PinIndexRow
 
@@ -19,8 +20,9 @@ _MARKS: Final = (2, 4, 8)
 _LINE_OF_PLACED: Final = "l.kind = 0 AND l.followee = p.board AND l.created_ms = p.created_ms AND l.pin = p.pin"
 _PLACED_OF_LINE: Final = "p.board = l.followee AND p.pin = l.pin"
 
-# ?1 board, ?2 sequence, ?3 pin, ?4 limit, ?5 created_ms, ?6 line, ?7 look, from ?8 on the marked pins. The lines come
-# last: who reads stops when there are enough.
+# ?1 board, ?2 sequence, ?3 pin, ?4 limit, ?5 created_ms, ?6 line, ?7 look, from ?8 on the marked pins. Parts: 0 the
+# marked pins, 1 the placed ones, 2 the lines of those that are not placed, 3 the last line that is looked at. Who reads
+# stops when there are enough lines: what comes later costs nothing then.
 _MARKED: Final = (
     "WITH wanted (created_ms, pin) AS (VALUES {})"
     " SELECT 0, l.created_ms, l.pin, l.deleted_ms IS NULL, p.sequence, p.moved_ms, NULL FROM wanted AS w"
@@ -29,15 +31,20 @@ _MARKED: Final = (
 )
 
 
-def _run(past: str, past_line: str, order: str, order_lines: str) -> str:
+def _run(past: str, past_line: str, edge: str, order: str, order_lines: str) -> str:
+    placed = f"FROM placed_pins WHERE board = ?1 AND {past} ORDER BY {order}"
+    # If the placed pins fill the page, lines beyond the ms of the last of them are not needed.
+    of_last_placed = f"(SELECT place_ms {placed} LIMIT 1 OFFSET ?4 - 1)"
+    lines = (
+        "SELECT followee, created_ms, pin, deleted_ms FROM pin_index WHERE kind = 0 AND followee = ?1"
+        f" AND {past_line} AND {edge.format(of_last_placed)} ORDER BY {order_lines}"
+    )
     return (
         "SELECT 1, p.created_ms, p.pin, l.pin IS NOT NULL AND l.deleted_ms IS NULL, p.sequence, p.moved_ms, p.place_ms"
-        f" FROM (SELECT * FROM placed_pins WHERE board = ?1 AND {past} ORDER BY {order} LIMIT ?4) AS p"
-        f" LEFT JOIN pin_index AS l ON {_LINE_OF_PLACED}"
-        " UNION ALL SELECT 2, l.created_ms, l.pin, l.deleted_ms IS NULL AND NOT EXISTS"
-        f" (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE}), NULL, NULL, NULL"
-        " FROM (SELECT followee, created_ms, pin, deleted_ms FROM pin_index WHERE kind = 0 AND followee = ?1"
-        f" AND {past_line} ORDER BY {order_lines} LIMIT ?7) AS l"
+        f" FROM (SELECT * {placed} LIMIT ?4) AS p LEFT JOIN pin_index AS l ON {_LINE_OF_PLACED}"
+        f" UNION ALL SELECT 2, l.created_ms, l.pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT ?7) AS l"
+        f" WHERE l.deleted_ms IS NULL AND NOT EXISTS (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE})"
+        f" UNION ALL SELECT 3, created_ms, pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT 1 OFFSET ?7 - 1)"
     )
 
 
@@ -45,12 +52,14 @@ _RUN: Final[dict[Way, str]] = {
     "down": _run(
         "sequence <= ?2 AND (sequence < ?2 OR pin > ?3)",
         "created_ms <= ?5 AND (created_ms < ?5 OR pin > ?6)",
+        "created_ms >= coalesce({}, 0)",
         "sequence DESC, pin",
         "created_ms DESC, pin",
     ),
     "up": _run(
         "sequence >= ?2 AND (sequence > ?2 OR pin < ?3)",
         "created_ms >= ?5 AND (created_ms > ?5 OR pin < ?6)",
+        f"created_ms <= coalesce({{}}, {MAX_ID})",
         "sequence, pin DESC",
         "created_ms, pin DESC",
     ),
@@ -93,25 +102,22 @@ def run(
     dead: list[int] = []
     found: list[PinAt] = []
     lines: list[LineKey] = []
-    looked, last, edge = 0, None, 0
+    last: LineKey | None = None
     for part, created_ms, pin, alive, sequence, moved_ms, place_ms in rows:
         if part == 2:
-            if len(placed) == limit and (created_ms < edge if way == "down" else created_ms > edge):
+            lines.append(LineKey(created_ms, pin))
+            if len(lines) == limit:
                 break
-            looked, last = looked + 1, LineKey(created_ms, pin)
-            if alive:
-                lines.append(last)
-                if len(lines) == limit:
-                    break
         elif part == 1:
             placed.append(PlacedRow(pin, int.from_bytes(sequence, "big"), place_ms, created_ms, moved_ms))
-            edge = place_ms
             if not alive:
                 dead.append(pin)
+        elif part == 3:
+            last = LineKey(created_ms, pin)
         else:
             found.append(_pin_at(created_ms, pin, alive, sequence, moved_ms))
     rows.close()
-    return Run(placed, frozenset(dead), lines, last if looked == look and len(lines) < limit else None, found)
+    return Run(placed, frozenset(dead), lines, last, found)
 
 
 def _pin_at(created_ms: int, pin: int, alive: int, sequence: bytes | None, moved_ms: int | None) -> PinAt:
