@@ -265,7 +265,7 @@ class Group:
         waiting = len(self.file._waiting)
         self._threads.append(threading.Thread(target=run))
         self._threads[-1].start()
-        while len(self.file._waiting) == waiting:
+        while len(self.file._waiting) == waiting and number not in self.outcomes:
             pass
 
     def end(self) -> dict[int, object]:
