@@ -5,11 +5,11 @@
 
 import argparse
 import sys
-import time
 
 from tests.catalog.catalog_adapters import EMBEDDED
 from tests.catalog.catalog_mutants import MUTANTS
 from tests.catalog.schedules import simulate
+from tests.seed_search import search
 
 
 def main() -> int:
@@ -26,18 +26,8 @@ def main() -> int:
         outcome = simulate(args.seed, args.adapter, chosen)
         print(*outcome.history, f"seed {args.seed}: {outcome.failure or 'as the source says'}", sep="\n")
         return int(outcome.failure is not None)
-    failed = False
-    for mutant in MUTANTS.values() if args.all else [chosen]:
-        began_s, failure, seed = time.perf_counter(), None, args.first
-        for seed in range(args.first, args.first + args.runs):
-            failure = simulate(seed, args.adapter, mutant).failure
-            if failure is not None:
-                break
-        took_s = time.perf_counter() - began_s
-        name = mutant.name if mutant else "all guards"
-        print(f"{name}: {f'seed {seed}: {failure}' if failure else f'{args.runs} seeds, nothing'} ({took_s:.1f} s)")
-        failed = failed or (failure is None) == (mutant is not None)
-    return int(failed)
+    guards = MUTANTS.values() if args.all else [chosen]
+    return int(not search(lambda seed, guard: simulate(seed, args.adapter, guard), guards, args.first, args.runs))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
 
 import argparse
 import sys
-import time
 
 import structlog
 
+from tests.seed_search import search
 from tests.simulation.board_mutants import MUTANTS
 from tests.simulation.boards import above_zero, below_the_top, simulate
 
@@ -31,19 +31,8 @@ def main() -> int:
         outcome = simulate(args.seed, MUTANTS.get(args.mutant))
         print(*outcome.history, f"seed {args.seed}: {outcome.failure or 'as the list says'}", sep="\n")
         return int(outcome.failure is not None)
-    searched = list(MUTANTS.values()) if args.all else [MUTANTS.get(args.mutant)]
-    failed = False
-    for mutant in searched:
-        began_s, failure, seed = time.perf_counter(), None, args.first
-        for seed in range(args.first, args.first + args.runs):
-            failure = simulate(seed, mutant).failure
-            if failure is not None:
-                break
-        took_s = time.perf_counter() - began_s
-        name = mutant.name if mutant else "all guards"
-        print(f"{name}: {f'seed {seed}: {failure}' if failure else f'{args.runs} seeds, nothing'} ({took_s:.1f} s)")
-        failed = failed or (failure is None) == (mutant is not None)
-    return int(failed)
+    guards = list(MUTANTS.values()) if args.all else [MUTANTS.get(args.mutant)]
+    return int(not search(simulate, guards, args.first, args.runs))
 
 
 if __name__ == "__main__":
