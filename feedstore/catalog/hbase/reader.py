@@ -30,7 +30,7 @@ class Reading:
         self._about = NOTHING
         self._looked_s = float("-inf")
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None) -> Fetched:
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         """The order of the steps matters, because a swap, an update and a collection may come between any two.
 
         1. The row: the current generation, and `known`, both as they were a second ago at most. What is entered later
@@ -51,7 +51,7 @@ class Reading:
             begun = self._begin(made.table, asked, deadline_s)
             try:
                 updates = self._tables.delta.get(asked, deadline_s)
-                latest = self.look(deadline_s)
+                latest = self._look(deadline_s)
             except BaseException:
                 begun.cancel()
                 raise
@@ -68,7 +68,7 @@ class Reading:
             about = latest
         raise CatalogUnavailableError("generations change faster than one can be read")
 
-    def look(self, deadline_s: float | None = None) -> About:
+    def _look(self, deadline_s: float | None = None) -> About:
         """The row as it is now."""
         looked_s = self._clock()
         about = self._tables.row.look(deadline_s)
@@ -78,10 +78,10 @@ class Reading:
         return about
 
     def generations(self) -> list[Generation]:
-        return self.look().state.listed()
+        return self._look().state.listed()
 
     def delta(self) -> Delta:
-        about = self.look()
+        about = self._look()
         return Delta(about.state.floor_ms, about.known_ms, about.state.entries)
 
     def rollbacks(self) -> int:
@@ -96,7 +96,7 @@ class Reading:
             about, looked_s = self._about, self._looked_s
         if 0 <= self._clock() - looked_s < LOOK_EVERY_S:
             return about
-        return self.look(deadline_s)
+        return self._look(deadline_s)
 
     def _begin(self, table: str, keys: Sequence[bytes], deadline_s: float | None) -> "Future[list[bytes | None]]":
         try:
@@ -109,6 +109,16 @@ class Reading:
             return begun.result(None if deadline_s is None else max(0.0, deadline_s - self._clock()))
         except FutureTimeoutError as error:
             raise CatalogUnavailableError("the generation did not answer by the deadline") from error
+
+
+class HBaseCatalogReader(Reading):
+    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
+
+    cluster: closed with it. clock: monotonic seconds, as deadlines are.
+    """
+
+    def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
+        super().__init__(Tables(cluster, catalog), clock)
 
 
 def _merged(
@@ -127,28 +137,3 @@ def _merged(
         else:
             found[key] = record
     return Fetched(found, absent, made.id, known_ms)
-
-
-class HBaseCatalogReader:
-    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
-
-    cluster: closed with it. clock: monotonic seconds, as deadlines are.
-    """
-
-    def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
-        self._reading = Reading(Tables(cluster, catalog), clock)
-
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
-        return self._reading.fetch(keys, deadline_s)
-
-    def generations(self) -> list[Generation]:
-        return self._reading.generations()
-
-    def delta(self) -> Delta:
-        return self._reading.delta()
-
-    def rollbacks(self) -> int:
-        return self._reading.rollbacks()
-
-    def close(self) -> None:
-        self._reading.close()

@@ -9,14 +9,14 @@ from feedstore.catalog.hbase import state as states
 from feedstore.catalog.hbase.reader import Reading
 from feedstore.catalog.hbase.state import Loading, Made, State
 from feedstore.catalog.hbase.tables import Tables
-from feedstore.catalog.port import CatalogUnavailableError, Collected, Delta, Fetched, Generation, Update
+from feedstore.catalog.port import CatalogUnavailableError, Collected, Generation, Update
 from feedstore.widecolumn.hbase import HBaseCluster
 
 COUNT_EVERY_S: Final = 600.0
 """How often the updates are counted, if nothing else walks over them."""
 
 
-class HBaseCatalogStore:
+class HBaseCatalogStore(Reading):
     """A `CatalogStore`. Any number of processes may load, use, update, note and collect.
 
     cluster: closed with it. clock: monotonic seconds, as deadlines are. wall_ms: ms since 1970. unique: gives
@@ -31,27 +31,10 @@ class HBaseCatalogStore:
         wall_ms: Callable[[], int],
         unique: Callable[[], str],
     ) -> None:
-        self._tables = Tables(cluster, catalog)
-        self._reading = Reading(self._tables, clock)
-        self._clock = clock
+        super().__init__(Tables(cluster, catalog), clock)
         self._wall_ms = wall_ms
         self._unique = unique
         self._counted_s = float("-inf")
-
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
-        return self._reading.fetch(keys, deadline_s)
-
-    def generations(self) -> list[Generation]:
-        return self._reading.generations()
-
-    def delta(self) -> Delta:
-        return self._reading.delta()
-
-    def rollbacks(self) -> int:
-        return self._reading.rollbacks()
-
-    def close(self) -> None:
-        self._reading.close()
 
     def update(self, updates: Sequence[Update]) -> None:
         checks.check_updates(updates)
@@ -62,7 +45,7 @@ class HBaseCatalogStore:
         checks.check_time(known_ms)
         checks.check_source(source, sources)
         self._tables.prepare()
-        if not self._reading.look().known_ms:
+        if not self._look().known_ms:
             # Before the note: once all sources have noted, the floor is what the last of them began with, or later.
             self._tables.row.change(lambda state: states.raised(state, known_ms))
         self._tables.row.note(known_ms, source, sources)
@@ -96,21 +79,21 @@ class HBaseCatalogStore:
 
     def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         checks.check_keys(keys)
-        made = self._reading.look().state.generation(generation)
+        made = self._look().state.generation(generation)
         found = self._tables.records(made.table, keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
     def use(self, generation: str) -> None:
-        made = self._reading.look().state.generation(generation)
+        made = self._look().state.generation(generation)
         self._tables.records(made.table, [b"\0"])  # one that does not answer would end all fetches
         self._tables.row.change(lambda state: states.used(state, generation))
-        self._reading.look()
+        self._look()
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)
         self._tables.prepare()
         now_ms = self._wall_ms()
-        before = self._reading.look().state
+        before = self._look().state
         after = self._tables.row.change(lambda state: states.collected(state, keep, now_ms))
         self._remove(states.removable(after, now_ms))
         entries = self._remove_updates(after)

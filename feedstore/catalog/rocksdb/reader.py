@@ -91,11 +91,11 @@ class Reading:
     """What readers and the store have in common. delta: closed with it."""
 
     def __init__(self, directory: Directory, delta: DeltaReader, clock: Callable[[], float], cache_bytes: int) -> None:
-        self.current = Current(directory, clock, cache_bytes)
+        self._current = Current(directory, clock, cache_bytes)
         self._directory = directory
         self._delta = delta
 
-    def fetch(self, keys: Sequence[bytes]) -> Fetched:
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
         """The order of the steps matters, because a swap, an update and a collection may come between any two.
 
         1. The generation, held to the end: its files stay readable if it is collected meanwhile.
@@ -106,7 +106,7 @@ class Reading:
            with the one that is; or there was a gap, and nothing is known after its as_of.
         """
         checks.check_keys(keys)
-        opened = self.current.get()
+        opened = self._current.get()
         for _ in range(_ATTEMPTS_MAX):
             with self._delta.view() as view:
                 known_ms = view.known_ms()
@@ -115,7 +115,7 @@ class Reading:
             as_of_ms = opened.generation.as_of_ms
             if rule.is_complete(floor_ms, as_of_ms):
                 break
-            latest = self.current.look()
+            latest = self._current.look()
             if latest is opened:
                 break
             opened = latest
@@ -139,7 +139,7 @@ class Reading:
         return Fetched(records, absent, opened.generation.id, rule.known_ms(as_of_ms, known_ms, floor_ms))
 
     def generations(self) -> list[Generation]:
-        current = self.current_id()
+        current = self._current_id()
         found = []
         for name in self._directory.names().generations:
             path = self._directory.generation(name)
@@ -155,7 +155,10 @@ class Reading:
             known_ms = view.known_ms()
             return Delta(view.floor_ms(), known_ms, view.entries())
 
-    def current_id(self) -> str | None:
+    def rollbacks(self) -> int:
+        return self._current.rollbacks()
+
+    def _current_id(self) -> str | None:
         """As it is now; None: no generation is in use."""
         try:
             return self._directory.pointer().generation
@@ -163,11 +166,11 @@ class Reading:
             return None
 
     def close(self) -> None:
-        self.current.close()
+        self._current.close()
         self._delta.close()
 
 
-class RocksCatalogReader:
+class RocksCatalogReader(Reading):
     """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
 
     path: the catalog's directory; it may be missing until something is loaded. clock: monotonic seconds. cache_bytes:
@@ -176,19 +179,4 @@ class RocksCatalogReader:
 
     def __init__(self, path: Path, clock: Callable[[], float], *, cache_bytes: int = CACHE_BYTES) -> None:
         directory = Directory(path)
-        self._reading = Reading(directory, FollowedDelta(directory, clock), clock, cache_bytes)
-
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
-        return self._reading.fetch(keys)
-
-    def generations(self) -> list[Generation]:
-        return self._reading.generations()
-
-    def delta(self) -> Delta:
-        return self._reading.delta()
-
-    def rollbacks(self) -> int:
-        return self._reading.current.rollbacks()
-
-    def close(self) -> None:
-        self._reading.close()
+        super().__init__(directory, FollowedDelta(directory, clock), clock, cache_bytes)

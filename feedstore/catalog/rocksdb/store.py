@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import CatalogRefusedError, Collected, Delta, Fetched, Generation, Update
+from feedstore.catalog.port import CatalogRefusedError, Collected, Generation, Update
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
 from feedstore.catalog.rocksdb.directory import Directory, discard
@@ -15,7 +15,7 @@ from feedstore.catalog.rocksdb.reader import CACHE_BYTES, Reading
 DAY_MS: Final = 86_400_000
 
 
-class RocksCatalogStore:
+class RocksCatalogStore(Reading):
     """A `CatalogStore`. Any process may have one, to load and to use; the first that updates, notes or collects owns
     the delta until it is closed, and others are told so.
 
@@ -32,27 +32,12 @@ class RocksCatalogStore:
         *,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self._directory = Directory(path)
+        directory = Directory(path)
         self._clock = clock
         self._wall_ms = wall_ms
         self._unique = unique
-        self._delta = OwnDelta(self._directory, clock, unique)
-        self._reading = Reading(self._directory, self._delta, clock, cache_bytes)
-
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
-        return self._reading.fetch(keys)
-
-    def generations(self) -> list[Generation]:
-        return self._reading.generations()
-
-    def delta(self) -> Delta:
-        return self._reading.delta()
-
-    def rollbacks(self) -> int:
-        return self._reading.current.rollbacks()
-
-    def close(self) -> None:
-        self._reading.close()
+        self._delta: OwnDelta = OwnDelta(directory, clock, unique)
+        super().__init__(directory, self._delta, clock, cache_bytes)
 
     def update(self, updates: Sequence[Update]) -> None:
         checks.check_updates(updates)
@@ -80,18 +65,18 @@ class RocksCatalogStore:
         except BaseException:
             discard(new)
             raise
-        return generations.describe(self._directory.generation(name), name, self._reading.current_id())
+        return generations.describe(self._directory.generation(name), name, self._current_id())
 
     def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         checks.check_keys(keys)
         self._refuse_missing(generation)
-        found = self._reading.current.open(generation).get(keys)
+        found = self._current.open(generation).get(keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
     def use(self, generation: str) -> None:
         with self._directory.locked():
             self._refuse_missing(generation)
-            self._reading.current.open(generation)  # one that cannot be opened would end all fetches
+            self._current.open(generation)  # one that cannot be opened would end all fetches
             self._directory.use(generation)
 
     def collect(self, keep: int) -> Collected:
@@ -99,7 +84,7 @@ class RocksCatalogStore:
         self._delta.own()
         # One that becomes current after the look would be removed.
         with self._directory.locked():
-            current = self._reading.current_id()
+            current = self._current_id()
             names = self._directory.names()
             kept = rule.kept(names.generations, keep, current)
             removed = [name for name in names.generations if name not in kept]
