@@ -130,9 +130,10 @@ class SqliteFile:
                 raise
 
     def write_grouped(self, change: Change[Result]) -> Result:
-        """What a change returns, once it is on disk, as after `write`. It is committed along with those that other
-        threads wait with, and undone by itself if it raises. It may run in another thread, and has to be short: its
-        whole group waits for it.
+        """Makes a change, and returns what it returns when that is on disk. Changes of threads that wait for their turn
+        share a transaction (a group commit). One that raises is undone alone.
+
+        change: short, because its whole group waits for it. It may run in another thread than its caller's.
 
         Raises what the change raises; `use.unavailable`, as `write` does.
         """
@@ -155,7 +156,7 @@ class SqliteFile:
         try:
             if member.woken.acquire(timeout=max(0.0, member.deadline - time.monotonic())):
                 return
-            if not self._has_withdrawn(member):
+            if not self._withdraw(member):
                 member.woken.acquire()  # another thread has it in hand, or has just made it the leader
                 return
         except BaseException:
@@ -163,8 +164,8 @@ class SqliteFile:
             raise
         raise TimeoutError(_no_turn("another thread is writing"))
 
-    def _has_withdrawn(self, member: "_Member") -> bool:
-        """Whether a change is surely not done: no group has it, and it leads none."""
+    def _withdraw(self, member: "_Member") -> bool:
+        """Takes a change out if no group has it yet. Returns whether it did: then the change will not be made."""
         with self._gathering:
             if member.leads or member not in self._waiting:
                 return False

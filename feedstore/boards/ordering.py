@@ -452,9 +452,10 @@ def _falls(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Sp
 
 
 def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacing) -> int | None:
-    """The sequence of the neighbour that the first pin of a reading has against its direction; None at the end of the
-    board. It is mostly the pin that was looked at last, at the place from which was read. Any other is looked for, past
-    the lines of all pins that were moved from there.
+    """The sequence of the pin directly before `pin`, the first of a reading from `at`; None at the end of the board.
+
+    Mostly it is the pin at `at`, and one look by key finds it. Otherwise it is searched for, past the lines of all pins
+    that were moved from there.
     """
     if 0 < at.pin < spacing.last_id:  # no end of the board
         start = spacing.start(way, at)
