@@ -86,7 +86,7 @@ format: $(VENV)/lint ## rewrite what the formatter and safe fixes can
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-schemas: $(VENV)/run ## write schemas/ from the code
+schemas: $(VENV)/run ## write schemas/ and docs/metrics.md from the code
 	@$(BIN)/python -m workers.app.schemas
 
 bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)

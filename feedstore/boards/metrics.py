@@ -1,40 +1,51 @@
 """What /metrics says of boards."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, get_args
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from feedstore.boards.service import Tally
+from feedstore.boards.port import Reason
+from feedstore.boards.service import BITS, SECONDS, Tally
+from feedstore.metering import Definition, Label, families
 
-MetricName = Literal[
-    # Reorders that were asked for, by outcome: moved, unchanged, crowded, unavailable, or the reason of a refusal
+_WHERE: Final = "feedstore/boards/service.py"
+
+REORDERS: Final = Definition(
     "feed_board_reorders_total",
-    # How long those took that moved a pin, or found it at its place
+    "counter",
+    "Reorders of boards by what became of them: `unavailable` without an answer of the follow store, `crowded` if room"
+    " is made first, the others refused",
+    _WHERE,
+    ("serve",),
+    (Label("outcome", ("moved", "unchanged", "crowded", "unavailable", *get_args(Reason))),),
+)
+REORDER_SECONDS: Final = Definition(
     "feed_board_reorder_seconds",
-    # Room of the smaller of the two new gaps, in bits: how many more drops it is sure to take
+    "histogram",
+    "Duration of reorders in the follow store that moved a pin, or found it at its place",
+    _WHERE,
+    ("serve",),
+    buckets=SECONDS,
+)
+ROOM: Final = Definition(
     "feed_board_room_bits",
-]
+    "histogram",
+    "Room of the smaller new gap after a reorder, in bits. Below 10 a task to make room was asked for",
+    _WHERE,
+    ("serve",),
+    buckets=BITS,
+)
+
+DEFINITIONS: Final = (REORDERS, REORDER_SECONDS, ROOM)
 
 
 def metrics(tally: Tally) -> Iterator[Metric]:
-    reorders = CounterMetricFamily(_named("feed_board_reorders_total"), "Reorders of boards", labels=["outcome"])
+    reorders = families.counter(REORDERS)
     for outcome, count in tally.outcomes.items():
         reorders.add_metric([outcome], count)
     yield reorders
-    yield HistogramMetricFamily(
-        _named("feed_board_reorder_seconds"),
-        "Duration of reorders in the follow store",
-        buckets=tally.seconds.cumulated(),
-        sum_value=tally.seconds.sum,
-    )
-    yield HistogramMetricFamily(
-        _named("feed_board_room_bits"),
-        "Room of the smaller new gap after a reorder, in bits",
-        buckets=tally.room.cumulated(),
-        sum_value=tally.room.sum,
-    )
-
-
-def _named(name: MetricName) -> str:
-    return name
+    for definition, values in ((REORDER_SECONDS, tally.seconds), (ROOM, tally.room)):
+        counted = families.histogram(definition)
+        counted.add_metric([], values.cumulated(), values.sum)
+        yield counted

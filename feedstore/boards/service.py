@@ -28,8 +28,9 @@ from feedstore.http.histogram import Histogram
 RESETS_MAX: Final = 16
 """How many transactions one call of `reset` makes at most."""
 
-_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-_BITS: Final = (0, 2, 5, 10, 20, 40, 60, 83)
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+BITS: Final = (0, 2, 5, 10, 20, 40, 60, 83)
+"""Bounds of the buckets that the tally counts in: of times, and of room."""
 
 Outcome = Literal["moved", "unchanged", "crowded", "unavailable"] | Reason
 
@@ -61,8 +62,8 @@ class BoardService:
         self._clock = clock
         self._counting = threading.Lock()
         self._outcomes: Counter[Outcome] = Counter()
-        self._seconds = Histogram(_SECONDS)
-        self._room = Histogram(_BITS)
+        self._seconds = Histogram(SECONDS)
+        self._room = Histogram(BITS)
 
     def reorder_board_pin(
         self,

@@ -1,71 +1,139 @@
 """What /metrics says of catalogs. It asks no cluster: of each it says what that said last."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import Metric
 
 from feedstore.catalog.service import CatalogState
+from feedstore.metering import CLUSTER, Definition, Label, families
 from feedstore.widecolumn.behind import behind_ms
 
-MetricName = Literal[
-    # By catalog and outcome: keys that this process asked for, and as `source` those it then asked of the follow store
-    "feed_catalog_keys_total",
-    # By catalog and the cluster that answered: fetches of keys that were not held, and how long they took
-    "feed_catalog_fetch_seconds",
-    # By catalog: those that no cluster answered
-    "feed_catalog_failed_fetches_total",
-    # By catalog and cluster: every change longer ago than this is in what is read there; absent where that is unknown
-    "feed_catalog_behind_seconds",
-    # By catalog and cluster: since the batch of the current generation began; absent where there is none
-    "feed_catalog_generation_age_seconds",
-    # By catalog and cluster: of the current generation
-    "feed_catalog_records",
-    # By catalog and cluster: how long the current generation took to load; absent where that is unknown
-    "feed_catalog_build_seconds",
-    # By catalog and cluster: how often this process has seen another generation come into use
-    "feed_catalog_swaps_total",
-    # By catalog and cluster: keys that were updated since the oldest generation, about
-    "feed_catalog_delta_entries",
-    # By catalog: what this process holds, about
-    "feed_catalog_cache_bytes",
-    # By catalog: updates that replaced what this process holds
-    "feed_catalog_updates_total",
-    # By catalog: this process has heard of every update longer ago than this; absent where that is unknown
-    "feed_catalog_heard_behind_seconds",
-]
+_WHERE: Final = "feedstore/catalog/metrics.py"
+_CATALOG: Final = Label("catalog", of="the catalogs of `feed.toml`")
+_OUTCOMES: Final = ("hit", "stale", "fetched", "joined", "missing", "source")
 
-_BY_CLUSTER = ("catalog", "cluster")
+KEYS: Final = Definition(
+    "feed_catalog_keys_total",
+    "counter",
+    "Keys that this server's pages and requests asked for. Each is one of `hit` (its record was held), `stale` (so, but"
+    " its time was up and no cluster answered), `fetched`, `joined` (fetched for another request) and `missing` (no"
+    " record, or no answer). `source`: of the missing, those that the follow store was then asked for",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, Label("outcome", _OUTCOMES)),
+)
+FETCH_SECONDS: Final = Definition(
+    "feed_catalog_fetch_seconds",
+    "summary",
+    "Duration of fetches of keys that were not held, by the cluster that answered: a sum and a count",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, CLUSTER),
+)
+FAILED: Final = Definition(
+    "feed_catalog_failed_fetches_total",
+    "counter",
+    "Fetches that no cluster answered; they are not in `feed_catalog_fetch_seconds`",
+    _WHERE,
+    ("serve",),
+    (_CATALOG,),
+)
+BEHIND: Final = Definition(
+    "feed_catalog_behind_seconds",
+    "gauge",
+    "Every change longer ago is in what is read there; absent if unknown",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, CLUSTER),
+)
+AGE: Final = Definition(
+    "feed_catalog_generation_age_seconds",
+    "gauge",
+    "Time since the batch of the current generation began to read its source; absent if there is none",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, CLUSTER),
+)
+RECORDS: Final = Definition(
+    "feed_catalog_records",
+    "gauge",
+    "Records of the current generation; absent if there is none",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, CLUSTER),
+)
+BUILD_SECONDS: Final = Definition(
+    "feed_catalog_build_seconds",
+    "gauge",
+    "How long it took to read and load the current generation; absent if an earlier version has loaded it",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, CLUSTER),
+)
+SWAPS: Final = Definition(
+    "feed_catalog_swaps_total",
+    "counter",
+    "How often this server has seen another generation come into use, a later or an older one",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, CLUSTER),
+)
+ENTRIES: Final = Definition(
+    "feed_catalog_delta_entries",
+    "gauge",
+    "Keys that were updated since the oldest generation, about",
+    _WHERE,
+    ("serve",),
+    (_CATALOG, CLUSTER),
+)
+CACHE: Final = Definition(
+    "feed_catalog_cache_bytes",
+    "gauge",
+    "Memory that this server holds records in, about",
+    _WHERE,
+    ("serve",),
+    (_CATALOG,),
+)
+UPDATES: Final = Definition(
+    "feed_catalog_updates_total",
+    "counter",
+    "Updates that replaced what this server held",
+    _WHERE,
+    ("serve",),
+    (_CATALOG,),
+)
+HEARD: Final = Definition(
+    "feed_catalog_heard_behind_seconds",
+    "gauge",
+    "This server has heard of every update longer ago; absent if that is unknown, as after a gap",
+    _WHERE,
+    ("serve",),
+    (_CATALOG,),
+)
+
+DEFINITIONS: Final = (
+    KEYS,
+    FETCH_SECONDS,
+    FAILED,
+    BEHIND,
+    AGE,
+    RECORDS,
+    BUILD_SECONDS,
+    SWAPS,
+    ENTRIES,
+    CACHE,
+    UPDATES,
+    HEARD,
+)
 
 
 def metrics(states: list[CatalogState], now_ms: int) -> Iterator[Metric]:
-    keys = CounterMetricFamily(
-        _named("feed_catalog_keys_total"),
-        "Keys that were asked of a catalog; outcome source: of the missing, those then asked of the follow store",
-        labels=["catalog", "outcome"],
-    )
-    seconds = SummaryMetricFamily(
-        _named("feed_catalog_fetch_seconds"),
-        "Duration of fetches from the clusters of a catalog, by the one that answered",
-        labels=_BY_CLUSTER,
-    )
-    failed = CounterMetricFamily(
-        _named("feed_catalog_failed_fetches_total"), "Fetches that no cluster of a catalog answered", labels=["catalog"]
-    )
-    held = GaugeMetricFamily(
-        _named("feed_catalog_cache_bytes"), "Memory of the local cache of a catalog", labels=["catalog"]
-    )
-    updates = CounterMetricFamily(
-        _named("feed_catalog_updates_total"), "Updates that replaced what the local cache held", labels=["catalog"]
-    )
-    heard = GaugeMetricFamily(
-        _named("feed_catalog_heard_behind_seconds"),
-        "Every update longer ago than this has been heard of",
-        labels=["catalog"],
-    )
+    keys, seconds, failed = families.counter(KEYS), families.summary(FETCH_SECONDS), families.counter(FAILED)
+    held, updates, heard = families.gauge(CACHE), families.counter(UPDATES), families.gauge(HEARD)
     for state in states:
         counts = state.counts
-        for outcome in ("hit", "stale", "fetched", "joined", "missing", "source"):
+        for outcome in _OUTCOMES:
             keys.add_metric([state.name, outcome], getattr(counts, outcome))
         for cluster, took in counts.took.items():
             seconds.add_metric([state.name, cluster], took.fetches, took.seconds)
@@ -79,26 +147,8 @@ def metrics(states: list[CatalogState], now_ms: int) -> Iterator[Metric]:
 
 
 def _of_clusters(states: list[CatalogState], now_ms: int) -> list[Metric]:
-    behind = GaugeMetricFamily(
-        _named("feed_catalog_behind_seconds"),
-        "Every change longer ago than this is in what is read from a cluster's catalog",
-        labels=_BY_CLUSTER,
-    )
-    age = GaugeMetricFamily(
-        _named("feed_catalog_generation_age_seconds"),
-        "Time since the batch of the current generation began to read its source",
-        labels=_BY_CLUSTER,
-    )
-    records = GaugeMetricFamily(_named("feed_catalog_records"), "Records of the current generation", labels=_BY_CLUSTER)
-    build = GaugeMetricFamily(
-        _named("feed_catalog_build_seconds"), "How long the current generation took to load", labels=_BY_CLUSTER
-    )
-    swaps = CounterMetricFamily(
-        _named("feed_catalog_swaps_total"), "Swaps of the current generation that were seen", labels=_BY_CLUSTER
-    )
-    entries = GaugeMetricFamily(
-        _named("feed_catalog_delta_entries"), "Keys with an update in the delta, about", labels=_BY_CLUSTER
-    )
+    behind, age, records = families.gauge(BEHIND), families.gauge(AGE), families.gauge(RECORDS)
+    build, swaps, entries = families.gauge(BUILD_SECONDS), families.counter(SWAPS), families.gauge(ENTRIES)
     for state in states:
         for cluster, facts in state.facts.items():
             if facts is None:
@@ -115,7 +165,3 @@ def _of_clusters(states: list[CatalogState], now_ms: int) -> list[Metric]:
                 if current.took_ms:
                     build.add_metric(labels, current.took_ms / 1_000)
     return [behind, age, records, build, swaps, entries]
-
-
-def _named(name: MetricName) -> str:
-    return name

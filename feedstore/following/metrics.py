@@ -1,67 +1,105 @@
 """What /metrics says of reads, clusters and the queue."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from feedstore.following.service import FeedService
 from feedstore.http.queues import QueuesState
+from feedstore.metering import CLUSTER, EVERY, Definition, Label, families
 
-MetricName = Literal[
-    # Reads of feeds that may need more than one cluster; reads of clusters in files do not count where all is well
+_WHERE: Final = "feedstore/following/metrics.py"
+
+READS: Final = Definition(
     "feed_reads_total",
-    # Reads that asked another cluster as well, because the first said nothing
+    "counter",
+    "Reads of feeds that may need more than one cluster; those of clusters in files do not count while all is well",
+    _WHERE,
+    ("serve",),
+)
+HEDGES: Final = Definition(
     "feed_read_hedges_total",
-    # Reads that asked another cluster instead, because the first failed
+    "counter",
+    "Reads that also asked another cluster, because the first was slow",
+    _WHERE,
+    ("serve",),
+)
+FAILOVERS: Final = Definition(
     "feed_read_failovers_total",
-    # Reads that also tried a cluster whose breaker was open
-    "feed_read_probes_total",
-    # By cluster: 0 where its breaker is closed, 1 where it is open, 0.5 while it is tried
+    "counter",
+    "Reads that asked another cluster instead, because the first failed",
+    _WHERE,
+    ("serve",),
+)
+PROBES: Final = Definition(
+    "feed_read_probes_total", "counter", "Reads that tested a cluster whose breaker is open", _WHERE, ("serve",)
+)
+BREAKER: Final = Definition(
     "feed_cluster_breaker_open",
-    # By cluster: everything committed longer ago than this has landed there; absent where that is unknown
+    "gauge",
+    "Breaker of a cluster: 0 closed, 1 open, 0.5 half-open",
+    _WHERE,
+    ("serve",),
+    (CLUSTER,),
+)
+BEHIND: Final = Definition(
     "feed_cluster_behind_seconds",
-    # By cluster: of its recent reads; absent where there were too few, and for a cluster in files
+    "gauge",
+    "Age of a cluster's watermark: everything committed longer ago has landed there. Absent if that is unknown",
+    _WHERE,
+    EVERY,
+    (CLUSTER,),
+)
+READ_P95: Final = Definition(
     "feed_cluster_read_p95_seconds",
-    # By consumer group: messages (the relay: outbox rows) that it has left to do; absent where the queue is away
-    "feed_group_lag",
-    # Messages that could not be done; absent where the queue is away
-    "feed_dead_letters",
-    # 1 if the worker of this process has stopped by itself, else 0
+    "gauge",
+    "p95 of recent reads of a cluster; absent if there were too few, and for clusters in files",
+    _WHERE,
+    ("serve",),
+    (CLUSTER,),
+)
+STOPPED: Final = Definition(
     "feed_worker_stopped",
-]
+    "gauge",
+    "1 if the worker of this process has stopped by itself, else 0",
+    _WHERE,
+    ("serve",),
+)
+LAG: Final = Definition(
+    "feed_group_lag",
+    "gauge",
+    "Messages that a consumer group has not committed; of `relay`, outbox rows. Absent if the queue is away",
+    _WHERE,
+    EVERY,
+    (Label("group", of="`relay`, and the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, ..."),),
+)
+DEAD_LETTERS: Final = Definition(
+    "feed_dead_letters",
+    "gauge",
+    "Messages that could not be processed, and are kept; absent if the queue is away",
+    _WHERE,
+    EVERY,
+)
 
-_BREAKER_OPEN = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
+DEFINITIONS: Final = (READS, HEDGES, FAILOVERS, PROBES, BREAKER, BEHIND, READ_P95, STOPPED, LAG, DEAD_LETTERS)
+
+_BREAKER_OPEN: Final = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 
 
 def metrics(service: FeedService, queues: QueuesState | None, stopped: str | None) -> Iterator[Metric]:
     """As they are now. queues: None where they do not answer. stopped: why the worker has stopped."""
     counters = service.counters()
-    yield CounterMetricFamily(
-        _named("feed_reads_total"), "Reads of feeds that may need more than one cluster", counters.reads
-    )
-    yield CounterMetricFamily(
-        _named("feed_read_hedges_total"),
-        "Reads that also asked another cluster, because the first was slow",
-        counters.hedges,
-    )
-    yield CounterMetricFamily(
-        _named("feed_read_failovers_total"),
-        "Reads that asked another cluster, because the first failed",
-        counters.failovers,
-    )
-    yield CounterMetricFamily(
-        _named("feed_read_probes_total"), "Reads that tested a cluster whose breaker is open", counters.probes
-    )
-    breaker = GaugeMetricFamily(
-        _named("feed_cluster_breaker_open"), "Breaker of a cluster: 0 closed, 1 open, 0.5 half-open", labels=["cluster"]
-    )
-    behind = GaugeMetricFamily(
-        _named("feed_cluster_behind_seconds"), "Age of a cluster's watermark", labels=["cluster"]
-    )
-    p95 = GaugeMetricFamily(
-        _named("feed_cluster_read_p95_seconds"), "p95 of recent reads of a cluster", labels=["cluster"]
-    )
+    for definition, count in (
+        (READS, counters.reads),
+        (HEDGES, counters.hedges),
+        (FAILOVERS, counters.failovers),
+        (PROBES, counters.probes),
+    ):
+        of_reads = families.counter(definition)
+        of_reads.add_metric([], count)
+        yield of_reads
+    breaker, behind, p95 = families.gauge(BREAKER), families.gauge(BEHIND), families.gauge(READ_P95)
     for each in service.clusters():
         breaker.add_metric([each.name], _BREAKER_OPEN[each.breaker])
         if each.behind_ms is not None:
@@ -69,20 +107,12 @@ def metrics(service: FeedService, queues: QueuesState | None, stopped: str | Non
         if each.p95_ms is not None:
             p95.add_metric([each.name], each.p95_ms / 1_000)
     yield from (breaker, behind, p95)
-    yield GaugeMetricFamily(
-        _named("feed_worker_stopped"),
-        "1 if the worker of this process has stopped by itself, else 0",
-        int(stopped is not None),
-    )
+    has_stopped = families.gauge(STOPPED)
+    has_stopped.add_metric([], int(stopped is not None))
+    yield has_stopped
     if queues is not None:
-        lag = GaugeMetricFamily(_named("feed_group_lag"), "Uncommitted messages per consumer group", labels=["group"])
+        lag, dead = families.gauge(LAG), families.gauge(DEAD_LETTERS)
         for group in queues.groups:
             lag.add_metric([group.group], group.lag)
-        yield lag
-        yield GaugeMetricFamily(
-            _named("feed_dead_letters"), "Messages that could not be processed", queues.dead_letters
-        )
-
-
-def _named(name: MetricName) -> str:
-    return name
+        dead.add_metric([], queues.dead_letters)
+        yield from (lag, dead)

@@ -2,26 +2,46 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from feedstore.http.histogram import Histogram
+from feedstore.metering import Definition, Label, families
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
-MetricName = Literal[
-    # Requests that were answered, by endpoint, method and status
-    "feed_http_requests_total",
-    # How long they took, from the first byte of the head to the last of the answer, by endpoint
-    "feed_http_request_seconds",
-    # Requests that are being answered
-    "feed_http_requests_under_way",
-]
+_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_WHERE: Final = "feedstore/http/metrics.py"
+_ENDPOINT: Final = Label("endpoint", of="the endpoints of docs/http.md; `none` for all other paths")
 
-_BY_REQUEST = ("endpoint", "method", "status")
-_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+REQUESTS: Final = Definition(
+    "feed_http_requests_total",
+    "counter",
+    "HTTP requests answered",
+    _WHERE,
+    ("serve",),
+    (
+        _ENDPOINT,
+        Label("method", of="the methods of docs/http.md; `other` for all else"),
+        Label("status", of="the statuses of docs/http.md"),
+    ),
+)
+SECONDS: Final = Definition(
+    "feed_http_request_seconds",
+    "histogram",
+    "Duration of HTTP requests, from the first byte of the head to the last of the answer",
+    _WHERE,
+    ("serve",),
+    (_ENDPOINT,),
+    _BUCKETS_S,
+)
+UNDER_WAY: Final = Definition(
+    "feed_http_requests_under_way", "gauge", "HTTP requests being answered", _WHERE, ("serve",)
+)
+
+DEFINITIONS: Final = (REQUESTS, SECONDS, UNDER_WAY)
 
 
 class Metrics:
@@ -32,7 +52,7 @@ class Metrics:
     def __init__(self) -> None:
         self._under_way = 0
         self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._times: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(_BUCKETS_S))
+        self._times: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS.buckets))
 
     def began(self) -> None:
         self._under_way += 1
@@ -48,19 +68,14 @@ class Metrics:
         return generate_latest(self) + generate_latest(_Given(others))
 
     def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(_named("feed_http_requests_total"), "HTTP requests answered", labels=_BY_REQUEST)
+        requests = families.counter(REQUESTS)
         for (endpoint, method, status), count in self._requests.items():
             requests.add_metric([endpoint, method, str(status)], count)
-        seconds = HistogramMetricFamily(
-            _named("feed_http_request_seconds"),
-            "Duration of HTTP requests, from the first byte of the head to the last of the answer",
-            labels=["endpoint"],
-        )
+        seconds = families.histogram(SECONDS)
         for endpoint, times in self._times.items():
             seconds.add_metric([endpoint], times.cumulated(), times.sum)
-        under_way = GaugeMetricFamily(
-            _named("feed_http_requests_under_way"), "HTTP requests being answered", self._under_way
-        )
+        under_way = families.gauge(UNDER_WAY)
+        under_way.add_metric([], self._under_way)
         yield from (requests, seconds, under_way)
 
 
@@ -72,7 +87,3 @@ class _Given:
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics
-
-
-def _named(name: MetricName) -> str:
-    return name

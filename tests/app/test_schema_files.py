@@ -9,7 +9,7 @@ from workers.app import schemas
 
 
 def test_the_files_are_up_to_date() -> None:
-    assert schemas.stale(schemas.DIRECTORY, schemas.EXPORTS) == [], "run python -m workers.app.schemas"
+    assert schemas.stale(schemas.ROOT, schemas.EXPORTS) == [], "run python -m workers.app.schemas"
 
 
 def test_a_missing_and_a_changed_file_are_named(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_missing_and_a_changed_file_are_named(tmp_path: Path) -> None:
 
 
 def test_the_command_checks_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas, "DIRECTORY", tmp_path / "schemas")
+    monkeypatch.setattr(schemas, "ROOT", tmp_path / "schemas")
     check = CliRunner().invoke(schemas.main, ["--check"])
     assert (check.exit_code, "feed.actions.schema.json" in check.output) == (1, True)
     assert CliRunner().invoke(schemas.main, []).exit_code == 0
@@ -31,4 +31,5 @@ def test_the_command_checks_and_writes(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_every_file_ends_with_one_line_end() -> None:
     for name, export in schemas.EXPORTS.items():
-        assert export().endswith("}\n"), name
+        assert export().endswith("\n"), name
+        assert not export().endswith("\n\n"), name

@@ -10,6 +10,7 @@ PLATFORM = (
     "feedstore/clocks.py",
     "feedstore/errors.py",
     "feedstore/http",
+    "feedstore/metering",
     "feedstore/replicas",
     "feedstore/settings.py",
     "feedstore/sqlite_file.py",

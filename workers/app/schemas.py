@@ -1,4 +1,4 @@
-"""Writes into `schemas/` what other languages read and the code knows: `python -m workers.app.schemas [--check]`."""
+"""Writes what others read and the code knows: `python -m workers.app.schemas [--check]`."""
 
 import json
 import sys
@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from feedstore.following.layout import golden_vectors
+from workers.app import metrics
 from workers.catalog import messages as catalog_messages
 from workers.following import messages
 
-DIRECTORY = Path(__file__).resolve().parents[2] / "schemas"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def _pretty(document: object) -> str:
@@ -24,11 +25,12 @@ def _messages(schema: Callable[[], Mapping[str, object]]) -> Callable[[], str]:
 
 
 EXPORTS: dict[str, Callable[[], str]] = {
-    "cell-layout.json": golden_vectors,
-    **{name: _messages(lambda name=name: messages.schemas()[name]) for name in messages.schemas()},  # type: ignore[misc]
-    "feed.updates.schema.json": _messages(catalog_messages.schema),
+    "docs/metrics.md": metrics.page,
+    "schemas/cell-layout.json": golden_vectors,
+    **{f"schemas/{name}": _messages(lambda name=name: messages.schemas()[name]) for name in messages.schemas()},  # type: ignore[misc]
+    "schemas/feed.updates.schema.json": _messages(catalog_messages.schema),
 }
-"""The content of each file, by the file's name."""
+"""The content of each file, by its path from the top."""
 
 
 def stale(directory: Path, exports: Mapping[str, Callable[[], str]]) -> list[str]:
@@ -41,18 +43,18 @@ def stale(directory: Path, exports: Mapping[str, Callable[[], str]]) -> list[str
 
 
 def write(directory: Path, exports: Mapping[str, Callable[[], str]]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     for name, export in exports.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(export(), encoding="utf-8")
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; fail where a file is not up to date.")
 def main(*, check: bool) -> None:
-    """Writes the files of schemas/ that are made from code."""
+    """Writes the files that are made from code."""
     if not check:
-        write(DIRECTORY, EXPORTS)
-    elif names := stale(DIRECTORY, EXPORTS):
+        write(ROOT, EXPORTS)
+    elif names := stale(ROOT, EXPORTS):
         click.echo(f"not up to date: {', '.join(names)}; run python -m workers.app.schemas", err=True)
         sys.exit(1)
 

@@ -1,0 +1,38 @@
+"""What is counted, and how that is told: definitions of metrics, the counts of a process, Prometheus' text format.
+
+Each room defines its metrics in its `metrics.py`. docs/metrics.md lists all of them.
+"""
+
+from feedstore.metering.definitions import (
+    CLUSTER,
+    DECADES,
+    EVERY,
+    GROUP,
+    LOOP,
+    PARTITION,
+    SHARD,
+    SHORT,
+    WORKERS,
+    WRITES,
+    Definition,
+    Kind,
+    Label,
+    Program,
+)
+
+__all__ = [
+    "CLUSTER",
+    "DECADES",
+    "EVERY",
+    "GROUP",
+    "LOOP",
+    "PARTITION",
+    "SHARD",
+    "SHORT",
+    "WORKERS",
+    "WRITES",
+    "Definition",
+    "Kind",
+    "Label",
+    "Program",
+]

@@ -1,0 +1,87 @@
+"""What a metric is: its name, its kind, its labels with all of their values, what it says and where it is counted.
+
+Names never change. A gauge says how something is now; where that is unknown it has no sample, and never an old one.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["counter", "gauge", "histogram", "summary"]
+Program = Literal["serve", "work", "relay", "expand", "write"]
+"""The commands that serve metrics. `work` does what `relay`, `expand` and `write` do apart; where `serve` is the worker
+of a home with files, it does so too.
+"""
+
+WORKERS: Final[tuple[Program, ...]] = ("work", "relay", "expand", "write")
+EVERY: Final[tuple[Program, ...]] = ("serve", *WORKERS)
+WRITES: Final[tuple[Program, ...]] = ("work", "write")
+
+_NAME: Final = re.compile(r"feed_[a-z][a-z0-9_]*[a-z0-9]")
+
+SHORT: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Bounds of buckets for one call or one batch, in seconds."""
+
+DECADES: Final = (
+    *(0.01, 0.0133, 0.0178, 0.0237, 0.0316, 0.0422, 0.0562, 0.075),
+    *(0.1, 0.133, 0.178, 0.237, 0.316, 0.422, 0.562, 0.75),
+    *(1.0, 1.33, 1.78, 2.37, 3.16, 4.22, 5.62, 7.5),
+    *(10.0, 13.3, 17.8, 23.7, 31.6, 42.2, 56.2, 75.0),
+    *(100.0, 178.0, 316.0, 562.0, 1_000.0, 3_600.0, 21_600.0, 86_400.0),
+)
+"""The same for what takes milliseconds on a good day and days after a long outage: eight buckets a decade up to 100 s,
+so that a quantile between two bounds is off by a few per cent.
+"""
+
+
+@dataclass(frozen=True)
+class Label:
+    """values: all that there are. of: if they are not known to the code, what bounds them."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    of: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.values) == bool(self.of):
+            raise ValueError(f"label {self.name}: either its values, or what bounds them")
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """A metric.
+
+    help: what it says, in a sentence. where: the file that counts it. by: the programs that serve it. buckets: of a
+    histogram, the bounds.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    where: str
+    by: tuple[Program, ...]
+    labels: tuple[Label, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.name) is None:
+            raise ValueError(f"{self.name}: not the name of a metric")
+        if (self.kind == "counter") != self.name.endswith("_total"):
+            raise ValueError(f"{self.name}: the name of a counter, and of nothing else, ends in _total")
+        if (self.kind == "histogram") != bool(self.buckets):
+            raise ValueError(f"{self.name}: a histogram, and nothing else, has buckets")
+
+    @property
+    def unit(self) -> str:
+        """What its values count; empty, if they have no unit."""
+        stem = self.name.removesuffix("_total")
+        return next((unit for unit in ("seconds", "bytes", "bits") if stem.endswith(f"_{unit}")), "")
+
+
+CLUSTER: Final = Label("cluster", of="the clusters of `feed.toml`")
+GROUP: Final = Label(
+    "group", of="the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, `catalog-CATALOG-CLUSTER`"
+)
+LOOP: Final = Label("loop", of="the loops of the workers: the groups, `relay-SHARD`, `ticker`, `housekeeper`, ...")
+PARTITION: Final = Label("partition", of="the partitions of a topic")
+SHARD: Final = Label("shard", of="the shards of the follow store")
