@@ -15,7 +15,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from feedstore.following import columns, feed_table, feeds_ascending, row_key
-from feedstore.widecolumn import DeleteColumns, Mutation, Put
+from feedstore.widecolumn import DeleteColumns, Put
 from feedstore.widecolumn.hbase import HBaseCluster, HBaseStore
 from feedstore.widecolumn.hbase.schema import apply, definition
 
@@ -28,7 +28,7 @@ DEEP_FEED, DEEP_ENTRIES = 7, 20_000
 FIRST_BACKFILLED = 10**10
 
 TABLE = feed_table(1_000, 250, 432_000_000)
-Batch = list[Mutation]
+Batch = list[Put | DeleteColumns]
 
 
 def fanout(number: int) -> Batch:

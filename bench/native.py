@@ -10,7 +10,8 @@ from typing import Any
 
 from bench.children import STOP_S
 from deploy.local import jars, java
-from feedstore.widecolumn import Mutation, Put
+from feedstore.widecolumn import DeleteCells, Mutation, Put, PutCells
+from feedstore.widecolumn.cells import cells_in, count_in
 
 SOURCE = Path(__file__).parent / "java" / "NativeFeeds.java"
 TOP = bytes(16)
@@ -152,12 +153,15 @@ def write_cells(path: Path, batches: Iterable[Sequence[Mutation]]) -> int:
     cells = 0
     with path.open("wb") as out:
         for mutation in (each for batch in batches for each in batch):
-            kind = b"p" if isinstance(mutation, Put) else b"d"
+            cells += count_in(mutation)
+            kind = b"p" if isinstance(mutation, Put | PutCells) else b"d"
+            if isinstance(mutation, PutCells | DeleteCells):
+                out.writelines(_HEAD.pack(kind, row, ts, 1) + column for row, column, ts in cells_in(mutation))
+                continue
             columns = b"".join(mutation.columns)
             count = len(mutation.columns)
             for row, timestamp in mutation.rows:
                 out.write(_HEAD.pack(kind, row, timestamp, count) + columns)
-            cells += count * len(mutation.rows)
     return cells
 
 

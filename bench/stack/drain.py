@@ -14,6 +14,7 @@ from pathlib import Path
 from feedstore.app import config as configuration
 from feedstore.following import FEEDS
 from feedstore.widecolumn import Cell, Mutation, WideColumnStore
+from feedstore.widecolumn.cells import count_in
 from workers.app import gc_tuning, logs, wiring
 from workers.following.groups import writer_group
 from workers.following.topics import DELIVERIES
@@ -32,7 +33,7 @@ class Counted:
         if self.began is None:
             self.began, self.processor_began = time.perf_counter(), time.process_time()
         self._store.apply(batch)
-        self.written += sum(len(rows) * len(columns) for rows, columns in batch)
+        self.written += sum(map(count_in, batch))
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         return self._store.read(row, after, limit, deadline_s)

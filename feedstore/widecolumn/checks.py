@@ -5,8 +5,18 @@ Checks run over whole sequences in C (`{*map(len, ...)}`): they run for every ce
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import assert_never
 
-from feedstore.widecolumn.port import MAX_LIMIT, Mutation, RefusedError, Table
+from feedstore.widecolumn.port import (
+    MAX_LIMIT,
+    DeleteCells,
+    DeleteColumns,
+    Mutation,
+    Put,
+    PutCells,
+    RefusedError,
+    Table,
+)
 
 MAX_TIMESTAMP = 2**63 - 2
 """One less than what 64 bits hold: to HBase, 2^63-1 means "whatever the time is when it arrives"."""
@@ -14,8 +24,17 @@ MAX_TIMESTAMP = 2**63 - 2
 
 def check_batch(table: Table, batch: Sequence[Mutation]) -> None:
     """Raises RefusedError unless the table can hold every cell of the batch."""
-    # All mutations at once: those of real actions are small, and each check costs more than what it looks at.
-    cells = [(rows, columns) for rows, columns in batch if rows and columns]
+    # All products at once: those of real actions are small, and each check costs more than what it looks at.
+    cells = []
+    for mutation in batch:
+        match mutation:
+            case Put(rows, columns) | DeleteColumns(rows, columns):
+                if rows and columns:
+                    cells.append((rows, columns))
+            case PutCells() | DeleteCells():
+                _check_cells(table, mutation)
+            case _:
+                assert_never(mutation)
     if not cells:
         return
     keys, timestamps = zip(*chain.from_iterable(rows for rows, _ in cells), strict=True)
@@ -52,6 +71,36 @@ def check_range(table: Table, start: bytes, stop: bytes | None) -> None:
     for field, value in (("start", start), ("stop", stop)):
         if type(value) is not bytes and not (field == "stop" and value is None):
             raise RefusedError(f"{table.name}: {field}: expected bytes, got {value!r}")
+
+
+def _check_cells(table: Table, mutation: PutCells | DeleteCells) -> None:
+    rows, columns, timestamps = mutation
+    count = _check_array(table, "rows", rows, "uint8", table.row_bytes)
+    for field, values, dtype, width in (
+        ("columns", columns, "uint8", table.column_bytes),
+        ("timestamps", timestamps, "int64", None),
+    ):
+        if (found := _check_array(table, field, values, dtype, width)) != count:
+            raise RefusedError(f"{table.name}: {field}: expected as many as rows, {count}, got {found}")
+    if count and not 1 <= timestamps.min() <= timestamps.max() <= MAX_TIMESTAMP:
+        bad = next(each for each in timestamps.tolist() if not 1 <= each <= MAX_TIMESTAMP)
+        raise RefusedError(f"{table.name}: timestamps: expected ms from 1 to 2^63-2, got {bad}")
+
+
+def _check_array(table: Table, field: str, values: object, dtype: str, width: int | None) -> int:
+    """How many there are. width: of each, in bytes; None: they are numbers."""
+    import numpy as np  # noqa: PLC0415  # who made the mutation has loaded it; what only reads does not
+
+    if type(values) is not np.ndarray:
+        raise RefusedError(f"{table.name}: {field}: expected an array of numpy, got {type(values).__name__}")
+    if values.dtype != dtype:  # another byte order is another dtype
+        raise RefusedError(f"{table.name}: {field}: expected {dtype}, got {values.dtype.str}")
+    if values.shape[1:] != (() if width is None else (width,)) or not values.ndim:
+        shape = "(cells,)" if width is None else f"(cells, {width})"
+        raise RefusedError(f"{table.name}: {field}: expected the shape {shape}, got {values.shape}")
+    if not values.flags.c_contiguous:
+        raise RefusedError(f"{table.name}: {field}: expected a C-contiguous array")
+    return len(values)
 
 
 def _check_lengths(table: Table, field: str, values: Sequence[bytes], length: int) -> None:

@@ -4,8 +4,9 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
-from feedstore.widecolumn.port import Cell, DeleteColumns, Mutation, Sweep, Table, UnavailableError
+from feedstore.widecolumn.port import Cell, DeleteCells, DeleteColumns, Mutation, Sweep, Table, UnavailableError
 from feedstore.widecolumn.resolution import Version, garbage, masks, visible
 
 
@@ -23,10 +24,9 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             for mutation in batch:
-                is_marker = isinstance(mutation, DeleteColumns)
-                for row, timestamp in mutation.rows if mutation.columns else ():
-                    versions = self._rows.setdefault(row, set())
-                    versions.update(Version(column, timestamp, is_marker) for column in mutation.columns)
+                is_marker = isinstance(mutation, DeleteColumns | DeleteCells)
+                for row, column, timestamp in cells_in(mutation):
+                    self._rows.setdefault(row, set()).add(Version(column, timestamp, is_marker))
 
     def read(
         self,

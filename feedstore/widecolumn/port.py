@@ -6,9 +6,13 @@ docstrings of `WideColumnStore` are the contract of an adapter; `tests/widecolum
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
+
+if TYPE_CHECKING:  # what only reads does not load numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_LIMIT = 10_000
 """The most columns that one `read` may ask for."""
@@ -66,7 +70,33 @@ class DeleteColumns(NamedTuple):
     columns: Sequence[bytes]
 
 
-Mutation = Put | DeleteColumns
+class PutCells(NamedTuple):
+    """Writes single cells, given as three arrays of one length: cell i is in `rows[i]` and `columns[i]` at
+    `timestamps[i]`. For many rows with few columns each, where objects for each cell would cost more than the cell.
+
+    All are C-contiguous and in the byte order of this machine. In any order; a cell that is there twice is written
+    once. The cells of one row at one timestamp are written together or not at all. The arrays must not change before
+    `apply` has returned.
+
+    rows: uint8, (cells, Table.row_bytes). columns: uint8, (cells, Table.column_bytes). timestamps: int64, (cells,), ms.
+    """
+
+    rows: "NDArray[np.uint8]"
+    columns: "NDArray[np.uint8]"
+    timestamps: "NDArray[np.int64]"
+
+
+class DeleteCells(NamedTuple):
+    """Writes single delete markers, given as `PutCells` gives cells: each masks every version of its column at or below
+    its timestamp.
+    """
+
+    rows: "NDArray[np.uint8]"
+    columns: "NDArray[np.uint8]"
+    timestamps: "NDArray[np.int64]"
+
+
+Mutation = Put | DeleteColumns | PutCells | DeleteCells
 
 
 class Cell(NamedTuple):
@@ -152,8 +182,8 @@ class WideColumnStore(Protocol):
         """Writes a batch; durable when it returns.
 
         Idempotent and commutative: the visible state depends on the set of mutations that were ever applied, not on
-        their order or number, as long as no marker was dropped between them (Table.purge_window_ms). One mutation
-        is atomic within each of its rows; a batch is not atomic.
+        their order or number, as long as no marker was dropped between them (Table.purge_window_ms). What one
+        mutation writes in one row at one timestamp is atomic; a batch is not.
 
         Raises:
             UnavailableError: an unknown subset was applied; try the whole batch again with the same timestamps.

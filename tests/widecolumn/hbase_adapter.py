@@ -12,10 +12,21 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 from hbase_regions import Regions
 
 from deploy.local import Stack
-from feedstore.widecolumn import Cell, Mutation, Table, Trim, WideColumnStore
+from feedstore.widecolumn import (
+    Cell,
+    DeleteCells,
+    DeleteColumns,
+    Mutation,
+    Put,
+    PutCells,
+    Table,
+    Trim,
+    WideColumnStore,
+)
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition
@@ -113,8 +124,7 @@ class PrefixedStore:
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         check_batch(self._table, batch)
-        at = self._times.there
-        self._inner.apply([type(m)([(self._prefix + row, at(ts)) for row, ts in m.rows], m.columns) for m in batch])
+        self._inner.apply([*map(self._there, batch)])
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)
@@ -147,6 +157,16 @@ class PrefixedStore:
         self._inner.sweep(now_ms)
         self._regions.flush()
         self._regions.compact(major=True)
+
+    def _there(self, mutation: Mutation) -> Mutation:
+        at = self._times.there
+        match mutation:
+            case Put(rows, columns) | DeleteColumns(rows, columns):
+                return type(mutation)([(self._prefix + row, at(ts)) for row, ts in rows], columns)
+            case PutCells(rows, columns, timestamps) | DeleteCells(rows, columns, timestamps):
+                prefixes = np.tile(np.frombuffer(self._prefix, np.uint8), (len(rows), 1))
+                times = np.array([*map(at, timestamps.tolist())], np.int64)
+                return type(mutation)(np.hstack([prefixes, rows]), columns, times)
 
     def close(self) -> None:
         self._inner.close()

@@ -3,8 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from widecolumn_adapters import in_cells
 
-from feedstore.widecolumn import DeleteColumns, Mutation, Put
+from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, Table
+from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after, requests
 from feedstore.widecolumn.hbase.thrift2 import structs
 
@@ -89,14 +91,16 @@ def test_nothing_is_sent_for_nothing(batch: list[Mutation]):
 
 ROWS = st.lists(st.tuples(st.sampled_from([b"r1", b"r2", b"r3"]), st.integers(1, 3)), max_size=4)
 COLUMNS = st.lists(st.sampled_from([A, B, C]), max_size=4)
-BATCHES = st.lists(st.builds(Put, ROWS, COLUMNS) | st.builds(DeleteColumns, ROWS, COLUMNS), max_size=6)
+PRODUCTS = st.builds(Put, ROWS, COLUMNS) | st.builds(DeleteColumns, ROWS, COLUMNS)
+WIDTHS = Table("encoding", 2, 3, trim=None, purge_window_ms=0)
+BATCHES = st.lists(PRODUCTS | PRODUCTS.map(lambda mutation: in_cells(mutation, WIDTHS)), max_size=6)
 
 
 @given(BATCHES, st.integers(1, 8))
 def test_every_cell_is_sent_and_no_other(batch: list[Mutation], cells_max: int):
     found = sent(batch, cells_max)
-    for call, kind in (("putMultiple", Put), ("deleteMultiple", DeleteColumns)):
-        expected = {(r, c, ts) for m in batch if isinstance(m, kind) for r, ts in m.rows for c in m.columns}
+    for call, kinds in (("putMultiple", Put | PutCells), ("deleteMultiple", DeleteColumns | DeleteCells)):
+        expected = {cell for mutation in batch if isinstance(mutation, kinds) for cell in cells_in(mutation)}
         assert {cell for request in found if request.call == call for cell in cells(request)} == expected
 
 

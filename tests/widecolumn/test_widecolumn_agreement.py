@@ -3,13 +3,14 @@
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from widecolumn_adapters import ADAPTERS, EMBEDDED, open_rocks
+from widecolumn_adapters import ADAPTERS, EMBEDDED, in_cells, open_rocks
 
 from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, Trim, WideColumnStore
 from feedstore.widecolumn.rocksdb import cluster as rocksdb
@@ -21,6 +22,7 @@ MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 ROWS = [b"\x00", b"m", b"\xff"]
 COLUMNS = [b"\x00\x00", b"\x00\xff", *[b"c%d" % digit for digit in range(8)], b"\xff\x00", b"\xff\xff"]
+WIDTHS = Table("agreement", 1, 2, trim=None, purge_window_ms=3)
 TIMES = st.integers(1, 8)
 TRIMS = st.builds(Trim, st.integers(1, 3), st.integers(0, 1))
 
@@ -31,7 +33,8 @@ def mutations(draw: st.DrawFn) -> Mutation:
     first = draw(st.integers(0, len(COLUMNS) - 1))
     run = COLUMNS[first : first + draw(st.integers(0, len(COLUMNS)))]  # neighbours: they make dead runs
     columns = draw(st.just(run) | st.lists(st.sampled_from(COLUMNS), max_size=4))
-    return draw(st.sampled_from([Put, DeleteColumns]))(rows, columns)
+    mutation = draw(st.sampled_from([Put, DeleteColumns]))(rows, columns)
+    return in_cells(mutation, WIDTHS) if draw(st.booleans()) else mutation
 
 
 class Agreement(RuleBasedStateMachine):
@@ -39,7 +42,7 @@ class Agreement(RuleBasedStateMachine):
 
     @initialize(trim=st.none() | TRIMS, keys_min=st.integers(1, 4), chunk=st.integers(1, 8))
     def open_everything(self, trim: Trim | None, keys_min: int, chunk: int) -> None:
-        self.table = Table("agreement", 1, 2, trim=trim, purge_window_ms=3)
+        self.table = replace(WIDTHS, trim=trim)
         self.directory = Path(tempfile.mkdtemp(prefix="feedstore-agreement-", dir=MEMORY_DISK))
         self.small_chunks = mock.patch.multiple(
             rocksdb, _CHUNK_KEYS=chunk, _SLOW_CHUNK_KEYS_MAX=chunk, _LEARN_KEYS_MAX=chunk * 6

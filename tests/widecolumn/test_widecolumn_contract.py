@@ -4,15 +4,18 @@ import threading
 from collections.abc import Callable
 from itertools import permutations, product
 
+import numpy as np
 import pytest
-from widecolumn_adapters import TABLE, Adapter
+from widecolumn_adapters import TABLE, Adapter, delete_cells, in_cells, put_cells
 
 from feedstore.widecolumn import (
     MAX_LIMIT,
     Cell,
+    DeleteCells,
     DeleteColumns,
     Mutation,
     Put,
+    PutCells,
     RefusedError,
     Sweep,
     Table,
@@ -109,7 +112,10 @@ def test_keys_sort_as_unsigned_bytes(store: WideColumnStore):
 # ---- apply
 
 
-@pytest.mark.parametrize("batch", [[], [Put([], [A])], [Put([(ROW, 1)], [])], [DeleteColumns([], [])]])
+NO_CELLS = [Put([], [A]), Put([(ROW, 1)], []), DeleteColumns([], []), put_cells([]), delete_cells([])]
+
+
+@pytest.mark.parametrize("batch", [[], *([each] for each in NO_CELLS)])
 def test_a_batch_without_cells_writes_nothing(store: WideColumnStore, batch: list[Mutation]):
     store.apply(batch)
     assert list(store.scan()) == []
@@ -128,10 +134,11 @@ def test_repeating_a_batch_changes_nothing(store: WideColumnStore):
 def test_every_order_gives_the_same(store: WideColumnStore):
     mutations = [put(2, A, B), put(4, A), delete(3, A, B), delete(4, B), put(5, B)]
     rows = [bytes(pair) for pair in product(range(12), repeat=2)]
-    for row, order in zip(rows, permutations(range(5)), strict=False):
+    for number, (row, order) in enumerate(zip(rows, permutations(range(5)), strict=False)):
         for index in order:
             columns = mutations[index].columns
-            store.apply([type(mutations[index])([(row, mutations[index].rows[0][1])], columns)])
+            mutation = type(mutations[index])([(row, mutations[index].rows[0][1])], columns)
+            store.apply([in_cells(mutation) if number >> index & 1 else mutation])
         assert store.cells(row) == [Cell(A, 4), Cell(B, 5)], order
 
 
@@ -148,6 +155,73 @@ BAD_COLUMNS = [b"", b"cc", b"cccc", "ccc", None]
 def test_a_refused_batch_leaves_nothing_written(store: WideColumnStore, kind: type, bad: tuple):
     with pytest.raises(RefusedError, match="feed: "):
         store.apply([put(5, A), kind(*bad)])
+    assert list(store.scan()) == []
+
+
+def test_cells_in_arrays_come_in_any_order_and_may_repeat(store: WideColumnStore):
+    store.apply([put_cells([(OTHER, A, 6), (ROW, C, 5), (ROW, A, 4), (ROW, A, 5), (OTHER, A, 6), (ROW, B, 3)])])
+    assert store.cells(ROW) == [Cell(A, 5), Cell(B, 3), Cell(C, 5)]
+    assert store.cells(OTHER) == [Cell(A, 6)]
+    store.apply([delete_cells([(ROW, C, 5), (OTHER, A, 5), (ROW, A, 4), (ROW, C, 1), (ROW, B, 3)])])
+    assert store.cells(ROW) == [Cell(A, 5)]
+    assert store.cells(OTHER) == [Cell(A, 6)]
+
+
+def test_a_batch_may_mix_everything(store: WideColumnStore):
+    store.apply([put(5, A), in_cells(put(5, B, C)), delete(5, B), in_cells(delete(5, C)), in_cells(put(6, C))])
+    assert store.cells(ROW) == [Cell(A, 5), Cell(C, 6)]
+
+
+def test_every_byte_of_arrays_is_stored(store: WideColumnStore):
+    """Zeros at an end are part of a key, and sort as everywhere."""
+    rows = [b"\0\0", b"\0\xff", b"\xff\0", b"\xff\xff"]
+    columns = [b"\0\0\0", b"\0\xff\0", b"\xff\0\0", b"\xff\xff\xff"]
+    store.apply([put_cells((row, column, 2**63 - 2) for row in reversed(rows) for column in reversed(columns))])
+    assert list(store.scan()) == [(row, columns) for row in rows]
+    assert store.cells(rows[0]) == [Cell(column, 2**63 - 2) for column in columns]
+    store.apply([delete_cells((row, columns[0], 2**63 - 2) for row in rows[1:])])
+    assert list(store.scan()) == [(rows[0], columns), *((row, columns[1:]) for row in rows[1:])]
+
+
+def test_arrays_that_are_shared_stay_as_they_are(store: WideColumnStore):
+    cells = put_cells([(OTHER, B, 6), (ROW, A, 5)])
+    for array in cells:
+        array.flags.writeable = False
+    store.apply([cells, DeleteCells(*cells)])
+    assert [array.tolist() for array in cells] == [[[*OTHER], [*ROW]], [[*B], [*A]], [6, 5]]
+    assert list(store.scan()) == []
+
+
+CELLS = put_cells([(ROW, A, 5), (OTHER, B, 6)])
+BAD_ARRAYS = {
+    "rows of another width": CELLS._replace(rows=CELLS.columns),
+    "columns of another width": CELLS._replace(columns=CELLS.rows),
+    "fewer rows": CELLS._replace(rows=CELLS.rows[:1]),
+    "fewer columns": CELLS._replace(columns=CELLS.columns[:1]),
+    "fewer times": CELLS._replace(timestamps=CELLS.timestamps[:1]),
+    "rows in one line": CELLS._replace(rows=CELLS.rows.reshape(-1)),
+    "times in two": CELLS._replace(timestamps=CELLS.timestamps.reshape(1, 2)),
+    "a number": CELLS._replace(timestamps=np.array(5)),
+    "signed rows": CELLS._replace(rows=CELLS.rows.astype(np.int8)),
+    "columns of one field": CELLS._replace(columns=CELLS.columns.view("S3")),
+    "times of other bytes": CELLS._replace(timestamps=CELLS.timestamps.astype(">i8" if np.little_endian else "<i8")),
+    "unsigned times": CELLS._replace(timestamps=CELLS.timestamps.astype(np.uint64)),
+    "times with fractions": CELLS._replace(timestamps=CELLS.timestamps.astype(np.float64)),
+    "rows backwards": CELLS._replace(rows=CELLS.rows[:, ::-1]),
+    "every second time": CELLS._replace(timestamps=np.arange(1, 5)[::2]),
+    "no arrays": PutCells([ROW, OTHER], [A, B], [5, 6]),
+    "no rows at all": CELLS._replace(rows=None),
+    "times from nothing": CELLS._replace(timestamps=np.array([5, 0])),
+    "times from before": CELLS._replace(timestamps=np.array([-1, 5])),
+    "times without end": CELLS._replace(timestamps=np.array([5, 2**63 - 1])),
+}
+
+
+@pytest.mark.parametrize("kind", [PutCells, DeleteCells])
+@pytest.mark.parametrize("bad", BAD_ARRAYS.values(), ids=BAD_ARRAYS)
+def test_refused_arrays_leave_nothing_written(store: WideColumnStore, kind: type, bad: PutCells):
+    with pytest.raises(RefusedError, match="feed: "):
+        store.apply([put(5, A), CELLS, kind(*bad)])
     assert list(store.scan()) == []
 
 

@@ -1,16 +1,37 @@
 """How the tests open each adapter; HBase only where a test asks for the fixture `hbase`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import hbase_adapter
+import numpy as np
 
-from feedstore.widecolumn import Table, Trim, WideColumnStore
+from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, Table, Trim, WideColumnStore
+from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 
 TABLE = Table(name="feed", row_bytes=2, column_bytes=3, trim=Trim(2, 1), purge_window_ms=1_000)
+
+
+def put_cells(cells: Iterable[tuple[bytes, bytes, int]], table: Table = TABLE) -> PutCells:
+    """cells: (row, column, timestamp)."""
+    rows, columns, timestamps = [*zip(*cells, strict=True)] or ((), (), ())
+    return PutCells(
+        np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), table.row_bytes),
+        np.frombuffer(b"".join(columns), np.uint8).reshape(len(columns), table.column_bytes),
+        np.array(timestamps, np.int64),
+    )
+
+
+def delete_cells(cells: Iterable[tuple[bytes, bytes, int]], table: Table = TABLE) -> DeleteCells:
+    return DeleteCells(*put_cells(cells, table))
+
+
+def in_cells(mutation: Put | DeleteColumns, table: Table = TABLE) -> Mutation:
+    """The same in arrays."""
+    return (put_cells if isinstance(mutation, Put) else delete_cells)(cells_in(mutation), table)
 
 
 def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> WideColumnStore:

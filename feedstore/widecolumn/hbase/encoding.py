@@ -5,10 +5,12 @@ Thrift structs are passed in, so this module does not import Thrift.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from itertools import chain
+from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
+from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.hbase.addresses import Sync
-from feedstore.widecolumn.port import Mutation, Put
+from feedstore.widecolumn.port import DeleteCells, DeleteColumns, Mutation, Put, PutCells
 
 FAMILY = b"feed"
 
@@ -68,7 +70,7 @@ def requests(
     puts: defaultdict[tuple[bytes, int], list[Any]] = defaultdict(list)
     deletes: defaultdict[bytes, list[Any]] = defaultdict(list)
     value, column_of = structs.TColumnValue, structs.TColumn
-    for mutation in batch:
+    for mutation in chain.from_iterable(map(_products, batch)):
         rows, columns = mutation
         if isinstance(mutation, Put):
             # One object for a column, whatever the number of rows: encoding them is most of the client's work.
@@ -96,6 +98,17 @@ def requests(
         ),
         cells_max,
     )
+
+
+def _products(mutation: Mutation) -> Iterable[Put | DeleteColumns]:
+    match mutation:
+        case Put() | DeleteColumns():
+            return (mutation,)
+        case PutCells() | DeleteCells():
+            kind = Put if isinstance(mutation, PutCells) else DeleteColumns
+            return (kind([(row, timestamp)], [column]) for row, column, timestamp in cells_in(mutation))
+        case _:
+            assert_never(mutation)
 
 
 def put_of(structs: Structs, row: bytes, column: bytes, record: Record, sync: Sync) -> Any:

@@ -30,21 +30,26 @@ import shutil
 import struct
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Self, assert_never
 
 from rocksdict import ColumnFamily, Rdict, Snapshot, WriteBatch
 
+from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.port import (
     Access,
     Cell,
+    DeleteCells,
     DeleteColumns,
     Mutation,
+    Put,
+    PutCells,
     RefusedError,
     Sweep,
     Table,
@@ -223,16 +228,12 @@ class RocksStore:
         encoded = _encode(batch, files.handles[self._table.name])
         with self._cluster.lock:
             for mutation in batch:
-                if isinstance(mutation, DeleteColumns):
-                    self._dead_runs.mark(mutation.rows)
-                else:
-                    self._dead_runs.put(mutation.rows, mutation.columns)
+                self._forget_runs(mutation)
             if len(encoded):
                 self._cluster.write(files, encoded, durable=True)
             for mutation in batch:
-                if isinstance(mutation, DeleteColumns) and len(mutation.columns) >= self._dead_run_keys_min:
-                    for row, _ in mutation.rows[:_LEARN_ROWS_MAX]:
-                        self._learn(files, row)
+                for row in self._much_deleted(mutation):
+                    self._learn(files, row)
 
     def read(
         self,
@@ -412,6 +413,36 @@ class RocksStore:
                 self._cluster.write(files, batch, durable=False)
         return drop
 
+    def _forget_runs(self, mutation: Mutation) -> None:
+        """Before a mutation is written: what it will make untrue of the dead runs."""
+        match mutation:
+            case Put(rows, columns):
+                self._dead_runs.put(rows, columns)
+            case DeleteColumns(rows, _):
+                self._dead_runs.mark(rows)
+            case PutCells():
+                for row, column, timestamp in cells_in(mutation):
+                    self._dead_runs.put([(row, timestamp)], [column])
+            case DeleteCells():
+                self._dead_runs.mark([(row, timestamp) for row, _, timestamp in cells_in(mutation)])
+            case _:
+                assert_never(mutation)
+
+    def _much_deleted(self, mutation: Mutation) -> Sequence[bytes]:
+        """Rows that may have a dead run now."""
+        match mutation:
+            case DeleteColumns(rows, columns):
+                if len(columns) >= self._dead_run_keys_min:
+                    return [row for row, _ in rows[:_LEARN_ROWS_MAX]]
+                return []
+            case DeleteCells():
+                markers = Counter(row for row, _, _ in cells_in(mutation))
+                return [row for row, count in markers.items() if count >= self._dead_run_keys_min][:_LEARN_ROWS_MAX]
+            case Put() | PutCells():
+                return []
+            case _:
+                assert_never(mutation)
+
     def _compact(self) -> None:
         files = self._cluster.files(self._table.name)
         rocksdb_files.compact(self._cluster.path, files.families[self._table.name])
@@ -514,8 +545,12 @@ def _encode(batch: Sequence[Mutation], handle: ColumnFamily) -> WriteBatch:
     encoded.set_default_column_family(handle)
     put, pack, empty = encoded.put, _TAIL.pack, b""
     for mutation in batch:
+        kind = _MARKER if isinstance(mutation, DeleteColumns | DeleteCells) else _PUT
+        if isinstance(mutation, PutCells | DeleteCells):
+            for row, column, timestamp in cells_in(mutation):
+                put(row + column + pack(_REVERSED_FROM - timestamp, kind), empty)
+            continue
         columns = mutation.columns
-        kind = _MARKER if isinstance(mutation, DeleteColumns) else _PUT
         if len(columns) == 1:
             column = columns[0]
             for row, timestamp in mutation.rows:
