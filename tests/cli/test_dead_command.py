@@ -10,6 +10,7 @@ from tests.cli.command import Cli, eventually
 from workers.following.messages import Task, encode_action
 from workers.following.redeliver import SET_ASIDE
 from workers.following.topics import ACTIONS, DELIVERIES
+from workers.pipeline.decoding import single
 from workers.queue.port import MAX_MESSAGE_BYTES, Topic
 
 GOOD = encode_action(Task(PinSaved(Pin(60, 2, 20, 3_000), 1_000)))
@@ -121,7 +122,7 @@ def test_a_retry_that_was_interrupted_is_repeated(filled: Cli) -> None:
 def test_a_letter_of_a_topic_that_this_program_does_not_know_is_kept(filled: Cli) -> None:
     with filled.ports() as ports:
         ports.dead.bury(
-            Topic("feed.later", durable=True, decode=bytes), "later", "failed", "of a newer program", 1, b"x"
+            Topic("feed.later", durable=True, decode=single(bytes)), "later", "failed", "of a newer program", 1, b"x"
         )
 
     assert "knows no topic feed.later" in filled("dead", "retry", "--all", code=1).stderr

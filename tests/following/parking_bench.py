@@ -26,6 +26,7 @@ from workers.following.messages import (
     Task,
     decode_action,
     encode_delivery,
+    encode_parked,
     wrap_action,
 )
 from workers.following.slots import DeliverySlots, ParkedSlots
@@ -219,6 +220,7 @@ class Bench:
             DELIVERIES,
             self.queue.consumer(DELIVERIES, WRITER),
             self.dead,
+            encode=encode_delivery,
             handle=writer.write,
             ticks=writer.tick,
             slots=DeliverySlots("a", writer.late_before_ms),
@@ -238,6 +240,7 @@ class Bench:
             RETRIES,
             self.queue.consumer(RETRIES, group),
             self.dead,
+            encode=encode_parked,
             handle=parks.land,
             ticks=lambda _: pytest.fail("a tick"),
             slots=ParkedSlots(cluster, writer.late_before_ms),

@@ -96,6 +96,7 @@ class World:
             topic,
             self.queue.consumer(topic, topic.name),
             self.dead,
+            encode=lambda _: pytest.fail("a message of several bodies"),
             handle=handle,
             ticks=lambda _: None,
             policy=RetryPolicy(),

@@ -19,12 +19,12 @@ from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import Consumer, Message, PositionLostError, QueueUnavailableError, Topic
 
 
-def decode(value: bytes) -> str | Tick:
-    if value.startswith(b"tick "):
-        return Tick(int(value[5:]), 0, 1)
+def decode(value: bytes) -> list[str | Tick]:
     if value.startswith(b"bad"):
         raise MalformedError("not_json", f"cannot read {value!r}")
-    return value.decode()
+    return [
+        Tick(int(body[5:]), 0, 1) if body.startswith("tick ") else body for body in value.decode().split("+") if body
+    ]
 
 
 TOPIC: Topic[str | Tick] = Topic("tests", durable=True, decode=decode)
@@ -55,6 +55,7 @@ class Bench:
             TOPIC,
             _Noting(self.queue.consumer(TOPIC, "group"), self.commits),
             self.dead,
+            encode=str.encode,
             handle=self.handle,
             ticks=self.tick,
             policy=self.policy,
@@ -329,6 +330,84 @@ def test_what_a_store_refuses_for_ever_is_buried_at_once() -> None:
 
     assert bench.letters() == [("refused", b"1")]
     assert bench.done == ["2"]
+
+
+def test_rule_11_a_message_is_done_once_all_of_its_bodies_are() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if "2" in bodies and bench.now_s < 300 else None)
+    bench.publish("1+2+3", "4")
+
+    bench.run(200)
+    assert sorted(bench.done) == ["1", "3", "4"]
+    assert bench.lag() == 2
+
+    bench.run()
+    assert sorted(bench.done) == ["1", "2", "3", "4"]
+    assert bench.lag() == 0
+
+
+def test_rule_12_of_a_message_with_several_bodies_the_bad_one_is_buried_alone() -> None:
+    bench = Bench(RetryPolicy(attempts=3), fails=lambda bodies: ValueError("poison") if "2" in bodies else None)
+    bench.publish("1+2+3", "4")
+
+    bench.run()
+
+    assert sorted(bench.done) == ["1", "3", "4"]
+    assert bench.letters() == [("failed", b"2")], "sent again, it does the others no second time"
+    assert bench.lag() == 0
+
+
+def test_a_message_of_several_bodies_that_cannot_be_read_is_buried_as_it_is() -> None:
+    bench = Bench()
+    bench.publish("bad 1+2")
+
+    bench.run()
+
+    assert bench.done == []
+    assert bench.letters() == [("not_json", b"bad 1+2")]
+
+
+def test_a_message_without_bodies_is_done() -> None:
+    bench = Bench()
+    bench.publish("", "1")
+
+    bench.run()
+
+    assert bench.done == ["1"]
+    assert bench.lag() == 0
+
+
+def test_no_more_bodies_are_handled_at_once_than_the_batch() -> None:
+    bench = Bench()
+    bench.reopen(batch=4)
+    bench.publish("+".join(map(str, range(10))), "10+11")
+
+    bench.run()
+
+    assert bench.calls[:3] == [["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8", "9", "10", "11"]]
+    assert bench.lag() == 0
+
+
+def test_rule_10_a_tick_among_bodies_waits_for_all_of_its_message() -> None:
+    bench = Bench(fails=lambda bodies: ValueError("poison") if "2" in bodies and bench.now_s < 3 else None)
+    bench.publish("1+tick 5+2")
+
+    bench.run(2)
+    assert bench.ticks == []
+
+    bench.run()
+    assert bench.ticks == [5]
+    assert bench.letters() == []
+
+
+def test_bodies_of_one_message_count_its_bytes_once_and_as_long_as_one_of_them_waits() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if "2" in bodies and bench.now_s < 300 else None)
+    bench.publish("1+2+3")
+
+    bench.run(200)
+    assert (bench.stage._lots.items, bench.stage._lots.size) == (1, 5)
+
+    bench.run()
+    assert (bench.stage._lots.items, bench.stage._lots.size) == (0, 0)
 
 
 def test_what_cannot_be_read_is_buried_and_the_rest_done() -> None:

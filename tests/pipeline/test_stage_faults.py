@@ -44,12 +44,16 @@ class RowSlots:
         return inside, tuple(number for number in body if number not in inside)
 
 
-def decode(value: bytes) -> Body | Tick:
+def decode(value: bytes) -> list[Body | Tick]:
     if value.startswith(b"tick "):
-        return Tick(int(value[5:]), 0, 1)
+        return [Tick(int(value[5:]), 0, 1)]
     if value.startswith(b"bad"):
         raise MalformedError("not_json", "bad")
-    return tuple(map(int, value.split(b",")))
+    return [tuple(map(int, body.split(b","))) for body in value.split(b"+")]
+
+
+def encode(body: Body) -> bytes:
+    return b",".join(b"%d" % row for row in body)
 
 
 TOPIC: Topic[Body | Tick] = Topic("tests", durable=True, decode=decode)
@@ -74,7 +78,9 @@ def check(stage: Stage[Any]) -> None:
     found = Counter(id(_merged(item.lot)) for item in items)
     assert found == {id(lot): lot.waiting for lot in stage._lots if lot.waiting}
     assert stage._lots.items == len(items)
-    assert stage._lots.size == sum(item.size for item in items)
+    assert stage._lots.size == sum(
+        len(taken.message.value) for taken in {id(item.taken): item.taken for item in items}.values()
+    )
     slots = [slot for outage in stage._outages for slot in outage.slots or ()]
     assert sorted(slots) == sorted(stage._outages._by_slot), "each slot has one outage at most"
     assert all(outage.slots is None or outage.slots for outage in stage._outages)
@@ -106,6 +112,7 @@ class Chaos:
             TOPIC,
             Failing(self, self.queue.consumer(TOPIC, "group")),
             Burying(self),
+            encode=encode,
             handle=self.handle,
             ticks=self.tick,
             policy=RetryPolicy(dead_in_a_row=10_000),
@@ -128,9 +135,12 @@ class Chaos:
 
     def publish(self) -> None:
         for _ in range(self.rng.randrange(6)):
-            rows = tuple(self.rng.sample(range(10_000), self.rng.choice((1, 1, 4, 12))))
-            self.published.append(rows)
-            self.queue.publish(TOPIC, [b",".join(b"%d" % row for row in rows)])
+            bodies = [
+                tuple(self.rng.sample(range(10_000), self.rng.choice((1, 1, 4, 12))))
+                for _ in range(self.rng.choice((1, 1, 1, 3)))
+            ]
+            self.published += bodies
+            self.queue.publish(TOPIC, [b"+".join(map(encode, bodies))])
         if self.rng.random() < 0.2:
             self.queue.publish(TOPIC, [b"bad %d" % self.rng.randrange(3)])
         if self.rng.random() < 0.3:
@@ -162,9 +172,10 @@ class Chaos:
             self.settled[partition] = max(tick.settled_ms, self.settled.get(partition, 0))
 
     def answered(self) -> set[int]:
-        """Rows that are done, parked or, with their message, in the dead letters."""
-        letters = [letter.value for letter in self.dead.letters(0, 1_000)]
-        buried = {row for value in letters if not value.startswith(b"bad") for row in decode(value)}  # type: ignore[union-attr]
+        """Rows that are done, parked or in the dead letters."""
+        letters = [letter.value for letter in self.dead.letters(0, 10_000)]
+        bodies = [body for value in letters if not value.startswith(b"bad") for body in decode(value)]
+        buried = {row for body in bodies if not isinstance(body, Tick) for row in body}
         return self.done | self.parked | buried
 
     def step(self) -> None:

@@ -21,9 +21,9 @@ AS_THEY_COME, PORTION = 5, 20
 PER_MESSAGE_S = 0.001
 
 
-def decode(value: bytes) -> Body:
+def decode(value: bytes) -> list[Body]:
     sender, number = value.split(b" ")
-    return int(sender), int(number)
+    return [(int(sender), int(number))]
 
 
 TOPIC: Topic[Body] = Topic("tests", durable=True, decode=decode)
@@ -41,6 +41,7 @@ class World:
             TOPIC,
             self.queue.consumer(TOPIC, "group"),
             MemoryDeadLetters(),
+            encode=lambda body: b"%d %d" % body,
             handle=self.handle,
             ticks=lambda ticks: None,
             turns=Turns(lambda body: body[0], AS_THEY_COME, PORTION),
@@ -114,7 +115,7 @@ def test_a_portion_is_shared_out_evenly(senders: int) -> None:
     world = World()
     lot = world.stage._lots.begin({0: 1})
     bodies = [(sender, number) for number in range(50) for sender in range(senders)]
-    items = [world.stage._lots.item(lot, Message(0, 0, b""), body) for body in bodies]
+    items = world.stage._lots.take(lot, Message(0, 0, b""), bodies, whole=False)
     now = turns.admit(items)
     assert [item.body for item in now] == [(sender, 0) for sender in range(senders)]
     assert len(turns) == len(list(turns)) == 49 * senders

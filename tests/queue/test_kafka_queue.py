@@ -16,6 +16,7 @@ from kafka_bench import Cluster, new_address, wait_until
 from queue_benches import after, drain, values
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.pipeline.decoding import single
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, reading, topics
@@ -182,9 +183,10 @@ def test_a_stage_keeps_its_partitions_while_its_handler_takes_longer_than_member
 
     stage: Stage[bytes] = Stage(
         "a",
-        Topic(DELIVERIES.name, durable=False, decode=bytes),
+        Topic(DELIVERIES.name, durable=False, decode=single(bytes)),
         hasty_queue.consumer(DELIVERIES, "a"),
         MemoryDeadLetters(),
+        encode=bytes,
         handle=handle,
         ticks=lambda _: None,
         policy=RetryPolicy(),

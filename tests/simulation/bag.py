@@ -127,13 +127,14 @@ class Bag:
         groups = self._groups[topic]
         ends = self._ends[topic]
         for value in values:
-            body = topic.decode(value)
             chosen = int(self._rng.random() * len(ends)) if partition is None else partition
-            for group in groups:
-                group.undone[chosen][ends[chosen]] = body
-                if self.sticky and self._rng.random() < self.sticky:
-                    group.stuck.add((chosen, ends[chosen]))
-            ends[chosen] += 1
+            # A stage does each body of a message by itself: here they have a place each.
+            for body in topic.decode(value):
+                for group in groups:
+                    group.undone[chosen][ends[chosen]] = body
+                    if self.sticky and self._rng.random() < self.sticky:
+                        group.stuck.add((chosen, ends[chosen]))
+                ends[chosen] += 1
 
     def lag(self, _topic: Topic[object], _group: str) -> int:
         return 0  # there is always room for more

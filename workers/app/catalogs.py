@@ -26,7 +26,7 @@ from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import PostedUpdater, Updater, updater_group
 from workers.following.groups import UPDATES_TICKER
-from workers.following.messages import Task
+from workers.following.messages import Task, encode_action
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
 from workers.pipeline.begun import Begun
@@ -133,6 +133,7 @@ def _posted_updater(
 
     def stage() -> Stage[Any]:
         return stage_of(ports, config, group, UPDATES)(
+            encode=encode_update,
             handle=updater.enter,
             ticks=updater.tick,
             lost=f"updates of the catalog {name} in cluster {cluster} were lost: load a batch that is read from now on",
@@ -148,6 +149,7 @@ def _updater(ports: Ports, config: Config, cluster: str, store: CatalogStore, st
 
     def stage() -> Stage[Any]:
         return stage_of(ports, config, group, ACTIONS)(
+            encode=encode_action,
             handle=lambda tasks: updater.enter(task.action for task in tasks),
             ticks=updater.tick,
             lost=f"updates of the catalog {PINS} in cluster {cluster} were lost: it is built again",

@@ -25,7 +25,15 @@ from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAI
 from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
 from workers.following.landed import drained
-from workers.following.messages import Delivery, Hold, Parked, encode_action, wrap_action
+from workers.following.messages import (
+    Delivery,
+    Hold,
+    Parked,
+    encode_action,
+    encode_delivery,
+    encode_parked,
+    wrap_action,
+)
 from workers.following.ports import Ports
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.task_slots import TaskSlots
@@ -279,6 +287,7 @@ def expander(ports: Ports, config: Config) -> Loop:
     respacing = Respacing(Boards(ports.follows))
     handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace)
     return _stage(ports, config, EXPANDER, ACTIONS)(
+        encode=encode_action,
         handle=handler.expand,
         ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
         batch=MAX_BATCH,
@@ -305,6 +314,7 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
         handler = _writer(ports, config.limits, cluster)
         made: partial[Stage[Delivery | Hold]] = _stage(ports, config, writer_group(cluster), DELIVERIES)
         return made(
+            encode=encode_delivery,
             handle=handler.write,
             ticks=handler.tick,
             lost=lost_message(cluster),
@@ -321,6 +331,7 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
         handler = _writer(ports, config.limits, cluster)
         parking = _parking(ports, handler, cluster)
         return _stage(ports, config, retry_group(cluster), RETRIES)(
+            encode=encode_parked,
             handle=parking.land,
             ticks=_no_ticks,
             lost=lost_message(cluster),

@@ -204,13 +204,14 @@ class Listener(Generic[Body]):
         malformed = 0
         for message in tail.poll(BATCH, POLL_S):
             try:
-                body = self._topic.decode(message.value)
+                bodies = self._topic.decode(message.value)
             except MalformedError:
                 malformed += 1
                 continue
-            self._hears.hear(message.partition, body)
-            if isinstance(body, Tick):
-                ticks.append(body)
+            for body in bodies:
+                self._hears.hear(message.partition, body)
+                if isinstance(body, Tick):
+                    ticks.append(body)
         now_s = self._clock()
         if malformed:
             # One of them may have been an update, by a later version of the program: that is a gap.

@@ -11,14 +11,17 @@ from workers.following.messages import (
     decode_delivery,
     decode_parked,
 )
+from workers.pipeline.decoding import single
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Topic
 
-ACTIONS: Final[Topic[Task | Tick]] = Topic("feed.actions", durable=True, decode=decode_action)
+ACTIONS: Final[Topic[Task | Tick]] = Topic("feed.actions", durable=True, decode=single(decode_action))
 """Tasks: recorded actions, for the expander."""
-DELIVERIES: Final[Topic[Delivery | Hold | Tick]] = Topic("feed.deliveries", durable=False, decode=decode_delivery)
+DELIVERIES: Final[Topic[Delivery | Hold | Tick]] = Topic(
+    "feed.deliveries", durable=False, decode=single(decode_delivery)
+)
 """Cells for the writers, one consumer group a cluster. A lost one is expanded again: see `Topic.durable`."""
-RETRIES: Final[Topic[Parked]] = Topic("feed.retries", durable=True, decode=decode_parked)
+RETRIES: Final[Topic[Parked]] = Topic("feed.retries", durable=True, decode=single(decode_parked))
 """Deliveries that a writer has parked, each for one cluster: one consumer group a cluster."""
 
 TOPICS: Final[tuple[Topic[object], ...]] = (ACTIONS, DELIVERIES, RETRIES)

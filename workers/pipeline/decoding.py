@@ -1,4 +1,9 @@
-"""Bytes that cannot be decoded."""
+"""What the decoder of a topic is made of."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Body = TypeVar("Body")
 
 
 class MalformedError(ValueError):
@@ -9,3 +14,8 @@ class MalformedError(ValueError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def single(decode: Callable[[bytes], Body]) -> Callable[[bytes], tuple[Body]]:
+    """The decoder of a topic whose messages hold one body each, from what decodes that."""
+    return lambda value: (decode(value),)

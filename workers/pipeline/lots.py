@@ -37,23 +37,33 @@ class Lot:
 
 
 @dataclass(eq=False, slots=True)
-class Item(Generic[Body]):
-    """A message that is not done, or a part of one.
+class Taken:
+    """A message of which something is not done. It is in memory as long as one of its items waits.
 
-    number: its place in the order of polling. size: the bytes that it keeps in memory. faults: how often it failed
-    alone because of an error of its own.
+    whole: whether one item is all of it. waiting: how many of its items are not done.
+    """
+
+    message: Message
+    whole: bool
+    waiting: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Item(Generic[Body]):
+    """A body of a message that is not done, or a part of one.
+
+    number: its place in the order of polling. faults: how often it failed alone because of an error of its own.
     """
 
     number: int
     lot: Lot
-    message: Message
+    taken: Taken
     body: Body
-    size: int
     faults: int = 0
 
 
 class Lots:
-    """All lots of a stage. It counts the items that wait, and their bytes."""
+    """All lots of a stage. It counts the items that wait, and the bytes of their messages."""
 
     def __init__(self) -> None:
         self._lots: deque[Lot] = deque()
@@ -87,23 +97,32 @@ class Lots:
         """Notes a tick of a lot. It replaces an older one of the same source."""
         _note(lot.ticks, (partition, tick.source, tick.sources), tick)
 
-    def item(self, lot: Lot, message: Message, body: Body) -> Item[Body]:
-        """A new item of a lot."""
-        item = Item(next(self._numbers), lot, message, body, len(message.value))
-        self._count(item, 1)
-        return item
+    def take(self, lot: Lot, message: Message, bodies: Sequence[Body], *, whole: bool) -> list[Item[Body]]:
+        """The items of a message, one for each of its bodies. It is done once all of them are. whole: whether one body
+        is all that it says.
+        """
+        taken = Taken(message, whole)
+        items = [Item(next(self._numbers), lot, taken, body) for body in bodies]
+        for item in items:
+            self._began(item)
+        return items
 
     def part(self, item: Item[Body], body: Body) -> Item[Body]:
-        """A second item for a part of the same message. The message is done once both are."""
+        """A second item, for a part of what the first was. The message is done once both are."""
         item.lot = _merged(item.lot)
-        part = Item(item.number, item.lot, item.message, body, 0)  # the message is in memory once
-        self._count(part, 1)
+        item.taken.whole = False
+        part = Item(item.number, item.lot, item.taken, body)
+        self._began(part)
         return part
 
     def done(self, item: Item[Any]) -> None:
         """An item is done: its effect is durable, or it is parked or in the dead letters."""
         item.lot = _merged(item.lot)
-        self._count(item, -1)
+        item.lot.waiting -= 1
+        item.taken.waiting -= 1
+        self.items -= 1
+        if not item.taken.waiting:
+            self.size -= len(item.taken.message.value)
 
     def settle(self, ticks: Callable[[Sequence[tuple[int, Tick]]], bool]) -> dict[int, int]:
         """Fires the ticks of the first lots, as far as these are done, and returns the positions to commit.
@@ -155,10 +174,12 @@ class Lots:
             kept = deque(lots[::2])
         self._lots = kept
 
-    def _count(self, item: Item[Any], items: int) -> None:
-        item.lot.waiting += items
-        self.items += items
-        self.size += items * item.size
+    def _began(self, item: Item[Any]) -> None:
+        if not item.taken.waiting:
+            self.size += len(item.taken.message.value)
+        item.lot.waiting += 1
+        item.taken.waiting += 1
+        self.items += 1
 
 
 def _merged(lot: Lot) -> Lot:

@@ -2,7 +2,8 @@
 
 Rule 11: a position is committed only when every message before it is done: handled, parked, or in the dead letters.
 Rule 12: a message that cannot be done now does not block others. It waits in an outage, or for its next attempt, and is
-parked in another topic if the outage lasts. A message that can never be done is buried with its reason.
+parked in another topic if the outage lasts. A message that can never be done is buried with its reason. All of this
+holds for each body of a message by itself; the message is done once all of them are.
 
 What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
 `_outages` or `_dead_ones`.
@@ -98,14 +99,15 @@ class Stage(Generic[Body]):
     """One member of a consumer group; used by one thread.
 
     name: of the group, and in logs.
+    encode: the message of a body alone: it is buried if its message says more than this.
     handle: handles messages together. Every effect is durable when it returns; if it raises, any of them may be done.
         It runs on a thread of its own, one call at a time, and no step ends before it has.
     ticks: gets ticks with their partitions, once everything before them there is done; of one source only the newest.
     lost: the explanation, and what to do, if messages are gone before this group has read them.
     turns: keeps messages of a sender who sent many, while others' are done. None: all are done as they come.
     slots: which parts of a store a message needs. None: unknown; failed messages are then tried in slices and alone.
-    batch: how many messages are polled at once.
-    in_flight, in_flight_bytes: how much may wait before nothing more is polled.
+    batch: how many messages are polled, and how many bodies are handled at once.
+    in_flight, in_flight_bytes: how many bodies may wait, and how many bytes of messages, before nothing more is polled.
     park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
         whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
     due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
@@ -125,6 +127,7 @@ class Stage(Generic[Body]):
         consumer: Consumer,
         dead: DeadLetters,
         *,
+        encode: Callable[[Body], bytes],
         handle: Callable[[Sequence[Body]], None],
         ticks: Callable[[Sequence[tuple[int, Tick]]], None],
         policy: RetryPolicy,
@@ -148,6 +151,7 @@ class Stage(Generic[Body]):
         self.name = name
         self._topic = topic
         self._consumer = consumer
+        self._encode = encode
         self._handle = handle
         self._ticks = ticks
         self._dead = dead
@@ -273,22 +277,24 @@ class Stage(Generic[Body]):
         good = 0
         for message in messages:
             try:
-                body = self._topic.decode(message.value)
+                bodies = self._topic.decode(message.value)
             except MalformedError as error:
-                item = self._lots.item(lot, message, None)
+                (item,) = self._lots.take(lot, message, [None], whole=True)
                 corpses.append(_Corpse(item, error.reason, str(error), after_good=len(items) > good))
                 good = len(items)
                 continue
-            if isinstance(body, Tick):
-                self._lots.tick(lot, message.partition, body)
-            else:
-                items.append(self._lots.item(lot, message, body))
+            work: list[Body] = []
+            for body in bodies:
+                if isinstance(body, Tick):
+                    self._lots.tick(lot, message.partition, body)
+                else:
+                    work.append(body)
+            items += self._lots.take(lot, message, work, whole=len(bodies) == 1)
         self._quiet = self._quiet and not items
         items = self._leave_until_due(items)
         if self._turns is not None:
             items = self._turns.admit(items)
-        if items:
-            self._ready.append(Group(items))
+        self._make_ready(items)
         if corpses:
             self._ready.append(_Corpses(corpses))
         return True
@@ -626,11 +632,13 @@ class Stage(Generic[Body]):
     def _bury(self, corpse: _Corpse[Body]) -> None:
         """Buries the first of what can never be done."""
         item = corpse.item
-        message = item.message
+        message = item.taken.message
         body = item.body
+        # The rest of a message may be done, or wait: what is sent again later is this part alone.
+        value = message.value if body is None or item.taken.whole else self._encode(body)
 
         def bury() -> None:
-            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), message.value)
+            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), value)
             if self._given_up is not None and body is not None:
                 self._given_up(body)
 

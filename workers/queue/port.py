@@ -26,12 +26,13 @@ class Topic(Generic[Body_co]):
 
     durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
         is not, but only together with the positions of the messages that they were made from.
-    decode: what a message says; raises `MalformedError` of `workers.pipeline.decoding`.
+    decode: the bodies of a message, in order: each is something to do, and is done or given up by itself. Raises
+        `MalformedError` of `workers.pipeline.decoding`.
     """
 
     name: str
     durable: bool
-    decode: Callable[[bytes], Body_co]
+    decode: Callable[[bytes], Sequence[Body_co]]
 
     def __str__(self) -> str:
         return self.name
