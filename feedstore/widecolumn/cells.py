@@ -24,7 +24,7 @@ def cells_in(mutation: Mutation) -> Iterator[Written]:
         case Put(rows, columns) | DeleteColumns(rows, columns):
             return (Written(row, column, timestamp) for row, timestamp in rows for column in columns)
         case PutCells(rows, columns, timestamps) | DeleteCells(rows, columns, timestamps):
-            return map(Written, keys_of(rows), keys_of(columns), timestamps.tolist())
+            return map(Written, lines(rows), lines(columns), timestamps.tolist())
         case _:
             assert_never(mutation)
 
@@ -40,8 +40,7 @@ def count_in(mutation: Mutation) -> int:
             assert_never(mutation)
 
 
-def keys_of(keys: "NDArray[np.uint8]") -> Iterator[bytes]:
-    """The lines of a two-dimensional array as bytes."""
-    count, width = keys.shape
-    together = keys.tobytes()
-    return (together[at : at + width] for at in range(0, count * width, width))
+def lines(keys: "NDArray[np.uint8]") -> list[bytes]:
+    """The lines of a two-dimensional array of bytes, each as one."""
+    found: list[bytes] = keys.view(f"V{keys.shape[1]}").ravel().tolist()
+    return found

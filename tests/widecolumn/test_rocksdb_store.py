@@ -1,5 +1,6 @@
 """What is particular to the embedded adapter: one owner, readers beside it, and disks that fail."""
 
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -7,17 +8,31 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rocksdict import WriteBatch, WriteOptions
-from widecolumn_adapters import TABLE
+from widecolumn_adapters import TABLE, delete_cells, in_cells, put_cells
 
-from feedstore.widecolumn import Cell, DamagedError, DeleteColumns, Put, RefusedError, Sweep, Table, UnavailableError
+from feedstore.widecolumn import (
+    Cell,
+    DamagedError,
+    DeleteColumns,
+    Mutation,
+    Put,
+    RefusedError,
+    Sweep,
+    Table,
+    UnavailableError,
+)
 from feedstore.widecolumn.lazy import LazyCluster
+from feedstore.widecolumn.rocksdb import arrays
 from feedstore.widecolumn.rocksdb import cluster as rocksdb
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster, RocksStore
@@ -53,6 +68,50 @@ def test_columns_are_the_same_however_many_are_cut_at_once(store: RocksStore, li
     columns = [column(number) for number in range(200)]
     store.apply([Put([(ROW, 5)], columns)])
     assert store.read(ROW, None, limit) == columns[:limit]
+
+
+# ---- keys
+
+LAYOUT = json.loads((Path(__file__).parents[2] / "schemas" / "cell-layout.json").read_text())
+GOLDEN = [
+    (bytes.fromhex(row["row"]), bytes.fromhex(each["column"]), timestamp)
+    for row in LAYOUT["rows"]
+    for each in LAYOUT["columns"]
+    for timestamp in (1, 255, 256, 1_341_100_972_000, 2**63 - 2)
+]
+FEEDS = Table("feeds", 9, 16, trim=None, purge_window_ms=0)
+
+
+def keys(store: RocksStore) -> list[bytes]:
+    """All keys of a table, in the order of the files."""
+    return store._take(store._cluster.files(store._table.name).families[store._table.name], b"", 10**6)
+
+
+def test_keys_of_arrays_are_those_of_products(tmp_path: Path):
+    plain, arrays = replace(FEEDS, name="plain"), replace(FEEDS, name="arrays")
+    cluster = RocksCluster.open(tmp_path, [plain, arrays])
+    for kind, made in ((Put, put_cells), (DeleteColumns, delete_cells)):
+        cluster.table("plain").apply([kind([(row, timestamp)], [column]) for row, column, timestamp in GOLDEN])
+        cluster.table("arrays").apply([made(GOLDEN, FEEDS)])
+        assert keys(cluster.table("arrays")) == keys(cluster.table("plain"))
+    tails = [((2**63 - 1 - ts).to_bytes(8, "big") + kind) for _, _, ts in GOLDEN for kind in (b"\0", b"\1")]
+    both = [row + column for row, column, _ in GOLDEN for _ in range(2)]
+    assert keys(cluster.table("arrays")) == sorted(map(bytes.__add__, both, tails))
+    cluster.close()
+
+
+@given(st.data())
+def test_keys_of_arrays_of_any_width(data: st.DataObject):
+    row_bytes, column_bytes = data.draw(st.integers(1, 64)), data.draw(st.integers(1, 64))
+    cell = st.tuples(
+        st.binary(min_size=row_bytes, max_size=row_bytes),
+        st.binary(min_size=column_bytes, max_size=column_bytes),
+        st.integers(1, 2**63 - 2),
+    )
+    cells = data.draw(st.lists(cell, max_size=8))
+    made = arrays.keys(put_cells(cells, Table("any", row_bytes, column_bytes, None, 0)), 2**63 - 1, 1)
+    assert sorted(made) == sorted(row + column + rocksdb._tail(ts, is_marker=False) for row, column, ts in cells)
+    assert [key[:8] for key in made] == sorted(key[:8] for key in made)
 
 
 # ---- tables
@@ -228,11 +287,20 @@ def test_a_sweep_decides_on_what_stands_when_it_deletes(store: RocksStore, monke
 # ---- dead runs
 
 
+Form = Callable[[Put | DeleteColumns], Mutation]
+
+
+@pytest.fixture(params=[lambda mutation: mutation, in_cells], ids=["products", "arrays"])
+def form(request: pytest.FixtureRequest) -> Form:
+    """How mutations are given."""
+    return request.param
+
+
 @pytest.fixture
-def long_row(store: RocksStore) -> list[bytes]:
+def long_row(store: RocksStore, form: Form) -> list[bytes]:
     """1,000 columns on top of 100 others, all of the 1,000 deleted."""
     columns = [column(number) for number in range(1_000, 2_100)]
-    store.apply([Put([(ROW, 5)], columns), DeleteColumns([(ROW, 6)], columns[:1_000])])
+    store.apply([form(Put([(ROW, 5)], columns)), form(DeleteColumns([(ROW, 6)], columns[:1_000]))])
     return columns[1_000:]
 
 
@@ -255,26 +323,28 @@ def test_a_page_steps_over_a_dead_run(store: RocksStore, long_row: list[bytes], 
     assert walked == [25]
 
 
-def test_new_pins_on_top_keep_the_dead_run(store: RocksStore, long_row: list[bytes], monkeypatch: pytest.MonkeyPatch):
+def test_new_pins_on_top_keep_the_dead_run(
+    store: RocksStore, long_row: list[bytes], form: Form, monkeypatch: pytest.MonkeyPatch
+):
     new = [column(number) for number in (998, 999)]
-    store.apply([Put([(ROW, 7)], new[::-1])])
+    store.apply([form(Put([(ROW, 7), (b"r2", 7)], new[::-1]))])
     walked = keys_walked(store, monkeypatch)
     assert store.read(ROW, None, 25) == [*new, *long_row[:23]]
     assert sum(walked) <= 3 * 25
 
 
 @pytest.mark.parametrize("number", [1_000, 1_500, 1_999])
-def test_a_put_inside_a_dead_run_is_seen(store: RocksStore, long_row: list[bytes], number: int):
-    store.apply([Put([(ROW, 7)], [column(number)])])
+def test_a_put_inside_a_dead_run_is_seen(store: RocksStore, long_row: list[bytes], form: Form, number: int):
+    store.apply([form(Put([(b"r2", 7), (ROW, 7)], [column(number)]))])
     assert store.read(ROW, None, 25) == [column(number), *long_row[:24]]
 
 
 def test_a_put_that_lands_while_a_page_is_read_is_not_halved(
-    store: RocksStore, long_row: list[bytes], monkeypatch: pytest.MonkeyPatch
+    store: RocksStore, long_row: list[bytes], form: Form, monkeypatch: pytest.MonkeyPatch
 ):
     """A mutation is atomic in its row: a reader that stepped over one column must not show the other."""
     inside, behind = column(1_500), column(3_000)
-    put = Put([(ROW, 7)], [inside, behind])
+    put = form(Put([(ROW, 7)], [inside, behind]))
     step_over = rocksdb.step_over
     once = iter([put])
 
@@ -290,7 +360,7 @@ def test_a_put_that_lands_while_a_page_is_read_is_not_halved(
 
 
 def test_a_put_that_lands_before_a_resolving_page_is_not_halved(
-    store: RocksStore, long_row: list[bytes], monkeypatch: pytest.MonkeyPatch
+    store: RocksStore, long_row: list[bytes], form: Form, monkeypatch: pytest.MonkeyPatch
 ):
     """The same for a page that begins above the dead run, where the put lands just before the page takes its view."""
     on_top, inside, behind = column(999), column(1_500), column(3_000)
@@ -298,20 +368,22 @@ def test_a_put_that_lands_before_a_resolving_page_is_not_halved(
     view = store._view
 
     def after_a_put(*args: object) -> object:
-        store.apply([Put([(ROW, 7)], [inside, behind])])
+        store.apply([form(Put([(ROW, 7)], [inside, behind]))])
         return view(*args)
 
     monkeypatch.setattr(store, "_view", after_a_put)
     assert store.read(ROW, None, 200) == [on_top, inside, *long_row, behind]
 
 
-def test_markers_that_came_one_by_one_are_found_by_a_reader(store: RocksStore, monkeypatch: pytest.MonkeyPatch):
+def test_markers_that_came_one_by_one_are_found_by_a_reader(
+    store: RocksStore, form: Form, monkeypatch: pytest.MonkeyPatch
+):
     columns = [column(number) for number in range(200)]
     store.apply([Put([(ROW, 5)], columns), DeleteColumns([(ROW, 6)], columns[1:160:2])])
     store.read(ROW, None, 100)
     assert store._dead_runs.get(ROW) == ()
     for each in columns[:160:2]:
-        store.apply([DeleteColumns([(ROW, 6)], [each])])
+        store.apply([form(DeleteColumns([(ROW, 6)], [each]))])
     store.read(ROW, None, 25)
     walked = keys_walked(store, monkeypatch)
     assert store.read(ROW, None, 25) == columns[160:185]

@@ -30,17 +30,17 @@ import shutil
 import struct
 import threading
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Self, assert_never
 
 from rocksdict import ColumnFamily, Rdict, Snapshot, WriteBatch
 
-from feedstore.widecolumn.cells import cells_in
+from feedstore.widecolumn.cells import lines
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.port import (
     Access,
@@ -417,14 +417,13 @@ class RocksStore:
         """Before a mutation is written: what it will make untrue of the dead runs."""
         match mutation:
             case Put(rows, columns):
-                self._dead_runs.put(rows, columns)
+                self._dead_runs.put((row for row, _ in rows), columns)
             case DeleteColumns(rows, _):
-                self._dead_runs.mark(rows)
-            case PutCells():
-                for row, column, timestamp in cells_in(mutation):
-                    self._dead_runs.put([(row, timestamp)], [column])
-            case DeleteCells():
-                self._dead_runs.mark([(row, timestamp) for row, _, timestamp in cells_in(mutation)])
+                self._dead_runs.mark(row for row, _ in rows)
+            case PutCells(rows, columns):
+                self._dead_runs.put_cells(rows, columns)
+            case DeleteCells(rows):
+                self._dead_runs.mark(lines(rows))
             case _:
                 assert_never(mutation)
 
@@ -435,8 +434,8 @@ class RocksStore:
                 if len(columns) >= self._dead_run_keys_min:
                     return [row for row, _ in rows[:_LEARN_ROWS_MAX]]
                 return []
-            case DeleteCells():
-                markers = Counter(row for row, _, _ in cells_in(mutation))
+            case DeleteCells(rows):
+                markers = Counter(lines(rows))
                 return [row for row, count in markers.items() if count >= self._dead_run_keys_min][:_LEARN_ROWS_MAX]
             case Put() | PutCells():
                 return []
@@ -547,8 +546,9 @@ def _encode(batch: Sequence[Mutation], handle: ColumnFamily) -> WriteBatch:
     for mutation in batch:
         kind = _MARKER if isinstance(mutation, DeleteColumns | DeleteCells) else _PUT
         if isinstance(mutation, PutCells | DeleteCells):
-            for row, column, timestamp in cells_in(mutation):
-                put(row + column + pack(_REVERSED_FROM - timestamp, kind), empty)
+            from feedstore.widecolumn.rocksdb import arrays  # noqa: PLC0415  # needs numpy
+
+            deque(map(put, arrays.keys(mutation, _REVERSED_FROM, kind), repeat(empty)), maxlen=0)
             continue
         columns = mutation.columns
         if len(columns) == 1:
