@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
 .PHONY: help demo check units test lint types layers style prose format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser test-clocks docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
+	test-stack test-browser test-clocks test-rules docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
 help: ## list the commands
@@ -66,6 +66,10 @@ test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (
 	@tests/browser/install
 	@$(BIN)/pytest -m browser
 
+test-rules: $(VENV)/test ## test the alert rules (installs Prometheus with apt if it is missing, and starts no service)
+	@deploy/monitoring/install
+	@$(BIN)/pytest -m promtool
+
 lint: $(VENV)/lint ## style, types, import layers, and plain English
 	@$(MAKE) --no-print-directory --jobs=3 types layers style prose
 
@@ -104,7 +108,7 @@ $(TRIM): coprocessor/pom.xml schemas/cell-layout.json $(shell find coprocessor/s
 	@touch $@
 
 STACK ?= .stack
-stack-ready: $(VENV)/servers ## install what the local stack needs: a JDK, Maven and MariaDB with apt, client libraries in .venv
+stack-ready: $(VENV)/servers ## install what the local stack needs: a JDK, Maven, MariaDB and Prometheus with apt, client libraries in .venv
 	@deploy/local/install
 
 stack-up: ## start the real servers on this machine's loopback (STACK=directory, default .stack)

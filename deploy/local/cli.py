@@ -115,7 +115,7 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deploy.local",
-        description="Two HBase clusters with their gateways, a Kafka broker and a MariaDB server, on the loopback.",
+        description="Two HBase clusters with gateways, a Kafka broker, MariaDB and Prometheus, on the loopback.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

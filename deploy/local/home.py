@@ -6,6 +6,7 @@
 - `data/SERVER/`: what the server keeps
 - `log/SERVER.log`: what the server prints, all its lives in one file
 - `run/SERVER.pid`: the process, while there is one
+- `targets/`: what its Prometheus scrapes: a file for each process that offers metrics
 - `jars/`: links to the jars that its clusters were started with last, for `feedctl table`
 """
 
@@ -59,6 +60,10 @@ class Home:
     def pid_file(self, server: str) -> Path:
         return self.root / "run" / f"{server}.pid"
 
+    @property
+    def targets(self) -> Path:
+        return self.root / "targets"
+
     def link(self, name: str, target: Path) -> None:
         """Makes a link in the home, or lets one that is there lead elsewhere; at no moment there is none."""
         new = self.root / f"{name}.new"
@@ -72,7 +77,7 @@ class Home:
     def create(self) -> None:
         """Makes the directories, readable by no other user: configuration holds the password. May be repeated."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name in ("conf", "data", "jars", "log", "run"):
+        for name in ("conf", "data", "jars", "log", "run", "targets"):
             (self.root / name).mkdir(exist_ok=True, mode=0o700)
 
     def password(self) -> str:

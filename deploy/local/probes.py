@@ -4,6 +4,7 @@ the stack must start on a machine where no client is installed yet.
 A probe returns when the answer is right, and raises NotReadyError when there is none, or another.
 """
 
+import re
 import socket
 import struct
 import subprocess
@@ -40,6 +41,15 @@ def mariadb_select(client_conf: Path, database: str) -> None:
 def listens(port: int) -> None:
     """Somebody accepts connections."""
     _connection(port).close()
+
+
+def answers_ok(port: int, path: str) -> None:
+    """GET over HTTP, answered with status 200."""
+    with _connection(port) as stream:
+        _send(stream, f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}\r\n\r\n".encode())
+        head = _receive(stream, 12).decode("latin-1")
+    if not re.fullmatch(r"HTTP/1\.[01] 200", head):
+        raise NotReadyError(f"GET {path} is answered with {head!r}")
 
 
 def kafka_metadata(port: int) -> None:

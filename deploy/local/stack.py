@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from deploy.local import hbase, kafka, logs, mariadb, ports, processes
+from deploy.local import hbase, kafka, logs, mariadb, ports, processes, prometheus
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.home import Home, Ports
 from deploy.local.servers import Say, Server
@@ -32,6 +32,7 @@ _SHOWN_LINES = 40
 _WANTED_PORTS: dict[str, tuple[str, ...]] = {
     kafka.NAME: kafka.PORTS,
     mariadb.NAME: mariadb.PORTS,
+    prometheus.NAME: prometheus.PORTS,
     **{hbase.cluster_name(cluster): hbase.CLUSTER_PORTS for cluster in CLUSTERS},
     **{hbase.gateway_name(protocol, cluster): hbase.GATEWAY_PORTS for cluster in CLUSTERS for protocol in PROTOCOLS},
 }
@@ -345,6 +346,7 @@ def expand(names: Iterable[str]) -> list[str]:
 def _servers(home: Home, chosen: Ports) -> Iterator[Server]:
     yield kafka.Kafka(home, chosen[kafka.NAME])
     yield mariadb.MariaDb(home, chosen[mariadb.NAME])
+    yield prometheus.Prometheus(home, chosen[prometheus.NAME])
     for cluster in CLUSTERS:
         name = hbase.cluster_name(cluster)
         yield hbase.Cluster(home, cluster, chosen[name])

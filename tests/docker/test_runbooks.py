@@ -14,8 +14,9 @@ from deploy.drills.catalogue import DRILLS
 from workers.cli import root
 
 FOLDER = PROJECT / "docs" / "runbooks"
-PAGES = sorted(FOLDER.glob("*.md"))
-RUNBOOKS = [path for path in PAGES if path.name != "README.md"]
+PAGES = sorted(FOLDER.rglob("*.md"))
+RUNBOOKS = [path for path in sorted(FOLDER.glob("*.md")) if path.name != "README.md"]
+"""Of what happened. Those of alerts, in a folder of their own, are held by tests/monitoring."""
 WITHOUT_A_DRILL = {"zone-without-power"}
 """A container cannot lose what its machine has in memory."""
 SECTIONS = [
@@ -93,7 +94,7 @@ METRIC = re.compile(r"\bfeed_[a-z_0-9]+")
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_named_metric_or_setting_is_one_of_ours(path: Path) -> None:
-    described = (PROJECT / "docs" / "operating.md").read_text(encoding="utf-8")
+    described = (PROJECT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert set(METRIC.findall(text(path))) <= set(METRIC.findall(described))
     settings = "".join(each.read_text(encoding="utf-8") for each in (PROJECT / "deploy" / "hbase").glob("*.xml"))
     roles = (PROJECT / "deploy" / "docker" / "roles.py").read_text(encoding="utf-8")

@@ -110,3 +110,14 @@ def test_a_tail_is_the_last_lines(home: Home) -> None:
     log.write_text("\n".join(str(number) for number in range(100_000)), encoding="utf-8")
     assert logs.tail(log, 2) == "99998\n99999"
     assert "No such file" in logs.tail(home.log("mariadb"), 2)
+
+
+def test_a_server_that_answers_http_with_200_is_ready_and_with_anything_else_is_not() -> None:
+    with _answering(b"HTTP/1.1 200 OK\r\n\r\n") as (port, asked):
+        probes.answers_ok(port, "/-/ready")
+    assert asked.startswith(b"GET /-/ready HTTP/1.0\r\n")
+    with (
+        _answering(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as (port, _),
+        pytest.raises(NotReadyError, match="503"),
+    ):
+        probes.answers_ok(port, "/-/ready")

@@ -1,5 +1,6 @@
 """What the real servers are started with: everything on the loopback, each process known by one argument."""
 
+import json
 import shutil
 import stat
 import xml.etree.ElementTree as ET
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import StackError, hbase, jars, kafka, mariadb
+from deploy.local import StackError, hbase, jars, kafka, mariadb, prometheus
 from deploy.local.home import Home
 from deploy.local.servers import Server
 
@@ -24,6 +25,7 @@ def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
         hbase.Cluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6}),
         hbase.Gateway(home, "thrift2", "a", 4, {"client": 7}),
         hbase.Gateway(home, "thrift1", "a", 4, {"client": 8}),
+        prometheus.Prometheus(home, {"client": 9}),
     ]
     home.data("mariadb").mkdir()
     home.data("kafka").mkdir()
@@ -67,6 +69,18 @@ def test_mariadb_listens_on_the_loopback_only_and_reads_no_file_of_the_system(se
     assert argv[1] == "--no-defaults"
     assert "--bind-address=127.0.0.1" in argv
     assert "--port=3" in argv
+
+
+def test_prometheus_listens_on_the_loopback_only_keeps_little_and_reads_the_rules(
+    servers: dict[str, Server], home: Home
+) -> None:
+    argv = servers["prometheus"].command().argv
+    assert "--web.listen-address=127.0.0.1:9" in argv
+    assert any(each.startswith("--storage.tsdb.retention.size=") for each in argv)
+    conf = json.loads((home.conf("prometheus") / "prometheus.yml").read_text(encoding="utf-8"))
+    assert [Path(each).is_file() for each in conf["rule_files"]] == [True]
+    (job,) = conf["scrape_configs"]
+    assert job["file_sd_configs"][0]["files"] == [f"{home.root}/targets/*.json"]
 
 
 def test_the_password_is_on_no_command_line_and_in_no_file_that_others_read(
