@@ -3,18 +3,71 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from widecolumn_adapters import in_cells
+from thriftpy2.thrift import TClient, TMessageType
+from widecolumn_adapters import delete_cells, in_cells, put_cells
 
-from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, Table
+from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, RefusedError, Table
+from feedstore.widecolumn.arrays import gathered
 from feedstore.widecolumn.cells import cells_in
-from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after, requests
+from feedstore.widecolumn.checks import check_batch
+from feedstore.widecolumn.hbase import codec
+from feedstore.widecolumn.hbase.addresses import Sync
+from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after
+from feedstore.widecolumn.hbase.frames import Frame, Frames
 from feedstore.widecolumn.hbase.thrift2 import structs
 
 A, B, C = b"aaa", b"bbb", b"ccc"
 
 
-def sent(batch: list[Mutation], cells_max: int = 100) -> list[Request]:
-    return list(requests(structs, batch, cells_max=cells_max))
+TABLE = b"default:encoding"
+
+
+class Wire:
+    """What a client sends and is answered."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = data
+
+    def read(self, size: int) -> bytes:
+        found, self.data = self.data[:size], self.data[size:]
+        return found
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def flush(self) -> None:
+        pass
+
+
+def by_the_library(call: str, items: list[object]) -> bytes:
+    """The message that thriftpy2 makes of a request."""
+    wire = Wire()
+    TClient(structs.Writes, codec.protocol(wire, decodes=True))._send(call, **{"table": TABLE, ITEMS[call]: items})
+    return wire.data
+
+
+ITEMS = {"putMultiple": "tputs", "deleteMultiple": "tdeletes"}
+
+
+def decoded(frame: Frame) -> Request:
+    """A request as a gateway reads it; the library makes the same bytes of what is read."""
+    wire = Wire(frame.message)
+    protocol = codec.protocol(wire, decodes=True)
+    assert protocol.read_message_begin() == (frame.call, TMessageType.CALL, 0)
+    arguments = getattr(structs.Writes, frame.call + "_args")()
+    arguments.read(protocol)
+    assert (arguments.table, wire.data) == (TABLE, b"")
+    items = getattr(arguments, ITEMS[frame.call])
+    assert by_the_library(frame.call, items) == frame.message
+    return Request(frame.call, items)
+
+
+def sent(batch: list[Mutation], cells_max: int = 100, sync: Sync = "disk") -> list[Request]:
+    """What is sent for a batch, all of whose keys have one length."""
+    cell = next((cell for mutation in batch for cell in cells_in(mutation)), (b"r1", A, 1))
+    table = Table("encoding", len(cell[0]), len(cell[1]), None, 0)
+    check_batch(table, batch)
+    return [*map(decoded, Frames(TABLE, table, sync).of(*gathered(table, batch), cells_max))]
 
 
 def cells(request: Request) -> list[tuple[bytes, bytes, int]]:
@@ -42,7 +95,8 @@ def test_markers_carry_their_time_in_each_column():
     (request,) = sent(batch)
     assert request.call == "deleteMultiple"
     assert [(item.row, [(c.qualifier, c.timestamp) for c in item.columns]) for item in request.items] == [
-        (b"r1", [(A, 5), (B, 5), (A, 7)]),
+        (b"r1", [(A, 5), (B, 5)]),
+        (b"r1", [(A, 7)]),
         (b"r2", [(A, 6), (B, 6)]),
     ]
 
@@ -57,7 +111,7 @@ def test_rule_11_every_write_waits_for_the_log_on_disk_and_a_marker_is_for_older
 
 
 def test_where_memory_is_enough_a_write_waits_for_the_log_there():
-    items = [item for request in requests(structs, BOTH, "memory") for item in request.items]
+    items = [item for request in sent(BOTH, sync="memory") for item in request.items]
     assert [item.durability for item in items] == [structs.TDurability.SYNC_WAL] * 2
 
 
@@ -92,8 +146,7 @@ def test_nothing_is_sent_for_nothing(batch: list[Mutation]):
 ROWS = st.lists(st.tuples(st.sampled_from([b"r1", b"r2", b"r3"]), st.integers(1, 3)), max_size=4)
 COLUMNS = st.lists(st.sampled_from([A, B, C]), max_size=4)
 PRODUCTS = st.builds(Put, ROWS, COLUMNS) | st.builds(DeleteColumns, ROWS, COLUMNS)
-WIDTHS = Table("encoding", 2, 3, trim=None, purge_window_ms=0)
-BATCHES = st.lists(PRODUCTS | PRODUCTS.map(lambda mutation: in_cells(mutation, WIDTHS)), max_size=6)
+BATCHES = st.lists(PRODUCTS | PRODUCTS.map(in_cells), max_size=6)
 
 
 @given(BATCHES, st.integers(1, 8))
@@ -102,6 +155,33 @@ def test_every_cell_is_sent_and_no_other(batch: list[Mutation], cells_max: int):
     for call, kinds in (("putMultiple", Put | PutCells), ("deleteMultiple", DeleteColumns | DeleteCells)):
         expected = {cell for mutation in batch if isinstance(mutation, kinds) for cell in cells_in(mutation)}
         assert {cell for request in found if request.call == call for cell in cells(request)} == expected
+        requests = [request for request in found if request.call == call]
+        assert all(len(cells(request)) <= cells_max or len(request.items) == 1 for request in requests)
+        # What is of one row and one time is one item: none of them is in two requests.
+        items = [(item.row, cells(Request(call, [item]))[0][2]) for request in requests for item in request.items]
+        assert items == sorted({*items})
+
+
+@given(st.data())
+def test_keys_and_times_of_any_bytes_are_sent(data: st.DataObject):
+    row_bytes, column_bytes = data.draw(st.integers(1, 64)), data.draw(st.integers(1, 64))
+    rows = st.binary(min_size=row_bytes, max_size=row_bytes) | st.sampled_from([bytes(row_bytes), b"\xff" * row_bytes])
+    columns = st.binary(min_size=column_bytes, max_size=column_bytes) | st.just(bytes(column_bytes))
+    drawn = data.draw(st.lists(st.tuples(rows, columns, st.integers(1, 2**63 - 2)), min_size=1, max_size=8))
+    table = Table("encoding", row_bytes, column_bytes, None, 0)
+    for made in (put_cells, delete_cells):
+        found = [cell for request in sent([made(drawn, table)], 3) for cell in cells(request)]
+        assert sorted(found) == sorted(drawn)
+
+
+def test_more_cells_than_a_gateway_takes_are_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch):
+    table = Table("encoding", 2, 3, None, 0)
+    frames = Frames(TABLE, table, "disk")
+    many = put_cells((b"r1", b"%03d" % number, 5) for number in range(20))
+    monkeypatch.setattr("feedstore.widecolumn.hbase.frames.BYTES_MAX", 1_000)
+    for puts, markers in ((many, delete_cells([])), (put_cells([(b"r1", A, 1)]), DeleteCells(*many))):
+        with pytest.raises(RefusedError, match=r"cells of one row at one timestamp: expected at most 1\d, got 20"):
+            frames.of(puts, markers)
 
 
 def test_the_filter_of_a_page():

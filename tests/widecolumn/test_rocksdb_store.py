@@ -32,9 +32,9 @@ from feedstore.widecolumn import (
     UnavailableError,
 )
 from feedstore.widecolumn.lazy import LazyCluster
-from feedstore.widecolumn.rocksdb import arrays
 from feedstore.widecolumn.rocksdb import cluster as rocksdb
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
+from feedstore.widecolumn.rocksdb import keys as rocksdb_keys
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster, RocksStore
 from tests.disks import fill
 
@@ -109,7 +109,7 @@ def test_keys_of_arrays_of_any_width(data: st.DataObject):
         st.integers(1, 2**63 - 2),
     )
     cells = data.draw(st.lists(cell, max_size=8))
-    made = arrays.keys(put_cells(cells, Table("any", row_bytes, column_bytes, None, 0)), 2**63 - 1, 1)
+    made = rocksdb_keys.keys(put_cells(cells, Table("any", row_bytes, column_bytes, None, 0)), 2**63 - 1, 1)
     assert sorted(made) == sorted(row + column + rocksdb._tail(ts, is_marker=False) for row, column, ts in cells)
     assert [key[:8] for key in made] == sorted(key[:8] for key in made)
 

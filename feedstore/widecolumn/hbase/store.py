@@ -1,16 +1,19 @@
 """One table of an HBase cluster, behind the port."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.hbase.addresses import Addresses
-from feedstore.widecolumn.hbase.encoding import FAMILY, Request, columns_after, requests
+from feedstore.widecolumn.hbase.encoding import FAMILY, columns_after
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
 from feedstore.widecolumn.port import Cell, Mutation, Table, UnavailableError
+
+if TYPE_CHECKING:
+    from feedstore.widecolumn.hbase.frames import Frame, Frames
 
 _FIRST_ROWS = 2
 _EVERY_VERSION = 2**31 - 1
@@ -43,6 +46,7 @@ class HBaseStore:
         self._thrift1 = thrift1
         self._parallel = parallel
         self._family = [structs.TColumn(FAMILY)]
+        self._frames: Frames | None = None
         self._closed = False
 
     def apply(self, batch: Sequence[Mutation]) -> None:
@@ -52,7 +56,13 @@ class HBaseStore:
         """
         check_batch(self._table, batch)
         self._check_open()
-        self._parallel.run(self._write, requests(structs, batch, self._addresses.sync))
+        # They need numpy, which a reader does not load.
+        from feedstore.widecolumn.arrays import gathered  # noqa: PLC0415
+        from feedstore.widecolumn.hbase.frames import Frames  # noqa: PLC0415
+
+        if self._frames is None:
+            self._frames = Frames(self._name, self._table, self._addresses.sync)
+        self._parallel.run(self._write, self._frames.of(*gathered(self._table, batch)))
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)
@@ -117,9 +127,8 @@ class HBaseStore:
         self._check_open()
         return self._thrift1.call(lambda to: to.rows(self._name, position, stop, count), self._addresses.write_ms)
 
-    def _write(self, request: Request) -> None:
-        call, items = request
-        self._thrift2.call(lambda to: getattr(to.writes, call)(self._name, items), self._addresses.write_ms)
+    def _write(self, frame: "Frame") -> None:
+        self._thrift2.call(lambda to: to.send(frame.call, frame.message), self._addresses.write_ms)
 
     def _get(self, ask: Callable[[Thrift2Connection], Any], deadline_s: float | None = None) -> Any:
         self._check_open()

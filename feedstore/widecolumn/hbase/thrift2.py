@@ -14,6 +14,12 @@ from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 structs: Any = thriftpy2.load(str(Path(__file__).parent / "thrift2.thrift"), "feedstore_hbase_thrift2_thrift")
 
 
+class _Writes(TClient):
+    def answer(self, call: str) -> None:
+        """Reads the answer to a call that was sent as bytes. Raises what the call itself would raise."""
+        self._recv(call)
+
+
 class Thrift2Connection:
     """pages, cells, records, writes, tables: the services of one gateway, all on the same connection."""
 
@@ -23,11 +29,16 @@ class Thrift2Connection:
         self.pages: Any = TClient(structs.Pages, protocol)
         self.cells: Any = TClient(structs.Cells, protocol)
         self.records: Any = TClient(structs.Records, protocol)
-        self.writes: Any = TClient(structs.Writes, protocol)
+        self.writes: Any = _Writes(structs.Writes, protocol)
         self.tables: Any = TClient(structs.Tables, protocol)
         self.set_deadline = connected.set_deadline
         self.is_silent = connected.is_silent
         self.close = connected.close
+
+    def send(self, call: str, message: bytes) -> None:
+        """A call of the writes, encoded by the caller, and its answer."""
+        self._socket.write(message)  # the client has nothing left to send: each of its calls ends with a flush
+        self.writes.answer(call)
 
 
 def connect(address: Address, timeout_s: float) -> Thrift2Connection:

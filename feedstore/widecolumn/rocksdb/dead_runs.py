@@ -9,14 +9,11 @@ in it, and a put narrows the run before it is written. A reader that finds the s
 that nothing landed meanwhile.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Sequence
 
 from feedstore.widecolumn.cells import lines
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from feedstore.widecolumn.port import DeleteCells, PutCells
 
 Run = tuple[bytes, bytes]
 """[begin, end): no key at or after `begin` and before `end` belongs to a visible column."""
@@ -64,31 +61,25 @@ class DeadRuns:
         if len(self._rows) > ROWS_MAX:
             del self._rows[next(iter(self._rows))]
 
-    def put(self, rows: Iterable[bytes], columns: Sequence[bytes]) -> None:
-        """Puts of these columns into each row are about to be written: what lies before the last of them in a run is
-        forgotten. New pins arrive on top of a row, so the rest of the run stays.
+    def put(self, cells: PutCells) -> None:
+        """Cells are about to be written: what lies before the last of them in a run is forgotten. New pins arrive on
+        top of a row, so the rest of the run stays.
         """
         if not self._rows:
             return
-        for row in rows:
-            if runs := self._rows.get(row):
-                self._rows[row] = tuple(
-                    run for run in (self._narrowed(run, row, columns) for run in runs) if run[0] < run[1]
-                )
-
-    def put_cells(self, rows: "NDArray[np.uint8]", columns: "NDArray[np.uint8]") -> None:
-        """The same for single cells."""
-        if not self._rows:
-            return
-        for at, row in enumerate(lines(rows)):
+        columns: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for at, row in enumerate(lines(cells.rows)):
             if self._rows.get(row):
-                self.put([row], [columns[at].tobytes()])
+                columns[row].append(cells.columns[at].tobytes())
+        for row, inside in columns.items():
+            narrowed = (self._narrowed(run, row, inside) for run in self._rows[row])
+            self._rows[row] = tuple(run for run in narrowed if run[0] < run[1])
 
-    def mark(self, rows: Iterable[bytes]) -> None:
-        """A few markers are about to be written: they end no run, but may make one where there was none."""
+    def mark(self, cells: DeleteCells) -> None:
+        """Markers are about to be written: they end no run, but may make one where there was none."""
         if not self._rows:
             return
-        for row in rows:
+        for row in lines(cells.rows):
             if self._rows.get(row) == ():
                 del self._rows[row]
 
