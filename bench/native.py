@@ -50,8 +50,9 @@ class Native:
         """The same with Thrift's own Java client, through the Thrift2 gateway on that port."""
         return self._timed("through", table, pages, times, limit, seed, gateway)
 
-    def flush(self, table: str) -> None:
-        self._ask("flush", table)
+    def flush(self, table: str, zookeeper: int | None = None) -> None:
+        """What is in memory goes to files. zookeeper: the port of another cluster's."""
+        self._ask("flush", table, *([] if zookeeper is None else [str(zookeeper)]))
 
     def compact(self, table: str) -> None:
         """Everything in memory and in files goes into one file a region; returns when that is done."""

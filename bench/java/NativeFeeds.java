@@ -49,7 +49,7 @@ import org.apache.thrift.transport.TSocket;
  * load TABLE FILE            all mutations of the file through a BufferedMutator, flushed: {"cells", "seconds"}
  * pages TABLE FILE N LIMIT SEED  N gets of rows of the file, chosen at random: {"columns", "us": [...]}
  * through TABLE FILE N LIMIT SEED PORT  the same through the Thrift2 gateway on that port
- * flush TABLE                memory goes to files
+ * flush TABLE [PORT]         memory goes to files; PORT: of the ZooKeeper of another cluster
  * compact TABLE              flush, then all files of a region into one, and wait for that
  * rewrite TABLE              all files of each region into one, what is in memory stays there: {"seconds"}
  * trimmed-load TABLE FILE KEEP ROWS  as load, and after every so many rows reads what they hold beyond KEEP columns and
@@ -73,11 +73,7 @@ public final class NativeFeeds {
   }
 
   public static void main(String[] args) throws Exception {
-    Configuration configuration = HBaseConfiguration.create();
-    configuration.set("hbase.zookeeper.quorum", "localhost");
-    configuration.set("hbase.zookeeper.property.clientPort", args[0]);
-    configuration.set("hbase.cluster.distributed", "true");
-    try (Connection connection = ConnectionFactory.createConnection(configuration);
+    try (Connection connection = ConnectionFactory.createConnection(configuration(args[0]));
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))) {
       NativeFeeds feeds = new NativeFeeds(connection);
       for (String line = commands.readLine(); line != null; line = commands.readLine()) {
@@ -85,6 +81,14 @@ public final class NativeFeeds {
         System.out.flush();
       }
     }
+  }
+
+  private static Configuration configuration(String zookeeperPort) {
+    Configuration configuration = HBaseConfiguration.create();
+    configuration.set("hbase.zookeeper.quorum", "localhost");
+    configuration.set("hbase.zookeeper.property.clientPort", zookeeperPort);
+    configuration.set("hbase.cluster.distributed", "true");
+    return configuration;
   }
 
   private String answer(String[] words) throws Exception {
@@ -97,7 +101,13 @@ public final class NativeFeeds {
       case "through":
         return through(table, pagesOf(words), Integer.parseInt(words[6]));
       case "flush":
-        flush(table);
+        if (words.length == 2) {
+          flush(connection, table);
+        } else {
+          try (Connection other = ConnectionFactory.createConnection(configuration(words[2]))) {
+            flush(other, table);
+          }
+        }
         return "{}";
       case "compact":
         compact(table);
@@ -307,14 +317,14 @@ public final class NativeFeeds {
     return new Pages(all, Integer.parseInt(words[3]), Integer.parseInt(words[4]), Long.parseLong(words[5]));
   }
 
-  private void flush(TableName table) throws IOException {
+  private static void flush(Connection connection, TableName table) throws IOException {
     try (Admin admin = connection.getAdmin()) {
       admin.flush(table);
     }
   }
 
   private void compact(TableName table) throws Exception {
-    flush(table);
+    flush(connection, table);
     try (Admin admin = connection.getAdmin()) {
       long asked = System.currentTimeMillis();
       admin.majorCompact(table);

@@ -10,6 +10,7 @@ from bench.measurements import (
     catalog_pages,
     catalog_reader,
     catalog_updates,
+    cells,
     fanout,
     growth,
     http,
@@ -29,6 +30,7 @@ Measurement = Callable[[Context], list[Row]]
 MEASUREMENTS: dict[str, Measurement] = {
     pipeline.NAME: pipeline.measure,
     writer.NAME: writer.measure,
+    cells.NAME: cells.measure,
     verify.NAME: verify.measure,
     page.NAME: page.measure,
     serving.NAME: serving.measure,

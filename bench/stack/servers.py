@@ -46,6 +46,13 @@ class Servers:
         at = {each: f"127.0.0.1:{self.stack.port(f'{each}-{cluster}')}" for each in ("thrift2", "thrift1")}
         return f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
 
+    def flush(self, table: str) -> None:
+        """What both clusters hold in memory of a table goes to files: a table with much in memory costs HBase twice as
+        much a cell. table: with its namespace.
+        """
+        self.native.flush(table)
+        self.native.flush(table, self.stack.port("hbase-b", "zookeeper"))
+
     def processor_seconds(self) -> Mapping[str, float]:
         """The processor time that each server and HBase's own client have taken since they started."""
         pids = {state.name: state.pid for state in self.stack.status()} | {"native": self.native.pid}

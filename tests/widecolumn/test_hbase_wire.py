@@ -197,7 +197,7 @@ def test_a_large_batch_goes_over_the_wire():
     rows = [(number.to_bytes(2, "big"), number + 1) for number in range(9_500)]
     with opened(gateway.port) as cluster:
         cluster.table("feed").apply([Put(rows, [A])])
-    assert sorted(len(puts) for _, puts in handler.asked) == [500, *[1_000] * 9]
+    assert sorted(len(puts) for _, puts in handler.asked) == [2_000, *[2_500] * 3]
     assert sorted((put.row, put.timestamp) for _, puts in handler.asked for put in puts) == rows
     gateway.stop()
 

@@ -24,9 +24,9 @@ from feedstore.widecolumn.port import DeleteCells, PutCells, RefusedError, Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CELLS_MAX = 1_000
-"""The most cells in one request, one item's own excepted. Requests of one batch are written side by side, and hold
-neighbours: that a batch becomes more of them gives the servers no more to do.
+CELLS_MAX = 2_500
+"""The most cells in one request, one item's own excepted: a batch of 10,000 becomes four requests, which are written
+side by side. In turns with 1,000, for cells of actions on busy cores: 1.2 times the rate (4,000: 0.95 times).
 """
 
 BYTES_MAX = 64 << 20

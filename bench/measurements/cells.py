@@ -1,0 +1,137 @@
+"""Cells of small deliveries on their way into a store: all at once from arrays, against one by one."""
+
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from rocksdict import WriteBatch
+from thriftpy2.thrift import TClient
+
+from bench.context import Context
+from bench.deliveries import CAP, Deliveries
+from bench.results import Row, interleaved, ratios
+from feedstore.following import columns, feed_table, row_key
+from feedstore.widecolumn import PutCells
+from feedstore.widecolumn.arrays import gathered
+from feedstore.widecolumn.cells import cells_in
+from feedstore.widecolumn.hbase import codec
+from feedstore.widecolumn.hbase.encoding import DURABILITY, FAMILY
+from feedstore.widecolumn.hbase.frames import CELLS_MAX, Frames
+from feedstore.widecolumn.hbase.sockets import DeadlineSocket
+from feedstore.widecolumn.hbase.thrift2 import structs
+from feedstore.widecolumn.rocksdb.cluster import RocksCluster
+
+NAME = "cells"
+BATCH_CELLS = 10_000
+FIRST_MS = 1_700_000_000_000
+HBASE_NAME = b"default:following_feed"
+TABLE = feed_table(CAP, CAP // 4, 432_000_000)
+TAIL = struct.Struct(">QB")
+
+
+class Cells(NamedTuple):
+    """The same cells twice."""
+
+    plain: Sequence[tuple[bytes, bytes, int]]
+    arrays: PutCells
+
+
+def measure(context: Context) -> list[Row]:
+    """What a cell of a small delivery costs on its way into RocksDB, and as part of a request to HBase"""
+    batches = [*_batches(context.deliveries, context.pick(40, 4))]
+    cells = sum(len(batch.plain) for batch in batches)
+
+    def us(write: Callable[[Cells], object]) -> float:
+        began = time.thread_time()
+        for batch in batches:
+            write(batch)
+        return (time.thread_time() - began) / cells * 1e6
+
+    requests = {"arrays": lambda: us(_frames), "one by one": lambda: us(_structs)}
+    interleaved(requests, 1)
+    taken = interleaved(requests, context.repeats)
+
+    def into_rocksdb(write: Callable[[RocksCluster, Cells], None]) -> float:
+        with closing(RocksCluster.open(context.folder(NAME), [TABLE])) as cluster:
+            return us(lambda batch: write(cluster, batch))
+
+    stores = interleaved(
+        {"arrays": lambda: into_rocksdb(_arrays), "one by one": lambda: into_rocksdb(_keys)}, context.repeats
+    )
+    return [
+        *_rows("a request to HBase made from arrays / from structs of thriftpy2", taken, cells),
+        *_rows("RocksDB written from arrays / key by key, in the order of arrival", stores, cells),
+    ]
+
+
+def _rows(what: str, samples: dict[str, list[float]], cells: int) -> Iterator[Row]:
+    yield Row(
+        NAME,
+        f"{what}, processor time a cell",
+        "x",
+        ratios(samples["arrays"], samples["one by one"]),
+        note=f"{cells:,} cells in batches of {BATCH_CELLS:,}",
+    )
+    for side, taken in samples.items():
+        yield Row(NAME, f"{what}: {side}", "us/cell", taken)
+
+
+def _batches(deliveries: Deliveries, most: int) -> Iterator[Cells]:
+    """Deliveries in their order. Each has a time of its own, as the edges of followers have."""
+    for number in range(min(most, max(1, len(deliveries) // BATCH_CELLS))):
+        some = slice(number * BATCH_CELLS, (number + 1) * BATCH_CELLS)
+        users = deliveries.users[some]
+        pins = zip(deliveries.pins[some], deliveries.created_ms[some], strict=True)
+        plain = [(row_key(user), column, FIRST_MS + user) for user, column in zip(users, columns(pins), strict=True)]
+        rows, made, timestamps = zip(*plain, strict=True)
+        arrays = PutCells(
+            np.frombuffer(b"".join(rows), np.uint8).reshape(-1, TABLE.row_bytes),
+            np.frombuffer(b"".join(made), np.uint8).reshape(-1, TABLE.column_bytes),
+            np.array(timestamps, np.int64),
+        )
+        assert [*cells_in(arrays)] == plain
+        yield Cells(plain, arrays)
+
+
+def _frames(batch: Cells) -> None:
+    for _ in Frames(HBASE_NAME, TABLE, "disk").of(*gathered(TABLE, [batch.arrays])):
+        pass
+
+
+class _Nowhere:
+    """A connection that takes everything."""
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
+def _structs(batch: Cells) -> None:
+    """What a client of thriftpy2 does with sorted cells: a TPut for each row and timestamp."""
+    client: Any = TClient(structs.Writes, codec.protocol(cast(DeadlineSocket, _Nowhere()), decodes=True))
+    puts: dict[tuple[bytes, int], list[Any]] = {}
+    for row, column, timestamp in batch.plain:
+        puts.setdefault((row, timestamp), []).append(structs.TColumnValue(FAMILY, column, b""))
+    items = [structs.TPut(row, puts[row, ts], ts, DURABILITY["disk"]) for row, ts in sorted(puts)]
+    for first in range(0, len(items), CELLS_MAX):
+        client._send("putMultiple", table=HBASE_NAME, tputs=items[first : first + CELLS_MAX])  # noqa: SLF001
+
+
+def _arrays(cluster: RocksCluster, batch: Cells) -> None:
+    cluster.table(TABLE.name).apply([batch.arrays])
+
+
+def _keys(cluster: RocksCluster, batch: Cells) -> None:
+    files = cluster.files(TABLE.name)
+    made = WriteBatch(raw_mode=True)
+    made.set_default_column_family(files.handles[TABLE.name])
+    put, pack = made.put, TAIL.pack
+    for row, column, timestamp in batch.plain:
+        put(row + column + pack(2**63 - 1 - timestamp, 1), b"")
+    with cluster.lock:
+        cluster.write(files, made, durable=True)
