@@ -1,8 +1,8 @@
 """`feed.toml`: one file, read into frozen typed values. The environment overrides it; it never holds secrets.
 
-A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [http], [follows], [queue], [hbase] or
-[worker], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. A variable `FEED_...` that nothing reads is
-refused. Durations are a number and one of ms, s, m, h, d.
+A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [http], [follows], [queue], [hbase],
+[worker] or [metrics], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. A variable `FEED_...` that
+nothing reads is refused. Durations are a number and one of ms, s, m, h, d.
 """
 
 import itertools
@@ -24,6 +24,7 @@ from feedstore.errors import ConfigError
 from feedstore.following import Limits
 from feedstore.following.settings import FeedSettings, LimitsSettings
 from feedstore.http.settings import HttpSettings
+from feedstore.metering.settings import MetricsSettings
 from feedstore.replicas.settings import ServingSettings
 from feedstore.settings import Ms
 
@@ -79,6 +80,9 @@ tick = "1s"                   # how often the watermarks move
 housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
 refill_again = "1h"           # how long a feed that was refilled because it ended early is left alone
 dead_letters_in_a_row = 100   # so many messages in a row that cannot be done stop the worker
+
+[metrics]
+# listen = "127.0.0.1:9464"   # where a worker serves its metrics; feedctl serve has its own at /metrics
 """
 
 
@@ -154,6 +158,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker: WorkerSettings = WorkerSettings()
     serving: ServingSettings = ServingSettings()
     http: HttpSettings = HttpSettings()
+    metrics: MetricsSettings = MetricsSettings()
     catalogs: Annotated[
         dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")], CatalogSettings], Meta(max_length=16)
     ] = msgspec.field(default_factory=dict)
@@ -212,6 +217,7 @@ class Config:
     serving: ServingSettings
     http: HttpSettings
     worker: WorkerSettings
+    metrics: MetricsSettings
     dead_letter_age_ms: int
     dead_letters: int
     clock_offset_ms: int
@@ -321,6 +327,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         serving=file.serving,
         http=file.http.at(home),
         worker=file.worker,
+        metrics=file.metrics,
         dead_letter_age_ms=file.limits.dead_letter_age_ms,
         dead_letters=file.limits.dead_letters,
         clock_offset_ms=file.limits.clock_offset_ms,

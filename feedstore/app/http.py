@@ -49,10 +49,12 @@ def open_app(
     owns_clusters: bool,
     clock: Callable[[], float] = monotonic_s,
     posting: "Posting | None" = None,
+    counted: Callable[[], Sequence[Metric]] = tuple,
 ) -> App:
     """owns_clusters: whether this process writes the clusters. Then reads of clusters in files take microseconds, and
     need no thread; if another process owns the files, they may have to catch up with it. clock: the service's own.
-    posting: where updates of catalogs go; None: they are refused.
+    posting: where updates of catalogs go; None: they are refused. counted: what else this process
+    counts.
 
     Raises ConfigError.
     """
@@ -79,6 +81,7 @@ def open_app(
             *following_metrics(service, state, queues.stopped()),
             *board_metrics(boards.tally()),
             *catalog_metrics(),
+            *counted(),
         ]
 
     served = Served(

@@ -19,6 +19,7 @@ from feedstore.following.service import FeedService
 from feedstore.follows import sqlite
 from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.port import FollowStore
+from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.race import Replicas, Source
 from feedstore.replicas.replica import Replica
@@ -109,9 +110,9 @@ class Services(NamedTuple):
 
 
 @contextmanager
-def open_services(config: Config) -> Iterator[Services]:
+def open_services(config: Config, meter: Meter = UNCOUNTED) -> Iterator[Services]:
     """All services, on one follow store. If all its servers are away, what needs none of them is served, and the rest
-    once they are back.
+    once they are back. meter: what is counted of it.
 
     Raises:
         FollowStoreUnavailableError: a database is missing, another one, or not up to date.
@@ -119,7 +120,7 @@ def open_services(config: Config) -> Iterator[Services]:
     """
     clock = clock_of(config)
     with (
-        closing(open_follows(config, clock, may_be_away=True)) as follows,
+        closing(open_follows(config, clock, may_be_away=True, meter=meter)) as follows,
         reading(config, clock) as replicas,
         _services(config, follows, replicas) as services,
     ):
@@ -245,20 +246,22 @@ def tables(config: Config) -> list[Table]:
     return [feed_table(limits.cap, limits.slack, limits.purge_window_ms), progress_table(limits.purge_window_ms)]
 
 
-def open_follows(config: Config, clock: Callable[[], int], *, may_be_away: bool = False) -> FollowStore:
+def open_follows(
+    config: Config, clock: Callable[[], int], *, may_be_away: bool = False, meter: Meter = UNCOUNTED
+) -> FollowStore:
     """clock: the store's, where it has none of its own: MySQL goes by its servers'. may_be_away: whether it opens
-    if none of its servers can be reached now; a file must be there.
+    if none of its servers can be reached now; a file must be there. meter: what is counted of its shards.
 
     Raises FollowStoreUnavailableError, ConfigError.
     """
     match config.shards_scheme:
         case "sqlite":
-            return sqlite.open_store(config.shard_files, clock)
+            return sqlite.open_store(config.shard_files, clock, meter)
         case "mysql":
             servers = mysql_servers(config)
             from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
 
-            return mysql.open_store(servers, may_be_away=may_be_away)
+            return mysql.open_store(servers, may_be_away=may_be_away, meter=meter)
         case _:
             assert_never(config.shards_scheme)
 

@@ -1,13 +1,14 @@
 """What /metrics says of boards."""
 
 from collections.abc import Iterator
-from typing import Final, get_args
-
-from prometheus_client.core import Metric
+from typing import TYPE_CHECKING, Final, get_args
 
 from feedstore.boards.port import Reason
 from feedstore.boards.service import BITS, SECONDS, Tally
 from feedstore.metering import Definition, Label, families
+
+if TYPE_CHECKING:  # who only defines metrics needs no library
+    from prometheus_client.core import Metric
 
 _WHERE: Final = "feedstore/boards/service.py"
 
@@ -40,7 +41,7 @@ ROOM: Final = Definition(
 DEFINITIONS: Final = (REORDERS, REORDER_SECONDS, ROOM)
 
 
-def metrics(tally: Tally) -> Iterator[Metric]:
+def metrics(tally: Tally) -> "Iterator[Metric]":
     reorders = families.counter(REORDERS)
     for outcome, count in tally.outcomes.items():
         reorders.add_metric([outcome], count)

@@ -23,7 +23,7 @@ from feedstore.boards.port import (
     ReorderRefusedError,
 )
 from feedstore.follows.port import FollowStoreUnavailableError
-from feedstore.http.histogram import Histogram
+from feedstore.metering.histogram import Histogram
 
 RESETS_MAX: Final = 16
 """How many transactions one call of `reset` makes at most."""

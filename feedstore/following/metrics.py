@@ -1,13 +1,14 @@
 """What /metrics says of reads, clusters and the queue."""
 
 from collections.abc import Iterator
-from typing import Final
-
-from prometheus_client.core import Metric
+from typing import TYPE_CHECKING, Final
 
 from feedstore.following.service import FeedService
 from feedstore.http.queues import QueuesState
-from feedstore.metering import CLUSTER, EVERY, Definition, Label, families
+from feedstore.metering import CLUSTER, Definition, Label, families
+
+if TYPE_CHECKING:  # who only defines metrics needs no library
+    from prometheus_client.core import Metric
 
 _WHERE: Final = "feedstore/following/metrics.py"
 
@@ -48,7 +49,7 @@ BEHIND: Final = Definition(
     "gauge",
     "Age of a cluster's watermark: everything committed longer ago has landed there. Absent if that is unknown",
     _WHERE,
-    EVERY,
+    ("serve", "work", "relay"),
     (CLUSTER,),
 )
 READ_P95: Final = Definition(
@@ -71,7 +72,7 @@ LAG: Final = Definition(
     "gauge",
     "Messages that a consumer group has not committed; of `relay`, outbox rows. Absent if the queue is away",
     _WHERE,
-    EVERY,
+    ("serve", "work", "relay"),
     (Label("group", of="`relay`, and the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, ..."),),
 )
 DEAD_LETTERS: Final = Definition(
@@ -79,7 +80,7 @@ DEAD_LETTERS: Final = Definition(
     "gauge",
     "Messages that could not be processed, and are kept; absent if the queue is away",
     _WHERE,
-    EVERY,
+    ("serve", "work", "relay"),
 )
 
 DEFINITIONS: Final = (READS, HEDGES, FAILOVERS, PROBES, BREAKER, BEHIND, READ_P95, STOPPED, LAG, DEAD_LETTERS)
@@ -87,7 +88,7 @@ DEFINITIONS: Final = (READS, HEDGES, FAILOVERS, PROBES, BREAKER, BEHIND, READ_P9
 _BREAKER_OPEN: Final = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 
 
-def metrics(service: FeedService, queues: QueuesState | None, stopped: str | None) -> Iterator[Metric]:
+def metrics(service: FeedService, queues: QueuesState | None, stopped: str | None) -> "Iterator[Metric]":
     """As they are now. queues: None where they do not answer. stopped: why the worker has stopped."""
     counters = service.counters()
     for definition, count in (

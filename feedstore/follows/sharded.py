@@ -62,6 +62,7 @@ from feedstore.follows.shard import (
     Wanted,
 )
 from feedstore.follows.watched import Background, Watched, boot_s
+from feedstore.metering import UNCOUNTED, Meter
 
 MAX_KEY = 128
 """The most characters of an idempotency key."""
@@ -91,7 +92,7 @@ class ShardedFollowStore:
     executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with
         the store.
     background: how a shard is looked at while its callers continue. None: asking a shard for its time costs nothing.
-    clock: monotonic seconds that also count while the machine is suspended.
+    clock: monotonic seconds that also count while the machine is suspended. meter: what is counted of its shards.
     """
 
     def __init__(
@@ -100,11 +101,12 @@ class ShardedFollowStore:
         executor: Executor | None = None,
         background: Background | None = None,
         clock: Callable[[], float] = boot_s,
+        meter: Meter = UNCOUNTED,
     ) -> None:
         if not shards:
             raise InvalidValueError("shards", shards, "at least one shard")
         self._shards = list(shards)
-        self._watched = [Watched(number, shard, clock, background) for number, shard in enumerate(shards)]
+        self._watched = [Watched(number, shard, clock, background, meter) for number, shard in enumerate(shards)]
         self._executor = executor
         self._turns = itertools.count()
 

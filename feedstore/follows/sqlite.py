@@ -41,6 +41,7 @@ from feedstore.follows.shard import (
 )
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.follows.sqlite_files import USE, Database, MemoryDatabase, migrate, migrations, version_of
+from feedstore.metering import UNCOUNTED, Meter
 from feedstore.sqlite_file import SqliteFile
 
 Clock = Callable[[], int]
@@ -63,7 +64,7 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
         migrate(path, _Identity(path, shard, len(paths)).claim, to)
 
 
-def open_store(paths: Sequence[Where], clock: Clock) -> FollowStore:
+def open_store(paths: Sequence[Where], clock: Clock, meter: Meter = UNCOUNTED) -> FollowStore:
     """Opens a store that was created. In memory it is made here: one database for each `":memory:"`.
 
     Raises:
@@ -77,7 +78,7 @@ def open_store(paths: Sequence[Where], clock: Clock) -> FollowStore:
         for shard in shards:
             shard.close()
         raise
-    return ShardedFollowStore(shards)
+    return ShardedFollowStore(shards, meter=meter)
 
 
 def stamped_ms(paths: Sequence[Path]) -> int:

@@ -11,8 +11,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
+from feedstore.follows import metrics
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.shard import Shard
+from feedstore.metering import UNCOUNTED, Meter
 
 _log = structlog.get_logger()
 
@@ -65,7 +67,17 @@ class Watched:
     clock: as `boot_s`.
     """
 
-    def __init__(self, number: int, shard: Shard, clock: Callable[[], float], background: Background | None) -> None:
+    def __init__(
+        self,
+        number: int,
+        shard: Shard,
+        clock: Callable[[], float],
+        background: Background | None,
+        meter: Meter = UNCOUNTED,
+    ) -> None:
+        self._meter = meter
+        self._label = str(number)
+        meter.note(metrics.AWAY, 0, self._label)
         self.shard = shard
         self._number = number
         self._clock = clock
@@ -84,12 +96,15 @@ class Watched:
             FollowStoreUnavailableError: at once if the shard is known to be away.
         """
         self.refuse_away()
+        began_s = self._clock()
         try:
             result = call(self.shard, work)
         except FollowStoreUnavailableError as error:
             self._failed(error)
             raise
-        self._failures = 0
+        finally:
+            self._meter.observe(metrics.CALL_SECONDS, [self._clock() - began_s], self._label)
+        self._answered()
         return result
 
     def refuse_away(self) -> None:
@@ -100,6 +115,7 @@ class Watched:
         if self._background is None or self._failures < AWAY_AFTER or self._clock() - self._failed_s > FORGOTTEN_S:
             return
         self._look_in_background(self._background)
+        self._meter.add(metrics.FAILURES, 1, self._label)
         raise FollowStoreUnavailableError(f"shard {self._number} is away, and is looked at again: {self._reason}")
 
     def between(self) -> tuple[int, int] | None:
@@ -148,12 +164,19 @@ class Watched:
         if before is not None and shard_ms > (expected_ms := self._extrapolated(before)[1]) + JUMP_MS:
             _log.error("follows.clock_jumped", shard=self._number, ahead_ms=shard_ms - expected_ms)
         self._heard = heard
-        self._failures = 0
+        self._answered()
         return True
+
+    def _answered(self) -> None:
+        if self._failures:
+            self._failures = 0
+            self._meter.note(metrics.AWAY, 0, self._label)
 
     def _failed(self, error: FollowStoreUnavailableError) -> None:
         self._failures += 1
         self._failed_s = self._clock()
         self._reason = str(error)
+        self._meter.add(metrics.FAILURES, 1, self._label)
+        self._meter.note(metrics.AWAY, int(self._background is not None and self._failures >= AWAY_AFTER), self._label)
         if self._failures == AWAY_AFTER:
             _log.warning("follows.shard_away", shard=self._number, error=str(error))

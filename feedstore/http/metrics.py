@@ -4,13 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
 
-from feedstore.http.histogram import Histogram
 from feedstore.metering import Definition, Label, families
-
-MEDIA_TYPE = CONTENT_TYPE_LATEST
+from feedstore.metering.exposition import MEDIA_TYPE, rendered
+from feedstore.metering.histogram import Histogram
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _WHERE: Final = "feedstore/http/metrics.py"
@@ -44,6 +42,9 @@ UNDER_WAY: Final = Definition(
 DEFINITIONS: Final = (REQUESTS, SECONDS, UNDER_WAY)
 
 
+__all__ = ["DEFINITIONS", "MEDIA_TYPE", "Metrics"]
+
+
 class Metrics:
     """Those of one server. Its counts begin with it. Used by one thread, and so counted without locks: a request pays
     about a microsecond for them.
@@ -65,7 +66,7 @@ class Metrics:
 
     def text(self, others: Iterable[Metric]) -> bytes:
         """All of them now, in Prometheus' text format, and what others count behind them."""
-        return generate_latest(self) + generate_latest(_Given(others))
+        return rendered(self.collect()) + rendered(others)
 
     def collect(self) -> Iterator[Metric]:
         requests = families.counter(REQUESTS)
@@ -77,13 +78,3 @@ class Metrics:
         under_way = families.gauge(UNDER_WAY)
         under_way.add_metric([], self._under_way)
         yield from (requests, seconds, under_way)
-
-
-class _Given:
-    """Metrics that somebody else has collected."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics

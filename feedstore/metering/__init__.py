@@ -19,6 +19,7 @@ from feedstore.metering.definitions import (
     Label,
     Program,
 )
+from feedstore.metering.meter import UNCOUNTED, Counting, Counts, Meter
 
 __all__ = [
     "CLUSTER",
@@ -29,10 +30,14 @@ __all__ = [
     "PARTITION",
     "SHARD",
     "SHORT",
+    "UNCOUNTED",
     "WORKERS",
     "WRITES",
+    "Counting",
+    "Counts",
     "Definition",
     "Kind",
     "Label",
+    "Meter",
     "Program",
 ]

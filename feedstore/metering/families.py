@@ -1,23 +1,40 @@
-"""Metrics of the library that writes Prometheus' text format, by their definitions."""
+"""Metrics of the library that writes Prometheus' text format, by their definitions. It is loaded when one is made."""
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, SummaryMetricFamily
+# ruff: noqa: PLC0415 - the library is an extra
+from typing import TYPE_CHECKING
 
 from feedstore.metering.definitions import Definition, Kind
 
+if TYPE_CHECKING:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        SummaryMetricFamily,
+    )
 
-def counter(definition: Definition) -> CounterMetricFamily:
+
+def counter(definition: Definition) -> "CounterMetricFamily":
+    from prometheus_client.core import CounterMetricFamily
+
     return CounterMetricFamily(_name(definition, "counter"), definition.help, labels=_labels(definition))
 
 
-def gauge(definition: Definition) -> GaugeMetricFamily:
+def gauge(definition: Definition) -> "GaugeMetricFamily":
+    from prometheus_client.core import GaugeMetricFamily
+
     return GaugeMetricFamily(_name(definition, "gauge"), definition.help, labels=_labels(definition))
 
 
-def histogram(definition: Definition) -> HistogramMetricFamily:
+def histogram(definition: Definition) -> "HistogramMetricFamily":
+    from prometheus_client.core import HistogramMetricFamily
+
     return HistogramMetricFamily(_name(definition, "histogram"), definition.help, labels=_labels(definition))
 
 
-def summary(definition: Definition) -> SummaryMetricFamily:
+def summary(definition: Definition) -> "SummaryMetricFamily":
+    from prometheus_client.core import SummaryMetricFamily
+
     return SummaryMetricFamily(_name(definition, "summary"), definition.help, labels=_labels(definition))
 
 

@@ -5,12 +5,12 @@ from typing import Final
 from feedstore.metering import CLUSTER, SHORT, WRITES, Definition, Label
 
 _WHERE: Final = "feedstore/widecolumn/metered.py"
-_CALL: Final = Label("call", ("apply", "read", "cells", "masks", "scan", "sweep"))
+_CALL: Final = Label("call", ("apply", "read", "cells", "masks", "sweep"))
 
 CALL_SECONDS: Final = Definition(
     "feed_cluster_call_seconds",
     "histogram",
-    "Duration of a worker's calls to a cluster, of any table, also of those that failed; of scans, of each step",
+    "Duration of a worker's calls to a cluster, of any table, also of those that failed",
     _WHERE,
     WRITES,
     (CLUSTER, _CALL),

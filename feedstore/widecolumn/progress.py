@@ -124,6 +124,30 @@ def _times(column: bytes) -> tuple[int, int]:
     return until, since if until < _PARKED else until - _PARKED
 
 
+class State(NamedTuple):
+    """watermark: None where it is unknown. settled: what the ticks alone would say. heard: the newest tick that has
+    come through each place, those of earlier numbers of partitions included. put_off, refills, parked: the `since` of
+    each hold, in no order; of what is parked those of one look.
+    """
+
+    watermark: int | None
+    settled: int | None
+    heard: Sequence[tuple[Through, int]]
+    put_off: Sequence[int]
+    refills: Sequence[int]
+    parked: Sequence[int]
+
+
+def _by_kind(held: _Held) -> tuple[list[int], list[int], list[int]]:
+    """When what is held committed: of what is put off, of refills, of what is parked."""
+    times = [_times(column) for column in held.put_off]
+    return (
+        [since for until, since in times if until < _PARKED],
+        [_times(column)[1] for column in held.refills],
+        [since for until, since in times if until >= _PARKED],
+    )
+
+
 class Progress:
     """Reads and writes a cluster's progress table."""
 
@@ -144,6 +168,14 @@ class Progress:
         queue, that nothing from before a settled time is on its way. Raises UnavailableError.
         """
         return _watermark(settled_ms, self._held())
+
+    def state(self) -> "State":
+        """How far the cluster is, and what keeps it back. Raises UnavailableError."""
+        self._times = None  # as for the watermark, and in the same order
+        ticks = self._store.cells(self._row(_TICKS))
+        settled, held = settled_through(ticks), self._held()
+        heard = [(Through(*_TICK.unpack(cell.column)), cell.timestamp) for cell in ticks]
+        return State(None if settled is None else _watermark(settled, held), settled, heard, *_by_kind(held))
 
     def advance(self, settled: Mapping[Through, int]) -> None:
         """Notes the settled times that have come through some partitions, and drops the holds that all ticks have

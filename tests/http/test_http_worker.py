@@ -65,7 +65,7 @@ def test_a_worker_that_failed_begins_again_while_pages_are_served(tmp_path: Path
     cli("init")
     worker, stop = FailsOnce(), Event()
     rested = Event()
-    monkeypatch.setattr(wiring, "worker", lambda *_: worker)
+    monkeypatch.setattr(wiring, "worker", lambda *_, **__: worker)
     monkeypatch.setattr(serve, "_waited", lambda *_: not rested.wait(DEADLINE_S))
     config = configuration.load(cli.home, {})
     with closing(serve.listening(config, "127.0.0.1", 0).thing) as listener:

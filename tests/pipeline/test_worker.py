@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from feedstore.metering import Counting
+from workers.pipeline import metrics
 from workers.pipeline.runtime import Worker, WorkerFailedError
 from workers.pipeline.stage import TooManyDeadLettersError
 from workers.queue.port import PositionLostError
@@ -112,3 +114,46 @@ def test_an_error_of_whoever_asks_ends_every_loop() -> None:
     with pytest.raises(ZeroDivisionError):
         Worker([loop]).run(until=lambda: 1 // 0 == 0)
     assert loop.closed.is_set()
+
+
+def test_a_loop_that_ends_by_itself_is_counted_and_one_that_is_told_to_is_not() -> None:
+    meter = Counting(lambda: 0.0)
+
+    def running() -> dict[tuple[str, ...], float]:
+        return {each.labels: each.value for each in meter.counts().gauges if each.name == metrics.LOOP_RUNNING.name}
+
+    lost, other = Loop("lost", raising(PositionLostError("gone"))), Loop("other")
+    seen: list[dict[tuple[str, ...], float]] = []
+
+    def until() -> bool:
+        seen.append(running())
+        return seen[-1] == {("lost",): 0, ("other",): 1}
+
+    with pytest.raises(WorkerFailedError):
+        Worker([lost, other], meter).run(until)
+    assert running() == {("lost",): 0}
+
+
+def test_a_loop_that_hangs_is_seen_by_the_age_of_its_step() -> None:
+    now_s = [10.0]
+    meter = Counting(lambda: now_s[0])
+    stepping, release = threading.Event(), threading.Event()
+
+    def step() -> bool:
+        stepping.set()
+        release.wait(30)
+        return False
+
+    def age() -> float:
+        return max(each.value for each in meter.counts().gauges if each.name == metrics.LOOP_STEP_AGE.name)
+
+    worker = Worker([Loop("one", step)], meter, lambda: now_s[0])
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert stepping.wait(30)
+    now_s[0] += 500
+    assert age() == 500
+    worker.stop()
+    release.set()
+    thread.join(30)
+    assert not [each for each in meter.counts().gauges if each.name == metrics.LOOP_STEP_AGE.name]

@@ -84,7 +84,9 @@ class _Posted:
 def ticker(ports: Ports, config: Config) -> Ticker:
     """What sends the ticks of posted updates."""
     every_s = config.worker.tick_ms / 1_000
-    return Ticker(_Posted(ports.clock), ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER)
+    return Ticker(
+        _Posted(ports.clock), ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER, ports.meter
+    )
 
 
 def pin_update(action: RecordedAction) -> Update | None:
@@ -140,7 +142,7 @@ def _posted_updater(
         )
 
     rest = Rest(RetryPolicy(), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
-    return Begun(group, updater.begin, stage, rest, PositionLostError)
+    return Begun(group, updater.begin, stage, rest, PositionLostError, ports.meter)
 
 
 def _updater(ports: Ports, config: Config, cluster: str, store: CatalogStore, stage_of: StageOf) -> Loop:
@@ -156,7 +158,7 @@ def _updater(ports: Ports, config: Config, cluster: str, store: CatalogStore, st
         )
 
     rest = Rest(RetryPolicy(), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
-    return Begun(group, updater.begin, stage, rest, PositionLostError)
+    return Begun(group, updater.begin, stage, rest, PositionLostError, ports.meter)
 
 
 class Collector:

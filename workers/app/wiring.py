@@ -16,8 +16,12 @@ from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError, NotNowError
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import OutdatedStoreError
+from feedstore.metering import Counting
+from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
+from feedstore.widecolumn.metered import Metered
 from feedstore.widecolumn.progress import Progress
+from workers.app.gauges import ClusterGauges, QueueGauges
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer
 from workers.following.applied import Applied, OlderClusterError
@@ -35,6 +39,7 @@ from workers.following.messages import (
     wrap_action,
 )
 from workers.following.ports import Ports
+from workers.following.settling import CountedSettling
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.task_slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
@@ -71,7 +76,8 @@ def open_ports(
     """
     clock = clock or feedstore_wiring.clock_of(config)
     with ExitStack() as stack:
-        follows = feedstore_wiring.open_follows(config, clock)
+        meter = Counting(time.monotonic)
+        follows = feedstore_wiring.open_follows(config, clock, meter=meter)
         stack.callback(follows.close)
         queue = stack.enter_context(closing(open_queue(config, clock, alone=alone)))
         dead = _open_dead_letters(config, stack)
@@ -81,7 +87,7 @@ def open_ports(
             stack.callback(opened.close)
             replicas[cluster.name] = replica(cluster.name, opened)
         entering = {cluster.name: _catalog_groups(config, cluster.name) for cluster in config.clusters}
-        return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering)
+        return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter)
 
 
 def create(config: Config) -> None:
@@ -248,27 +254,41 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
             continue
 
 
-def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None) -> Worker:
+def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, *, gauges: bool = False) -> Worker:
     """A worker that runs everything in this process: relay, expander, housekeeping, and what writes each cluster.
-    writers: only these clusters are written.
+    writers: only these clusters are written. gauges: whether it looks at how things are, for its metrics.
     """
     names = list(ports.replicas if writers is None else writers)
     each = [loop for name in names for loop in writing(ports, config, name)]
-    return Worker([*relays(ports, config), expander(ports, config), *each, housekeeper(ports, config)])
+    looking = looks(ports, config, faults=True) if gauges else []
+    loops = [*relays(ports, config), expander(ports, config), *each, housekeeper(ports, config), *looking]
+    return Worker(loops, ports.meter)
 
 
-def worker_with_writer_processes(ports: Ports, config: Config, start_writer: Callable[[str], Loop]) -> Worker:
+def worker_with_writer_processes(
+    ports: Ports, config: Config, start_writer: Callable[[str], Loop], *, gauges: bool = False
+) -> Worker:
     """A worker that runs everything but what writes the clusters, which is elsewhere. start_writer: starts that of a
-    cluster.
+    cluster. gauges: as of `worker`.
     """
     writers = [start_writer(name) for name in ports.replicas]
-    return Worker([*relays(ports, config), expander(ports, config), *writers, housekeeper(ports, config)])
+    looking = looks(ports, config, faults=False) if gauges else []
+    loops = [*relays(ports, config), expander(ports, config), *writers, housekeeper(ports, config), *looking]
+    return Worker(loops, ports.meter)
+
+
+def looks(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
+    """What looks at how things are. faults: as of `ClusterGauges`."""
+    return [
+        QueueGauges(ports, config, time.monotonic),
+        *(ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas),
+    ]
 
 
 def relays(ports: Ports, config: Config) -> list[Loop]:
     """A relay for each shard of the follow store, and what sends the ticks."""
     every = [
-        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_action)
+        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_action, ports.meter)
         for shard in range(ports.follows.shards())
     ]
     tickers: list[Loop] = [ticker(ports, config)]
@@ -280,12 +300,14 @@ def relays(ports: Ports, config: Config) -> list[Loop]:
 
 
 def ticker(ports: Ports, config: Config) -> Ticker:
-    return Ticker(ports.follows, ports.queue, ACTIONS, time.monotonic, encode_action, config.worker.tick_ms / 1_000)
+    every_s = config.worker.tick_ms / 1_000
+    source = CountedSettling(ports.follows, ports.meter)
+    return Ticker(source, ports.queue, ACTIONS, time.monotonic, encode_action, every_s, meter=ports.meter)
 
 
 def expander(ports: Ports, config: Config) -> Loop:
     respacing = Respacing(Boards(ports.follows))
-    handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace)
+    handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace, ports.meter)
     return _stage(ports, config, EXPANDER, ACTIONS)(
         encode=encode_action,
         handle=handler.expand,
@@ -350,7 +372,7 @@ def _from_its_cluster(
 ) -> Loop:
     applied = Applied(ports.replicas[cluster], ports.queue, topic, group, time.monotonic)
     rest = Rest(RetryPolicy(), random.Random(), time.monotonic)  # noqa: S311 - jitter needs no secrecy
-    return Begun(group, applied.begin, lambda: stage(applied), rest, OlderClusterError)
+    return Begun(group, applied.begin, lambda: stage(applied), rest, OlderClusterError, ports.meter)
 
 
 def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick]) -> "partial[Stage[Body]]":
@@ -365,6 +387,7 @@ def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick]) 
         rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
         clock=time.monotonic,
         wall_ms=ports.clock,
+        meter=ports.meter,
     )
 
 
@@ -381,18 +404,36 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
     every_s = config.worker.housekeeping_ms / 1_000
     kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
     return Housekeeper(
-        ports.follows, ports.queue, ports.dead, config.limits, kept, time.monotonic, every_s, readers, ports.clock
+        ports.follows,
+        ports.queue,
+        ports.dead,
+        config.limits,
+        kept,
+        time.monotonic,
+        every_s,
+        readers,
+        ports.clock,
+        ports.meter,
     )
 
 
 def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:
-    replica = ports.replicas[cluster]
-    return Sweeper(replica, ports.follows, config.limits, time.monotonic, config.worker.housekeeping_ms / 1_000)
+    every_s = config.worker.housekeeping_ms / 1_000
+    return Sweeper(_metered(ports, cluster), ports.follows, config.limits, time.monotonic, every_s, ports.meter)
 
 
 def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:
-    replica = ports.replicas[cluster]
-    return Writer(cluster, replica.tables[FEEDS], Progress(replica.progress), ports.follows, ports.queue, limits)
+    replica = _metered(ports, cluster)
+    progress = Progress(replica.progress)
+    return Writer(cluster, replica.tables[FEEDS], progress, ports.follows, ports.queue, limits, ports.meter)
+
+
+def _metered(ports: Ports, cluster: str) -> Replica:
+    """A cluster whose calls are counted."""
+    tables = ports.replicas[cluster].tables
+    return Replica(
+        cluster, {name: Metered(table, cluster, ports.meter, time.monotonic) for name, table in tables.items()}
+    )
 
 
 def _parking(ports: Ports, writer: Writer, cluster: str) -> Parking:

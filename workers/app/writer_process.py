@@ -3,10 +3,11 @@
 One interpreter runs one thread at a time: writers and an expander in one process take turns with it, and the whole
 is as slow as one core. Apart, they share only files, and what kills one of them leaves the other cluster alone.
 
-    python -m workers.app.writer_process HOME CLUSTER LOG_LEVEL
+    python -m workers.app.writer_process HOME CLUSTER LOG_LEVEL [DESCRIPTOR]
 
 It writes one cluster, and sweeps it, until its standard input ends: its parent holds the other end, and may
-die in any way. The reason of a failure is on its standard output.
+die in any way. The reason of a failure is on its standard output. What it counts it tells the descriptor, if there is
+one.
 """
 
 import os
@@ -19,7 +20,10 @@ from typing import Final
 
 from feedstore.app import config as configuration
 from feedstore.errors import PortError
+from feedstore.metering.meter import together
+from feedstore.metering.process import ProcessCounts
 from workers.app import gc_tuning, logs, wiring
+from workers.app.metering import Heard, tell
 from workers.following.groups import writer_group
 from workers.pipeline.retry import REST_S
 from workers.pipeline.runtime import Worker, WorkerFailedError
@@ -43,15 +47,17 @@ class WriterProcess:
     """A loop of a worker that is a process: starts it, watches it, ends it.
 
     lock: a descriptor that the process inherits and holds as long as it lives: that of the home's lock, so that no
-    other worker takes the home while a process of this one is still ending.
+    other worker takes the home while a process of this one is still ending. heard: gets what it counts; None: it
+    is not asked for.
     """
 
     rest_s = REST_S
 
-    def __init__(self, home: Path, cluster: str, log_level: str, lock: int) -> None:
+    def __init__(self, home: Path, cluster: str, log_level: str, lock: int, heard: Heard | None = None) -> None:
         self.name = writer_group(cluster)
         self._command = [sys.executable, "-m", __name__, str(home.resolve()), cluster, log_level]
         self._lock = lock
+        self._heard = heard
         self._process: subprocess.Popen[bytes] | None = None
 
     def step(self) -> bool:
@@ -62,9 +68,7 @@ class WriterProcess:
             ProcessEndedError: it ended in any other way.
         """
         if self._process is None:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this module
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(self._lock,)
-            )
+            self._process = self._started()
         try:
             code = self._process.wait(_LOOK_S)
         except subprocess.TimeoutExpired:
@@ -76,6 +80,19 @@ class WriterProcess:
         if code == DEAD_LETTERS:
             raise TooManyDeadLettersError(said)
         raise ProcessEndedError(said)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        told = () if self._heard is None else (self._heard.begin(),)
+        try:
+            return subprocess.Popen(  # noqa: S603 - this interpreter and this module
+                [*self._command, *map(str, told)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=(self._lock, *told),
+            )
+        finally:
+            for descriptor in told:
+                os.close(descriptor)
 
     def close(self) -> None:
         """Ends it after its current step."""
@@ -99,7 +116,7 @@ def _how(code: int) -> str:
 
 def main() -> int:
     """Runs one cluster's loops in this process; returns the exit code."""
-    home, cluster, log_level = sys.argv[1:]
+    home, cluster, log_level, *told = sys.argv[1:]
     logs.configure(log_level)
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; who started this one decides
@@ -111,9 +128,13 @@ def main() -> int:
     except PortError as error:
         return _fail(FAILED, str(error))
     gc_tuning.relax()
+    process = ProcessCounts(writer_group(cluster))
+    for descriptor in told:
+        what = (int(descriptor), lambda: together([ports.meter.counts(), process.counts()]))
+        threading.Thread(target=tell, args=what, daemon=True).start()
     try:
         wiring.refuse_unsafe(ports, config, [cluster])
-        worker = Worker(wiring.writing(ports, config, cluster))
+        worker = Worker(wiring.writing(ports, config, cluster), ports.meter)
         every = worker.running()
         worker.run(lambda: stop.is_set() or worker.running() != every)
     except WorkerFailedError as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,8 +19,10 @@ from feedstore.app.config import Config
 from feedstore.app.wiring import Services
 from feedstore.catalog.settings import PINS, posted
 from feedstore.errors import ConfigError
+from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
-from workers.app import gc_tuning, home, logs, wiring
+from feedstore.metering import Counting
+from workers.app import gc_tuning, home, logs, metering, wiring
 from workers.app.home import HomeBusyError
 from workers.app.queue_status import LazyQueues, OpenQueues
 from workers.cli.output import note, say
@@ -39,6 +41,9 @@ PORT = 8080
 
 
 _ASK_S = 0.05
+
+_OF_READS: Final = frozenset(each.name for each in of_reads.DEFINITIONS)
+"""What the server says of clusters and groups itself."""
 
 
 _RESTS_S = (1.0, 5.0, 15.0, 60.0)
@@ -111,13 +116,13 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
     with feedstore_wiring.services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
         wiring.refuse_unsafe(ports, config, ports.replicas)
         queues = OpenQueues(ports)
-        with _serving(config, services, queues, listener, owns_clusters=True) as server:
+        with _serving(config, services, queues, listener, ports.meter, owns_clusters=True) as server:
             ended = _Ended(server, stop, config.http.drain_ms / 1_000)
             for rest_s in itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1])):
                 queues.note_stopped(None)
                 home.note_stopped(lock, None)
                 try:
-                    wiring.worker(ports, config).run(ended)
+                    wiring.worker(ports, config, gauges=True).run(ended)
                 except WorkerFailedError as error:
                     # Pages outlive it.
                     queues.note_stopped(str(error))
@@ -142,10 +147,11 @@ def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> b
 
 def _serve(config: Config, listener: socket.socket, stop: Event) -> None:
     queues = LazyQueues(lambda: wiring.open_ports(config, "read", feeds=False))
+    meter = Counting(time.monotonic)
     with (
         closing(queues),
-        feedstore_wiring.open_services(config) as services,
-        _serving(config, services, queues, listener, owns_clusters=False) as server,
+        feedstore_wiring.open_services(config, meter) as services,
+        _serving(config, services, queues, listener, meter, owns_clusters=False) as server,
     ):
         ended = _Ended(server, stop, config.http.drain_ms / 1_000)
         while not ended():
@@ -154,14 +160,29 @@ def _serve(config: Config, listener: socket.socket, stop: Event) -> None:
 
 @contextlib.contextmanager
 def _serving(
-    config: Config, services: Services, queues: Queues, listener: socket.socket, *, owns_clusters: bool
+    config: Config,
+    services: Services,
+    queues: Queues,
+    listener: socket.socket,
+    meter: Counting,
+    *,
+    owns_clusters: bool,
 ) -> Iterator["HttpServer"]:
-    """A server that runs, and has said where."""
+    """A server that runs, and has said where. meter: what is counted next to the requests."""
     from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
 
     with ExitStack() as stack:
         posting = _posting(config, stack)
-        app = http_wiring.open_app(config, os.environ, services, queues, owns_clusters=owns_clusters, posting=posting)
+        endpoint = metering.Endpoint(meter, "serve")
+        app = http_wiring.open_app(
+            config,
+            os.environ,
+            services,
+            queues,
+            owns_clusters=owns_clusters,
+            posting=posting,
+            counted=lambda: endpoint.metrics(without=_OF_READS),
+        )
         _listen(config, services, stack)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
         server.start()

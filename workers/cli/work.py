@@ -10,7 +10,8 @@ import click
 
 from feedstore.errors import ConfigError
 from feedstore.follows.port import FollowStoreUnavailableError
-from workers.app import gc_tuning, wiring
+from feedstore.metering import Program
+from workers.app import gc_tuning, metering, wiring
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import Progress
 from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
@@ -20,23 +21,32 @@ from workers.following.ports import Ports
 from workers.pipeline.runtime import Loop, Worker
 from workers.queue.port import QueueUnavailableError
 
+metrics_option = click.option(
+    "--metrics", "metrics_at", metavar="HOST:PORT", help="Serve metrics there; feed.toml: metrics.listen."
+)
+
 
 @click.command()
 @click.option("--until-idle", is_flag=True, help="Exit when all recorded actions have landed in every cluster.")
+@metrics_option
 @pass_session
-def work(session: Session, *, until_idle: bool) -> None:
+def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     """Run the queue workers: relay, expander, a writer for each cluster, housekeeping.
 
     A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again.
+
+    With --metrics it serves what it and its writers count, for Prometheus, at /metrics (docs/metrics.md). Port 0 takes
+    one that is free; the log says which.
 
     \b
     Examples:
       feedctl work
       feedctl work --until-idle
+      feedctl work --metrics 127.0.0.1:9464
     """
     # Before the lock: who sees that a worker holds the home may send it a signal.
     with stopping() as stop, session.lock() as lock, session.ports("read", feeds=False) as ports:
-        run_worker(session, ports, lock, stop, until_idle=until_idle)
+        run_worker(session, ports, lock, stop, until_idle=until_idle, metrics_at=metrics_at)
 
 
 class Stop(Event):
@@ -47,9 +57,12 @@ class Stop(Event):
         self.interrupted = False
 
 
-def run_worker(session: Session, ports: Ports, lock: int, stop: Stop, *, until_idle: bool) -> None:
+def run_worker(
+    session: Session, ports: Ports, lock: int, stop: Stop, *, until_idle: bool, metrics_at: str | None = None
+) -> None:
     """Works until `stop` is set or, with `until_idle`, everything has landed; the writers in processes of their own.
-    ports: opened for reading, as the writers own the clusters. lock: the home's.
+    ports: opened for reading, as the writers own the clusters. lock: the home's. metrics_at: where metrics are served;
+    None: where the configuration says.
 
     Raises:
         TryLaterError, StoppedError: with `until_idle`, it was stopped before that.
@@ -59,13 +72,17 @@ def run_worker(session: Session, ports: Ports, lock: int, stop: Stop, *, until_i
     gc_tuning.relax()
     config = session.config
     wiring.refuse_unsafe(ports, config)
-    worker = wiring.worker_with_writer_processes(
-        ports, config, lambda cluster: WriterProcess(config.home, cluster, session.log_level, lock)
-    )
-    if until_idle:
-        run_until_landed(session, ports, worker, stop)
-    else:
-        _run(worker, ports, stop, lambda: False)
+    with metering.serving(metrics_at or config.metrics.listen, ports.meter, "work") as endpoint:
+
+        def start_writer(cluster: str) -> WriterProcess:
+            heard = None if endpoint is None else endpoint.heard()
+            return WriterProcess(config.home, cluster, session.log_level, lock, heard)
+
+        worker = wiring.worker_with_writer_processes(ports, config, start_writer, gauges=endpoint is not None)
+        if until_idle:
+            run_until_landed(session, ports, worker, stop)
+        else:
+            _run(worker, ports, stop, lambda: False)
 
 
 def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Stop) -> None:
@@ -139,25 +156,30 @@ def stopping() -> Iterator[Stop]:
 
 
 @click.command()
+@metrics_option
 @pass_session
-def relay(session: Session) -> None:
+def relay(session: Session, metrics_at: str | None) -> None:
     """Run one relay: from the outboxes of the follow store to the queue. Any number may run.
 
     \b
     Examples:
       feedctl relay
+      feedctl relay --metrics 127.0.0.1:9465
     """
 
     def loops(ports: Ports) -> list[Loop]:
-        wiring.refuse_unsafe(ports, session.config)
-        return [*wiring.relays(ports, session.config), wiring.housekeeper(ports, session.config)]
+        config = session.config
+        wiring.refuse_unsafe(ports, config)
+        looks = wiring.looks(ports, config, faults=True) if metrics_at or config.metrics.listen else []
+        return [*wiring.relays(ports, config), wiring.housekeeper(ports, config), *looks]
 
-    _run_part(session, loops)
+    _run_part(session, loops, "relay", metrics_at)
 
 
 @click.command()
+@metrics_option
 @pass_session
-def expand(session: Session) -> None:
+def expand(session: Session, metrics_at: str | None) -> None:
     """Run one expander: from actions to deliveries. Any number may run.
 
     \b
@@ -169,13 +191,14 @@ def expand(session: Session) -> None:
         wiring.refuse_unsafe(ports, session.config)
         return [wiring.expander(ports, session.config)]
 
-    _run_part(session, loops)
+    _run_part(session, loops, "expand", metrics_at)
 
 
 @click.command()
 @click.option("--cluster", required=True, help="The cluster to write.")
+@metrics_option
 @pass_session
-def write(session: Session, cluster: str) -> None:
+def write(session: Session, cluster: str, metrics_at: str | None) -> None:
     """Run one writer of one cluster: from deliveries to cells. Any number may run.
 
     It refuses to start on tables and topics that would break the rules (feedctl schema check and feedctl topics check
@@ -191,18 +214,23 @@ def write(session: Session, cluster: str) -> None:
         wiring.refuse_unsafe(ports, session.config, [cluster])
         return wiring.writing(ports, session.config, cluster)
 
-    _run_part(session, loops)
+    _run_part(session, loops, "write", metrics_at)
 
 
-def _run_part(session: Session, loops: Callable[[Ports], list[Loop]]) -> None:
+def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: Program, metrics_at: str | None) -> None:
     """Works in this process until a signal comes, or part of it ends by itself. Raises WorkerFailedError."""
     if wiring.is_embedded(session.config):
         raise ConfigError(
             f"{session.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work"
         )
     gc_tuning.relax()
-    with stopping() as stop, session.ports("write") as ports:
-        worker = Worker(loops(ports))
+    address = metrics_at or session.config.metrics.listen
+    with (
+        stopping() as stop,
+        session.ports("write") as ports,
+        metering.serving(address, ports.meter, program),
+    ):
+        worker = Worker(loops(ports), ports.meter)
         every = worker.running()
         worker.run(lambda: stop.is_set() or worker.running() != every)
 

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from feedstore.domain import Edge, Followed, PinDeleted, PinSaved, RecordedAction, RefillAsked, RespaceAsked, Unfollowed
 from feedstore.following import Limits
 from feedstore.follows.port import FollowStore
+from feedstore.metering import UNCOUNTED, Meter
+from workers.following import metrics
 from workers.following.backfill import Backfill
 from workers.following.fanout import Fanout
 from workers.following.messages import Delivery, Hold, Task, encode_delivery
@@ -88,16 +90,39 @@ class _Sorted:
                     assert_never(action)
         return found
 
+    def by_kind(self) -> dict[str, int]:
+        """How many there are, by the names of metrics."""
+        return {
+            "follow": len(self.followed),
+            "unfollow": len(self.unfollowed),
+            "save": len(self.saved),
+            "delete": len(self.deleted),
+            "refill": len(self.refills),
+            "respace": len(self.respaces),
+        }
+
 
 class Expander:
     """Expands actions, at most MAX_BATCH at once. Stateless: any number may run.
 
-    respace: makes room on boards. It leads to no deliveries.
+    respace: makes room on boards. It leads to no deliveries. meter: what is counted.
     """
 
     def __init__(
-        self, follows: FollowStore, queue: Queue, limits: Limits, respace: Callable[[Sequence[RespaceAsked]], None]
+        self,
+        follows: FollowStore,
+        queue: Queue,
+        limits: Limits,
+        respace: Callable[[Sequence[RespaceAsked]], None],
+        meter: Meter = UNCOUNTED,
     ) -> None:
+        self._meter = meter
+        # From the beginning: the first of a kind is an increase, too.
+        meter.observe(metrics.STAGE_SECONDS, [], "expanded")
+        for kind in _Sorted().by_kind():
+            meter.add(metrics.ACTIONS, 0, kind)
+        meter.add(metrics.REDATED, 0)
+        meter.add(metrics.PUBLISHED, 0)
         self._follows = follows
         self._queue = queue
         self._limits = limits
@@ -127,6 +152,11 @@ class Expander:
         for cluster, actions in each.items():
             after_ms = max(task.after_ms or 0 for task in fresh[cluster])
             self._expand(actions, max(read_ms, after_ms), cluster)
+            for kind, number in actions.by_kind().items():
+                self._meter.add(metrics.ACTIONS, number, kind)
+        now_ms = self._follows.about_now().latest_ms
+        waited_s = [(now_ms - task.action.committed_ms) / 1_000 for some in fresh.values() for task in some]
+        self._meter.observe(metrics.STAGE_SECONDS, waited_s, "expanded")
 
     def _expand(self, actions: _Sorted, read_ms: int, cluster: str | None) -> None:
         """Publishes the deliveries of actions that are in the indexes. cluster: as of the deliveries."""
@@ -163,6 +193,7 @@ class Expander:
         until_ms = self._standing_ms(action) if redated is None else redated.committed_ms
         hold = Hold(action.committed_ms, max(until_ms, self._follows.now()), task.cluster)
         self._queue.publish(DELIVERIES, [encode_delivery(hold)])
+        self._meter.add(metrics.REDATED, 1)
 
     def _standing_ms(self, action: RecordedAction) -> int:
         """A time that is not before the commit of what took an action's place. The store's `now` may be: it is the
@@ -189,8 +220,10 @@ class Expander:
             size += len(value)
             if size > _PUBLISH_BYTES:
                 self._queue.publish(DELIVERIES, values)
+                self._meter.add(metrics.PUBLISHED, len(values))
                 values, size = [], 0
         self._queue.publish(DELIVERIES, values)
+        self._meter.add(metrics.PUBLISHED, len(values))
 
 
 def _ages(action: RecordedAction) -> bool:

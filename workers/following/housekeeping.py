@@ -11,9 +11,12 @@ import structlog
 from feedstore.errors import NotNowError
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import FollowStore
+from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Sweep
 from feedstore.widecolumn.progress import Progress
+from workers.following import metrics
+from workers.pipeline.metrics import AWAY
 from workers.pipeline.rounds import Rounds
 from workers.queue.port import DeadLetter, DeadLetters, Queue, Topic
 
@@ -55,7 +58,11 @@ class Housekeeper:
         every_s: float,
         readers: Mapping[Topic[object], Collection[str]],
         wall_ms: Callable[[], int],
+        meter: Meter = UNCOUNTED,
     ) -> None:
+        self._meter = meter
+        for what in ("messages", "rows", "letters"):
+            meter.add(metrics.EXPIRED, 0, what)
         self._dead = dead
         self._kept = kept
         self._wall_ms = wall_ms
@@ -73,14 +80,31 @@ class Housekeeper:
         window_ms = self._limits.purge_window_ms
         try:
             # By the queue's own clock: the follow store's may have been wrong for a moment, and never goes back.
-            self._queue.expire(window_ms, self._readers)
-            while self._follows.expire(window_ms, _ROWS_AT_ONCE) == _ROWS_AT_ONCE:
-                pass
+            self._meter.add(metrics.EXPIRED, self._queue.expire(window_ms, self._readers), "messages")
+            rows = _ROWS_AT_ONCE
+            while rows == _ROWS_AT_ONCE:
+                rows = self._follows.expire(window_ms, _ROWS_AT_ONCE)
+                self._meter.add(metrics.EXPIRED, rows, "rows")
             # Both clocks must say so: what a clock that has jumped calls old may have died just now.
-            expire_letters(self._dead, self._kept, min(self._wall_ms(), self._follows.now()), _log_expired)
+            expire_letters(self._dead, self._kept, min(self._wall_ms(), self._follows.now()), self._note_expired)
         except NotNowError as error:
+            self._meter.add(AWAY, 1, self.name, "round")
             _log.warning("housekeeping.unavailable", error=str(error))
+        else:
+            self._meter.add(metrics.HOUSEKEEPING, 1)
         return True
+
+    def _note_expired(self, letter: DeadLetter, why: str) -> None:
+        self._meter.add(metrics.EXPIRED, 1, "letters")
+        _log.error(
+            "dead_letter.expired",
+            letter=letter.id,
+            topic=letter.topic,
+            group=letter.group,
+            reason=letter.reason,
+            died_ms=letter.died_ms,
+            why=why,
+        )
 
     def close(self) -> None:
         """Nothing to release: the ports are their owner's."""
@@ -104,18 +128,6 @@ def expire_letters(
             too_many -= 1
 
 
-def _log_expired(letter: DeadLetter, why: str) -> None:
-    _log.error(
-        "dead_letter.expired",
-        letter=letter.id,
-        topic=letter.topic,
-        group=letter.group,
-        reason=letter.reason,
-        died_ms=letter.died_ms,
-        why=why,
-    )
-
-
 class Sweeper:
     """Trims one cluster, and drops what is masked or expired in it, every so often; where the cluster's writer runs.
 
@@ -123,8 +135,16 @@ class Sweeper:
     """
 
     def __init__(
-        self, replica: Replica, follows: FollowStore, limits: Limits, clock: Callable[[], float], every_s: float
+        self,
+        replica: Replica,
+        follows: FollowStore,
+        limits: Limits,
+        clock: Callable[[], float],
+        every_s: float,
+        meter: Meter = UNCOUNTED,
     ) -> None:
+        self._meter = meter
+        self._clock = clock
         self.name = f"sweeper-{replica.name}"
         self.rest_s = min(every_s, _LOOK_S)
         self._replica = replica
@@ -139,6 +159,7 @@ class Sweeper:
         try:
             self.sweep()
         except NotNowError as error:
+            self._meter.add(AWAY, 1, self.name, "round")
             _log.warning("sweep.unavailable", cluster=self._replica.name, error=str(error))
         return True
 
@@ -149,13 +170,19 @@ class Sweeper:
             UnavailableError, FollowStoreUnavailableError: do it again later.
         """
         replica = self._replica
+        began_s = self._clock()
         now_ms = self._follows.now()
         Progress(replica.progress).forget(now_ms - self._limits.purge_window_ms)
         replica.progress.sweep(now_ms)
         swept = replica.tables[FEEDS].sweep(now_ms)
         if swept is None:
+            self._meter.add(metrics.SWEEPS, 1, replica.name, "asked")
             _log.info("sweep.asked", cluster=replica.name)
         else:
+            self._meter.add(metrics.SWEEPS, 1, replica.name, "done")
+            self._meter.note(metrics.SWEEP_SECONDS, self._clock() - began_s, replica.name)
+            for reason in ("trimmed", "masked", "markers"):
+                self._meter.add(metrics.SWEPT, getattr(swept, reason), replica.name, reason)
             _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
         return swept
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from feedstore.metering import CLUSTER, DECADES, PARTITION, SHARD, WORKERS, WRITES, Definition, Label
+from feedstore.metering import CLUSTER, DECADES, PARTITION, SHARD, WRITES, Definition, Label
 
 _WRITER: Final = "workers/following/writer.py"
 _EXPANDER: Final = "workers/following/expander.py"
@@ -14,8 +14,8 @@ _CANARY: Final = "workers/following/canary.py"
 STAGE_SECONDS: Final = Definition(
     "feed_action_stage_seconds",
     "histogram",
-    "From the commit of an action until it was `relayed` to the queue (the oldest of each batch), or all of its"
-    " deliveries were on it (`expanded`)",
+    "From the commit of an action until all of its deliveries were in the queue (`expanded`). `relayed`: with each"
+    " tick, how long ago the time was before which every action had been relayed",
     _EXPANDER,
     ("work", "relay", "expand"),
     (Label("stage", ("relayed", "expanded")),),
@@ -34,7 +34,8 @@ VISIBLE_SECONDS: Final = Definition(
 FANOUT_SECONDS: Final = Definition(
     "feed_fanout_visible_seconds",
     "histogram",
-    "The same for the last delivery of a saved pin that has more than one page of followers: the last follower has it",
+    "From the commit of a pin with a page of followers or more until the watermark of a cluster has passed it: the"
+    " last follower has it for certain",
     _WRITER,
     WRITES,
     (CLUSTER,),
@@ -70,13 +71,6 @@ PUBLISHED: Final = Definition(
     "feed_deliveries_published_total",
     "counter",
     "Deliveries that the expander has published",
-    _EXPANDER,
-    ("work", "expand"),
-)
-PUBLISHED_CELLS: Final = Definition(
-    "feed_deliveries_published_cells_total",
-    "counter",
-    "Cells and delete markers in them, for each cluster",
     _EXPANDER,
     ("work", "expand"),
 )
@@ -122,25 +116,25 @@ ANSWERS: Final = Definition(
     "gauge",
     "1 if the worker's last look at the cluster was answered, else 0",
     _GAUGES,
-    WORKERS,
+    ("work", "relay"),
     (CLUSTER,),
 )
 DAMAGED: Final = Definition(
     "feed_cluster_damaged",
     "gauge",
     "1 if the cluster has lost a part of what it says that it holds, or its group lost deliveries: rebuild it; else 0."
-    " Absent if it does not answer",
+    " Absent if it does not answer. In a home with files its writer ends by itself instead (`feed_loop_running`)",
     _GAUGES,
-    WORKERS,
+    ("relay",),
     (CLUSTER,),
 )
 HOLDS: Final = Definition(
     "feed_cluster_holds",
     "gauge",
-    "Notes in a cluster that keep its watermark back, at most 10,000 of a kind: for work that was `put_off`, for"
-    " `refill`s after unfollows, for `parked` deliveries. Absent if it does not answer",
+    "Notes in a cluster that may keep its watermark back: for work that was `put_off`, for `refill`s after unfollows,"
+    " for `parked` deliveries (1,000 of these at most). Absent if it does not answer",
     _GAUGES,
-    WORKERS,
+    ("work", "relay"),
     (CLUSTER, Label("kind", ("put_off", "refill", "parked"))),
 )
 HOLD_AGE: Final = Definition(
@@ -148,7 +142,7 @@ HOLD_AGE: Final = Definition(
     "gauge",
     "How long ago the oldest action of these notes committed; 0 if there are none. Absent if it does not answer",
     _GAUGES,
-    WORKERS,
+    ("work", "relay"),
     (CLUSTER, Label("kind", ("put_off", "refill", "parked"))),
 )
 KEPT_BACK: Final = Definition(
@@ -157,7 +151,7 @@ KEPT_BACK: Final = Definition(
     "1 for what a cluster's watermark waits for, 0 for all else: ticks that have not come through every partition, or a"
     " kind of hold. `unknown`: no tick has come through some partition yet",
     _GAUGES,
-    WORKERS,
+    ("work", "relay"),
     (CLUSTER, Label("by", ("ticks", "put_off", "refill", "parked", "unknown"))),
 )
 PARTITION_BEHIND: Final = Definition(
@@ -166,7 +160,7 @@ PARTITION_BEHIND: Final = Definition(
     "Of the ticks that came through a partition of the deliveries, how old the one is that is furthest behind: the"
     " partition that keeps the watermark",
     _GAUGES,
-    WORKERS,
+    ("work", "relay"),
     (CLUSTER, PARTITION),
 )
 SOURCE_BEHIND: Final = Definition(
@@ -174,7 +168,7 @@ SOURCE_BEHIND: Final = Definition(
     "gauge",
     "The same by the partition of the actions that they came from",
     _GAUGES,
-    WORKERS,
+    ("work", "relay"),
     (CLUSTER, Label("source", of="the partitions of `feed.actions`")),
 )
 OUTBOX: Final = Definition(
@@ -242,11 +236,20 @@ SIZE: Final = Definition(
 CLOCK: Final = Definition(
     "feed_clock_offset_seconds",
     "gauge",
-    "How far the clock of the `process`, or of a `shard-N` of the follow store, is ahead of the home's time (behind:"
-    " less than 0). Absent if it is unknown",
+    "How far the clock of the `process`, if that is more than `[limits] clock_offset`, or of a `shard-N` of the follow"
+    " store is ahead of the home's time (behind: less than 0). Absent if it is unknown",
     _GAUGES,
-    WORKERS,
+    ("work", "relay"),
     (Label("of", of="`process`, and `shard-N` for each shard"),),
+)
+
+CLOCKS_OFF: Final = Definition(
+    "feed_clocks_off",
+    "gauge",
+    "Processes of the home whose clocks are off by more than `[limits] clock_offset`, and go by the home's time. Absent"
+    " if nothing of the home is in files",
+    _GAUGES,
+    ("work", "relay"),
 )
 
 # The canary
@@ -255,7 +258,7 @@ CANARY_SECONDS: Final = Definition(
     "histogram",
     "From the commit of a canary's pin until it was read in the feed of a cluster",
     _CANARY,
-    ("work", "relay"),
+    WRITES,
     (CLUSTER,),
     DECADES,
 )
@@ -265,7 +268,7 @@ CANARY_AGE: Final = Definition(
     "How long ago the newest canary pin committed that was read in a cluster. It grows while none arrives; absent until"
     " the first has",
     _CANARY,
-    ("work", "relay"),
+    WRITES,
     (CLUSTER,),
 )
 CANARIES: Final = Definition(
@@ -274,7 +277,7 @@ CANARIES: Final = Definition(
     "Canary pins, by what became of them in a cluster: `seen` in its feed, `late` (not there after a minute, and waited"
     " for no longer), `unreadable` (the cluster did not answer), or `unrecorded` (the follow store took none)",
     _CANARY,
-    ("work", "relay"),
+    WRITES,
     (CLUSTER, Label("outcome", ("seen", "late", "unreadable", "unrecorded"))),
 )
 
@@ -286,7 +289,6 @@ DEFINITIONS: Final = (
     ACTIONS,
     REDATED,
     PUBLISHED,
-    PUBLISHED_CELLS,
     WRITTEN,
     CELLS,
     LATE,
@@ -308,6 +310,7 @@ DEFINITIONS: Final = (
     FREE,
     SIZE,
     CLOCK,
+    CLOCKS_OFF,
     CANARY_SECONDS,
     CANARY_AGE,
     CANARIES,

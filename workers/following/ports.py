@@ -1,10 +1,12 @@
 """What a home is made of, opened."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from feedstore.follows.port import FollowStore
+from feedstore.metering import Counting
 from feedstore.replicas.replica import Replica
 from workers.queue.port import DeadLetters, Queue, Topic
 
@@ -12,7 +14,8 @@ from workers.queue.port import DeadLetters, Queue, Topic
 @dataclass(frozen=True)
 class Ports:
     """Everything that a worker works on. Tests wrap these to make them fail. clock: the time of the home, ms since
-    1970. entering: the groups that enter posted updates into the catalogs of each cluster, and what they read.
+    1970. entering: the groups that enter posted updates into the catalogs of each cluster, and what they read. meter:
+    what is counted of all this.
     """
 
     follows: FollowStore
@@ -22,6 +25,7 @@ class Ports:
     clock: Callable[[], int]
     opened: ExitStack = field(default_factory=ExitStack)
     entering: Mapping[str, Sequence[tuple[Topic[object], str]]] = field(default_factory=dict)
+    meter: Counting = field(default_factory=lambda: Counting(time.monotonic))
 
     def close(self) -> None:
         """Closes what was opened for them."""

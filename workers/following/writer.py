@@ -9,9 +9,12 @@ from feedstore.clocks import STEP_MAX_MS
 from feedstore.domain import Followee, RecordedAction, Unfollowed
 from feedstore.following import Limits, entries_of, mutations, row_key
 from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
+from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
 from feedstore.widecolumn.progress import Progress, Through
+from workers.following import metrics
 from workers.following.covering import covering_now, uncovered
+from workers.following.fanouts import LargeFanouts
 from workers.following.messages import Delivery, Hold, Task, encode_action
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.ticks import Tick
@@ -25,7 +28,7 @@ retry."""
 class Writer:
     """Writes one cluster. Stateless: what it must remember is in the cluster (`Progress`). Any number may run.
 
-    cluster: its name. feeds, progress: its tables.
+    cluster: its name. feeds, progress: its tables. meter: what is counted of it.
     """
 
     def __init__(
@@ -36,7 +39,15 @@ class Writer:
         follows: FollowStore,
         queue: Queue,
         limits: Limits,
+        meter: Meter = UNCOUNTED,
     ) -> None:
+        self._meter = meter
+        self._fanouts = LargeFanouts(meter, cluster, limits.chunk)
+        # From the beginning: the first of a kind is an increase, too.
+        for histogram in (metrics.VISIBLE_SECONDS, metrics.PURGE_SECONDS):
+            meter.observe(histogram, [], cluster)
+        for counter in (metrics.WRITTEN, metrics.CELLS, metrics.LATE, metrics.SENT_BACK, metrics.REFILLS):
+            meter.add(counter, 0, cluster)
         self._cluster = cluster
         self._feeds = feeds
         self._progress = progress
@@ -73,12 +84,24 @@ class Writer:
         ahead_ms = now_ms + STEP_MAX_MS
         fresh = [delivery for delivery in deliveries if late_before_ms <= delivery.read_ms <= ahead_ms]
         late = [delivery for delivery in deliveries if not late_before_ms <= delivery.read_ms <= ahead_ms]
-        for batch in _batches(fresh):
+        cells = 0
+        for batch, size in _batches(fresh):
             self._feeds.apply(batch)
+            cells += size
+        self._count(fresh, cells)
         self._finish_purges([delivery for delivery in fresh if delivery.purge is not None])
         if holds:
             self._progress.hold(holds)
         self._send_back(late, late_before_ms)
+
+    def _count(self, landed: Sequence[Delivery], cells: int) -> None:
+        """These deliveries, of so many cells together, are durable and can be read."""
+        now_ms = self._follows.about_now().latest_ms
+        waited_s = [(now_ms - delivery.action.committed_ms) / 1_000 for delivery in landed]
+        self._meter.observe(metrics.VISIBLE_SECONDS, waited_s, self._cluster)
+        self._meter.add(metrics.WRITTEN, len(landed), self._cluster)
+        self._meter.add(metrics.CELLS, cells, self._cluster)
+        self._fanouts.landed(landed)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
@@ -93,6 +116,7 @@ class Writer:
                 for partition, tick in oldest_first
             }
         )
+        self._fanouts.ticked(self._progress.watermark, lambda: self._follows.about_now().latest_ms)
 
     def _partitions(self, tick: Tick) -> int:
         """How many partitions a tick must come through. Its sender knows; this writer may be older than the newest
@@ -120,6 +144,9 @@ class Writer:
         # One hold for all: they end together, and none lasts longer for the oldest of them.
         since_ms = min(delivery.action.committed_ms for delivery in finished)
         self._progress.hold_for_refills([(since_ms, asked_ms)])
+        took_s = [(asked_ms - delivery.action.committed_ms) / 1_000 for delivery in finished]
+        self._meter.observe(metrics.PURGE_SECONDS, took_s, self._cluster)
+        self._meter.add(metrics.REFILLS, len(users), self._cluster)
 
     def _all_parts_landed(self, delivery: Delivery) -> bool:
         purge, action = delivery.purge, delivery.action
@@ -166,6 +193,7 @@ class Writer:
         An action that was sent back after a delivery was read is not sent back for it again: what comes of it was read
         later, and takes the place of all that came before. If that is late as well, it is sent back once more.
         """
+        self._meter.add(metrics.LATE, len(late), self._cluster)
         newest: dict[RecordedAction, int] = {}
         for delivery in late:
             newest[delivery.action] = max(min(delivery.read_ms, late_before_ms - 1), newest.get(delivery.action, 0))
@@ -181,6 +209,7 @@ class Writer:
         self._progress.hold((action.committed_ms, until_ms) for action in back)
         # Noted last: from now on nothing else holds the watermark back for the deliveries that are dropped.
         self._progress.note_sent_back(map(_identity, back), late_before_ms)
+        self._meter.add(metrics.SENT_BACK, len(back), self._cluster)
 
 
 def _identity(action: RecordedAction) -> bytes:
@@ -188,8 +217,8 @@ def _identity(action: RecordedAction) -> bytes:
     return blake2b(encode_action(Task(action)), digest_size=16).digest()
 
 
-def _batches(deliveries: Sequence[Delivery]) -> Iterator[list[Mutation]]:
-    """The mutations of deliveries, in batches of about _CELLS_AT_ONCE cells."""
+def _batches(deliveries: Sequence[Delivery]) -> Iterator[tuple[list[Mutation], int]]:
+    """The mutations of deliveries, in batches of about _CELLS_AT_ONCE cells, each with the number of its cells."""
     batch: list[Mutation] = []
     cells = 0
     for delivery in deliveries:
@@ -198,7 +227,7 @@ def _batches(deliveries: Sequence[Delivery]) -> Iterator[list[Mutation]]:
         batch += [DeleteColumns([(stray.row, stray.ts)], stray.columns) for stray in delivery.strays]
         cells += delivery.cells()
         if cells >= _CELLS_AT_ONCE:
-            yield batch
+            yield batch, cells
             batch, cells = [], 0
     if batch:
-        yield batch
+        yield batch, cells

@@ -6,6 +6,8 @@ from typing import Generic
 import structlog
 
 from feedstore.errors import NotNowError
+from feedstore.metering import UNCOUNTED, Meter
+from workers.pipeline import metrics
 from workers.pipeline.retry import REST_S, Rest
 from workers.pipeline.stage import Body, Stage
 
@@ -29,7 +31,9 @@ class Begun(Generic[Body]):
         make: Callable[[], Stage[Body]],
         rest: Rest,
         again_on: type[Exception],
+        meter: Meter = UNCOUNTED,
     ) -> None:
+        self._meter = meter
         self.name = name
         self._begin = begin
         self._make = make
@@ -47,6 +51,7 @@ class Begun(Generic[Body]):
                 self._stage = self._make()
             except NotNowError as error:
                 wait_s = self._rest.failed()
+                self._meter.add(metrics.AWAY, 1, self.name, "begin")
                 _log.warning("stage.not_begun", loop=self.name, wait_s=round(wait_s, 3), error=str(error))
                 return False
             self._rest.ended()

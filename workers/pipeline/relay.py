@@ -11,6 +11,8 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from feedstore.errors import NotNowError
+from feedstore.metering import UNCOUNTED, Meter
+from workers.pipeline import metrics
 from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Queue, Topic
@@ -75,9 +77,13 @@ class Relay(Generic[Rows]):
         topic: Topic[object],
         clock: Callable[[], float],
         wrap: Callable[[bytes], bytes],
+        meter: Meter = UNCOUNTED,
     ) -> None:
         self._wrap = wrap
+        self._meter = meter
         self.name = f"relay-{shard}"
+        meter.add(metrics.AWAY, 0, self.name, "outbox")
+        meter.add(metrics.RELAYED, 0, str(shard))
         self._outbox = outbox
         self._shard = shard
         self._queue = queue
@@ -95,10 +101,14 @@ class Relay(Generic[Rows]):
         try:
             rows = self._outbox.unrelayed(MAX_BATCH, self._shard)
             if rows:
-                self._queue.publish(self._topic, [self._wrap(row.body) for row in rows])
+                messages = [self._wrap(row.body) for row in rows]
+                self._queue.publish(self._topic, messages)
                 self._outbox.mark_relayed(rows)
+                self._meter.add(metrics.RELAYED, len(messages), str(self._shard))
+                self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
         except NotNowError as error:
             wait_s = self._rest.failed()
+            self._meter.add(metrics.AWAY, 1, self.name, "outbox")
             _log.warning("relay.unavailable", shard=self._shard, wait_s=round(wait_s, 3), error=str(error))
             return False
         self._rest.ended()
@@ -126,8 +136,10 @@ class Ticker:
         encode: Callable[[Tick], bytes],
         every_s: float = 1.0,
         name: str = "ticker",
+        meter: Meter = UNCOUNTED,
     ) -> None:
         self.name = name
+        self._meter = meter
         self._encode = encode
         self._source = source
         self._queue = queue
@@ -146,6 +158,7 @@ class Ticker:
             self.tick()
         except NotNowError as error:
             wait_s = self._rest.failed()
+            self._meter.add(metrics.AWAY, 1, self.name, "outbox")
             _log.warning("ticks.wait", wait_s=round(wait_s, 3), error=str(error))
             return False
         self._rest.ended()
@@ -159,6 +172,7 @@ class Ticker:
         sources = self._queue.partitions(self._topic)
         for source in range(sources):
             self._queue.publish(self._topic, [self._encode(Tick(settled_ms, source, sources))], source)
+        self._meter.add(metrics.TICKS, 1, self.name)
         return settled_ms
 
     def close(self) -> None:

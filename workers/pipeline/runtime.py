@@ -1,11 +1,14 @@
 """Runs relay, expander, writers and housekeeper, each in a thread of its own, until told to stop."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
 
+from feedstore.metering import UNCOUNTED, Meter
+from workers.pipeline import metrics
 from workers.pipeline.stage import TooManyDeadLettersError
 from workers.queue.port import PositionLostError
 
@@ -54,8 +57,12 @@ class Worker:
     error stops the worker: its supervisor restarts it, and everything uncommitted comes again.
     """
 
-    def __init__(self, loops: Sequence[Loop]) -> None:
+    def __init__(
+        self, loops: Sequence[Loop], meter: Meter = UNCOUNTED, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._loops = loops
+        self._meter = meter
+        self._clock = clock
         self._stop = threading.Event()
         self._failures: list[tuple[str, Exception]] = []
         self._ended: set[str] = set()
@@ -99,10 +106,14 @@ class Worker:
     def _run_loop(self, loop: Loop) -> None:
         log = _log.bind(loop=loop.name)
         log.info("loop.started")
+        self._meter.note(metrics.LOOP_RUNNING, 1, loop.name)
+        in_order = False
         try:
             while not self._stop.is_set() and loop.name not in self._ending:
+                self._meter.since(metrics.LOOP_STEP_AGE, self._clock(), loop.name)
                 if not loop.step():
                     self._stop.wait(loop.rest_s)
+            in_order = True
         except PositionLostError as error:
             self._failures.append((str(error), error))
             log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
@@ -116,5 +127,10 @@ class Worker:
             self._stop.set()
         finally:
             self._ended.add(loop.name)
+            self._meter.forget(metrics.LOOP_STEP_AGE, loop.name)
+            if in_order:
+                self._meter.forget(metrics.LOOP_RUNNING, loop.name)
+            else:
+                self._meter.note(metrics.LOOP_RUNNING, 0, loop.name)
             loop.close()
             log.info("loop.stopped")

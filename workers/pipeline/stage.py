@@ -18,7 +18,7 @@ import itertools
 import random
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,10 +28,12 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 
 from feedstore.errors import NeverError, NotNowError
+from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline.decoding import MalformedError
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
 from workers.pipeline.retry import REST_S, Rest, RetryPolicy
+from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
 from workers.queue.port import (
@@ -115,6 +117,7 @@ class Stage(Generic[Body]):
         passed on and before it is committed; durable when it returns. If nothing was done, it sometimes gets an empty
         mapping. It may raise as `handle` does; any other error ends this stage. None: nothing is noted.
     given_up: gets a message that is in the dead letters, before it counts as done; raises as `handle` does.
+    meter: what is counted; of its loop too.
     clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
     """
 
@@ -145,6 +148,7 @@ class Stage(Generic[Body]):
         due_ms: Callable[[Body], int] | None = None,
         given_up: Callable[[Body], None] | None = None,
         note: Callable[[Mapping[int, tuple[int, int]]], None] | None = None,
+        meter: Meter = UNCOUNTED,
     ) -> None:
         if park is not None and slots is None:
             raise ValueError(f"{name}: a stage that parks must know which slots a message needs")
@@ -190,6 +194,7 @@ class Stage(Generic[Body]):
         self._something_worked = False  # since the last retry that failed
         self._retry_width = 1  # how many groups are retried together: it doubles as long as they succeed
         self._dead_in_a_row = 0
+        self._tally = Tally(meter, name, clock, wall_ms)
         self._log = _log.bind(stage=name)
 
     def step(self) -> bool:
@@ -214,6 +219,7 @@ class Stage(Generic[Body]):
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None:
             self._rest.ended()
+        self._tally.waits(self._lots.items, self._lots.size, self._failing_since_s)
         if self._too_many_dead():
             raise TooManyDeadLettersError(
                 f"{self.name}: {self._dead_in_a_row} messages in a row could not be done; stopped so that the queue is "
@@ -228,6 +234,7 @@ class Stage(Generic[Body]):
     def close(self) -> None:
         """Leaves the group; uncommitted messages come again to the next member."""
         self._handling.shutdown()
+        self._tally.closed()
         self._consumer.close()
 
     # The queue
@@ -244,6 +251,7 @@ class Stage(Generic[Body]):
         except QueueUnavailableError as error:
             # Neither polled nor committed: nothing is lost, and a later round tries again.
             wait_s = self._rest.failed()
+            self._tally.away("queue")
             self._log.warning("queue.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return None
 
@@ -271,6 +279,7 @@ class Stage(Generic[Body]):
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
             return False
+        size = self._lots.size
         lot = self._lots.begin(_spans(messages))
         items: list[Item[Body]] = []
         corpses: list[_Corpse[Body]] = []
@@ -290,6 +299,7 @@ class Stage(Generic[Body]):
                 else:
                     work.append(body)
             items += self._lots.take(lot, message, work, whole=len(bodies) == 1)
+        self._tally.polled(self._lots.size - size)
         self._quiet = self._quiet and not items
         items = self._leave_until_due(items)
         if self._turns is not None:
@@ -342,6 +352,7 @@ class Stage(Generic[Body]):
             self._aside(lambda: note(spans))
         except NotNowError as error:
             wait_s = self._note_rest.failed(RETRY_REST * (self._clock() - now_s))
+            self._tally.away("notes")
             self._log.warning("note.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return False
         self._note_rest.ended()
@@ -357,9 +368,11 @@ class Stage(Generic[Body]):
             self._aside(lambda: self._ticks(ticks))
         except NotNowError as error:
             wait_s = self._tick_rest.failed(RETRY_REST * (self._clock() - began_s))
+            self._tally.away("ticks")
             self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return False
         self._tick_rest.ended()
+        self._tally.ticked(ticks)
         return True
 
     # What is tried when
@@ -533,6 +546,7 @@ class Stage(Generic[Body]):
     def _call(self, items: Sequence[Item[Body]]) -> Exception | None:
         """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled."""
         bodies = [item.body for item in items]
+        began_s = self._clock()
         handling = self._handling.submit(self._handle, bodies)
         try:
             # If the queue fails now, it fails again in the next round, when this work is done.
@@ -541,6 +555,7 @@ class Stage(Generic[Body]):
         finally:
             self._wait_for(handling)
         error = handling.exception()
+        self._tally.handled(len(items), began_s, error)
         if error is not None and not isinstance(error, Exception):
             raise error
         return error
@@ -575,6 +590,7 @@ class Stage(Generic[Body]):
             self._lots.done(item)
             item.lot.progressed = True
         self._dead_in_a_row = 0
+        self._tally.done(len(items))
         self._store_answers()
 
     def _store_answers(self) -> None:
@@ -624,6 +640,7 @@ class Stage(Generic[Body]):
                 self._bury(self._dead_ones[0])
             except NotNowError as error:
                 wait_s = self._bury_rest.failed(RETRY_REST * (self._clock() - call_s))
+                self._tally.away("dead_letters")
                 self._log.warning("message.not_buried", wait_s=round(wait_s, 3), error=str(error))
                 break
             self._bury_rest.ended()
@@ -645,6 +662,7 @@ class Stage(Generic[Body]):
         self._aside(bury)
         self._dead_ones.popleft()
         self._lots.done(item)
+        self._tally.dead(corpse.reason)
         self._log.error(
             "message.dead",
             reason=corpse.reason,
@@ -699,10 +717,12 @@ class Stage(Generic[Body]):
         except Exception as error:  # noqa: BLE001 - whatever it is, they wait as before
             reason = f"{type(error).__name__}: {error}"
         if parked:
+            self._tally.parked(len(parked))
             self._log.info("messages.parked", messages=len(parked))
             self._park_rest.ended()
         if not parked or reason:
             rest_s = self._park_rest.failed(RETRY_REST * (self._clock() - now_s))
+            self._tally.away("parked")
             self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
 
     def _split(self, item: Item[Body], slots: frozenset[int]) -> Item[Body] | None:
@@ -711,6 +731,12 @@ class Stage(Generic[Body]):
             return None
         part, item.body = divided
         return self._lots.part(item, part)
+
+    def _failing_since_s(self) -> Iterator[float]:
+        """When the first failed attempts began of what failed because something is away, and is not done."""
+        yield from (outage.since_s for outage in self._outages)
+        groups = itertools.chain(self._ready, (group for _, _, group in self._later))
+        yield from (each.since_s for each in groups if isinstance(each, Group) and each.since_s is not None)
 
     def _wait_s(self, failures: int) -> float:
         return self._policy.wait_s(max(1, failures), self._rng)

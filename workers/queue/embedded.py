@@ -112,8 +112,8 @@ _POSITIONS = """
 
 _POSITIONS_IN = "SELECT consumer_group, next_offset FROM positions WHERE partition_id = ?"
 
-_LAG = """
-    SELECT sum(p.next_offset - coalesce(g.next_offset, p.earliest_offset))
+_LAGS = """
+    SELECT p.partition, p.next_offset - coalesce(g.next_offset, p.earliest_offset)
     FROM partitions AS p LEFT JOIN positions AS g ON g.partition_id = p.id AND g.consumer_group = ?
     WHERE p.topic = ?"""
 
@@ -315,9 +315,11 @@ class EmbeddedQueue:
         return EmbeddedTail(self._shared, name, "a tail", self._ids[name], positions, connection)
 
     def lag(self, topic: Topic[object], group: str) -> int:
+        return sum(self.lags(topic, group).values())
+
+    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._file.read() as reader:
-            (lag,) = reader.execute(_LAG, (group, topic.name)).fetchone()
-        return cast("int", lag)
+            return dict(reader.execute(_LAGS, (group, topic.name)).fetchall())
 
     def lost(self, topic: Topic[object], group: str) -> int:
         with self._file.read() as reader:

@@ -202,6 +202,10 @@ class Queue(Protocol):
         """
         ...
 
+    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
+        """The same of each partition."""
+        ...
+
     def lost(self, topic: Topic[object], group: str) -> int:
         """How many messages are gone that the group has not read, over all partitions: if any, its consumers raise
         PositionLostError. Safe while a consumer is live, in any process.

@@ -24,6 +24,7 @@ from feedstore.follows.mysql.shard import MySQLShard
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.follows.watched import boot_s, in_a_thread
+from feedstore.metering import UNCOUNTED, Meter
 
 _log = structlog.get_logger()
 
@@ -54,10 +55,11 @@ def open_store(
     own: Callable[[], int] = machine_ms,
     *,
     may_be_away: bool = False,
+    meter: Meter = UNCOUNTED,
 ) -> FollowStore:
     """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests. own: that of
     this process: a database whose clock is far ahead of it, and of what was settled, stamps nothing. may_be_away:
-    whether it opens if no database can be reached.
+    whether it opens if no database can be reached. meter: what is counted of the shards.
 
     A database that cannot be reached now is looked at when it can be, before anything is asked of it: others continue
     without it.
@@ -84,7 +86,7 @@ def open_store(
             _log.warning("follows.shard_away", shard=number, error=str(error))
         opened.pop_all()
     executor = ThreadPoolExecutor(CALLS_AT_ONCE, "follows") if len(shards) > 1 else None
-    return ShardedFollowStore(shards, executor, in_a_thread)
+    return ShardedFollowStore(shards, executor, in_a_thread, meter=meter)
 
 
 def _pool(where: Server, number: int, count: int, bounds: Bounds) -> Pool:

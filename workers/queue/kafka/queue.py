@@ -118,15 +118,18 @@ class KafkaQueue:
             return KafkaTail(self._address, topic.name, self.partitions(topic), lambda: self._closed)
 
     def lag(self, topic: Topic[object], group: str) -> int:
+        return sum(self.lags(topic, group).values())
+
+    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._calling(topic):
             # Positions first: what is committed between the two calls makes the lag too large, never too small.
             positions = self._committed(topic, group)
             ends = self._offsets(topic, OffsetSpec.LATEST)
             begins = self._offsets(topic, OffsetSpec.EARLIEST) if None in positions.values() else {}
-        return sum(
-            max(0, ends[place] - (begins[place] if position is None else position))
+        return {
+            place.partition: max(0, ends[place] - (begins[place] if position is None else position))
             for place, position in positions.items()
-        )
+        }
 
     def lost(self, topic: Topic[object], group: str) -> int:
         with self._calling(topic):

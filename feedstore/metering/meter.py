@@ -1,0 +1,180 @@
+"""What a process counts, and how it hands that to another one."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from feedstore.metering.definitions import Definition
+from feedstore.metering.histogram import Histogram
+
+LOOK_LASTS_S: Final = 30.0
+"""How long what a look has found is told. After that it is unknown: who looks hangs, or has ended."""
+
+
+class Meter(Protocol):
+    """Counts. Thread-safe. labels: the values of a metric's labels, in the order of its definition.
+
+    A call takes about a microsecond: count once for a batch, not once for each message.
+    """
+
+    def add(self, counter: Definition, amount: float, *labels: str) -> None: ...
+
+    def observe(self, histogram: Definition, values: Sequence[float], *labels: str) -> None: ...
+
+    def note(self, gauge: Definition, value: float, *labels: str) -> None:
+        """It is so until the next note."""
+        ...
+
+    def since(self, gauge: Definition, at_s: float | None, *labels: str) -> None:
+        """The gauge says how long ago `at_s` was, and grows by itself; 0 for None. at_s: of the meter's clock."""
+        ...
+
+    def saw(self, gauge: Definition, values: Mapping[tuple[str, ...], float], looker: str = "") -> None:
+        """What a look has found: all values of a gauge that this looker knows, by their labels. Others are unknown from
+        now on, and all of them after LOOK_LASTS_S without another look.
+        """
+        ...
+
+    def forget(self, gauge: Definition, *labels: str) -> None:
+        """It is unknown from now on."""
+        ...
+
+
+class Uncounted:
+    """A meter that is never read."""
+
+    def add(self, counter: Definition, amount: float, *labels: str) -> None: ...
+    def observe(self, histogram: Definition, values: Sequence[float], *labels: str) -> None: ...
+    def note(self, gauge: Definition, value: float, *labels: str) -> None: ...
+    def since(self, gauge: Definition, at_s: float | None, *labels: str) -> None: ...
+    def saw(self, gauge: Definition, values: Mapping[tuple[str, ...], float], looker: str = "") -> None: ...
+    def forget(self, gauge: Definition, *labels: str) -> None: ...
+
+
+UNCOUNTED: Final[Meter] = Uncounted()
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """The value of a counter or a gauge."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class Spread(msgspec.Struct, frozen=True, array_like=True):
+    """A histogram. counts: of each bucket alone, and of what is beyond the last bound."""
+
+    name: str
+    labels: tuple[str, ...]
+    counts: list[int]
+    sum: float
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What one or several processes say at one moment. spreads: of histograms."""
+
+    counters: list[Sample] = []
+    gauges: list[Sample] = []
+    spreads: list[Spread] = []
+
+    def without_gauges(self) -> "Counts":
+        """For a process that has ended, or hangs: what it had counted is true; how things are is unknown."""
+        return Counts(self.counters, [], self.spreads)
+
+
+_Key = tuple[Definition, tuple[str, ...]]
+
+
+class Counting:
+    """A meter that can be read. clock: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counters: dict[_Key, float] = {}
+        self._histograms: dict[_Key, Histogram] = {}
+        self._notes: dict[_Key, float] = {}
+        self._ages: dict[_Key, float | None] = {}
+        self._seen: dict[tuple[Definition, str], tuple[float, Mapping[tuple[str, ...], float]]] = {}
+
+    def add(self, counter: Definition, amount: float, *labels: str) -> None:
+        key = counter, labels
+        with self._lock:
+            self._counters[key] = self._counters.get(key, 0) + amount
+
+    def observe(self, histogram: Definition, values: Sequence[float], *labels: str) -> None:
+        key = histogram, labels
+        with self._lock:
+            counted = self._histograms.get(key)
+            if counted is None:
+                counted = self._histograms[key] = Histogram(histogram.buckets)
+            counted.add_all(values)
+
+    def note(self, gauge: Definition, value: float, *labels: str) -> None:
+        with self._lock:
+            self._notes[gauge, labels] = value
+
+    def since(self, gauge: Definition, at_s: float | None, *labels: str) -> None:
+        with self._lock:
+            self._ages[gauge, labels] = at_s
+
+    def saw(self, gauge: Definition, values: Mapping[tuple[str, ...], float], looker: str = "") -> None:
+        with self._lock:
+            self._seen[gauge, looker] = (self._clock(), values)
+
+    def forget(self, gauge: Definition, *labels: str) -> None:
+        with self._lock:
+            self._notes.pop((gauge, labels), None)
+            self._ages.pop((gauge, labels), None)
+
+    def counts(self) -> Counts:
+        """All of it now."""
+        with self._lock:
+            now_s = self._clock()
+            gauges = [Sample(each.name, labels, value) for (each, labels), value in self._notes.items()]
+            gauges += [
+                Sample(each.name, labels, 0.0 if at_s is None else max(0.0, now_s - at_s))
+                for (each, labels), at_s in self._ages.items()
+            ]
+            gauges += [
+                Sample(each.name, labels, value)
+                for (each, _), (at_s, values) in self._seen.items()
+                if now_s - at_s <= LOOK_LASTS_S
+                for labels, value in values.items()
+            ]
+            return Counts(
+                [Sample(each.name, labels, value) for (each, labels), value in self._counters.items()],
+                gauges,
+                [
+                    Spread(each.name, labels, counted.counts(), counted.sum)
+                    for (each, labels), counted in self._histograms.items()
+                ],
+            )
+
+
+def together(every: Iterable[Counts]) -> Counts:
+    """What several processes say, as one: counts are added up; of a gauge that two of them know, the larger value."""
+    counters: dict[tuple[str, tuple[str, ...]], float] = {}
+    gauges: dict[tuple[str, tuple[str, ...]], float] = {}
+    spreads: dict[tuple[str, tuple[str, ...]], Spread] = {}
+    for counts in every:
+        for each in counts.counters:
+            counters[each.name, each.labels] = counters.get((each.name, each.labels), 0) + each.value
+        for each in counts.gauges:
+            gauges[each.name, each.labels] = max(each.value, gauges.get((each.name, each.labels), each.value))
+        for spread in counts.spreads:
+            known = spreads.get((spread.name, spread.labels))
+            spreads[spread.name, spread.labels] = spread if known is None else _added(known, spread)
+    return Counts(
+        [Sample(*key, value) for key, value in counters.items()],
+        [Sample(*key, value) for key, value in gauges.items()],
+        list(spreads.values()),
+    )
+
+
+def _added(one: Spread, other: Spread) -> Spread:
+    counts = [mine + yours for mine, yours in zip(one.counts, other.counts, strict=True)]
+    return Spread(one.name, one.labels, counts, one.sum + other.sum)

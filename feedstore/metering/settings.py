@@ -1,0 +1,22 @@
+"""The section [metrics] of the configuration."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from feedstore.errors import ConfigError
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT, [IPv6]:PORT or PORT, which is one of this machine's loopback. Raises ConfigError."""
+    host, _, port = address.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"metrics: expected HOST:PORT or PORT, such as 127.0.0.1:9464, got {address!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """listen: where a worker serves its metrics, HOST:PORT or PORT; None: nowhere."""
+
+    listen: Annotated[str, Meta(pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?[0-9]{1,5}$")] | None = None

@@ -1,0 +1,153 @@
+"""Metrics of a worker in processes of its own: what is served, and that it changes."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cli.command import DEADLINE_S, Cli, eventually
+from tests.http.http_servers import client_of, feedctl_serve
+from workers.app import metrics as every
+
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scraped(address: str) -> Values:
+    with urllib.request.urlopen(address, timeout=DEADLINE_S) as answer:
+        text = answer.read().decode()
+    return values_of(text)
+
+
+def values_of(text: str) -> Values:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(values: Values, name: str, **labels: str) -> float | None:
+    return values.get((name, tuple(sorted(labels.items()))))
+
+
+@contextlib.contextmanager
+def working(cli: Cli, *words: object) -> Iterator[tuple[Any, str]]:
+    """A worker that serves metrics, and their address."""
+    log = cli.home.parent / "work.log"
+    with log.open("wb") as file:
+        process = cli.spawn("work", "--metrics", "127.0.0.1:0", *words, stderr=file)
+    try:
+        said = eventually(lambda: re.search(r'"address":\s*"(http[^"]*)"', log.read_text()), "it says where")
+        yield process, said[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(DEADLINE_S)
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def writer_of(pid: int, cluster: str) -> int:
+    """The process of a worker that writes a cluster."""
+    children = [each for file in Path(f"/proc/{pid}/task").glob("*/children") for each in file.read_text().split()]
+    words = {child: Path(f"/proc/{child}/cmdline").read_text().split("\0") for child in children}
+    [found] = [child for child, said in words.items() if "workers.app.writer_process" in said and cluster in said]
+    return int(found)
+
+
+@pytest.mark.processes
+def test_a_worker_says_what_it_and_its_writers_do(cli: Cli):
+    with working(cli) as (process, address):
+        cli("follow", 1, "--user", 2)
+        cli("save-pin", 7, "--owner", 2, "--board", 3)
+        cli("unfollow", 1, "--user", 2)
+        eventually(
+            lambda: (
+                all(value(scraped(address), "feed_purge_seconds_count", cluster=name) for name in "ab")
+                and value(scraped(address), "feed_cluster_behind_seconds", cluster="b") is not None
+            ),
+            "it lands in both clusters, and was looked at",
+        )
+        found = scraped(address)
+        served = {name for name, _ in found}
+        told = {
+            each.name
+            for each in every.ALL
+            if "work" in each.by and served & {each.name, f"{each.name}_count", f"{each.name}_bucket"}
+        }
+        missing = {each.name for each in every.ALL if "work" in each.by} - told
+        # Nothing has failed yet, and no sweep was due.
+        assert missing <= {
+            "feed_loop_away_total",
+            "feed_relay_bytes_total",
+            "feed_follow_store_failures_total",
+            "feed_cluster_failures_total",
+            "feed_sweeps_total",
+            "feed_swept_cells_total",
+            "feed_sweep_seconds",
+            "feed_housekeeping_rounds_total",
+            "feed_canary_seconds",
+            "feed_canary_age_seconds",
+            "feed_canaries_total",
+        }
+        for name in "ab":
+            assert (value(found, "feed_action_visible_seconds_count", cluster=name) or 0) >= 2
+            assert (value(found, "feed_cells_written_total", cluster=name) or 0) >= 2
+            assert (value(found, "feed_stage_messages_total", group=f"writer-{name}", outcome="done") or 0) >= 2
+            assert value(found, "feed_loop_running", loop=f"writer-{name}") == 1
+        assert value(found, "feed_actions_expanded_total", kind="follow") == 1
+        assert value(found, "feed_actions_expanded_total", kind="save") == 1
+        assert value(found, "feed_group_lag", group="relay") == 0
+        writer = writer_of(process.pid, "a")
+        # A writer that is suspended says nothing of how things are, and what it had counted stays.
+        os.kill(writer, signal.SIGSTOP)
+        try:
+            eventually(
+                lambda: value(scraped(address), "feed_process_resident_bytes", process="writer-a") is None,
+                "the other process is silent",
+            )
+            silent = scraped(address)
+            assert value(silent, "feed_stage_waiting_messages", group="writer-a") is None
+            assert value(silent, "feed_stage_waiting_messages", group="writer-b") is not None
+            assert (value(silent, "feed_cells_written_total", cluster="a") or 0) >= 2
+        finally:
+            os.kill(writer, signal.SIGCONT)
+        eventually(
+            lambda: value(scraped(address), "feed_process_resident_bytes", process="writer-a"), "it speaks again"
+        )
+
+
+@pytest.mark.processes
+def test_a_server_that_works_says_all_of_it_once(cli: Cli):
+    with feedctl_serve(cli) as (_, address), client_of(address) as client:
+        client.post("/v1/follows", {"follower": "1", "user": "2"})
+        client.post("/v1/pins", {"pin": "7", "owner": "2", "board": "3"})
+        eventually(
+            lambda: value(values_of(client.http.get("/metrics").text), "feed_cells_written_total", cluster="b"),
+            "it lands",
+        )
+        lines = client.http.get("/metrics").text.splitlines()
+        names = [line.partition("} ")[0] if "{" in line else line.partition(" ")[0] for line in lines if line[0] != "#"]
+        assert len(names) == len(set(names))
+        assert value(values_of("\n".join(lines) + "\n"), "feed_loop_running", loop="writer-a") == 1
+
+
+def test_a_port_that_is_taken_ends_the_worker_at_once(cli: Cli):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"metrics cannot be served at {address}" in cli("work", "--metrics", address, code=2).stderr
+    assert cli.json("status")["worker"] is None
+
+
+def test_an_address_in_the_configuration_is_checked(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FEED_METRICS_LISTEN", "nowhere")
+    assert "FEED_METRICS_LISTEN" in cli("status", code=2).stderr

@@ -1,0 +1,153 @@
+"""What a stage counts: batches, outcomes, retries, what waits, and how far behind it is."""
+
+from typing import Any
+
+import pytest
+from test_stage import Bench
+
+from feedstore.metering import Counting, Definition
+from feedstore.widecolumn import RefusedError, UnavailableError
+from workers.pipeline import metrics
+from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.tally import GIVEN_UP_S, Tally
+from workers.pipeline.ticks import Tick
+
+
+class Counted:
+    def __init__(self, bench: Bench, **options: Any) -> None:
+        self.bench = bench
+        self.meter = Counting(lambda: bench.now_s)
+        bench.stage.close()
+        bench.stage = bench.restarted(meter=self.meter, **options)
+
+    def value(self, definition: Definition, *labels: str) -> float | None:
+        counts = self.meter.counts()
+        found = [each.value for each in (*counts.counters, *counts.gauges) if each.name == definition.name]
+        named = {each.labels: each.value for each in (*counts.counters, *counts.gauges) if each.name == definition.name}
+        assert len(found) == len(named)
+        return named.get(("group", *labels))
+
+    def times(self, definition: Definition) -> int:
+        [counts] = [each.counts for each in self.meter.counts().spreads if each.name == definition.name]
+        return sum(counts)
+
+
+def test_a_lot_is_counted_once_with_its_bytes_and_messages():
+    counted = Counted(Bench())
+    assert counted.value(metrics.MESSAGES, "done") == 0, "the first one is an increase"
+    counted.bench.publish("1", "22", "333")
+    counted.bench.run()
+    assert counted.value(metrics.LOTS) == 1
+    assert counted.value(metrics.BYTES) == 6
+    assert counted.value(metrics.MESSAGES, "done") == 3
+    assert (counted.times(metrics.BATCH), counted.times(metrics.HANDLE_SECONDS)) == (1, 1)
+
+
+def test_what_is_away_is_a_retry_and_waits_for_as_long_as_it_lasts():
+    bench = Bench()
+    counted = Counted(bench)
+    bench.fails = lambda _: UnavailableError("away")
+    bench.publish("1")
+    bench.run(seconds=30)
+    assert counted.value(metrics.MESSAGES, "done") == 0
+    assert (counted.value(metrics.RETRIES, "unavailable") or 0) > 1
+    assert counted.value(metrics.RETRIES, "fault") == 0
+    assert counted.value(metrics.WAITING) == 1
+    assert counted.value(metrics.WAITING_BYTES) == 1
+    assert counted.value(metrics.RETRYING) == pytest.approx(30, abs=1)
+    bench.now_s += 100  # nothing steps: it grows by itself
+    assert counted.value(metrics.RETRYING) == pytest.approx(130, abs=1)
+    bench.fails = lambda _: None
+    bench.run()
+    bench.now_s += 5
+    bench.stage.step()
+    assert counted.value(metrics.MESSAGES, "done") == 1
+    assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "reason"),
+    [("bad", None, "not_json"), ("1", RefusedError("never"), "refused"), ("1", ValueError("a bug"), "failed")],
+)
+def test_dead_letters_are_counted_by_reason(value: str, error: Exception | None, reason: str):
+    bench = Bench(policy=RetryPolicy(attempts=2))
+    counted = Counted(bench)
+    bench.fails = lambda _: error
+    bench.publish(value)
+    bench.run()
+    assert counted.value(metrics.DEAD, reason) == 1
+    assert counted.value(metrics.MESSAGES, "dead") == 1
+    assert counted.value(metrics.MESSAGES, "done") == 0
+
+
+def test_ticks_that_are_not_taken_are_counted_as_away():
+    bench = Bench()
+    counted = Counted(bench)
+    bench.tick_fails = UnavailableError("away")
+    bench.publish("tick 5")
+    bench.stage.step()
+    assert counted.value(metrics.AWAY, "ticks") == 1
+    assert counted.value(metrics.BEHIND, "0") is None
+
+
+def test_a_stage_that_ends_says_nothing_more_of_how_things_are():
+    counted = Counted(Bench())
+    counted.bench.publish("1", "tick 5")
+    counted.bench.run()
+    assert counted.value(metrics.BEHIND, "0") is not None
+    assert counted.value(metrics.WAITING) is not None
+    counted.bench.stage.close()
+    for gauge in (metrics.WAITING, metrics.WAITING_BYTES, metrics.RETRYING):
+        assert counted.value(gauge) is None
+    assert counted.value(metrics.BEHIND, "0") is None
+    assert counted.value(metrics.MESSAGES, "done") == 1
+
+
+class Ticking:
+    """A tally alone; the time of the store and that of the machine are one."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.meter = Counting(lambda: self.now_s)
+        self.tally = Tally(self.meter, "group", lambda: self.now_s, lambda: int(self.now_s * 1_000))
+
+    def ticked(self, partition: int, ago_s: float, source: int = 0, sources: int = 1) -> None:
+        self.tally.ticked([(partition, Tick(int((self.now_s - ago_s) * 1_000), source, sources))])
+
+    def behind(self) -> dict[str, float]:
+        return {each.labels[1]: each.value for each in self.meter.counts().gauges if each.name == metrics.BEHIND.name}
+
+
+def test_a_group_is_as_far_behind_as_its_slowest_source():
+    bench = Ticking()
+    bench.ticked(0, 2, source=0, sources=2)
+    bench.ticked(0, 30, source=1, sources=2)
+    bench.ticked(1, 1, source=0, sources=2)
+    assert bench.behind() == {"0": pytest.approx(30), "1": pytest.approx(1)}
+    bench.now_s += 10  # no tick comes: it falls behind
+    assert bench.behind() == {"0": pytest.approx(40), "1": pytest.approx(11)}
+
+
+def test_ticks_of_fewer_partitions_are_history():
+    bench = Ticking()
+    bench.ticked(0, 500, source=0, sources=1)
+    bench.ticked(0, 2, source=0, sources=2)
+    bench.ticked(0, 3, source=1, sources=2)
+    assert bench.behind() == {"0": pytest.approx(3)}
+
+
+def test_a_partition_that_another_member_reads_is_unknown():
+    bench = Ticking()
+    bench.ticked(0, 1)
+    bench.ticked(1, 1)
+    bench.now_s += GIVEN_UP_S + 1
+    bench.ticked(0, 1)
+    assert bench.behind() == {"0": pytest.approx(1)}
+
+
+def test_if_no_partition_hears_of_a_tick_all_of_them_fall_behind():
+    bench = Ticking()
+    bench.ticked(0, 1)
+    bench.ticked(1, 1)
+    bench.now_s += 3_600
+    assert bench.behind() == {"0": pytest.approx(3_601), "1": pytest.approx(3_601)}

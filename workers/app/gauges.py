@@ -1,0 +1,213 @@
+"""How things are: what a worker looks at every few seconds, for its metrics.
+
+What does not answer has no value. Each cluster is looked at by a loop of its own, because one that hangs must not hide
+how the others are.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.config import Config
+from feedstore.domain import InvalidValueError
+from feedstore.errors import NotNowError
+from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
+from feedstore.follows.port import ClockStepError
+from feedstore.metering import Definition
+from feedstore.widecolumn.behind import behind_ms
+from feedstore.widecolumn.progress import Progress, State
+from workers.following import metrics
+from workers.following.faults import fault
+from workers.following.groups import EXPANDER, RELAY, cluster_groups
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS
+from workers.pipeline.rounds import Rounds
+from workers.queue.metrics import PARTITION_LAG
+from workers.queue.port import Topic
+
+LOOK_EVERY_S: Final = 5.0
+FAULTS_EVERY_S: Final = 15.0
+"""How often every part of a cluster is asked whether it is there and holds what it must."""
+_REST_S: Final = 0.5
+
+Values = Mapping[tuple[str, ...], float]
+
+
+class QueueGauges:
+    """Looks at the queue, the outboxes, the file systems and the clocks."""
+
+    name = "gauges"
+    rest_s = _REST_S
+
+    def __init__(self, ports: Ports, config: Config, clock: Callable[[], float]) -> None:
+        self._ports = ports
+        self._config = config
+        self._home_clock = feedstore_wiring.home_clock(config)
+        self._rounds = Rounds(clock, LOOK_EVERY_S)
+
+    def step(self) -> bool:
+        """Looks if it is time; False, so that a rest follows."""
+        if self._rounds.due():
+            self._look([LAG, PARTITION_LAG], self._lags)
+            self._look([DEAD_LETTERS], lambda: [{(): self._ports.dead.count()}])
+            self._look([metrics.OUTBOX], lambda: [self._outboxes()])
+            self._look([metrics.FREE, metrics.SIZE], self._stores)
+            self._look([metrics.CLOCK], lambda: [self._clocks()])
+            if self._home_clock is not None:
+                self._ports.meter.saw(metrics.CLOCKS_OFF, {(): len(self._home_clock.off())})
+        return False
+
+    def close(self) -> None:
+        """Nothing to release: the ports are their owner's."""
+
+    def _look(self, gauges: Sequence[Definition], look: Callable[[], Sequence[Values]]) -> None:
+        try:
+            found = look()
+        except (NotNowError, OSError):
+            found = [{} for _ in gauges]  # it is unknown, whatever was seen before
+        for gauge, values in zip(gauges, found, strict=True):
+            self._ports.meter.saw(gauge, values)
+
+    def _lags(self) -> Sequence[Values]:
+        ports = self._ports
+        groups: list[tuple[Topic[object], str]] = [(ACTIONS, EXPANDER)]
+        for name in ports.replicas:
+            groups += [*cluster_groups(name), *ports.entering.get(name, ())]
+        lags = {group: ports.queue.lags(topic, group) for topic, group in groups}
+        of_groups: dict[tuple[str, ...], float] = {(RELAY,): ports.follows.backlog()}
+        of_groups |= {(group,): sum(each.values()) for group, each in lags.items()}
+        return [of_groups, {(group, str(number)): lag for group, each in lags.items() for number, lag in each.items()}]
+
+    def _outboxes(self) -> Values:
+        found: dict[tuple[str, ...], float] = {}
+        for shard in range(self._ports.follows.shards()):
+            try:
+                waiting = self._ports.follows.unrelayed(1, shard)
+                committed_ms = [row.action.committed_ms for row in waiting]
+                now_ms = self._ports.follows.now(shard) if waiting else 0
+            except (NotNowError, msgspec.MsgspecError, InvalidValueError):  # away, or an action of a newer program
+                continue
+            found[(str(shard),)] = max([0.0, *((now_ms - ms) / 1_000 for ms in committed_ms)])
+        return found
+
+    def _stores(self) -> Sequence[Values]:
+        config = self._config
+        paths = {f"cluster-{each.name}": config.path(each.url) for each in config.clusters if each.in_files}
+        if config.shard_files:
+            paths["follows"] = config.shard_files[0]
+        if config.queue_file is not None:
+            paths["queue"] = config.queue_file
+        rooms = {(store,): os.statvfs(path if path.exists() else config.home) for store, path in paths.items()}
+        return [
+            {store: room.f_bavail * room.f_frsize for store, room in rooms.items()},
+            {store: room.f_blocks * room.f_frsize for store, room in rooms.items()},
+        ]
+
+    def _clocks(self) -> Values:
+        ports = self._ports
+        found: dict[tuple[str, ...], float] = {("process",): (feedstore_wiring.wall_ms() - ports.clock()) / 1_000}
+        for shard in range(ports.follows.shards()):
+            try:
+                found[(f"shard-{shard}",)] = (ports.follows.now(shard) - ports.clock()) / 1_000
+            except ClockStepError as error:
+                found[(f"shard-{shard}",)] = error.offset_ms / 1_000
+            except NotNowError:
+                continue
+        return found
+
+
+class ClusterGauges:
+    """Looks how far one cluster is, and what keeps it back. faults: whether also at every part of it: the table of its
+    feeds is open.
+    """
+
+    rest_s = _REST_S
+
+    def __init__(self, ports: Ports, cluster: str, clock: Callable[[], float], *, faults: bool) -> None:
+        self.name = f"gauges-{cluster}"
+        self._ports = ports
+        self._cluster = cluster
+        self._clock = clock
+        self._rounds = Rounds(clock, LOOK_EVERY_S)
+        self._fault_rounds = Rounds(clock, FAULTS_EVERY_S) if faults else None
+
+    def step(self) -> bool:
+        """Looks if it is time; False, so that a rest follows."""
+        if self._rounds.due():
+            try:
+                state = Progress(self._ports.replicas[self._cluster].progress).state()
+            except NotNowError:
+                state = None
+            found = {} if state is None else gauges_of(state, self._cluster, self._ports.clock())
+            for gauge in _OF_CLUSTERS:
+                self._saw(gauge, found.get(gauge, {}))
+            self._saw(metrics.ANSWERS, {(self._cluster,): int(state is not None)})
+        if self._fault_rounds is not None and self._fault_rounds.due():
+            self._saw(metrics.DAMAGED, self._damaged())
+        return False
+
+    def close(self) -> None:
+        """Nothing to release: the ports are their owner's."""
+
+    def _saw(self, gauge: Definition, values: Values) -> None:
+        self._ports.meter.saw(gauge, values, self.name)
+
+    def _damaged(self) -> Values:
+        try:
+            found = fault(self._ports.replicas[self._cluster], self._ports.queue, self._clock, 0.0)
+        except NotNowError:
+            return {}
+        return {(self._cluster,): int(found is not None and not found.is_mended_by_writers)}
+
+
+_OF_CLUSTERS: Final = (
+    BEHIND,
+    metrics.HOLDS,
+    metrics.HOLD_AGE,
+    metrics.KEPT_BACK,
+    metrics.PARTITION_BEHIND,
+    metrics.SOURCE_BEHIND,
+)
+
+
+def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Values]:
+    """What the notes of a cluster say at a time. Pure."""
+    held = {"put_off": state.put_off, "refill": state.refills, "parked": state.parked}
+    found: dict[Definition, Values] = {
+        metrics.HOLDS: {(cluster, kind): len(since) for kind, since in held.items()},
+        metrics.HOLD_AGE: {
+            (cluster, kind): _ago_s(min(since), now_ms) if since else 0.0 for kind, since in held.items()
+        },
+        metrics.KEPT_BACK: {(cluster, by): int(by == kept_back_by(state)) for by in ("ticks", *held, "unknown")},
+    }
+    behind = None if state.watermark is None else behind_ms(state.watermark, now_ms)
+    if behind is not None:
+        found[BEHIND] = {(cluster,): behind / 1_000}
+    partitions = max((through.partitions for through, _ in state.heard), default=0)
+    sources = max((through.sources for through, _ in state.heard), default=0)
+    by_partition: dict[tuple[str, ...], float] = {}
+    by_source: dict[tuple[str, ...], float] = {}
+    for through, settled_ms in state.heard:
+        if (through.partitions, through.sources) == (partitions, sources):
+            ago_s = _ago_s(settled_ms, now_ms)
+            for by, number in ((by_partition, through.partition), (by_source, through.source)):
+                key = (cluster, str(number))
+                by[key] = max(ago_s, by.get(key, 0.0))
+    return found | {metrics.PARTITION_BEHIND: by_partition, metrics.SOURCE_BEHIND: by_source}
+
+
+def kept_back_by(state: State) -> str:
+    """What a cluster's watermark waits for, as the label of the metric says. Pure."""
+    if state.watermark is None:
+        return "unknown"
+    for kind, since in (("parked", state.parked), ("put_off", state.put_off), ("refill", state.refills)):
+        if state.watermark != state.settled and state.watermark in since:
+            return kind
+    return "ticks"
+
+
+def _ago_s(ms: int, now_ms: int) -> float:
+    return max(0, now_ms - ms) / 1_000

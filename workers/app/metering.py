@@ -1,0 +1,118 @@
+"""What the processes of one worker count, served as one."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from feedstore.errors import ConfigError
+from feedstore.metering import Counting, Counts
+from feedstore.metering.meter import together
+from feedstore.metering.process import ProcessCounts
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+_log = structlog.get_logger()
+
+TELL_EVERY_S: Final = 1.0
+"""How often a process tells its parent what it has counted."""
+SILENT_S: Final = 5.0
+"""If a process has told nothing for so long, how things are there is unknown: it hangs, or was suspended."""
+_LINE_MAX: Final = 50_000_000
+
+
+class Heard:
+    """What another process has told, over a pipe, until it ended."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts = Counts()
+        self._heard_s = clock()
+        self._ended = False
+
+    def begin(self) -> int:
+        """Listens; the descriptor is what the other process tells it to. Its caller closes it once that has it."""
+        ours, theirs = os.pipe()
+        threading.Thread(target=self._listen, args=(ours,), name="heard", daemon=True).start()
+        return theirs
+
+    def _listen(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "rb") as lines:
+            while (line := lines.readline(_LINE_MAX)).endswith(b"\n"):
+                self._counts = msgspec.json.decode(line, type=Counts)
+                self._heard_s = self._clock()
+        self._ended = True
+
+    def counts(self) -> Counts:
+        """What it counted stays true. How things are there is unknown if it has ended, or is silent."""
+        silent = self._ended or self._clock() - self._heard_s > SILENT_S
+        return self._counts.without_gauges() if silent else self._counts
+
+
+def tell(descriptor: int, counts: Callable[[], Counts]) -> None:
+    """Tells the other end of a pipe what is counted, until that is closed."""
+    with contextlib.suppress(OSError):
+        while True:
+            line = msgspec.json.encode(counts()) + b"\n"
+            while line:
+                line = line[os.write(descriptor, line) :]
+            time.sleep(TELL_EVERY_S)
+
+
+class Endpoint:
+    """The metrics of one worker. program: what its processes are called together."""
+
+    def __init__(self, counting: Counting, program: str) -> None:
+        self._counting = counting
+        self._process = ProcessCounts(program)
+        self._heard: list[Heard] = []
+
+    def heard(self) -> Heard:
+        """Of one more process of it."""
+        heard = Heard()
+        self._heard.append(heard)
+        return heard
+
+    def counts(self) -> Counts:
+        return together([self._counting.counts(), self._process.counts(), *(each.counts() for each in self._heard)])
+
+    def metrics(self, without: Iterable[str] = ()) -> "list[Metric]":
+        """For the library. without: names of metrics that somebody else tells."""
+        from feedstore.metering import exposition  # noqa: PLC0415 - its library is an extra
+        from workers.app.metrics import ALL  # noqa: PLC0415 - the same
+
+        left = set(without)
+        return [each for each in exposition.metrics(self.counts(), ALL) if _name(each) not in left]
+
+
+def _name(metric: "Metric") -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+@contextlib.contextmanager
+def serving(address: str | None, counting: Counting, program: str) -> Iterator[Endpoint | None]:
+    """Serves the metrics of a worker as long as it works. address: HOST:PORT; None: they are not served.
+
+    Raises ConfigError: it cannot listen there, or the library is missing.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        from feedstore.metering import exposition, server  # noqa: PLC0415 - its library is an extra
+    except ImportError as error:
+        raise ConfigError(f"to serve metrics, install feedstore[metrics]: {error}") from error
+    endpoint = Endpoint(counting, program)
+    served = server.MetricsServer(
+        server.listen(address), lambda: exposition.rendered(endpoint.metrics()), exposition.MEDIA_TYPE, time.monotonic
+    )
+    with contextlib.closing(served):
+        served.start()
+        _log.info("metrics.served", address=f"{served.address}/metrics")
+        yield endpoint

@@ -1,0 +1,108 @@
+"""What a stage counts of its work."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from feedstore.errors import NotNowError
+from feedstore.metering import Meter
+from workers.pipeline import metrics
+from workers.pipeline.ticks import Tick
+
+TELL_EVERY_S: Final = 1.0
+"""How often it is said what waits, at most."""
+
+GIVEN_UP_S: Final = 60.0
+"""If no tick has come through a partition for so long, and others have come, another member of the group reads it."""
+
+_REASONS: Final = frozenset(next(label.values for label in metrics.DEAD.labels if label.name == "reason"))
+
+
+class Tally:
+    """Of one stage. group: its name. clock: the stage's. wall_ms: ms since 1970."""
+
+    def __init__(self, meter: Meter, group: str, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
+        self._meter = meter
+        self._group = group
+        self._clock = clock
+        self._wall_ms = wall_ms
+        # From the beginning: the first of a kind is an increase, too.
+        for outcome in ("done", "parked", "dead"):
+            meter.add(metrics.MESSAGES, 0, group, outcome)
+        for reason in ("unavailable", "fault"):
+            meter.add(metrics.RETRIES, 0, group, reason)
+        for reason in _REASONS:
+            meter.add(metrics.DEAD, 0, group, reason)
+        for what in ("queue", "notes", "ticks", "dead_letters", "parked"):
+            meter.add(metrics.AWAY, 0, group, what)
+        for histogram in (metrics.BATCH, metrics.HANDLE_SECONDS):
+            meter.observe(histogram, [], group)
+        self._told_s = clock() - TELL_EVERY_S
+        self._settled: dict[tuple[int, int, int], int] = {}
+        """What the newest tick of each source says that came through each partition."""
+        self._heard_s: dict[int, float] = {}
+        """When the last tick came through a partition."""
+
+    def polled(self, size: int) -> None:
+        self._meter.add(metrics.LOTS, 1, self._group)
+        self._meter.add(metrics.BYTES, size, self._group)
+
+    def handled(self, messages: int, began_s: float, error: BaseException | None) -> None:
+        self._meter.observe(metrics.BATCH, [messages], self._group)
+        self._meter.observe(metrics.HANDLE_SECONDS, [self._clock() - began_s], self._group)
+        if error is not None:
+            reason = "unavailable" if isinstance(error, NotNowError) else "fault"
+            self._meter.add(metrics.RETRIES, 1, self._group, reason)
+
+    def done(self, messages: int) -> None:
+        self._meter.add(metrics.MESSAGES, messages, self._group, "done")
+
+    def parked(self, messages: int) -> None:
+        self._meter.add(metrics.MESSAGES, messages, self._group, "parked")
+
+    def dead(self, reason: str) -> None:
+        self._meter.add(metrics.MESSAGES, 1, self._group, "dead")
+        self._meter.add(metrics.DEAD, 1, self._group, reason if reason in _REASONS else "other")
+
+    def away(self, what: str) -> None:
+        """what: one of the values of the metric's label."""
+        self._meter.add(metrics.AWAY, 1, self._group, what)
+
+    def ticked(self, ticks: Sequence[tuple[int, Tick]]) -> None:
+        """Everything before these ticks, each with its partition, is done."""
+        now_s, now_ms = self._clock(), self._wall_ms()
+        for partition, tick in ticks:
+            key = partition, tick.source, tick.sources
+            self._settled[key] = max(tick.settled_ms, self._settled.get(key, 0))
+            self._heard_s[partition] = now_s
+        newest_s = max(self._heard_s.values(), default=now_s)
+        for partition in [each for each, at_s in self._heard_s.items() if newest_s - at_s > GIVEN_UP_S]:
+            self._given_up(partition)
+        sources = max((key[2] for key in self._settled), default=0)
+        behind: dict[int, int] = {}
+        for (partition, _, of), settled_ms in self._settled.items():
+            if of == sources:
+                behind[partition] = min(settled_ms, behind.get(partition, settled_ms))
+        for partition, settled_ms in behind.items():
+            self._meter.since(metrics.BEHIND, now_s - (now_ms - settled_ms) / 1_000, self._group, str(partition))
+
+    def _given_up(self, partition: int) -> None:
+        del self._heard_s[partition]
+        self._settled = {key: ms for key, ms in self._settled.items() if key[0] != partition}
+        self._meter.forget(metrics.BEHIND, self._group, str(partition))
+
+    def waits(self, messages: int, size: int, failing_since_s: Callable[[], Iterable[float]]) -> None:
+        """How much was polled and is not done. failing_since_s: when the first failed attempts of what failed began."""
+        now_s = self._clock()
+        if now_s - self._told_s < TELL_EVERY_S:
+            return
+        self._told_s = now_s
+        self._meter.note(metrics.WAITING, messages, self._group)
+        self._meter.note(metrics.WAITING_BYTES, size, self._group)
+        self._meter.since(metrics.RETRYING, min(failing_since_s(), default=None), self._group)
+
+    def closed(self) -> None:
+        """The stage has ended: how things are is unknown from now on."""
+        for gauge in (metrics.WAITING, metrics.WAITING_BYTES, metrics.RETRYING):
+            self._meter.forget(gauge, self._group)
+        for partition in list(self._heard_s):
+            self._given_up(partition)
