@@ -15,7 +15,6 @@ from bench.context import Context
 from bench.deliveries import CAP
 from bench.native import Native
 from deploy.local import Stack
-from feedstore.app import config as configuration
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.following import FEEDS, feed_table
@@ -134,16 +133,6 @@ def replica(
             for name in (FEEDS, PROGRESS):
                 tables.drop(name)
             tables.drop_namespace()
-
-
-def renamed(config: Config, context: Context, suffix: str) -> Config:
-    """The same home with clusters of other names in the same place: their groups have read nothing yet."""
-    folder = context.folder("renamed")
-    text = (config.home / configuration.FILE_NAME).read_text()
-    for cluster in config.clusters:
-        text = text.replace(f'name = "{cluster.name}"', f'name = "{cluster.name}{suffix}"')
-    (folder / configuration.FILE_NAME).write_text(text)
-    return configuration.load(folder, {})
 
 
 def feeds_of(config: Config, cluster: str) -> str:

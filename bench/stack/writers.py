@@ -15,12 +15,13 @@ from bench.native import write_cells
 from bench.ours import ports
 from bench.results import Row, at_least, interleaved, ratios
 from bench.stack import stages
-from bench.stack.servers import Servers, feeds_of, home, renamed
+from bench.stack.servers import Servers, feeds_of, home
 from feedstore.app.config import Config
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Pin, PinSaved
 from feedstore.following import mutations
 from feedstore.widecolumn import Mutation
+from workers.following.groups import writer_group
 from workers.following.messages import Block, Delivery, decode_delivery, encode_delivery
 from workers.following.topics import DELIVERIES
 
@@ -81,7 +82,6 @@ def _measured(servers: Servers, context: Context, config: Config, what: str) -> 
     cells = write_cells(cells_file, _mutations(config))
     context.say(f"{NAME}: {what}: {cells:,} cells in the topic")
     table = feeds_of(config, "a")
-    turns = iter(range(10_000))
 
     def native() -> _Sample:
         servers.flush(table)
@@ -91,10 +91,9 @@ def _measured(servers: Servers, context: Context, config: Config, what: str) -> 
 
     def drained(*clusters: str) -> _Sample:
         servers.flush(table)
-        mine = renamed(config, context, f"-{next(turns)}")
-        names = [each.name for each in mine.clusters if each.name.partition("-")[0] in clusters]
+        _start_over(config, clusters)
         before = servers.processor_seconds()
-        said = _drain(mine, names, cells)
+        said = _drain(config, clusters, cells)
         us = _processor_us(before, servers.processor_seconds(), cells, clusters)
         writer_us = sum(each["processor_s"] for each in said) / len(said) / cells * 1e6
         sample = _Sample([each["cells"] / each["seconds"] for each in said], {"writer": writer_us, **us})
@@ -191,6 +190,14 @@ def _mutations(config: Config) -> Iterator[Sequence[Mutation]]:
                         *(mutations.put(block.rows, block.pins) for block in body.puts),
                         *(mutations.remove(block.rows, block.pins) for block in body.markers),
                     ]
+
+
+def _start_over(config: Config, clusters: Sequence[str]) -> None:
+    """The writers will read everything again."""
+    with ports(config) as opened:
+        first = dict.fromkeys(range(opened.queue.partitions(DELIVERIES)), 0)
+        for cluster in clusters:
+            opened.queue.go_back(DELIVERIES, writer_group(cluster), first)
 
 
 def _drain(config: Config, clusters: Sequence[str], cells: int) -> list[dict[str, float]]:
