@@ -21,7 +21,7 @@ from bench.context import Context
 from bench.redis_server import redis_client
 from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
 from feedstore.app.wiring import wall_ms
-from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.cache import AS_BYTES, Cache, Lifetimes
 from feedstore.catalog.pins import key_of, record_of, update_of
 from feedstore.catalog.port import Delta, Fetched, Generation
 from feedstore.catalog.reader import Catalog
@@ -140,7 +140,7 @@ def reached(windows: Sequence[Sequence[Step]], *, follow: bool) -> Reached:
     asked = stored = behind_ms = held = 0
     for window in windows:
         at = Clock(window[0].ts)
-        cache = Cache(ROOM, Lifetimes(), random.Random(2).random)
+        cache = Cache(ROOM, Lifetimes(), random.Random(2).random, AS_BYTES)
         catalog = Catalog(EveryKey(at), InPlace(), cache, WITHIN_S, at.s, at.now_ms)
         if follow:
             catalog.heard_from(at.ms - BEHIND_MS)
@@ -364,8 +364,8 @@ def fill(client: redis.Redis, keys: Sequence[bytes], records: Sequence[bytes]) -
     pipe.execute()
 
 
-def opened(reader: EveryKey | RocksCatalogReader, reads: Reads) -> Catalog:
-    return Catalog(reader, reads, Cache(ROOM, Lifetimes(), random.random), WITHIN_S, time.monotonic, wall_ms)
+def opened(reader: EveryKey | RocksCatalogReader, reads: Reads) -> Catalog[bytes]:
+    return Catalog(reader, reads, Cache(ROOM, Lifetimes(), random.random, AS_BYTES), WITHIN_S, time.monotonic, wall_ms)
 
 
 def timed(call: Callable[[], object], calls: int) -> Callable[[], list[float]]:

@@ -15,7 +15,7 @@ from bench.context import Context
 from bench.results import Row, at_most, percentile
 from feedstore.app import catalogs, wiring
 from feedstore.app import config as configuration
-from feedstore.catalog.pins import key_of, live_pin
+from feedstore.catalog.pins import HeldPin, key_of, live_pin
 from feedstore.catalog.port import CatalogReader, CatalogUnavailableError
 from feedstore.catalog.reader import Catalog
 from feedstore.domain import DeletePin, Pin, SavePin
@@ -92,7 +92,7 @@ def _record(follows: FollowStore, requests: Sequence[Request]) -> None:
             assert not isinstance(answer, Exception), answer
 
 
-def _wait_until_all_are_in(store: CatalogReader, catalog: Catalog, pins: Sequence[Pin]) -> None:
+def _wait_until_all_are_in(store: CatalogReader, catalog: Catalog[HeldPin], pins: Sequence[Pin]) -> None:
     """In the store, and so in what a process fetches."""
     deadline = time.monotonic() + LONG_S
     left = [key_of(pin.pin) for pin in pins]
@@ -111,7 +111,7 @@ def _wait_until_all_are_in(store: CatalogReader, catalog: Catalog, pins: Sequenc
         time.sleep(10 * LOOK_S)
 
 
-def _deleted(follows: FollowStore, store: CatalogReader, catalog: Catalog, pins: Sequence[Pin]) -> list[Seen]:
+def _deleted(follows: FollowStore, store: CatalogReader, catalog: Catalog[HeldPin], pins: Sequence[Pin]) -> list[Seen]:
     """Deletes one after the other; each is held by the process when it is deleted."""
     taken = []
     for pin in pins:
@@ -122,7 +122,7 @@ def _deleted(follows: FollowStore, store: CatalogReader, catalog: Catalog, pins:
         seen: dict[str, float] = {}
         while len(seen) < 2:
             assert time.perf_counter() < began + LONG_S, f"pin {pin.pin}: seen by {list(seen)} only"
-            if "process" not in seen and not _lives(key, catalog.begin([key]).result().records[key]):
+            if "process" not in seen and not catalog.begin([key]).result().records[key]:
                 seen["process"] = time.perf_counter() - began
             if "store" not in seen and not _lives(key, store.fetch([key]).records[key]):
                 seen["store"] = time.perf_counter() - began
@@ -132,11 +132,11 @@ def _deleted(follows: FollowStore, store: CatalogReader, catalog: Catalog, pins:
     return taken
 
 
-def _until_held(catalog: Catalog, key: bytes) -> int:
+def _until_held(catalog: Catalog[HeldPin], key: bytes) -> int:
     """How often the store had been asked by then."""
-    assert _lives(key, catalog.begin([key]).result().records[key])
+    assert catalog.begin([key]).result().records[key]
     fetches = catalog.counts().fetches
-    assert _lives(key, catalog.begin([key]).result().records[key])
+    assert catalog.begin([key]).result().records[key]
     assert catalog.counts().fetches == fetches
     return fetches
 

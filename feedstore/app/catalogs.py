@@ -3,12 +3,13 @@
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import Final, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 from feedstore.app.config import Cluster, Config
 from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of
-from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
+from feedstore.catalog.pins import AS_PINS, HeldPin
 from feedstore.catalog.port import CatalogReader, CatalogStore
 from feedstore.catalog.reader import Catalog
 from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
@@ -80,7 +81,7 @@ def _in_hbase(cluster: Cluster, catalog: str) -> CatalogPlace:
 
 
 @contextmanager
-def open_catalog(config: Config, name: str) -> Iterator[Catalog]:
+def open_catalog(config: Config, name: str) -> Iterator[Catalog[Any]]:
     """A catalog as this process reads it: from whichever cluster answers, through a cache. Raises ConfigError."""
     with _open_served(config, name) as served:
         yield served.catalog
@@ -110,7 +111,8 @@ def _open_served(config: Config, name: str) -> Iterator[ServedCatalog]:
         lifetimes = Lifetimes(
             ttl_ms=settings.ttl_ms, followed_ttl_ms=max(HOUR_MS, settings.ttl_ms), stale_max_ms=settings.stale_max_ms
         )
-        cache = Cache(settings.cache_bytes, lifetimes, random.random)
+        form: Form[Any] = AS_PINS if name == PINS else AS_BYTES
+        cache = Cache(settings.cache_bytes, lifetimes, random.random, form)
         reads: Reads = InPlace() if in_files(config) else OnThreads(f"catalog-{name}", config.serving.reads_at_once)
         catalog = stack.enter_context(closing(Catalog(replicas, reads, cache, within_s, monotonic_s, clock_ms)))
         watch = CatalogWatch([source.name for source in sources], catalog.rolled_back, clock_ms)
@@ -127,7 +129,7 @@ def open_pins(config: Config, follows: FollowStore) -> Iterator[PinSource]:
 
 
 @contextmanager
-def pins_from(config: Config, follows: FollowStore, catalog: Catalog) -> Iterator[PinSource]:
+def pins_from(config: Config, follows: FollowStore, catalog: Catalog[HeldPin]) -> Iterator[PinSource]:
     """The same on a catalog of pins that the caller has opened, and closes after it."""
     with ExitStack() as stack:
         source = None

@@ -1,24 +1,27 @@
 """Fetches that are under way, and who waits for them: each key is fetched once, however many ask for it."""
 
 import threading
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from feedstore.catalog.cache import version_of
-from feedstore.catalog.port import Update
+from feedstore.catalog.port import CatalogUnavailableError, Update
+
+T = TypeVar("T")
 
 
-class Landed(NamedTuple):
-    """The answer to a key. record: None: there is none."""
+class Landed(NamedTuple, Generic[T]):
+    """The answer to a key. record: in its form; None: there is none."""
 
     version: int
-    record: bytes | None
+    record: T | None
 
 
-class Flight:
+class Flight(Generic[T]):
     """One call of the store. until_s: the call ends by then, or hangs.
 
-    After `wait` has returned True, either `error` is set or `landed` has every key.
+    After `wait` has returned True, either `error` is set or `landed` has every key: its answer, or why its record
+    cannot be read.
     """
 
     __slots__ = ("_done", "error", "generation", "heard", "keys", "landed", "until_s")
@@ -26,7 +29,7 @@ class Flight:
     def __init__(self, keys: Sequence[bytes], until_s: float) -> None:
         self.keys = keys
         self.until_s = until_s
-        self.landed: dict[bytes, Landed] = {}
+        self.landed: dict[bytes, Landed[T] | CatalogUnavailableError] = {}
         self.generation = ""
         """The one that the store answered by."""
         self.error: Exception | None = None
@@ -43,37 +46,39 @@ class Flight:
         self._done.set()
 
 
-class Boarded(NamedTuple):
+class Boarded(NamedTuple, Generic[T]):
     """own: a flight that the caller must begin, for all keys that are not being fetched. joined: others' flights, each
     with the keys for which to wait.
     """
 
-    own: Flight | None
-    joined: dict[Flight, list[bytes]]
+    own: Flight[T] | None
+    joined: dict[Flight[T], list[bytes]]
 
 
-class Flights:
+class Flights(Generic[T]):
     """Not thread-safe. At most one flight a key counts; it *has* the key."""
 
     def __init__(self) -> None:
-        self._by_key: dict[bytes, Flight] = {}
+        self._by_key: dict[bytes, Flight[T]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def board(self, keys: Iterable[bytes], now_s: float, until_s: float) -> Boarded:
+    def board(self, keys: Sequence[bytes], now_s: float, until_s: float) -> Boarded[T]:
         """Joins the flights that have the keys, unless they should have ended by now, and makes one for the rest."""
-        joined: dict[Flight, list[bytes]] = {}
-        rest: list[bytes] = []
-        for key in keys:
-            flight = self._by_key.get(key)
-            if flight is None or flight.until_s <= now_s:
-                rest.append(key)
-            else:
-                joined.setdefault(flight, []).append(key)
+        joined: dict[Flight[T], list[bytes]] = {}
+        rest: Sequence[bytes] = keys
+        flights = list(map(self._by_key.get, keys))
+        if any(flights):
+            rest = []
+            for key, flight in zip(keys, flights, strict=True):
+                if flight is None or flight.until_s <= now_s:
+                    rest.append(key)
+                else:
+                    joined.setdefault(flight, []).append(key)
         if not rest:
             return Boarded(None, joined)
-        own = Flight(rest, until_s)
+        own = Flight[T](rest, until_s)
         self._by_key.update(dict.fromkeys(rest, own))
         return Boarded(own, joined)
 
@@ -90,7 +95,7 @@ class Flights:
         """No flight that is under way has any key: those who wait get its answer, and nothing of it is held."""
         self._by_key.clear()
 
-    def land(self, flight: Flight) -> list[bytes]:
+    def land(self, flight: Flight[T]) -> list[bytes]:
         """The keys that the flight still has; then it has none."""
         kept = [key for key in flight.keys if self._by_key.get(key) is flight]
         for key in kept:

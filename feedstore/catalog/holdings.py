@@ -7,6 +7,7 @@ The old record must never be entered over the update, nor instead of it where th
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Generic, TypeVar
 
 from feedstore.catalog.cache import HEARD, Cache, Entry, RolledBack, Taken, version_at, version_of
 from feedstore.catalog.counts import Counting
@@ -15,15 +16,17 @@ from feedstore.catalog.heard import Heard
 from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Fetched, Update
 from feedstore.replicas.attempts import Attempt, Reads
 
+T = TypeVar("T")
 
-class Holdings:
+
+class Holdings(Generic[T]):
     """Thread-safe. The arguments are those of `Catalog`."""
 
     def __init__(
         self,
         reader: CatalogReader,
         reads: Reads,
-        cache: Cache,
+        cache: Cache[T],
         heard: Heard,
         counting: Counting,
         within_s: float,
@@ -38,7 +41,7 @@ class Holdings:
         self._within_s = within_s
         self._clock = clock
         self._clock_ms = clock_ms
-        self._flights = Flights()
+        self._flights: Flights[T] = Flights()
         self._rolled_back = RolledBack()
         """Replaced whole, under the lock; any thread may read it."""
         self._lock = threading.Lock()
@@ -46,12 +49,12 @@ class Holdings:
     # What a batch needs
     # ------------------------------------------------------------------------------------------------------------------
 
-    def take(self, keys: Sequence[bytes], oldest_ms: int, *, expired: bool = False) -> Taken:
+    def take(self, keys: Sequence[bytes], oldest_ms: int, *, expired: bool = False) -> Taken[T]:
         """What is held, as `Cache.take`. Without the lock: a batch that is all held never waits."""
         following = self._heard.following  # before any entry, or it might speak of an update that is not in one
         return self._cache.take(keys, self._now_ms(), following, self._rolled_back, oldest_ms, expired=expired)
 
-    def take_or_board(self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float) -> tuple[Taken, Boarded]:
+    def take_or_board(self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float) -> tuple[Taken[T], Boarded[T]]:
         """What is held by now of keys that were missing a moment ago; for the rest, flights. Its own is under way."""
         now_s = self._clock()
         with self._lock:
@@ -86,12 +89,19 @@ class Holdings:
             if held is None or held.version >= version:
                 return
             now_ms = self._now_ms()
-            expires_ms = self._cache.expiry_ms(update.record, now_ms)
-            if update.record is not None:
+            try:
+                record = self._made(update.key, update.record)
+            except CatalogUnavailableError:
+                # It is fetched when it is asked for, and what is wrong is said then.
+                expires_ms = min(held.expires_ms, now_ms)
+                self._cache.put(update.key, held._replace(expires_ms=expires_ms, stream=0))
+                return
+            expires_ms = self._cache.expiry_ms(record, now_ms)
+            if record is not None:
                 # An update that comes late is that much older already.
                 late_ms = max(0, self._clock_ms() - update.time_ms)
                 expires_ms = max(held.expires_ms, expires_ms - late_ms)
-            self._cache.put(update.key, Entry(expires_ms, version, self._heard.follows(version), HEARD, update.record))
+            self._cache.put(update.key, Entry(expires_ms, version, self._heard.follows(version), HEARD, record))
         self._counting.updated()
 
     def entered_late(self, update: Update, after_ms: int) -> None:
@@ -119,7 +129,7 @@ class Holdings:
     # Flights
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _start(self, flight: Flight) -> None:
+    def _start(self, flight: Flight[T]) -> None:
         read = partial(self._reader.fetch, flight.keys, flight.until_s)
         attempt = Attempt("catalog", read, partial(self._ended, flight), self._clock)
         try:
@@ -130,7 +140,7 @@ class Holdings:
             self._fail(flight, CatalogUnavailableError(f"the fetch was interrupted: {error!r}"))
             raise
 
-    def _ended(self, flight: Flight, attempt: Attempt[Fetched]) -> None:
+    def _ended(self, flight: Flight[T], attempt: Attempt[Fetched]) -> None:
         cluster = attempt.answer.cluster if attempt.error is None else None
         self._counting.fetched(len(flight.keys), cluster, attempt.took_s)
         if attempt.error is not None:
@@ -142,39 +152,51 @@ class Holdings:
         finally:
             flight.end()
 
-    def _fail(self, flight: Flight, error: Exception) -> None:
+    def _fail(self, flight: Flight[T], error: Exception) -> None:
         """What failed is not held: the next batch asks again."""
         with self._lock:
             self._flights.land(flight)
         flight.error = error
         flight.end()
 
-    def _enter(self, flight: Flight, fetched: Fetched) -> None:
+    def _enter(self, flight: Flight[T], fetched: Fetched) -> None:
         """Under the lock. The newest is entered, and is the answer: of the fetched record, what has been heard of the
         key, and what is held.
         """
         now_ms = self._now_ms()
         flight.generation = fetched.generation
         fetched_version = version_at(fetched.known_ms)
-        for key in flight.keys:
-            flight.landed[key] = Landed(fetched_version, fetched.records.get(key))
         # Not the keys that it has lost to another flight: it has not heard of their updates since.
-        for key in self._flights.land(flight):
-            version, record = flight.landed[key]
-            rollbacks = self._rolled_back.number  # none was noticed since it began, or it would have lost the key
-            for update in (flight.heard.get(key), self._heard.newest(key)):
-                if update is not None and version_of(update) > version:
-                    version, record, rollbacks = version_of(update), update.record, HEARD
-            held = self._cache.entry(key)
-            # Not what a rollback has ended: its version may be that of a batch that was wrong.
-            if held is not None and held.version > version and held.rollbacks >= self._rolled_back.number:
-                version, record, rollbacks = held.version, held.record, held.rollbacks
-                # The store is behind what is held: soon it may not be.
-                expires_ms = max(held.expires_ms, self._cache.expiry_ms(None, now_ms))
-            else:
-                expires_ms = self._cache.expiry_ms(record, now_ms)
-            self._cache.put(key, Entry(expires_ms, version, self._heard.follows(version), rollbacks, record))
-            flight.landed[key] = Landed(version, record)
+        landed = {*self._flights.land(flight)}
+        for key in flight.keys:
+            try:
+                if key in landed:
+                    flight.landed[key] = self._entered(flight, key, fetched_version, fetched.records.get(key), now_ms)
+                else:
+                    flight.landed[key] = Landed(fetched_version, self._made(key, fetched.records.get(key)))
+            except CatalogUnavailableError as error:
+                flight.landed[key] = error
+
+    def _entered(self, flight: Flight[T], key: bytes, version: int, fetched: bytes | None, now_ms: int) -> Landed[T]:
+        """Raises CatalogUnavailableError: the newest record cannot be read. What is held stays."""
+        rollbacks = self._rolled_back.number  # none was noticed since it began, or it would have lost the key
+        for update in (flight.heard.get(key), self._heard.newest(key)):
+            if update is not None and version_of(update) > version:
+                version, fetched, rollbacks = version_of(update), update.record, HEARD
+        held = self._cache.entry(key)
+        # Not what a rollback has ended: its version may be that of a batch that was wrong.
+        if held is not None and held.version > version and held.rollbacks >= self._rolled_back.number:
+            version, record, rollbacks = held.version, held.record, held.rollbacks
+            # The store is behind what is held: soon it may not be.
+            expires_ms = max(held.expires_ms, self._cache.expiry_ms(None, now_ms))
+        else:
+            record = self._made(key, fetched)
+            expires_ms = self._cache.expiry_ms(record, now_ms)
+        self._cache.put(key, Entry(expires_ms, version, self._heard.follows(version), rollbacks, record))
+        return Landed(version, record)
+
+    def _made(self, key: bytes, record: bytes | None) -> T | None:
+        return None if record is None else self._cache.form.made(key, record)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)

@@ -1,14 +1,14 @@
 """Pins for pages out of a catalog, and out of the follow store what the catalog cannot say."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from feedstore.catalog.pins import keys_of, live_pins, pin_of
+from feedstore.catalog.pins import HeldPin, keys_of
 from feedstore.catalog.port import CatalogUnavailableError
-from feedstore.catalog.reader import Catalog
+from feedstore.catalog.reader import Catalog, Got
 from feedstore.domain import Pin
 from feedstore.errors import NotNowError
 from feedstore.follows.pin_source import Hydrated, PinSource
@@ -29,7 +29,7 @@ class CatalogPins:
     clock: of deadlines, in s.
     """
 
-    def __init__(self, catalog: Catalog, source: "BoundedSource | None", clock: Callable[[], float]) -> None:
+    def __init__(self, catalog: Catalog[HeldPin], source: "BoundedSource | None", clock: Callable[[], float]) -> None:
         self._catalog = catalog
         self._source = source
         self._clock = clock
@@ -42,18 +42,32 @@ class CatalogPins:
         """
         now_s = self._clock()
         until_s = deadline_s if self._source is None else now_s + CATALOG_SHARE * max(0.0, deadline_s - now_s)
-        got = self._catalog.begin(keys_of(dict.fromkeys(pins)), until_s).result()
-        found = live_pins(got.records)
-        unanswered = {pin_of(key) for key in got.unanswered}
-        if got.missing and self._source is not None:
-            asked = [pin for pin in pins if pin not in found][:SOURCE_MAX]
+        keys = keys_of(pins)
+        got = self._catalog.begin(keys, until_s).result()
+        if not got.missing:
+            known = [pin or None for pin in map(got.records.get, keys)]
+            return Hydrated(known, got.behind_ms if known else 0)
+        return self._completed(pins, keys, got, deadline_s)
+
+    def _completed(self, pins: Sequence[int], keys: Sequence[bytes], got: Got[HeldPin], deadline_s: float) -> Hydrated:
+        """The same of pins of which some have no record, or no answer."""
+        lacking = [pin for pin, key in zip(pins, keys, strict=True) if key in got.missing]
+        there: dict[int, Pin | None] = {}
+        if self._source is not None:
+            asked = list(dict.fromkeys(lacking))[:SOURCE_MAX]
             self._catalog.count_source(len(asked))
-            found.update(self._source.look_up(asked, deadline_s))
-        for key in got.missing - got.unanswered:
-            found.setdefault(pin_of(key), None)
-        if pins and pins[0] not in found:
+            there = dict(zip(asked, self._source.look_up(asked, deadline_s), strict=False))
+        found: list[Pin | None] = []
+        for pin, key in zip(pins, keys, strict=True):
+            if key in got.records:
+                found.append(got.records[key] or None)
+            elif pin in there or key not in got.unanswered:
+                found.append(there.get(pin))
+            else:
+                break
+        if not found:
             raise CatalogUnavailableError(f"pins cannot be looked up: {got.failure}") from got.failure
-        answered = len(unanswered) < len({*pins})
+        answered = len(got.unanswered) < len({*keys})
         return Hydrated(found, got.behind_ms if answered else 0)
 
 
@@ -71,29 +85,29 @@ class BoundedSource:
         self._breaker = Breaker()
         self._lock = threading.Lock()
 
-    def look_up(self, pins: Sequence[int], deadline_s: float) -> Mapping[int, Pin | None]:
+    def look_up(self, pins: Sequence[int], deadline_s: float) -> Sequence[Pin | None]:
         """Nothing, if it does not answer in time."""
         probe = False
         with self._lock:
             if self._breaker.state != "closed":
                 probe = self._breaker.take_probe(self._clock())
                 if not probe:
-                    return {}
+                    return []
         ended: SimpleQueue[Attempt[Hydrated]] = SimpleQueue()
         attempt = Attempt("follows", partial(self._source.look_up, pins, deadline_s), ended.put, self._clock)
         if not self._reads.start(attempt):
             self._note(failed=True, probe=probe)
-            return {}
+            return []
         try:
             done = ended.get(timeout=max(0.0, deadline_s - self._clock()))
         except Empty:
             self._note(failed=True, probe=probe)
-            return {}
+            return []
         if done.error is not None:
             self._note(failed=True, probe=probe)
             if not isinstance(done.error, NotNowError):
                 raise done.error
-            return {}
+            return []
         self._note(failed=False, probe=probe)
         return done.answer.pins
 

@@ -8,9 +8,8 @@ after the deletion: a pin may be saved and deleted within one, and a deletion is
 """
 
 import struct
-from collections.abc import Iterable, Mapping
-from operator import add
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Literal
 
 from feedstore.catalog.port import CatalogUnavailableError, Update
 from feedstore.domain import Pin, PinDeleted, PinSaved
@@ -18,8 +17,9 @@ from feedstore.follows.port import PinState
 
 _KEY: Final = struct.Struct(">Q")
 _RECORD: Final = struct.Struct(">BBQQQ")
-_ENTRY: Final = struct.Struct(">QBBQQQ")
 _VERSION: Final = 1
+_PIN_BYTES: Final = 176
+"""A pin and its four numbers."""
 
 
 def key_of(pin: int) -> bytes:
@@ -40,28 +40,33 @@ def record_of(pin: Pin, *, deleted: bool) -> bytes:
     return _RECORD.pack(_VERSION, deleted, pin.owner, pin.board, pin.created_ms)
 
 
-def live_pins(records: Mapping[bytes, bytes]) -> dict[int, Pin | None]:
-    """The pin of each record, by id; None if it was deleted. Raises CatalogUnavailableError for what no program writes.
-
-    The records of a page are taken apart together: in half of the time.
-    """
-    found: dict[int, Pin | None] = {}
-    try:
-        for pin, version, deleted, owner, board, created_ms in map(
-            _ENTRY.unpack_from, map(add, records, records.values())
-        ):
-            if version != _VERSION or deleted > 1:
-                raise ValueError(f"version {version}, deleted {deleted}")  # noqa: TRY301 - one sentence for all of them
-            found[pin] = None if deleted else Pin(pin, owner, board, created_ms)
-    except (struct.error, ValueError) as error:
-        pin = pin_of(list(records)[len(found)])
-        raise CatalogUnavailableError(f"pin {pin}: its record cannot be read by this program: {error}") from error
-    return found
-
-
 def live_pin(key: bytes, record: bytes) -> Pin | None:
-    """The same of one record."""
-    return live_pins({key: record})[pin_of(key)]
+    """The pin of a record; None if it was deleted. Raises CatalogUnavailableError for what no program writes."""
+    pin = pin_of(key)
+    try:
+        version, deleted, owner, board, created_ms = _RECORD.unpack_from(record)
+        if version != _VERSION or deleted > 1:
+            raise ValueError(f"version {version}, deleted {deleted}")  # noqa: TRY301 - one sentence for all of them
+        return None if deleted else Pin(pin, owner, board, created_ms)
+    except (struct.error, ValueError) as error:
+        raise CatalogUnavailableError(f"pin {pin}: its record cannot be read by this program: {error}") from error
+
+
+HeldPin = Pin | Literal[False]
+"""What a process holds of a pin that has a record; False: it was deleted."""
+
+
+class AsPins:
+    """Pins that were checked once, when they came: a `Form`."""
+
+    def made(self, key: bytes, record: bytes) -> HeldPin:
+        return live_pin(key, record) or False
+
+    def size(self, held: HeldPin) -> int:
+        return _PIN_BYTES if held else 0
+
+
+AS_PINS: Final = AsPins()
 
 
 def update_of(action: PinSaved | PinDeleted) -> Update:

@@ -11,9 +11,9 @@ away at a swap, and no stampede follows it. A rollback says that a batch was wro
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from feedstore.catalog.cache import Cache, Taken, known_ms_of
+from feedstore.catalog.cache import Cache, Taken, known_ms_of, version_at
 from feedstore.catalog.counts import Counting, Counts
 from feedstore.catalog.flights import Flight
 from feedstore.catalog.heard import Heard
@@ -31,21 +31,24 @@ from feedstore.errors import NotNowError
 from feedstore.replicas.attempts import Reads
 from feedstore.widecolumn.behind import behind_ms
 
+T = TypeVar("T")
+
 ROUNDS: Final = 2
 """Keys for which a batch waited in vain are tried once more, by all that waited, together."""
 
 
-class Got(NamedTuple):
+class Got(NamedTuple, Generic[T]):
     """What a catalog says of some keys.
 
-    records: by key. missing: all other keys. unanswered: those of `missing` of which nothing was learned; of the others
-    it is known that they have no record. behind_ms: every change that is older than this is in what was answered; None
-    if that is unknown, or nothing was answered. stale: keys that were answered although their time was up, because the
-    store did not answer. failure: why keys are unanswered or stale; None if none are. generation: the one by which the
-    store answered what was fetched; None if nothing was, or if several fetches were waited for and they differ.
+    records: by key, in the catalog's form. missing: all other keys. unanswered: those of `missing` of which nothing was
+    learned, or whose record this program cannot read; of the others it is known that they have no record. behind_ms:
+    every change that is older than this is in what was answered; None if that is unknown, or nothing was answered.
+    stale: keys that were answered although their time was up, because the store did not answer. failure: why keys are
+    unanswered or stale; None if none are. generation: the one by which the store answered what was fetched; None if
+    nothing was, or if several fetches were waited for and they differ.
     """
 
-    records: dict[bytes, bytes]
+    records: dict[bytes, T]
     missing: set[bytes]
     unanswered: set[bytes]
     behind_ms: int | None
@@ -54,7 +57,7 @@ class Got(NamedTuple):
     generation: str | None
 
 
-class Catalog:
+class Catalog(Generic[T]):
     """Thread-safe.
 
     reads: how the store is called: in place for one in files, on a bounded number of threads for one across a network.
@@ -66,7 +69,7 @@ class Catalog:
         self,
         reader: CatalogReader,
         reads: Reads,
-        cache: Cache,
+        cache: Cache[T],
         within_s: float,
         clock: Callable[[], float],
         clock_ms: Callable[[], int],
@@ -77,11 +80,11 @@ class Catalog:
         self._clock = clock
         self._clock_ms = clock_ms
         self._counting = Counting()
-        self._holdings = Holdings(reader, reads, cache, Heard(), self._counting, within_s, clock, clock_ms)
+        self._holdings: Holdings[T] = Holdings(reader, reads, cache, Heard(), self._counting, within_s, clock, clock_ms)
 
     def begin(
         self, keys: Sequence[bytes], deadline_s: float | None = None, max_behind_ms: int | None = None
-    ) -> "Fetch":
+    ) -> "Fetch[T]":
         """Takes what is held, and begins to fetch the rest in one call of the store. If the result is never asked for,
         what was fetched is still held.
 
@@ -94,9 +97,9 @@ class Catalog:
             raise CatalogRefusedError(f"keys: at most {MAX_KEYS} at once, got {len(keys)}; ask in several batches")
         oldest_ms = 0 if max_behind_ms is None else self._clock_ms() - max_behind_ms
         taken = self._holdings.take(keys, oldest_ms)
-        for key in taken.missed:
-            if not 0 < len(key) <= MAX_KEY_BYTES:
-                raise CatalogRefusedError(f"keys: 1 to {MAX_KEY_BYTES} bytes each, got one of {len(key)}")
+        for size in map(len, taken.missed):
+            if not 0 < size <= MAX_KEY_BYTES:
+                raise CatalogRefusedError(f"keys: 1 to {MAX_KEY_BYTES} bytes each, got one of {size}")
         if deadline_s is None:
             deadline_s = self._clock() + self._within_s
         return Fetch(taken, self._holdings, self._counting, deadline_s, oldest_ms, self._clock, self._clock_ms)
@@ -156,13 +159,13 @@ class Catalog:
         self._reads.close()
 
 
-class Fetch:
+class Fetch(Generic[T]):
     """A batch that has begun. For one thread."""
 
     def __init__(
         self,
-        taken: Taken,
-        holdings: Holdings,
+        taken: Taken[T],
+        holdings: Holdings[T],
         counting: Counting,
         deadline_s: float,
         oldest_ms: int,
@@ -181,12 +184,12 @@ class Fetch:
         self._generations: set[str] = set()
         self._unanswered: set[bytes] = set()
         self._failure: CatalogUnavailableError | None = None
-        self._got: Got | None = None
-        self._waits: list[tuple[Flight, list[bytes], bool]] = []
+        self._got: Got[T] | None = None
+        self._waits: list[tuple[Flight[T], list[bytes], bool]] = []
         if missed:
             self._board(missed)
 
-    def result(self) -> Got:
+    def result(self) -> Got[T]:
         """Waits for what is under way, until the deadline. What the store has not answered by then is answered by what
         is held of it, if its time was up less than `stale_max_ms` ago.
 
@@ -195,16 +198,16 @@ class Fetch:
         """
         if self._got is None:
             stale = self._land() if self._waits else set()
+            missing = self._absent | self._unanswered
             self._counting.batch(
                 hit=self._hits,
-                stale=len(stale & self._records.keys()),
+                missing=len(missing),
+                stale=len(stale & self._records.keys()) if stale else 0,
                 fetched=self._fetched,
                 joined=self._joined,
-                missing=len(self._absent) + len(self._unanswered),
             )
-            behind = None if self._known_ms is None else behind_ms(self._known_ms, self._clock_ms())
-            missing = self._absent | self._unanswered
-            generation = next(iter(self._generations)) if len(self._generations) == 1 else None
+            behind = behind_ms(self._known_ms, self._clock_ms())
+            generation = self._generations.pop() if len(self._generations) == 1 else None
             self._got = Got(self._records, missing, self._unanswered, behind, stale, self._failure, generation)
         return self._got
 
@@ -254,23 +257,31 @@ class Fetch:
                 again += late
         return again
 
-    def _landed(self, flight: Flight, keys: Sequence[bytes], *, is_own: bool) -> list[bytes]:
+    def _landed(self, flight: Flight[T], keys: Sequence[bytes], *, is_own: bool) -> list[bytes]:
         """Takes what has landed. Returns the keys whose answers are too far behind."""
         late = []
-        found = 0
+        versions = []
+        found = len(self._records)
+        oldest = version_at(self._oldest_ms)
         for key in keys:
-            version, record = flight.landed[key]
-            known_ms = known_ms_of(version)
-            if known_ms < self._oldest_ms:
+            answer = flight.landed[key]
+            if isinstance(answer, CatalogUnavailableError):
+                self._failure = answer
+                self._unanswered.add(key)
+                continue
+            version, record = answer
+            if version < oldest:
                 late.append(key)
                 continue
-            self._know(known_ms)
-            self._generations.add(flight.generation)
+            versions.append(version)
             if record is None:
                 self._absent.add(key)
             else:
                 self._records[key] = record
-                found += 1
+        if versions:
+            self._know(known_ms_of(min(versions)))
+            self._generations.add(flight.generation)
+        found = len(self._records) - found
         if is_own:
             self._fetched += found
         else:
@@ -289,7 +300,7 @@ class Fetch:
         else:
             self._failure = CatalogUnavailableError(f"another batch's fetch failed: {error!r}")
 
-    def _add(self, taken: Taken) -> None:
+    def _add(self, taken: Taken[T]) -> None:
         self._records.update(taken.records)
         self._absent |= taken.absent
         if taken.known_ms is not None:

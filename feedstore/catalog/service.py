@@ -10,7 +10,7 @@ What may be raised, sorted by what the caller should do:
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from feedstore.catalog import swaps
 from feedstore.catalog.counts import Counts
@@ -39,7 +39,7 @@ class ServedCatalog(NamedTuple):
     caller closes it.
     """
 
-    catalog: Catalog
+    catalog: Catalog[Any]
     watch: CatalogWatch
     stores: Mapping[str, Callable[[], CatalogStore]]
 
@@ -82,7 +82,7 @@ class CatalogService:
         self._clock = clock
         self.clock_ms = clock_ms
 
-    def catalog(self, name: str) -> Catalog:
+    def catalog(self, name: str) -> Catalog[Any]:
         """Raises UnknownCatalogError."""
         return self._found(name).catalog
 
@@ -95,7 +95,7 @@ class CatalogService:
             for name, each in self._catalogs.items()
         ]
 
-    def get(self, name: str, keys: Sequence[bytes], deadline_s: float, max_behind_ms: int | None = None) -> Got:
+    def get(self, name: str, keys: Sequence[bytes], deadline_s: float, max_behind_ms: int | None = None) -> Got[Any]:
         """The records of up to MAX_KEYS keys, as `Catalog.begin`; what is not known of some of them is said.
 
         Raises:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from feedstore.catalog import pins
-from feedstore.catalog.pins import live_pin
+from feedstore.catalog.pins import HeldPin
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, Generation, Update
 from feedstore.catalog.posting import UPDATES_MAX, UpdateLine
 from feedstore.catalog.service import CatalogState
@@ -196,7 +196,7 @@ def catalog_line(state: CatalogState, now_ms: int) -> CatalogLine:
     )
 
 
-def json_record(_key: bytes, record: bytes) -> msgspec.Raw | None:
+def json_record(record: bytes) -> msgspec.Raw | None:
     """A record as it is; None: it is no JSON."""
     try:
         msgspec.json.decode(record)
@@ -205,10 +205,9 @@ def json_record(_key: bytes, record: bytes) -> msgspec.Raw | None:
     return msgspec.Raw(record)
 
 
-def pin_record(key: bytes, record: bytes) -> msgspec.Raw | None:
-    """None: the pin was deleted. Raises CatalogUnavailableError."""
-    pin = live_pin(key, record)
-    if pin is None:
+def pin_record(pin: HeldPin) -> msgspec.Raw | None:
+    """None: the pin was deleted."""
+    if not pin:
         return None
     return msgspec.Raw(msgspec.json.encode(PinRecord(str(pin.owner), str(pin.board), pin.created_ms)))
 

@@ -93,7 +93,7 @@ def refuse_self_follow(follower: int, followee: Followee) -> None:
         raise InvalidValueError("followee", followee.id, "a user other than the follower")
 
 
-class Pin(msgspec.Struct, frozen=True):
+class Pin(msgspec.Struct, frozen=True, gc=False):
     """A pin: owner, board and time never change. `created_ms` is its own time; it orders feeds and nothing else."""
 
     pin: int

@@ -10,7 +10,7 @@ What may be raised, sorted by what the caller should do:
 - `FollowStoreUnavailableError`: not now. An action may have been recorded or not: try again with the same key.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -39,7 +39,7 @@ from feedstore.following.presence import Presence, presence
 from feedstore.following.reader import FeedPages, FeedSize
 from feedstore.following.refills import Refills
 from feedstore.following.relations import FollowersPage, FollowingPage, Relations
-from feedstore.follows.pin_source import Hydrated, PinSource
+from feedstore.follows.pin_source import PinSource
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from feedstore.replicas.breaker import State
 from feedstore.replicas.health import ReadCounters
@@ -158,13 +158,13 @@ class FeedService:
         deadline_s = self._until(deadline_s)
         page = self.page(user, limit, cursor, deadline_s)
         served_by = page.served_by
-        found = self._hydrated(page, deadline_s)
+        found = self._pins.look_up(page.pins, deadline_s)
         behind_ms: list[int | None] = []
         pins: list[Pin] = []
         reads_left = MORE_READS_MAX
         while True:
             behind_ms += [page.behind_ms, found.behind_ms]
-            taken = _take(page.pins, found.pins, limit - len(pins), pins)
+            taken = _take(found.pins, limit - len(pins), pins)
             if taken < len(page.columns):
                 following: str | None = _cursor_after(user, page, taken)
                 break
@@ -174,7 +174,7 @@ class FeedService:
             reads_left -= 1
             try:
                 page = self.page(user, limit, following, deadline_s)
-                found = self._hydrated(page, deadline_s)
+                found = self._pins.look_up(page.pins, deadline_s)
             except NotNowError:
                 break
         known = [each for each in behind_ms if each is not None]
@@ -305,22 +305,20 @@ class FeedService:
         assert isinstance(answer, kind)
         return answer
 
-    def _hydrated(self, page: Page, deadline_s: float) -> Hydrated:
-        return self._pins.look_up(page.pins, deadline_s)
 
-
-def _take(ids: Sequence[int], known: Mapping[int, Pin | None], wanted: int, pins: list[Pin]) -> int:
-    """Adds up to `wanted` pins that are not deleted, up to the first one that is unknown; returns how many of the ids
-    that took.
-    """
-    for taken, each in enumerate(ids):
-        if not wanted or each not in known:
+def _take(known: Sequence[Pin | None], wanted: int, pins: list[Pin]) -> int:
+    """Adds up to `wanted` pins that are not deleted; returns how many of the known ones that took."""
+    live = [pin for pin in known if pin is not None]
+    if len(live) <= wanted:
+        pins += live
+        return len(known)
+    for taken, pin in enumerate(known):
+        if not wanted:
             return taken
-        pin = known[each]
         if pin is not None:
             pins.append(pin)
             wanted -= 1
-    return len(ids)
+    return len(known)
 
 
 def _cursor_after(user: int, page: Page, taken: int) -> str:

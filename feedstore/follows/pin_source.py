@@ -1,6 +1,6 @@
 """Where the pins of a page come from: the follow store, or whatever answers in its place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from feedstore.domain import Pin
@@ -10,12 +10,12 @@ from feedstore.follows.port import FollowStore
 class Hydrated(NamedTuple):
     """What is known of some pins.
 
-    pins: by id; None: it was deleted, or there is no such pin. A pin that is left out could not be looked up now; the
-        first one never is.
+    pins: of those that were asked for, in their order, up to the first that cannot be looked up now; None: it was
+        deleted, or there is no such pin.
     behind_ms: what was saved or deleted longer ago than this is in it; None if that is unknown.
     """
 
-    pins: Mapping[int, Pin | None]
+    pins: Sequence[Pin | None]
     behind_ms: int | None
 
 
@@ -40,4 +40,4 @@ class FollowStorePins:
         """Raises FollowStoreUnavailableError."""
         states = self._follows.pins(pins)
         live = {pin: state.pin for pin, state in states.items() if state.deleted_ms is None}
-        return Hydrated({pin: live.get(pin) for pin in pins}, 0)
+        return Hydrated([live.get(pin) for pin in pins], 0)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Generation, Update
 from feedstore.catalog.reader import Catalog
 from feedstore.replicas.attempts import Attempt, InPlace, Reads
@@ -111,8 +111,9 @@ def catalog_of(
     lifetimes: Lifetimes = LIFETIMES,
     random: Callable[[], float] = lambda: 0.0,
     room: int = ROOM,
-) -> Catalog:
-    return Catalog(reader, reads or InPlace(), Cache(room, lifetimes, random), LONG_S, clock, clock_ms)
+    form: Form[Any] = AS_BYTES,
+) -> Catalog[Any]:
+    return Catalog(reader, reads or InPlace(), Cache(room, lifetimes, random, form), LONG_S, clock, clock_ms)
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def test_closing_closes_the_readers(pair: Pair):
 
 
 def test_a_catalog_reads_them_as_one(pair: Pair):
-    catalog: Catalog = catalog_of(pair.replicas, pair.clock, pair.clock.now_ms)
+    catalog: Catalog[bytes] = catalog_of(pair.replicas, pair.clock, pair.clock.now_ms)
     pair.a.fails = 1
     assert catalog.begin([KEY]).result().records == {KEY: b"of b"}
     assert catalog.begin([KEY]).result().records == {KEY: b"of b"}

@@ -289,7 +289,7 @@ class Simulation:
         self.clock = Clock()
         self.reads = ByHand()
         self.reader = FakeReader()
-        self.catalog: Catalog = catalog_of(self.reader, self.clock, self.clock.now_ms, self.reads, room=450)
+        self.catalog: Catalog[bytes] = catalog_of(self.reader, self.clock, self.clock.now_ms, self.reads, room=450)
         self.catalog._holdings._heard = Heard(updates_max=3)
         self.history: dict[bytes, list[tuple[int, bytes | None]]] = {key: [(0, None)] for key in KEYS}
         self.log: list[Update] = []

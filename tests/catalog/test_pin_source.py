@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from feedstore.catalog.pin_source import SOURCE_MAX, BoundedSource, CatalogPins
-from feedstore.catalog.pins import key_of, record_of
+from feedstore.catalog.pins import AS_PINS, key_of, record_of, update_of
 from feedstore.catalog.port import CatalogUnavailableError
-from feedstore.domain import Pin
+from feedstore.domain import Pin, PinDeleted
 from feedstore.follows.pin_source import Hydrated
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.replicas.attempts import InPlace, Reads
@@ -31,7 +31,7 @@ class FakeSource:
         self.asked.append(list(pins))
         if self.error is not None:
             raise self.error
-        return Hydrated({each: pin(each) if each in self.pins else None for each in pins}, 0)
+        return Hydrated([pin(each) if each in self.pins else None for each in pins], 0)
 
 
 class Bench:
@@ -39,7 +39,7 @@ class Bench:
         self.clock = Clock()
         self.reader = FakeReader({key_of(each): record_of(pin(each), deleted=each == 3) for each in (1, 2, 3)})
         self.source = FakeSource(1, 2, 4)
-        self.catalog = catalog_of(self.reader, self.clock, self.clock.now_ms)
+        self.catalog = catalog_of(self.reader, self.clock, self.clock.now_ms, form=AS_PINS)
         bounded = BoundedSource(self.source, reads or InPlace(), self.clock)
         self.pins = CatalogPins(self.catalog, None if skip else bounded, self.clock)
 
@@ -53,20 +53,20 @@ class Bench:
 def test_what_the_catalog_knows_asks_nothing_else():
     bench = Bench()
     bench.clock.ms += 500
-    assert bench.look_up(2, 3, 1) == Hydrated({1: pin(1), 2: pin(2), 3: None}, 500)
+    assert bench.look_up(2, 3, 1) == Hydrated([pin(2), None, pin(1)], 500)
     assert bench.source.asked == []
 
 
 def test_a_pin_without_a_record_is_asked_for_at_the_source():
     bench = Bench()
-    assert bench.look_up(5, 1, 4).pins == {1: pin(1), 4: pin(4), 5: None}
+    assert bench.look_up(5, 1, 4).pins == [None, pin(1), pin(4)]
     assert bench.source.asked == [[5, 4]]
     assert bench.catalog.counts().source == 2
 
 
 def test_or_left_out_if_the_configuration_says_so():
     bench = Bench(skip=True)
-    assert bench.look_up(4, 1).pins == {1: pin(1), 4: None}
+    assert bench.look_up(4, 1).pins == [None, pin(1)]
     bench.fail_catalog()
     with pytest.raises(CatalogUnavailableError):
         bench.look_up(6)
@@ -76,20 +76,20 @@ def test_without_the_follow_store_pages_go_on():
     bench = Bench()
     bench.source.error = FollowStoreUnavailableError("away")
     bench.clock.ms += 500
-    assert bench.look_up(5, 1, 4) == Hydrated({1: pin(1), 4: None, 5: None}, 500)
+    assert bench.look_up(5, 1, 4) == Hydrated([None, pin(1), None], 500)
 
 
 def test_without_the_catalog_the_follow_store_answers_for_a_page():
     bench = Bench()
     bench.fail_catalog()
-    assert bench.look_up(4, 1, 3) == Hydrated({4: pin(4), 1: pin(1), 3: None}, 0)
+    assert bench.look_up(4, 1, 3) == Hydrated([pin(4), pin(1), None], 0)
 
 
 def test_the_follow_store_is_asked_for_so_many_pins_of_a_page_and_the_rest_is_unknown():
     bench = Bench()
     bench.fail_catalog()
     found = bench.look_up(*range(1, SOURCE_MAX + 11))
-    assert [*found.pins] == [*range(1, SOURCE_MAX + 1)]
+    assert found.pins == [pin(each) if each in {1, 2, 4} else None for each in range(1, SOURCE_MAX + 1)]
 
 
 def test_without_both_the_first_pin_cannot_be_looked_up():
@@ -97,7 +97,7 @@ def test_without_both_the_first_pin_cannot_be_looked_up():
     bench.look_up(1)
     bench.fail_catalog()
     bench.source.error = FollowStoreUnavailableError("away")
-    assert bench.look_up(1, 2).pins == {1: pin(1)}, "what is held goes as far as it goes"
+    assert bench.look_up(1, 2).pins == [pin(1)], "what is held goes as far as it goes"
     with pytest.raises(CatalogUnavailableError, match="out of order"):
         bench.look_up(2, 1)
 
@@ -108,7 +108,7 @@ def test_what_is_held_though_its_time_is_up_is_shown_and_said():
     bench.fail_catalog()
     bench.source.error = FollowStoreUnavailableError("away")
     bench.clock.ms += 400_000
-    assert bench.look_up(1) == Hydrated({1: pin(1)}, 400_000)
+    assert bench.look_up(1) == Hydrated([pin(1)], 400_000)
 
 
 def test_a_source_that_fails_is_left_alone_for_a_while():
@@ -131,7 +131,7 @@ def test_a_source_that_does_not_answer_is_waited_for_until_the_deadline():
     by_hand = ByHand()
     bench = Bench(by_hand)
     for _ in range(FAILURES + 1):
-        assert bench.pins.look_up([1, 9], bench.clock()).pins == {1: pin(1), 9: None}
+        assert bench.pins.look_up([1, 9], bench.clock()).pins == [pin(1), None]
     assert len(by_hand.begun) == FAILURES, "and then left alone"
 
 
@@ -143,4 +143,43 @@ def test_a_mistake_in_the_source_is_not_hidden():
 
 
 def test_no_pins_are_none():
-    assert Bench().look_up() == Hydrated({}, 0)
+    assert Bench().look_up() == Hydrated([], 0)
+
+
+def test_a_page_may_name_a_pin_twice():
+    bench = Bench()
+    assert bench.look_up(1, 4, 1, 4, 9, 9).pins == [pin(1), pin(4), pin(1), pin(4), None, None]
+    assert bench.source.asked == [[4, 9]]
+
+
+UNREADABLE = b"\x09 of a version that this program does not know"
+
+
+def test_a_record_that_cannot_be_read_is_not_held_and_the_source_is_asked_for_that_pin():
+    bench = Bench()
+    bench.reader.records[key_of(2)] = UNREADABLE
+    assert bench.look_up(1, 2).pins == [pin(1), pin(2)]
+    assert bench.source.asked == [[2]]
+    bench.reader.records[key_of(2)] = record_of(pin(2), deleted=False)
+    bench.look_up(1, 2)
+    assert (bench.source.asked, bench.reader.calls) == ([[2]], [[key_of(1), key_of(2)], [key_of(2)]])
+
+
+def test_without_the_source_a_page_ends_before_a_record_that_cannot_be_read():
+    bench = Bench(skip=True)
+    bench.reader.records[key_of(2)] = UNREADABLE
+    assert bench.look_up(1, 2).pins == [pin(1)]
+    with pytest.raises(CatalogUnavailableError, match="pin 2: its record cannot be read"):
+        bench.look_up(2, 1)
+
+
+def test_an_update_that_cannot_be_read_ends_what_is_held():
+    bench = Bench()
+    bench.catalog.heard_from(bench.clock.ms)
+    bench.look_up(1)
+    bench.clock.ms += 1_000
+    deleted = update_of(PinDeleted(pin(1), bench.clock.ms))
+    bench.catalog.entered(deleted._replace(record=UNREADABLE))
+    bench.reader.update(deleted)
+    bench.reader.known_ms = bench.clock.ms + 1
+    assert bench.look_up(1).pins == [None], "what the store has by now is newer, and can be read"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.cache import AS_BYTES, Cache, Lifetimes
 from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.port import MAX_KEYS, MAX_RECORD_BYTES, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS, LATE_MS
@@ -246,7 +246,12 @@ class Heard:
         self.queue = MemoryQueue({UPDATES: 2}, self.clock.now_ms)
         self.reader = FakeReader({b"a": b"old", b"b": b"old"})
         self.catalog = Catalog(
-            self.reader, InPlace(), Cache(1 << 20, LIFETIMES, lambda: 0.0), 60.0, self.clock, self.clock.now_ms
+            self.reader,
+            InPlace(),
+            Cache(1 << 20, LIFETIMES, lambda: 0.0, AS_BYTES),
+            60.0,
+            self.clock,
+            self.clock.now_ms,
         )
         rest = Rest(RetryPolicy(), random.Random(1), self.clock)
         hears = HearsPosted({"ads": self.catalog}, self.clock.now_ms)
@@ -355,7 +360,7 @@ class World:
         self.consumer = self.queue.consumer(UPDATES, GROUP)
         lifetimes = LIFETIMES._replace(negative_ttl_ms=1)
         self.catalog = Catalog(
-            self.store, InPlace(), Cache(1 << 20, lifetimes, rng.random), 60.0, self.clock, self.clock.now_ms
+            self.store, InPlace(), Cache(1 << 20, lifetimes, rng.random, AS_BYTES), 60.0, self.clock, self.clock.now_ms
         )
         rest = Rest(RetryPolicy(), random.Random(1), self.clock)
         hears = HearsPosted({"ads": self.catalog}, self.clock.now_ms)

@@ -94,7 +94,7 @@ def pin_update(action: RecordedAction) -> Update | None:
 
 
 @contextmanager
-def listening(config: Config, catalog: Catalog, clock: Callable[[], int]) -> Iterator[None]:
+def listening(config: Config, catalog: Catalog[Any], clock: Callable[[], int]) -> Iterator[None]:
     """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
     listener = Listener(
         f"catalog-{PINS}-listener",
@@ -111,7 +111,9 @@ def listening(config: Config, catalog: Catalog, clock: Callable[[], int]) -> Ite
 
 
 @contextmanager
-def listening_to_posted(config: Config, catalogs: Mapping[str, Catalog], clock: Callable[[], int]) -> Iterator[None]:
+def listening_to_posted(
+    config: Config, catalogs: Mapping[str, Catalog[Any]], clock: Callable[[], int]
+) -> Iterator[None]:
     """The same of catalogs whose updates are posted. catalogs: by name."""
     listener = Listener(
         "catalogs-listener",

@@ -9,7 +9,7 @@ its `ttl`.
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -63,7 +63,7 @@ class Hears(Protocol[Heard_contra]):
 class HearsActions(Generic[Body]):
     """Tells a catalog of what updates it. update_of: what a message says to it; None: nothing."""
 
-    def __init__(self, catalog: Catalog, update_of: Callable[[Body], Update | None]) -> None:
+    def __init__(self, catalog: Catalog[Any], update_of: Callable[[Body], Update | None]) -> None:
         self._catalog = catalog
         self._update_of = update_of
 
@@ -88,7 +88,7 @@ class HearsPosted:
     catalogs: by name. clock_ms: as of `Listener`.
     """
 
-    def __init__(self, catalogs: Mapping[str, Catalog], clock_ms: Callable[[], int]) -> None:
+    def __init__(self, catalogs: Mapping[str, Catalog[Any]], clock_ms: Callable[[], int]) -> None:
         self._catalogs = catalogs
         self._clock_ms = clock_ms
         self._promised: dict[int, int] = {}
