@@ -24,51 +24,60 @@ _PLACED_OF_LINE: Final = "p.board = l.followee AND p.pin = l.pin"
 # marked pins, 1 the placed ones, 2 the lines of those that are not placed, 3 the last line that is looked at. Who reads
 # stops when there are enough lines: what comes later costs nothing then.
 _MARKED: Final = (
-    "WITH wanted (created_ms, pin) AS (VALUES {})"
     " SELECT 0, l.created_ms, l.pin, l.deleted_ms IS NULL, p.sequence, p.moved_ms, NULL FROM wanted AS w"
     " CROSS JOIN pin_index AS l ON l.kind = 0 AND l.followee = ?1 AND l.created_ms = w.created_ms AND l.pin = w.pin"
     f" LEFT JOIN placed_pins AS p ON {_PLACED_OF_LINE}"
 )
 
 
-def _run(past: str, past_line: str, edge: str, order: str, order_lines: str) -> str:
-    placed = f"FROM placed_pins WHERE board = ?1 AND {past} ORDER BY {order}"
-    # If the placed pins fill the page, lines beyond the ms of the last of them are not needed.
-    of_last_placed = f"(SELECT place_ms {placed} LIMIT 1 OFFSET ?4 - 1)"
+def _wanted(size: int) -> str:
+    values = ", ".join(f"(?{8 + 2 * number}, ?{9 + 2 * number})" for number in range(size))
+    return f"wanted (created_ms, pin) AS (VALUES {values})"
+
+
+def _near(past: str, order: str) -> str:
+    return f"near AS (SELECT * FROM placed_pins WHERE board = ?1 AND {past} ORDER BY {order} LIMIT ?4)"
+
+
+def _run(past_line: str, edge: str, order_lines: str) -> str:
     lines = (
         "SELECT followee, created_ms, pin, deleted_ms FROM pin_index WHERE kind = 0 AND followee = ?1"
-        f" AND {past_line} AND {edge.format(of_last_placed)} ORDER BY {order_lines}"
+        f" AND {past_line} AND {edge} ORDER BY {order_lines}"
     )
+    # Most lines next to placed pins are their own: what was read of them says that sooner than the whole table does.
     return (
-        "SELECT 1, p.created_ms, p.pin, l.pin IS NOT NULL AND l.deleted_ms IS NULL, p.sequence, p.moved_ms, p.place_ms"
-        f" FROM (SELECT * {placed} LIMIT ?4) AS p LEFT JOIN pin_index AS l ON {_LINE_OF_PLACED}"
+        " SELECT 1, p.created_ms, p.pin, l.pin IS NOT NULL AND l.deleted_ms IS NULL, p.sequence, p.moved_ms, p.place_ms"
+        f" FROM near AS p LEFT JOIN pin_index AS l ON {_LINE_OF_PLACED}"
         f" UNION ALL SELECT 2, l.created_ms, l.pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT ?7) AS l"
-        f" WHERE l.deleted_ms IS NULL AND NOT EXISTS (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE})"
+        " WHERE l.deleted_ms IS NULL AND l.pin NOT IN (SELECT pin FROM near)"
+        f" AND NOT EXISTS (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE})"
         f" UNION ALL SELECT 3, created_ms, pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT 1 OFFSET ?7 - 1)"
     )
 
 
-_RUN: Final[dict[Way, str]] = {
+# If the placed pins fill the page, lines beyond the ms of the last of them are not needed.
+_LAST: Final = "(SELECT {}(place_ms) FROM near HAVING count(*) = ?4)"
+_NEAR: Final[dict[Way, str]] = {
+    "down": _near("sequence <= ?2 AND (sequence < ?2 OR pin > ?3)", "sequence DESC, pin"),
+    "up": _near("sequence >= ?2 AND (sequence > ?2 OR pin < ?3)", "sequence, pin DESC"),
+}
+_READ: Final[dict[Way, str]] = {
     "down": _run(
-        "sequence <= ?2 AND (sequence < ?2 OR pin > ?3)",
         "created_ms <= ?5 AND (created_ms < ?5 OR pin > ?6)",
-        "created_ms >= coalesce({}, 0)",
-        "sequence DESC, pin",
+        f"created_ms >= coalesce({_LAST.format('min')}, 0)",
         "created_ms DESC, pin",
     ),
     "up": _run(
-        "sequence >= ?2 AND (sequence > ?2 OR pin < ?3)",
         "created_ms >= ?5 AND (created_ms > ?5 OR pin < ?6)",
-        f"created_ms <= coalesce({{}}, {MAX_ID})",
-        "sequence, pin DESC",
+        f"created_ms <= coalesce({_LAST.format('max')}, {MAX_ID})",
         "created_ms, pin DESC",
     ),
 }
-_LOOK_UP: Final = {
-    size: _MARKED.format(", ".join(f"(?{8 + 2 * number}, ?{9 + 2 * number})" for number in range(size)))
-    for size in _MARKS
+_LOOK_UP: Final = {size: f"WITH {_wanted(size)}{_MARKED}" for size in _MARKS}
+_RUN: Final[dict[Way, str]] = {way: f"WITH {_NEAR[way]}{_READ[way]}" for way in _READ}
+_PAGE: Final[dict[Way, str]] = {
+    way: f"WITH {_wanted(_MARKS[-1])}, {_NEAR[way]}{_MARKED} UNION ALL{_READ[way]}" for way in _READ
 }
-_PAGE: Final[dict[Way, str]] = {way: f"{_LOOK_UP[_MARKS[-1]]} UNION ALL {text}" for way, text in _RUN.items()}
 
 _ENTER: Final = (
     "INSERT INTO pin_index (kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)"
