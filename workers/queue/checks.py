@@ -1,8 +1,8 @@
-"""What every adapter refuses in the same words: mistakes of a caller, and messages that no queue takes."""
+"""What every adapter keeps to in the same way: what it refuses, in the same words, and what one poll may return."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from workers.queue.port import MAX_MESSAGE_BYTES, MessageRefusedError, Topic
+from workers.queue.port import MAX_MESSAGE_BYTES, MAX_POLL_BYTES, MessageRefusedError, Topic
 
 MAX_PARTITIONS = 1_024
 
@@ -38,3 +38,31 @@ def refuse_oversized(topic: str, values: Sequence[bytes]) -> None:
     largest = max(map(len, values), default=0)
     if largest > MAX_MESSAGE_BYTES:
         raise MessageRefusedError(f"{topic}: a message of {largest} bytes, at most {MAX_MESSAGE_BYTES} are taken")
+
+
+class PollBudget:
+    """What a poll may still take: `limit` messages of MAX_POLL_BYTES together, or a single one that is larger."""
+
+    def __init__(self, limit: int) -> None:
+        self._messages = limit
+        self._bytes = MAX_POLL_BYTES
+        self._is_whole = True
+
+    @property
+    def is_full(self) -> bool:
+        """True once no message was let in, or none can be any more."""
+        return self._messages <= 0
+
+    def let_in(self, values: Iterable[bytes]) -> int:
+        """How many of the next messages, from the first on, this poll returns too."""
+        count = 0
+        for value in values:
+            if len(value) > self._bytes and not self._is_whole:
+                self._messages = 0
+            if self._messages <= 0:
+                break
+            count += 1
+            self._messages -= 1
+            self._bytes -= len(value)
+            self._is_whole = False
+        return count

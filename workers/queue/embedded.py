@@ -24,8 +24,14 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from feedstore.sqlite_file import SqliteFile
-from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
-from workers.queue.poll_budget import PollBudget
+from workers.queue.checks import (
+    PollBudget,
+    check_limit,
+    check_partition,
+    check_partitions,
+    check_position,
+    refuse_oversized,
+)
 from workers.queue.port import (
     DeadLetter,
     GroupBusyError,

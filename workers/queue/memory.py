@@ -10,8 +10,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 
-from workers.queue.checks import check_limit, check_partition, check_partitions, check_position, refuse_oversized
-from workers.queue.poll_budget import PollBudget
+from workers.queue.checks import (
+    PollBudget,
+    check_limit,
+    check_partition,
+    check_partitions,
+    check_position,
+    refuse_oversized,
+)
 from workers.queue.port import DeadLetter, GroupBusyError, Message, PositionLostError, QueueError, Topic
 
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from workers.queue.poll_budget import PollBudget
+from workers.queue.checks import PollBudget
 from workers.queue.port import Message
 
 
