@@ -14,7 +14,7 @@ from feedstore.app.config import Cluster, Config
 from feedstore.app.wiring import create_cluster, wall_ms
 from feedstore.domain import PinSaved, RecordedAction
 from feedstore.following import FEEDS, mutations
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.follows.port import FollowStore, Request
 from feedstore.replicas.attempts import InPlace
 from feedstore.replicas.race import Replicas, Source

@@ -19,7 +19,7 @@ from bench.results import Row, at_most, interleaved, latencies, percentile, rati
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, mutations
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 
 LIMIT = 25
 DEEP = 900

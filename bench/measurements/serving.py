@@ -18,7 +18,7 @@ from bench.results import Row, at_least, at_most, interleaved, percentile, ratio
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, row_key
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.race import Replicas, Source
 from feedstore.replicas.replica import Replica

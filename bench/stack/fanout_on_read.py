@@ -17,7 +17,7 @@ from bench.results import Row, at_least, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import Bounds, Connection
 from feedstore.replicas.attempts import InPlace, OnThreads

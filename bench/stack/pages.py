@@ -14,7 +14,7 @@ from bench.results import Row, at_most, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, columns, row_key
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 
 NAME = "pages"
 NAMESPACE = f"bench{os.getpid()}pages"

@@ -1,7 +1,6 @@
 """The following feed: cell layout, mutations, pages and cursors, the service, its HTTP endpoints and its site."""
 
 from feedstore.following.canaries import Canaries, is_canary, trusted_watermark
-from feedstore.following.cursors import Cursor, decode_cursor, encode_cursor
 from feedstore.following.export import feeds_ascending, rows_ascending
 from feedstore.following.layout import (
     FEEDS,
@@ -14,8 +13,8 @@ from feedstore.following.layout import (
     row_key,
     user_of,
 )
-from feedstore.following.limits import MAX_CHUNK, Limits
-from feedstore.following.pages import MAX_PAGE, Page, Start, page_of, start_of
+from feedstore.following.pages import MAX_PAGE, Cursor, Page, Start, decode_cursor, encode_cursor, page_of, start_of
+from feedstore.following.settings import MAX_CHUNK, Limits
 
 __all__ = [
     "FEEDS",

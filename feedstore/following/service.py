@@ -35,8 +35,8 @@ from feedstore.domain import (
 )
 from feedstore.errors import NotNowError
 from feedstore.following import FEEDS, Cursor, Page, encode_cursor, row_key
+from feedstore.following.pages import FeedPages, FeedSize
 from feedstore.following.presence import Presence, presence
-from feedstore.following.reader import FeedPages, FeedSize
 from feedstore.following.refills import Refills
 from feedstore.following.relations import FollowersPage, FollowingPage, Relations
 from feedstore.follows.pin_source import PinSource

@@ -1,12 +1,54 @@
-"""What the following feed reads of the configuration: [feed], and its part of [limits]."""
+"""What the following feed reads of the configuration: [feed] and its part of [limits]. The numbers that the rules
+depend on are checked against each other where they are made.
+"""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from feedstore.following.limits import Limits
 from feedstore.settings import Ms
+
+MAX_CHUNK = 1_000
+"""The most cells in one delivery: one pin for so many followers, or so many pins for one."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """cap: entries that a reader can reach. slack: live entries that a trim keeps beyond the cap.
+
+    action_age_ms, delivery_age_ms: how old an action, from its commit, and a delivery, from its handler's first read,
+    may be when it is done. purge_window_ms: how long markers live. chunk: the most rows, and the most pins, of one
+    delivery.
+    """
+
+    cap: int
+    slack: int
+    action_age_ms: int
+    delivery_age_ms: int
+    purge_window_ms: int
+    chunk: int = MAX_CHUNK
+
+    def __post_init__(self) -> None:
+        for name in ("cap", "action_age_ms", "delivery_age_ms"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        if self.slack < 0:
+            raise ValueError(f"slack: expected at least 0, got {self.slack}")
+        if not 1 <= self.chunk <= MAX_CHUNK:
+            raise ValueError(f"chunk: expected 1 to {MAX_CHUNK}, got {self.chunk}")
+        least = self.action_age_ms + 2 * self.delivery_age_ms
+        if self.purge_window_ms <= least:
+            raise ValueError(
+                f"purge_window: expected more than action_age + 2 x delivery_age ({least} ms), got "
+                f"{self.purge_window_ms} ms: a marker could be purged while a put that it must mask is still in flight"
+            )
+
+    @property
+    def window_ms(self) -> int:
+        """W: the longest that anything is in flight (rule 8)."""
+        return self.action_age_ms + self.delivery_age_ms
 
 
 class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

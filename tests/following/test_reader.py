@@ -5,7 +5,7 @@ import pytest
 from feedstore.domain import Entry, InvalidValueError
 from feedstore.domain.cursors import MalformedCursorError
 from feedstore.following import FEEDS, Page, feed_table, mutations
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import InPlace
 from feedstore.replicas.race import Replicas, Source
 from feedstore.replicas.replica import Replica

@@ -9,7 +9,7 @@ import pytest
 
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, Page, row_key, trusted_watermark
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import Attempt, InPlace, OnThreads
 from feedstore.replicas.breaker import FAILURES, OPEN_S_MAX
 from feedstore.replicas.choice import LAGGING_MS

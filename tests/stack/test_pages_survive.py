@@ -21,7 +21,7 @@ from deploy.local import Stack
 from feedstore.app.config import Config
 from feedstore.app.wiring import open_service, reading, wall_ms
 from feedstore.domain import Entry, Pin, PinSaved, SavePin, user
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.following.service import FeedService
 from feedstore.follows.port import Request
 from feedstore.replicas.race import Replicas

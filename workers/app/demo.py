@@ -16,7 +16,7 @@ from feedstore.boards import MAX_PAGE as BOARD_PAGE
 from feedstore.boards import BoardPin, Boards, BoardStore, Move
 from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Unfollow, Unfollowed
 from feedstore.following import FEEDS, Page, feeds_ascending
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from workers.app import wiring
 from workers.boards.walks import checked

@@ -4,7 +4,7 @@ import click
 
 from feedstore.app.wiring import open_service, reading
 from feedstore.following import MAX_PAGE, Page
-from feedstore.following.reader import FeedPages
+from feedstore.following.pages import FeedPages
 from feedstore.follows.port import FollowStoreUnavailableError
 from workers.cli.output import ago, emit_json, note, plural, say, when
 from workers.cli.session import ID, Session, json_option, pass_session
