@@ -1,6 +1,8 @@
 """init, feed.toml and its environment, and the lock of a home."""
 
+import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.command import Cli
+from workers import cli as cli_package
 from workers.cli import main
 
 
@@ -62,7 +65,9 @@ def test_help_groups_every_command_once() -> None:
     titles = [title for title, _ in sections]
     assert titles[-5:] == ["Run", "Act", "Look", "Repair", "Operate"]
     commands = [line.split()[0] for _, lines in sections[-5:] for line in lines.splitlines() if line[2] != " "]
-    assert sorted(commands) == sorted(main.list_commands(click.Context(main)))
+    names = [each.name for each in pkgutil.iter_modules(cli_package.__path__) if each.name != "__main__"]
+    modules = [importlib.import_module(f"workers.cli.{name}") for name in names]
+    assert sorted(commands) == sorted(each.name for module in modules for each in getattr(module, "COMMANDS", ()))
 
 
 def test_an_interrupted_init_can_be_repeated(empty: Cli) -> None:

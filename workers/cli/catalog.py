@@ -390,3 +390,6 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
     if count:
         raise RefusedError(f"{plural(count, 'difference')}: feedctl catalog build {name}")
     note("no difference")
+
+
+COMMANDS = (catalog,)

@@ -39,3 +39,6 @@ def _missing(wanted: str) -> click.Command:
         raise MisusedError(wanted)
 
     return missing
+
+
+COMMANDS = (command(),)

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,36 +17,7 @@ from feedstore.follows.port import OutdatedStoreError
 from workers.app import home as home_files
 from workers.app import logs, wiring
 from workers.app.shown import shown
-from workers.app.table_tool import TableToolError
-from workers.cli import (
-    actions,
-    board,
-    check,
-    clock,
-    dead,
-    demo,
-    drills,
-    export,
-    feed,
-    init,
-    migrate,
-    output,
-    rebuild,
-    reindex,
-    reorder_pin,
-    repair,
-    replay,
-    rewind,
-    schema,
-    serve,
-    status,
-    table,
-    token,
-    topics,
-    trim,
-    verify,
-    work,
-)
+from workers.cli import output
 from workers.cli.output import Heartbeat, OutputClosedError, OutputError, Progress, note
 from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, MisusedError, RefusedError, Session, TryLaterError
 from workers.pipeline.runtime import WorkerFailedError
@@ -58,7 +29,6 @@ _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
     PortError: TryLaterError,
     InvalidValueError: MisusedError,
     MalformedCursorError: MisusedError,
-    TableToolError: RefusedError,
     WorkerFailedError: RefusedError,
     OutputError: TryLaterError,
 }
@@ -72,7 +42,13 @@ SECTIONS: Final = {
     "Repair": ("repair", "rebuild", "rewind", "reindex", "dead"),
     "Operate": ("catalog", "schema", "topics", "table", "trim", "migrate", "clock", "token", "drill"),
 }
-"""How `feedctl --help` shows the commands: every one of them, once."""
+"""Every command, as `feedctl --help` groups them."""
+_MODULES: Final = {
+    **dict.fromkeys(("relay", "expand", "write"), "work"),
+    **dict.fromkeys(("follow", "unfollow", "save-pin", "delete-pin"), "actions"),
+    "drill": "drills",
+}
+"""Where a command is, if not in the module of its name."""
 
 
 class _Feedctl(click.Group):
@@ -130,10 +106,10 @@ class _Feedctl(click.Group):
             Progress.clear_any()
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [*self.commands, *_LATE]
+        return [name for names in SECTIONS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _late(cmd_name) if cmd_name in _LATE else super().get_command(ctx, cmd_name)
+        return _command(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         limit = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
@@ -142,24 +118,12 @@ class _Feedctl(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(each.name or "", each.get_short_help_str(limit)) for each in found])
 
-    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        _take_home(cmd)
-        super().add_command(cmd, name)
-
-
-def _catalog() -> click.Command:
-    from workers.cli.catalog import catalog  # noqa: PLC0415 - homes without a catalog do not load it
-
-    return catalog
-
-
-_LATE: Final[dict[str, Callable[[], click.Command]]] = {"catalog": _catalog, drills.NAME: drills.command}
-"""Commands that are loaded only if they are asked for."""
-
 
 @cache
-def _late(name: str) -> click.Command:
-    found = _LATE[name]()
+def _command(name: str) -> click.Command:
+    """One of SECTIONS. Its module is loaded when it is asked for, so that no command waits for the others."""
+    module = import_module(f"workers.cli.{_MODULES.get(name, name.replace('-', '_'))}")
+    found: click.Command = next(each for each in module.COMMANDS if each.name == name)
     _take_home(found)
     return found
 
@@ -221,34 +185,3 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     logs.configure(level, Progress.clear_any)
     if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in _WORKERS:
         ctx.with_resource(Heartbeat(ctx.invoked_subcommand))
-
-
-for _module in (
-    init,
-    work,
-    serve,
-    check,
-    clock,
-    actions,
-    reorder_pin,
-    replay,
-    feed,
-    board,
-    export,
-    status,
-    verify,
-    repair,
-    rebuild,
-    rewind,
-    reindex,
-    migrate,
-    dead,
-    schema,
-    topics,
-    table,
-    trim,
-    token,
-    demo,
-):
-    for _command in _module.COMMANDS:
-        main.add_command(_command)

@@ -12,7 +12,7 @@ from feedstore.following import FEEDS
 from feedstore.widecolumn.progress import PROGRESS
 from workers.app.table_tool import TableTool, TableToolError
 from workers.cli.output import Progress, emit_json, say
-from workers.cli.session import ID, Session, json_option, pass_session
+from workers.cli.session import ID, RefusedError, Session, json_option, pass_session
 
 if TYPE_CHECKING:
     from feedstore.app.hbase import Gateways
@@ -194,7 +194,7 @@ def _run(
         try:
             tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
         except TableToolError as error:
-            raise TableToolError(f"{each}: {error}") from error
+            raise RefusedError(f"{each}: {error}") from error
         progress.clear()
 
 
