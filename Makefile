@@ -39,10 +39,11 @@ demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline
 # Tests start hundreds of processes of this code: none of them compiles it again, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests are spread over so many processes, and keep their files in SCRATCH.
-WORKERS ?= 2
+# Tests are spread over so many processes, more than there are processors: they wait for other processes, for disks and
+# for time-outs for half of their time. They keep their files in SCRATCH.
+WORKERS ?= 4
 SCRATCH ?= $(shell tests/scratch)
-PYTEST = TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+PYTEST = TMPDIR=$(SCRATCH) $(BIN)/pytest --dist loadgroup
 
 check: $(VENV)/lint ## what `make lint` does, and the tests that need no processes: under a minute
 	@$(MAKE) --no-print-directory --jobs=4 units types layers style prose
@@ -50,11 +51,11 @@ check: $(VENV)/lint ## what `make lint` does, and the tests that need no process
 # Packages whose tests start no server and no worker. The plugin takes a second to load, and they do not use it.
 UNITS := app boards catalog clocks domain following follows pipeline queue replicas sqlite_file widecolumn
 units: $(VENV)/test
-	@$(PYTEST) -p no:schemathesis -m "not stack and not browser and not docker and not processes and not long" \
+	@$(PYTEST) -n 2 -p no:schemathesis -m "not stack and not browser and not docker and not processes and not long" \
 		$(addprefix tests/,$(UNITS))
 
 test: $(VENV)/test ## run the tests (SIMULATION=full: all random and exhaustive depth, as .ci/run does)
-	@$(PYTEST)
+	@$(PYTEST) -n $(WORKERS)
 
 # So many rounds, each of which starts real processes: a quarter of a minute.
 ROUNDS ?= 100
