@@ -33,7 +33,7 @@ def measure(context: Context) -> list[Row]:
     """Pages of 25 over HTTP against a constant of the same size from the same framework"""
     feeds = made_feeds(context.pick(200, 20), CAP, seed=1)
     folder = context.folder("http")
-    homes = {name: _home(folder / name, feeds) for name in ("home", "quiet")}
+    homes = {name: home_of(folder / name, feeds) for name in ("home", "quiet")}
     paths = [f"/v1/users/{feed.user}/feed?limit={LIMIT}" for feed in feeds]
     count = context.pick(20_000, 400)
     with ExitStack() as stack:
@@ -44,7 +44,7 @@ def measure(context: Context) -> list[Row]:
         beside = stack.enter_context(
             serving(ours.feedctl(homes["home"], "serve", "--port", "0"), folder / "beside.log")
         )
-        page = _get(served.address + paths[0])
+        page = get(served.address + paths[0])
         _check(page, feeds[0].entries[:LIMIT])
         length = len(page)
         fixed = [sys.executable, "-m", "bench.http_constant", str(length)]
@@ -52,12 +52,12 @@ def measure(context: Context) -> list[Row]:
         as_served = stack.enter_context(serving([*fixed, "as-served"], folder / "as_served.log"))
         taken = interleaved(
             {
-                "constant": lambda: _load(constant, CONNECTIONS, count, paths),
-                "as_served": lambda: _load(as_served, CONNECTIONS, count, paths),
-                "page": lambda: _load(served, CONNECTIONS, count, paths),
-                "quiet": lambda: _load(quiet, CONNECTIONS, count, paths),
-                "beside": lambda: _load(beside, CONNECTIONS, count, paths),
-                "alone": lambda: _load(served, 1, count // 5, paths),
+                "constant": lambda: load(constant, CONNECTIONS, count, paths),
+                "as_served": lambda: load(as_served, CONNECTIONS, count, paths),
+                "page": lambda: load(served, CONNECTIONS, count, paths),
+                "quiet": lambda: load(quiet, CONNECTIONS, count, paths),
+                "beside": lambda: load(beside, CONNECTIONS, count, paths),
+                "alone": lambda: load(served, 1, count // 5, paths),
             },
             max(5, context.repeats),
         )
@@ -113,7 +113,7 @@ def measure(context: Context) -> list[Row]:
     ]
 
 
-def _home(path: Path, feeds: Sequence[Feed]) -> Path:
+def home_of(path: Path, feeds: Sequence[Feed]) -> Path:
     """A home with these feeds in both clusters."""
     with ours.ports(ours.make_home(path)) as opened:
         for replica in opened.replicas.values():
@@ -138,10 +138,10 @@ def serving(args: Sequence[str], log: Path) -> Iterator[Server]:
         yield Server(said[0], psutil.Process(running.process.pid))
 
 
-def _load(server: Server, connections: int, count: int, paths: Sequence[str]) -> dict[str, float]:
+def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> dict[str, float]:
     """A client's run; the client is a process of its own."""
     port = server.address.rpartition(":")[2]
-    before_s = _cpu_s(server.process)
+    before_s = cpu_s(server.process)
     done = subprocess.run(
         [sys.executable, "-m", "bench.http_load", port, str(connections), str(count)],
         input="\n".join(paths),
@@ -150,25 +150,26 @@ def _load(server: Server, connections: int, count: int, paths: Sequence[str]) ->
         check=True,
         timeout=LOAD_S,
     )
-    cpu_s = _cpu_s(server.process) - before_s
+    took_s = cpu_s(server.process) - before_s
     said = json.loads(done.stdout)
     answered = said["answered"]
     return {
         "rate": answered / said["seconds"],
-        "server_us": 1e6 * cpu_s / answered,
-        "server_share": cpu_s / said["seconds"],
+        "server_us": 1e6 * took_s / answered,
+        "server_share": took_s / said["seconds"],
         "client_share": said["cpu_seconds"] / said["seconds"],
         "p50_us": said["p50_us"],
         "p99_us": said["p99_us"],
     }
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def cpu_s(process: psutil.Process) -> float:
+    """The processor time of a server, and of the processes that it has started."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
 
 
-def _get(url: str) -> bytes:
+def get(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=START_S) as answer:
         return bytes(answer.read())
 
