@@ -24,8 +24,6 @@ from feedstore import durable
 
 TURN_WAIT_S: Final = 10.0
 """How long a writer waits for its turn before it gives up: another process may be stopped in the middle of a write."""
-LOG_BYTES: Final = 16 << 20
-"""The log next to a file is copied into it when it holds so much."""
 GROUP_MAX: Final = 64
 """How many changes are committed together, at most: other processes wait for their turn meanwhile."""
 
@@ -45,6 +43,8 @@ class Use:
     unavailable: makes an error of a message, if SQLite or the file system fails: "not now".
     closed: makes the error of a use after the file was closed.
     writer_cache_kib, reader_cache_kib: the pages that a connection keeps, at most.
+    log_bytes: the log next to the file is copied into it when it holds so much. A page that was written many times is
+        copied once.
     """
 
     next_suffix: str
@@ -52,6 +52,7 @@ class Use:
     closed: Callable[[str], Exception]
     writer_cache_kib: int
     reader_cache_kib: int
+    log_bytes: int = 16 << 20
 
 
 class SqliteFile:
@@ -245,8 +246,8 @@ class SqliteFile:
             (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
             connection.execute(f"PRAGMA cache_size = -{cache_kib or self._use.reader_cache_kib}")
             connection.execute("PRAGMA temp_store = MEMORY")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES // page_bytes}")
-            connection.execute(f"PRAGMA journal_size_limit = {4 * LOG_BYTES}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {self._use.log_bytes // page_bytes}")
+            connection.execute(f"PRAGMA journal_size_limit = {4 * self._use.log_bytes}")
         except sqlite3.Error:
             connection.close()
             raise

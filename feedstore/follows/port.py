@@ -278,12 +278,12 @@ class FollowStore(Protocol):
         pins: Sequence[PinSaved] = (),
         deletions: Sequence[PinDeleted] = (),
     ) -> None:
-        """Writes the indexes; durable when it returns. One transaction for each shard with something to write.
+        """Writes the indexes; durable when it returns. A shard writes few rows in one transaction, or many in several.
 
         An edge is upserted into its followee's follower index, unless the row there is newer; ended edges stay as rows.
         A pin is upserted into the indexes of its owner and its board; the latest saved_ms wins, and a deletion stays
         marked. A deletion marks its pin in both, even if the pin is not there yet, and takes it from the order of its
-        board in the same transaction.
+        board in the transaction that marks it there.
 
         Raises:
             FollowStoreUnavailableError: some may be written; write all again.

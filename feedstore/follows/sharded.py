@@ -67,6 +67,9 @@ from feedstore.metering import UNCOUNTED, Meter
 MAX_KEY = 128
 """The most characters of an idempotency key."""
 
+INDEXED_AT_ONCE: Final = 2_000
+"""How many rows of an index one transaction writes."""
+
 _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
 _64_BITS: Final = 2**64 - 1
@@ -314,7 +317,7 @@ class ShardedFollowStore:
             tail = (pin.created_ms, pin.pin, pin.owner, pin.board, saved_ms, deleted_ms)
             work[self._shard_of(pin.owner)][1].append((_USER, pin.owner, *tail))
             work[self._shard_of(pin.board)][1].append((_BOARD, pin.board, *tail))
-        self._on_each(work, lambda shard, mine: shard.index(*mine))
+        self._on_each(work, lambda shard, mine: _index(shard, *mine))
 
     # Reads of the handlers
     # -----------------------------------------------------------------------------------------------------------
@@ -649,6 +652,18 @@ def _record(shard: Shard, items: Sequence[Item], *, boards_here: bool = False) -
     )
 
 
+def _index(shard: Shard, followers: list[FollowerRow], pins: list[PinIndexRow]) -> None:
+    """Writes the rows in the order of the indexes. A page of an index is then written in one transaction, or in two,
+    however many there are; and people who record or drop pins meanwhile wait for a part of the rows, not for all.
+    """
+    followers.sort()
+    pins.sort(key=_INDEX_ORDER)
+    for start in range(0, len(followers), INDEXED_AT_ONCE):
+        shard.index(followers[start : start + INDEXED_AT_ONCE], ())
+    for start in range(0, len(pins), INDEXED_AT_ONCE):
+        shard.index((), pins[start : start + INDEXED_AT_ONCE])
+
+
 def _expire(purge_window_ms: int, limit: int, shard: Shard) -> int:
     return shard.expire(purge_window_ms, limit)
 
@@ -667,6 +682,7 @@ _USER: Final = KIND_CODES["user"]
 _BOARD: Final = KIND_CODES["board"]
 _MARKED_AT_ONCE: Final = 10_000
 """How many rows of the outbox one transaction marks: who records waits no longer for it."""
+_INDEX_ORDER: Final = itemgetter(0, 1, 2, 3)
 _FIRST_CHUNK: Final = 3
 _FEED_ORDER: Final = itemgetter(0, 1)
 

@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -443,11 +442,9 @@ class SQLiteShard:
         return backlog
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
-        # In the order of the index, neighbours are written together.
-        ordered_followers, ordered_pins = sorted(followers), sorted(pins, key=itemgetter(0, 1, 2, 3))
         with self._database.write() as connection:
-            connection.executemany(_PUT_FOLLOWER, ordered_followers)
-            connection.executemany(_PUT_PIN_INDEX, ordered_pins)
+            connection.executemany(_PUT_FOLLOWER, followers)
+            connection.executemany(_PUT_PIN_INDEX, pins)
             sqlite_boards.drop(connection, deleted_on_boards(pins))
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:

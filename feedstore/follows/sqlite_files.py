@@ -14,7 +14,14 @@ from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
 from feedstore.sqlite_file import Change, Result, SqliteFile, Use
 
 _away = FollowStoreUnavailableError
-USE: Final = Use(".turn", unavailable=_away, closed=_away, writer_cache_kib=32_768, reader_cache_kib=8_192)
+USE: Final = Use(
+    ".turn",
+    unavailable=_away,
+    closed=_away,
+    writer_cache_kib=32_768,
+    reader_cache_kib=8_192,
+    log_bytes=64 << 20,  # the indexes are written all over the file
+)
 
 
 class Database(Protocol):

@@ -25,6 +25,7 @@ from feedstore.domain import (
     board,
     user,
 )
+from feedstore.follows import sharded
 from feedstore.follows.port import ActionRefusedError, FollowStore, OutboxRow, PinState, Request
 
 DAY = 86_400_000
@@ -579,6 +580,19 @@ def test_rule_4_reads_of_the_source_of_truth_are_fresh(shared_place: Place):
     assert other.pins([5])[5].deleted_ms is None
     record(one, DeletePin(5))
     assert other.pins([5])[5].deleted_ms == NOW
+
+
+def test_many_index_rows_are_written_in_parts_and_all_are_there(
+    store: FollowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded, "INDEXED_AT_ONCE", 2)
+    edges = [Edge(follower, user(followee), 5, active=True) for followee in (3, 1, 2) for follower in (9, 8, 7)]
+    pins = [pin(number, 7, 70 + number % 3, 1_000 + number) for number in range(5, 0, -1)]
+    store.index(edges=edges, pins=[PinSaved(each, NOW) for each in pins], deletions=[PinDeleted(pins[0], NOW)])
+    found = store.followers([user(1), user(2), user(3)], None, 100, tombstones=False)
+    assert [(row.followee.id, row.follower) for row in found] == [(f, n) for f in (1, 2, 3) for n in (7, 8, 9)]
+    assert ids(store.newest_pins([user(7)], 10)[user(7)]) == [4, 3, 2, 1]
+    assert [ids(store.newest_pins([board(70 + n)], 10)[board(70 + n)]) for n in range(3)] == [[3], [4, 1], [2]]
 
 
 def test_the_newest_edge_stands_in_the_index_whatever_the_order(store: FollowStore):

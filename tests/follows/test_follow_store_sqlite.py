@@ -5,14 +5,16 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from follow_places import NOW, FakeClock
 
-from feedstore.domain import Follow, Pin, SavePin, board
-from feedstore.follows import sqlite, sqlite_files
+from feedstore.domain import Edge, Follow, Pin, SavePin, board, user
+from feedstore.follows import sharded, sqlite, sqlite_files
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
 from feedstore.follows.sharded import mix
+from feedstore.follows.sqlite import SQLiteShard
 
 
 @pytest.fixture
@@ -291,3 +293,29 @@ def test_strided_ids_spread_over_the_shards(stride: int):
         for number in range(1, 1_601):
             counts[mix(number * stride) % shards] += 1
         assert min(counts) > 0.6 * 1_600 / shards
+
+
+def test_rule_4_what_stopped_between_the_parts_of_the_index_writes_is_written_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded, "INDEXED_AT_ONCE", 2)
+    sqlite.create([path])
+    store = open_one(path)
+    try:
+        edges = [Edge(follower, user(1), 5, active=True) for follower in range(2, 7)]
+        index, left = SQLiteShard.index, iter([True, True])
+
+        def failing(shard: SQLiteShard, *rows: Any) -> None:
+            if not next(left, False):
+                raise FollowStoreUnavailableError("away")
+            index(shard, *rows)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SQLiteShard, "index", failing)
+            with pytest.raises(FollowStoreUnavailableError):
+                store.index(edges=edges)
+        assert len(store.followers([user(1)], None, 10, tombstones=False)) == 4
+        store.index(edges=edges)
+        assert len(store.followers([user(1)], None, 10, tombstones=False)) == 5
+    finally:
+        store.close()

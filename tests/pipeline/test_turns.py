@@ -13,7 +13,7 @@ from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.turns import Turns
 from workers.queue.memory import MemoryDeadLetters, MemoryQueue
-from workers.queue.port import Message, Topic
+from workers.queue.port import MAX_POLL_BYTES, Message, QueueUnavailableError, Topic
 
 Body = tuple[int, int]
 """A sender and a number."""
@@ -22,7 +22,7 @@ PER_MESSAGE_S = 0.001
 
 
 def decode(value: bytes) -> list[Body]:
-    sender, number = value.split(b" ")
+    sender, number, *_ = value.split(b" ")
     return [(int(sender), int(number))]
 
 
@@ -129,6 +129,39 @@ def test_a_portion_is_shared_out_evenly(senders: int) -> None:
     while turns:
         assert 1 <= len(turns.take()) <= PORTION
     assert turns.take() == []
+
+
+def test_what_comes_in_several_polls_is_done_together() -> None:
+    world = World()
+    batches: list[int] = []
+    handle = world.handle
+    world.stage._handle = lambda bodies: (batches.append(len(bodies)), handle(bodies))[1]
+    padding = b" " * (MAX_POLL_BYTES // 30)  # a poll returns thirty of them
+    world.queue.publish(TOPIC, [b"%d 1%s" % (sender, padding) for sender in range(1, 301)], 0)
+    world.run()
+    # Later polls end with the handler that they run beside.
+    assert batches[0] == max(batches) == 100
+    assert sum(batches) == len(world.done_s) == 300
+
+
+def test_what_was_polled_before_the_queue_failed_is_done() -> None:
+    world = World()
+    consumer = world.stage._consumer
+    poll, polls = consumer.poll, iter([True, False])
+
+    def failing(limit: int, timeout_s: float) -> list[Message]:
+        if next(polls, True):
+            return poll(limit, timeout_s)
+        raise QueueUnavailableError("away")
+
+    consumer.poll = failing  # type: ignore[method-assign]
+    padding = b" " * (MAX_POLL_BYTES // 30)
+    world.queue.publish(TOPIC, [b"%d 1%s" % (sender, padding) for sender in range(1, 61)], 0)
+    world.stage.step()
+    assert len(world.done_s) == 29
+    world.now_s += 100  # the rest after the failure
+    world.run()
+    assert len(world.done_s) == 60
 
 
 def test_what_waits_for_its_turn_takes_room() -> None:

@@ -20,8 +20,8 @@ from workers.following.topics import DELIVERIES
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Queue
 
-MAX_BATCH = 2_000
-"""The most actions that are expanded together: they share the index writes, which are one transaction."""
+MAX_BATCH = 10_000
+"""The most actions that are expanded together: they share the index writes, in which neighbours are written once."""
 
 MAX_WAITING = 100_000
 """How many actions may wait, for a shard of the follow store that is away or because their user has done so much: about

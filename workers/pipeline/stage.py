@@ -55,7 +55,7 @@ STEP_S: Final = 1.0
 ALIVE_S: Final = 1.0
 """How often the stage tells the queue that it is alive while its handler works."""
 POLLS_PAST_TURNS: Final = 10
-"""How many more polls skip messages that wait for their turn, before something is tried."""
+"""How many more polls skip messages that wait for their turn, or fill a batch, before something is tried."""
 PARK_AFTER_S: Final = 30.0
 """A message is parked when its outage has lasted so long. A failing attempt takes 30 s at most, and two find out what
 is away: so a message is parked within a minute of the first failure."""
@@ -266,19 +266,25 @@ class Stage(Generic[Body]):
         return True
 
     def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool]) -> None:
-        """Polls once, and again if those messages wait for their turn: messages of other senders may follow."""
-        polled = self._poll(timeout_s)
+        """Polls once. A stage with turns polls again if those messages wait for their turn, because messages of other
+        senders may follow; and as long as much comes and a batch is not full.
+        """
+        first = len(self._ready)
+        polled = self._poll(timeout_s, first)
         for _ in range(POLLS_PAST_TURNS):
             ahead = sum(len(work.items) for work in self._ready if isinstance(work, Group))
-            if not (polled and self._turns and ahead < self._batch and self._has_room() and may_go_on()):
+            more = self._turns or (self._turns is not None and polled >= self._batch // POLLS_PAST_TURNS)
+            if not (polled and more and ahead < self._batch and self._has_room() and may_go_on()):
                 return
-            polled = self._poll(0)
+            polled = self._poll(0, first)
 
-    def _poll(self, timeout_s: float) -> bool:
-        """False if there was nothing."""
+    def _poll(self, timeout_s: float, first: int) -> int:
+        """How many messages there were, or bodies in them. first: what is ready from there on is of the same round, and
+        what comes is done together with it.
+        """
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
-            return False
+            return 0
         size = self._lots.size
         lot = self._lots.begin(_spans(messages))
         items: list[Item[Body]] = []
@@ -302,12 +308,18 @@ class Stage(Generic[Body]):
         self._tally.polled(self._lots.size - size)
         self._quiet = self._quiet and not items
         items = self._leave_until_due(items)
+        polled = max(len(messages), len(items))
         if self._turns is not None:
             items = self._turns.admit(items)
+        last = self._ready[-1] if len(self._ready) > first else None
+        if isinstance(last, Group):
+            room = max(0, self._batch - len(last.items))
+            last.items += items[:room]
+            items = items[room:]
         self._make_ready(items)
         if corpses:
             self._ready.append(_Corpses(corpses))
-        return True
+        return polled
 
     def _leave_until_due(self, items: list[Item[Body]]) -> list[Item[Body]]:
         """Puts messages that are not due yet aside; returns the rest."""
