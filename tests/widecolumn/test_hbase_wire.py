@@ -13,7 +13,7 @@ from thriftpy2.thrift import TProcessor
 from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
 
 from feedstore.widecolumn import Put, Table, UnavailableError
-from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.hbase import HBaseCluster, Record
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 from feedstore.widecolumn.hbase.thrift2 import structs
@@ -199,6 +199,50 @@ def test_a_large_batch_goes_over_the_wire():
         cluster.table("feed").apply([Put(rows, [A])])
     assert sorted(len(puts) for _, puts in handler.asked) == [2_000, *[2_500] * 3]
     assert sorted((put.row, put.timestamp) for _, puts in handler.asked for put in puts) == rows
+    gateway.stop()
+
+
+def test_a_write_that_hangs_is_given_up_in_time_and_made_elsewhere():
+    release = threading.Event()
+    hanging, alive = Gateway(Handler(release.wait), structs.Writes), Gateway(handler := Handler(), structs.Writes)
+    with opened(hanging.port, alive.port, options="&write_ms=2000") as cluster:
+        for row in (b"r1", b"r2"):  # gateways take turns: one of the two is first asked of the one that hangs
+            cluster.table("feed").apply([Put([(row, 1)], [A])])
+    assert [[put.row for put in puts] for _, puts in handler.asked] == [[b"r1"], [b"r2"]]
+    release.set()
+    hanging.stop()
+    alive.stop()
+
+
+def test_a_write_that_no_gateway_answers_is_unavailable():
+    release = threading.Event()
+    hanging = Gateway(Handler(release.wait), structs.Writes)
+    with opened(hanging.port, options="&write_ms=200") as cluster, pytest.raises(UnavailableError, match="timed out"):
+        cluster.table("feed").apply([Put([(ROW, 1)], [A])])
+    release.set()
+    hanging.stop()
+
+
+def test_writes_outlive_a_gateway_that_was_started_again():
+    handler = Handler()
+    gateway = Gateway(handler, structs.Writes)
+    with opened(gateway.port) as cluster:
+        for number in range(3):
+            cluster.table("feed").apply([Put([(ROW, 1 + number)], [A])])
+            gateway.stop()
+            gateway = Gateway(handler, structs.Writes, port=gateway.port)
+    assert [put.timestamp for _, puts in handler.asked for put in puts] == [1, 2, 3]
+    gateway.stop()
+
+
+def test_what_is_sent_as_bytes_and_as_structs_shares_a_connection():
+    handler = Handler()
+    gateway = Gateway(handler, structs.Writes)
+    with opened(gateway.port, options="&connections=1") as cluster:
+        for number in range(1, 4):
+            cluster.table("feed").apply([Put([(ROW, number)], [A])])
+            cluster.records("records").put([(b"r", Record(number, b"value"))])
+    assert [put.columnValues[0].value for _, puts in handler.asked for put in puts] == [b"", b"value"] * 3
     gateway.stop()
 
 
