@@ -1,6 +1,5 @@
 """The following feed: cell layout, mutations, pages and cursors, the service, its HTTP endpoints and its site."""
 
-from feedstore.following.canaries import Canaries, is_canary, trusted_watermark
 from feedstore.following.export import feeds_ascending, rows_ascending
 from feedstore.following.layout import (
     FEEDS,
@@ -15,17 +14,18 @@ from feedstore.following.layout import (
 )
 from feedstore.following.pages import MAX_PAGE, Cursor, Page, Start, decode_cursor, encode_cursor, page_of, start_of
 from feedstore.following.settings import MAX_CHUNK, Limits
+from feedstore.following.witnesses import Witnesses, is_witness, trusted_watermark
 
 __all__ = [
     "FEEDS",
     "MAX_CHUNK",
     "MAX_PAGE",
     "ROW_BYTES",
-    "Canaries",
     "Cursor",
     "Limits",
     "Page",
     "Start",
+    "Witnesses",
     "bucket",
     "columns",
     "decode_cursor",
@@ -33,7 +33,7 @@ __all__ = [
     "entries_of",
     "feed_table",
     "feeds_ascending",
-    "is_canary",
+    "is_witness",
     "page_of",
     "pins_and_times",
     "row_key",

@@ -15,11 +15,11 @@ Eleven kinds of rows, named by their first byte:
 - name: the name of the cluster.
 - applied: how far the messages of each partition of a topic are in this cluster, contiguously. A group may commit only
   what is noted here: a cluster that was put back from a copy then says that it is older than its group.
-- covered: positions like those of `applied`, as they were when the canaries got their number: a table whose canaries
+- covered: positions like those of `applied`, as they were when the witnesses got their number: a table whose witnesses
   have that number has everything before them.
 - times: which rows of ticks, of what is put off, of refills and of when it was made are in use: all of them have new
   ones after the clock of the follow store was ahead. Versions of cells never go back, so the old ones are left.
-- canary: the number that every canary of the tables that are read must have reached.
+- witness: the number that every witness of the tables that are read must have reached.
 """
 
 import struct
@@ -44,7 +44,7 @@ _NAME_BYTES = 16
 _APPLIED = _ROW(b"a", 0)
 _COVERED = _ROW(b"f", 0)
 _POSITION = struct.Struct(">QQ")
-_CANARY = _ROW(b"c", 0)
+_WITNESS = _ROW(b"c", 0)
 _FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
 """The rows of notes that are of use for a while only. Their columns begin with the time to which they belong."""
 _PARKED = 2**63
@@ -312,30 +312,30 @@ class Progress:
         """
         return self._positions(_APPLIED)
 
-    def note_applied(self, positions: Mapping[tuple[int, int], int], canary: int | None = None) -> None:
+    def note_applied(self, positions: Mapping[tuple[int, int], int], witness: int | None = None) -> None:
         """Notes positions by (topic, partition): everything before them is durable here. One that is below what is
-        noted changes nothing. canary: the number that every canary has reached.
+        noted changes nothing. witness: the number that every witness has reached.
         """
         notes = _positions(_APPLIED, positions)
-        if canary is not None:
-            notes.append(Put([(_CANARY, canary)], [_POSITION.pack(0, 0)]))
+        if witness is not None:
+            notes.append(Put([(_WITNESS, witness)], [_POSITION.pack(0, 0)]))
         self._store.apply(notes)
 
     def covered(self) -> dict[tuple[int, int], int]:
-        """By (topic, partition): everything before this offset is in the tables too, if their canaries have the number
+        """By (topic, partition): everything before this offset is in the tables too, if their witnesses have the number
         that is noted. Empty, if an earlier version wrote all that is here.
         """
         return self._positions(_COVERED)
 
     def note_covered(self, positions: Mapping[tuple[int, int], int]) -> None:
-        """Notes what was applied before the canaries got the number that is noted. One that is below what is noted
+        """Notes what was applied before the witnesses got the number that is noted. One that is below what is noted
         changes nothing.
         """
         self._store.apply(_positions(_COVERED, positions))
 
-    def canary(self) -> int:
-        """The number that every canary has reached; 0 before the first."""
-        return max((cell.timestamp for cell in self._store.cells(_CANARY)), default=0)
+    def witness(self) -> int:
+        """The number that every witness has reached; 0 before the first."""
+        return max((cell.timestamp for cell in self._store.cells(_WITNESS)), default=0)
 
     def bring_back(self, to_ms: int) -> bool:
         """Takes times after `to_ms` for that time, because the clock of the follow store was ahead and has been brought

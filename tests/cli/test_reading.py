@@ -60,7 +60,7 @@ def test_a_feed_ends_at_the_cap(empty: Cli) -> None:
     assert empty.feed(1) == [5, 4]
     assert empty.export("b") == {1: [[5, 5], [4, 4]]}
     trimmed = json.loads(empty("trim", "--json").stdout.splitlines()[0])
-    # The canaries are rows too, and their old versions are masked.
+    # The witnesses are rows too, and their old versions are masked.
     assert trimmed == {"cluster": "a", "rows": 1 + 16, "trimmed": 2, "masked": trimmed["masked"], "markers": 0}
     assert empty.feed(1) == [5, 4]
     assert "no difference" in empty("verify").stderr

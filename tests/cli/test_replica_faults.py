@@ -8,7 +8,7 @@ from rocksdict import AccessType, Rdict
 
 from feedstore.app import config as configuration
 from feedstore.following import FEEDS, feed_table
-from feedstore.following.canaries import ROWS
+from feedstore.following.witnesses import ROWS
 from feedstore.widecolumn import DeleteColumns
 from feedstore.widecolumn.progress import progress_table
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
@@ -174,7 +174,7 @@ def test_two_clusters_with_the_tables_of_one_are_refused(tmp_path: Path, a: str,
 
 
 def test_a_home_of_an_earlier_version_goes_on(filled: Cli) -> None:
-    """It has noted no name, no positions and no canaries."""
+    """It has noted no name, no positions and no witnesses."""
     for cluster in ("a", "b"):
         opened = RocksCluster.open(data(filled, cluster), [progress_table(1), feed_table(1, 1, 1)])
         families = opened._files.families

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
-from feedstore.following import FEEDS, entries_of, is_canary, user_of
+from feedstore.following import FEEDS, entries_of, is_witness, user_of
 from feedstore.follows.port import ActionRefusedError, Request
 from tests.crash import victim
 from tests.crash.victim import Spec, action_of
@@ -130,7 +130,7 @@ def _entries(ports: Ports, name: str, cap: int) -> list[tuple[int, int, int]]:
     return [
         (user_of(row), entry.pin, entry.created_ms)
         for row, columns in ports.replicas[name].tables[FEEDS].scan()
-        if not is_canary(row)
+        if not is_witness(row)
         for entry in entries_of(columns[:cap])
     ]
 

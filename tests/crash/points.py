@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from feedstore.following import FEEDS, is_canary
+from feedstore.following import FEEDS, is_witness
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation, Put
 from feedstore.widecolumn.progress import PROGRESS
@@ -119,14 +119,14 @@ class _TrippingQueue(_Tripping):
 
 
 class _TrippingFeeds(_Tripping):
-    """Canaries are no deliveries: they pass."""
+    """Witnesses are no deliveries: they pass."""
 
     def __init__(self, store: Any, trip: Trip, cluster: str) -> None:
         super().__init__(store, trip, {})
         self._step = f"{cluster}.feeds.apply"
 
     def apply(self, batch: Sequence[Mutation]) -> None:
-        if all(is_canary(row) for mutation in batch for row, _ in mutation.rows):
+        if all(is_witness(row) for mutation in batch for row, _ in mutation.rows):
             self._port.apply(batch)
         else:
             self._trip.around(self._step, lambda: self._port.apply(batch))

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from feedstore.following import FEEDS, Canaries, feed_table, trusted_watermark
-from feedstore.following.canaries import ROWS
+from feedstore.following import FEEDS, Witnesses, feed_table, trusted_watermark
+from feedstore.following.witnesses import ROWS
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import (
     Cell,
@@ -211,7 +211,7 @@ def test_feeds_that_were_put_back_next_to_a_later_progress_are_noticed() -> None
         trusted_watermark(replica)
 
     # A rewind sees to it that what the table lacks is written again.
-    Canaries(older, bench.progress).renew()
+    Witnesses(older, bench.progress).renew()
     trusted_watermark(replica)
 
 
@@ -224,7 +224,7 @@ def copied(store: WideColumnStore, table: Table) -> MemoryStore:
 
 
 def test_tables_that_were_copied_one_after_the_other_go_back_to_what_both_have() -> None:
-    """HBase takes a snapshot of one table at a time. The canaries of both copies agree for a second."""
+    """HBase takes a snapshot of one table at a time. The witnesses of both copies agree for a second."""
     bench = Bench()
     bench.commit({})
     applied = Applied(bench.replica, bench.queue, DELIVERIES, GROUP, lambda: 0.0)
@@ -243,14 +243,14 @@ def test_tables_that_were_copied_one_after_the_other_go_back_to_what_both_have()
     assert bench.queue.positions(DELIVERIES, GROUP) == {0: 2, 1: 1}
 
 
-def test_a_progress_that_was_put_back_leaves_canaries_that_are_ahead_and_go_on() -> None:
+def test_a_progress_that_was_put_back_leaves_witnesses_that_are_ahead_and_go_on() -> None:
     bench = Bench()
     bench.done({0: 2})
     bench.replica.tables[FEEDS].apply([Put([(row, 40) for row in ROWS], [bytes(16)])])
-    canaries = Canaries(bench.replica.tables[FEEDS], bench.progress)
+    witnesses = Witnesses(bench.replica.tables[FEEDS], bench.progress)
 
-    canaries.refuse_lost()
-    assert canaries.mark() == 41
+    witnesses.refuse_lost()
+    assert witnesses.mark() == 41
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 15, "x" * 16, "x" * 17, "x" * 31])

@@ -9,7 +9,7 @@ from typing import Final
 from deploy.local import Stack
 from feedstore.app import config as configuration
 from feedstore.following import FEEDS
-from feedstore.following.canaries import PARTS, ROWS
+from feedstore.following.witnesses import PARTS, ROWS
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from feedstore.widecolumn.progress import PROGRESS
 from tests.cli.command import Cli

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from deploy.local import Stack
-from feedstore.following import FEEDS, entries_of, is_canary, user_of
+from feedstore.following import FEEDS, entries_of, is_witness, user_of
 from feedstore.widecolumn import DeleteColumns
 from tests.cli.command import Cli
 from tests.stack import homes, traces
@@ -189,7 +189,7 @@ def test_the_check_notices_a_removed_cell(pipeline: Pipeline) -> None:
         cap = homes.config_of(pipeline.cli).limits.cap
         wanted = traces.model(pipeline.recorder.acknowledged(), cap)
         feeds = pipeline.ports.replicas["b"].tables[FEEDS]
-        row = next(row for row, _ in feeds.scan() if not is_canary(row))
+        row = next(row for row, _ in feeds.scan() if not is_witness(row))
         cell = feeds.cells(row)[0]
         [entry] = entries_of([cell.column])
         feeds.apply([DeleteColumns([(row, cell.timestamp)], [cell.column])])

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from feedstore.following import FEEDS, Canaries
+from feedstore.following import FEEDS, Witnesses
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
@@ -27,8 +27,8 @@ _NUMBERS: Final[Mapping[Topic[object], int]] = {DELIVERIES: 1, RETRIES: 2}
 """The number of a topic in a cluster's notes. Fixed: clusters keep them."""
 
 
-CANARY_EVERY_S: Final = 1.0
-"""How often a writer looks at the canaries of its cluster, and marks them."""
+WITNESS_EVERY_S: Final = 1.0
+"""How often a writer looks at the witnesses of its cluster, and marks them."""
 
 
 class OlderClusterError(Exception):
@@ -86,7 +86,7 @@ def behind(progress: Progress, queue: Queue, topic: Topic[object], group: str) -
     if all(has[partition] >= position for partition, position in committed.items()):
         return {}
     # It was put back, and the copies of its tables may be from different moments: the feeds have what was applied
-    # before the canaries got their number, and perhaps nothing of what was noted afterwards.
+    # before the witnesses got their number, and perhaps nothing of what was noted afterwards.
     if covered := progress.covered():
         has = {partition: min(end, covered.get((number, partition), 0)) for partition, end in has.items()}
     return {partition: end for partition, end in has.items() if end < committed[partition]}
@@ -109,7 +109,7 @@ class Applied:
     ) -> None:
         self._cluster = replica.name
         self._progress = Progress(replica.progress)
-        self._canaries = Canaries(replica.tables[FEEDS], self._progress)
+        self._witnesses = Witnesses(replica.tables[FEEDS], self._progress)
         self._queue = queue
         self._topic: Topic[object] = topic
         self._group = group
@@ -158,15 +158,15 @@ class Applied:
         for partition, (first, _) in spans.items():
             if noted.get((number, partition), 0) < first:
                 raise OlderClusterError(f"{self._cluster}: {self._topic}/{partition} lacks messages before {first}")
-        canary = self._next_canary()
+        witness = self._next_witness()
         new = {(number, partition): end for partition, (_, end) in spans.items()}
-        self._progress.note_applied(new, canary)
+        self._progress.note_applied(new, witness)
         self._seen = noted | {key: max(offset, noted.get(key, 0)) for key, offset in new.items()}
-        if canary is not None:
+        if witness is not None:
             self._progress.note_covered(self._seen)
 
-    def _next_canary(self) -> int | None:
-        """Looks at the canaries and gives them a new number, once in CANARY_EVERY_S. None: not now. A region that is
+    def _next_witness(self) -> int | None:
+        """Looks at the witnesses and gives them a new number, once in WITNESS_EVERY_S. None: not now. A region that is
         away must not keep stages from noting what is done in the others (rule 12): the number that is noted stays then.
         """
         began_s = self._clock()
@@ -174,16 +174,16 @@ class Applied:
             return None
         try:
             self._refuse_lost()
-            number = self._canaries.mark()
+            number = self._witnesses.mark()
         except UnavailableError:
             ended_s = self._clock()
-            self._mark_again_s = ended_s + max(CANARY_EVERY_S, RETRY_REST * (ended_s - began_s))
+            self._mark_again_s = ended_s + max(WITNESS_EVERY_S, RETRY_REST * (ended_s - began_s))
             return None
-        self._mark_again_s = began_s + CANARY_EVERY_S
+        self._mark_again_s = began_s + WITNESS_EVERY_S
         return number
 
     def _refuse_lost(self) -> None:
         try:
-            self._canaries.refuse_lost()
+            self._witnesses.refuse_lost()
         except DamagedError as error:
             raise PositionLostError(damaged_message(self._cluster, str(error))) from error

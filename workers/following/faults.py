@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from feedstore.following import FEEDS, trusted_watermark
-from feedstore.following.canaries import ROWS
+from feedstore.following.witnesses import ROWS
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError, WideColumnStore
 from feedstore.widecolumn.progress import Progress

@@ -6,7 +6,7 @@ by now is expanded again (rule 8).
 
 from typing import Final, NamedTuple
 
-from feedstore.following import FEEDS, Canaries, Limits
+from feedstore.following import FEEDS, Limits, Witnesses
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
@@ -53,7 +53,7 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
     progress = Progress(replica.progress)
     progress.hold([(to_ms, now_ms)])
     again = {group: ports.queue.rewind(topic, group, to_ms) for topic, group in groups}
-    # What was lost may have taken canaries with it. It is on its way again now; until this step the cluster is damaged,
+    # What was lost may have taken witnesses with it. It is on its way again; until this step the cluster is damaged,
     # and no writer starts.
-    Canaries(replica.tables[FEEDS], progress).renew()
+    Witnesses(replica.tables[FEEDS], progress).renew()
     return Rewound(to_ms, again)

@@ -1,11 +1,11 @@
-"""Canaries: cells in the table of the feeds that tell whether the table, or a part of it, was emptied or put back.
+"""Witnesses: cells in the table of the feeds that tell whether the table, or a part of it, was emptied or put back.
 
 A cluster says how far it is in a table of its own, `progress`. That table may survive what the feeds do not: a region
-that was restored from a snapshot, a table that was truncated. So each part of the feeds' table holds a canary, a cell
-whose timestamp is a number that grows. The writer of progress writes the canaries first, and then notes their number in
-`progress`. From then on every canary is at that number or above, unless its part of the table has gone back.
+that was restored from a snapshot, a table that was truncated. So each part of the feeds' table holds a witness, a cell
+whose timestamp is a number that grows. The writer of progress writes the witnesses first, then notes their number in
+`progress`. From then on every witness is at that number or above, unless its part of the table has gone back.
 
-A canary is in the row of a user who does not exist (id 0). Readers of feeds, scans of users and the trim never meet
+A witness is in the row of a user who does not exist (id 0). Readers of feeds, scans of users and the trim never meet
 more of it than one visible column.
 """
 
@@ -17,18 +17,18 @@ from feedstore.widecolumn import DamagedError, Put, UnavailableError, WideColumn
 from feedstore.widecolumn.progress import Progress
 
 PARTS: Final = 16
-"""How many canaries there are: one for each region that the table is made with (`schemas/hbase.json`)."""
+"""How many witnesses there are: one for each region that the table is made with (`schemas/hbase.json`)."""
 
 ROWS: Final = tuple(bytes([256 // PARTS * part]).ljust(ROW_BYTES, b"\0") for part in range(PARTS))
 _COLUMN: Final = bytes(COLUMN_BYTES)
 
 
-def is_canary(row: bytes) -> bool:
-    """Whether a row of the feeds' table is a canary's, and no user's."""
+def is_witness(row: bytes) -> bool:
+    """Whether a row of the feeds' table is a witness's, and no user's."""
     return row[1:] == bytes(ROW_BYTES - 1)
 
 
-class Canaries:
+class Witnesses:
     """Those of one cluster."""
 
     def __init__(self, feeds: WideColumnStore, progress: Progress) -> None:
@@ -37,7 +37,7 @@ class Canaries:
         self._newest = 0
 
     def refuse_lost(self) -> None:
-        """Looks at every canary. Raises:
+        """Looks at every witness. Raises:
         DamagedError: parts of the feeds' table hold less than `progress` says.
         UnavailableError: it cannot be said now.
         """
@@ -48,7 +48,7 @@ class Canaries:
             raise DamagedError(f"damaged: its table {FEEDS} was emptied or is older than its table progress ({parts})")
 
     def mark(self) -> int:
-        """Gives every canary a number that none had at the last look, and returns it, to be noted in `progress`."""
+        """Gives every witness a number that none had at the last look, and returns it, to be noted in `progress`."""
         number = self._newest + 1
         self._feeds.apply([Put([(row, number) for row in ROWS], [_COLUMN])])
         self._newest = number
@@ -62,9 +62,9 @@ class Canaries:
         self._progress.note_applied({}, self.mark())
 
     def _look(self) -> tuple[int, dict[bytes, int]]:
-        """The number that is noted, and that of each canary."""
-        # Noted after the canaries, so it is read before them: they only grow.
-        noted = self._progress.canary()
+        """The number that is noted, and that of each witness."""
+        # Noted after the witnesses, so it is read before them: they only grow.
+        noted = self._progress.witness()
         numbers = {row: self._number(row) for row in ROWS}
         self._newest = max(noted, *numbers.values())
         return noted, numbers
@@ -83,7 +83,7 @@ def trusted_watermark(replica: Replica) -> int | None:
     progress = Progress(replica.progress)
     mark = progress.watermark()
     try:
-        Canaries(replica.tables[FEEDS], progress).refuse_lost()
+        Witnesses(replica.tables[FEEDS], progress).refuse_lost()
     except DamagedError:
         raise
     except UnavailableError:
