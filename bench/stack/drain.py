@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from feedstore.app import config as configuration
-from feedstore.following import FEEDS, is_canary
+from feedstore.following import FEEDS, is_witness
 from feedstore.widecolumn import Cell, Mutation, WideColumnStore
 from feedstore.widecolumn.cells import cells_in, count_in
 from workers.app import gc_tuning, logs, wiring
@@ -60,7 +60,7 @@ class Counted:
 
 
 def _of_canaries(mutation: Mutation) -> bool:
-    return any(is_canary(cell.row) for cell in islice(cells_in(mutation), 1))  # they have mutations of their own
+    return any(is_witness(cell.row) for cell in islice(cells_in(mutation), 1))  # they have mutations of their own
 
 
 def main() -> None:

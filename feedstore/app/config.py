@@ -80,6 +80,7 @@ tick = "1s"                   # how often the watermarks move
 housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
 refill_again = "1h"           # how long a feed that was refilled because it ended early is left alone
 dead_letters_in_a_row = 100   # so many messages in a row that cannot be done stop the worker
+# canary = "15s"              # how often made-up users see whether the whole way works, for the metrics
 
 [metrics]
 # listen = "127.0.0.1:9464"   # where a worker serves its metrics; feedctl serve has its own at /metrics
@@ -138,14 +139,22 @@ class WorkerSettings(
     msgspec.Struct,
     frozen=True,
     forbid_unknown_fields=True,
-    rename={"tick_ms": "tick", "housekeeping_ms": "housekeeping", "refill_again_ms": "refill_again"},
+    rename={
+        "tick_ms": "tick",
+        "housekeeping_ms": "housekeeping",
+        "refill_again_ms": "refill_again",
+        "canary_ms": "canary",
+    },
 ):
-    """How the workers work; what imports them is above this package."""
+    """How the workers work; what imports them is above this package. canary_ms: how often canaries go the whole way;
+    None: never.
+    """
 
     tick_ms: Ms = Ms(1_000)
     housekeeping_ms: Ms = Ms(3_600_000)
     refill_again_ms: Ms = Ms(3_600_000)
     dead_letters_in_a_row: Annotated[int, Meta(ge=1)] = 100
+    canary_ms: Ms | None = None
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

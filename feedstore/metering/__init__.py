@@ -19,7 +19,7 @@ from feedstore.metering.definitions import (
     Label,
     Program,
 )
-from feedstore.metering.meter import UNCOUNTED, Counting, Counts, Meter
+from feedstore.metering.meter import UNCOUNTED, Counting, Counts, Meter, sampled
 
 __all__ = [
     "CLUSTER",
@@ -40,4 +40,5 @@ __all__ = [
     "Label",
     "Meter",
     "Program",
+    "sampled",
 ]

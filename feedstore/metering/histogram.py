@@ -22,17 +22,19 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
-    def add_all(self, values: Sequence[float]) -> None:
-        """Each of them. Where all are in one bucket, as the messages of a lot often are, it is found once."""
+    def add_all(self, values: Sequence[float], each: int = 1) -> None:
+        """Each of them, so many times. Where all are in one bucket, as the messages of a lot often are, it is found
+        once.
+        """
         if not values:
             return
         first = bisect_left(self._bounds, min(values))
         if first == bisect_left(self._bounds, max(values)):
-            self._counts[first] += len(values)
+            self._counts[first] += len(values) * each
         else:
             for value in values:
-                self._counts[bisect_left(self._bounds, value)] += 1
-        self.sum += sum(values)
+                self._counts[bisect_left(self._bounds, value)] += each
+        self.sum += sum(values) * each
 
     def copy(self) -> "Histogram":
         copied = Histogram(self._bounds)

@@ -151,3 +151,32 @@ def test_a_port_that_is_taken_ends_the_worker_at_once(cli: Cli):
 def test_an_address_in_the_configuration_is_checked(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FEED_METRICS_LISTEN", "nowhere")
     assert "FEED_METRICS_LISTEN" in cli("status", code=2).stderr
+
+
+@pytest.mark.processes
+def test_canaries_go_the_whole_way_and_leave_everything_as_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FEED_WORKER_CANARY", "200ms")
+    cli("follow", 1, "--user", 2)
+    with working(cli) as (_, address):
+        for name in "ab":
+            seen = eventually(
+                lambda: value(scraped(address), "feed_canaries_total", cluster=name, outcome="seen"),  # noqa: B023
+                "canaries are seen",
+            )
+            assert seen >= 16
+        assert value(scraped(address), "feed_canary_seconds_count", cluster="a") >= 16  # type: ignore[operator]
+        shown = cli.json("canary")
+        assert {name: each["seen"] for name, each in shown["clusters"].items()} == {"a": 16, "b": 16}
+    monkeypatch.delenv("FEED_WORKER_CANARY")
+    cli.work()
+    assert "no difference" in cli("verify").stderr
+    cli("rebuild", "--all", "--cluster", "a")
+    cli.work()
+    assert "no difference" in cli("verify").stderr
+    assert cli.json("status")["counts"]["pins"] == 1
+
+
+def test_without_a_worker_a_canary_is_late(cli: Cli):
+    shown = cli("canary", "--within", "200ms", code=1).stdout
+    assert shown.splitlines() == ["cluster   a: 0 of 16 parts", "cluster   b: 0 of 16 parts"]
+    assert "expected a duration" in cli("canary", "--within", "soon", code=2).stderr

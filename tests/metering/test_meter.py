@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedstore.metering import CLUSTER, Counting, Counts, Definition
+from feedstore.metering import CLUSTER, Counting, Counts, Definition, sampled
 from feedstore.metering.exposition import text
-from feedstore.metering.meter import LOOK_LASTS_S, together
+from feedstore.metering.meter import LOOK_LASTS_S, SAMPLES, together
 
 DONE = Definition("feed_tests_total", "counter", "Done", "x.py", ("work",), (CLUSTER,))
 LAG = Definition("feed_tests_lag", "gauge", "Left to do", "x.py", ("work",), (CLUSTER,))
@@ -133,3 +133,16 @@ def test_the_text_is_what_prometheus_reads():
 
 def test_what_has_no_value_is_absent_from_the_text():
     assert b"feed_tests_lag" not in text(counted(2, 7, []).without_gauges(), EVERY)
+
+
+@pytest.mark.parametrize("size", [0, 1, 49, 50, 99, 100, 1_000, 12_345])
+def test_a_sample_of_many_counts_for_about_as_many(size: int):
+    some, each = sampled(range(size))
+    assert len(some) <= 2 * SAMPLES
+    assert size <= len(some) * each < size + each
+
+
+def test_one_value_may_be_several_observations(bench: Bench):
+    bench.meter.observe(TOOK, [0.05, 0.5], "a", each=10)
+    [spread] = bench.meter.counts().spreads
+    assert (spread.counts, spread.sum) == ([10, 10, 0], pytest.approx(5.5))

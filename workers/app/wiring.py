@@ -25,6 +25,7 @@ from workers.app.gauges import ClusterGauges, QueueGauges
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer
 from workers.following.applied import Applied, OlderClusterError
+from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
@@ -282,7 +283,22 @@ def looks(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
     return [
         QueueGauges(ports, config, time.monotonic),
         *(ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas),
+        *canaries(ports, config),
     ]
+
+
+def canaries(ports: Ports, config: Config) -> list[Loop]:
+    """What has canaries go the whole way, and looks for them in each cluster; the tables of the feeds are open."""
+    if config.worker.canary_ms is None:
+        return []
+    flights = CanaryFlights(
+        ports.follows, list(ports.replicas), ports.meter, time.monotonic, config.worker.canary_ms / 1_000
+    )
+    watches = [
+        CanaryWatch(replica, flights.newest, ports.meter, time.monotonic, ports.clock)
+        for replica in ports.replicas.values()
+    ]
+    return [flights, *watches]
 
 
 def relays(ports: Ports, config: Config) -> list[Loop]:

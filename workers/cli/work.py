@@ -16,6 +16,7 @@ from workers.app.writer_process import WriterProcess
 from workers.cli.output import Progress
 from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
 from workers.following import landed
+from workers.following.canary import CanaryFlights
 from workers.following.groups import TICKERS, writer_group
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Loop, Worker
@@ -45,7 +46,9 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
       feedctl work --metrics 127.0.0.1:9464
     """
     # Before the lock: who sees that a worker holds the home may send it a signal.
-    with stopping() as stop, session.lock() as lock, session.ports("read", feeds=False) as ports:
+    # Canaries are read as pages are; nothing else here reads feeds.
+    feeds = session.config.worker.canary_ms is not None
+    with stopping() as stop, session.lock() as lock, session.ports("read", feeds=feeds) as ports:
         run_worker(session, ports, lock, stop, until_idle=until_idle, metrics_at=metrics_at)
 
 
@@ -98,9 +101,9 @@ def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Stop)
         if not all_landed():
             return False
         # Its next tick would stay in the queue, and look like work that waits.
-        for each in TICKERS:
+        for each in (*TICKERS, CanaryFlights.name):
             worker.end(each)
-        if not worker.running().isdisjoint(TICKERS):
+        if not worker.running().isdisjoint((*TICKERS, CanaryFlights.name)):
             return False
         with contextlib.suppress(QueueUnavailableError):
             clusters = clusters_of(worker, ports)

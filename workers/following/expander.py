@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from feedstore.domain import Edge, Followed, PinDeleted, PinSaved, RecordedAction, RefillAsked, RespaceAsked, Unfollowed
 from feedstore.following import Limits
 from feedstore.follows.port import FollowStore
-from feedstore.metering import UNCOUNTED, Meter
+from feedstore.metering import UNCOUNTED, Meter, sampled
 from workers.following import metrics
 from workers.following.backfill import Backfill
 from workers.following.fanout import Fanout
@@ -155,8 +155,9 @@ class Expander:
             for kind, number in actions.by_kind().items():
                 self._meter.add(metrics.ACTIONS, number, kind)
         now_ms = self._follows.about_now().latest_ms
-        waited_s = [(now_ms - task.action.committed_ms) / 1_000 for some in fresh.values() for task in some]
-        self._meter.observe(metrics.STAGE_SECONDS, waited_s, "expanded")
+        some, of_each = sampled(tasks)
+        waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in some]
+        self._meter.observe(metrics.STAGE_SECONDS, waited_s, "expanded", each=of_each)
 
     def _expand(self, actions: _Sorted, read_ms: int, cluster: str | None) -> None:
         """Publishes the deliveries of actions that are in the indexes. cluster: as of the deliveries."""

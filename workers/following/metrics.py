@@ -24,8 +24,8 @@ STAGE_SECONDS: Final = Definition(
 VISIBLE_SECONDS: Final = Definition(
     "feed_action_visible_seconds",
     "histogram",
-    "From the commit of an action until a delivery of it is durable and can be read in a cluster: one observation a"
-    " delivery",
+    "From the commit of an action until a delivery of it is durable and can be read in a cluster. Of a large batch"
+    " some deliveries are looked at, and each counts for several",
     _WRITER,
     WRITES,
     (CLUSTER,),
@@ -256,28 +256,29 @@ CLOCKS_OFF: Final = Definition(
 CANARY_SECONDS: Final = Definition(
     "feed_canary_seconds",
     "histogram",
-    "From the commit of a canary's pin until it was read in the feed of a cluster",
+    "From the commit of a canary until it was read in its feed in a cluster",
     _CANARY,
-    WRITES,
+    ("work", "relay"),
     (CLUSTER,),
     DECADES,
 )
 CANARY_AGE: Final = Definition(
     "feed_canary_age_seconds",
     "gauge",
-    "How long ago the newest canary pin committed that was read in a cluster. It grows while none arrives; absent until"
-    " the first has",
+    "How long ago the newest canaries committed that were read in every part of a cluster; before the first, since the"
+    " worker began. It grows while any part is late. Absent without `[worker] canary`",
     _CANARY,
-    WRITES,
+    ("work", "relay"),
     (CLUSTER,),
 )
 CANARIES: Final = Definition(
     "feed_canaries_total",
     "counter",
-    "Canary pins, by what became of them in a cluster: `seen` in its feed, `late` (not there after a minute, and waited"
-    " for no longer), `unreadable` (the cluster did not answer), or `unrecorded` (the follow store took none)",
+    "Canaries, one a part of the table and round, by what became of them in a cluster: `seen` in their feeds, `late`"
+    " (not there after a minute, and waited for no longer), `unreadable` (the same, and the cluster did not answer), or"
+    " `unrecorded` (the follow store did not)",
     _CANARY,
-    WRITES,
+    ("work", "relay"),
     (CLUSTER, Label("outcome", ("seen", "late", "unreadable", "unrecorded"))),
 )
 

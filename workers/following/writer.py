@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import assert_never
 
@@ -9,7 +10,7 @@ from feedstore.clocks import STEP_MAX_MS
 from feedstore.domain import Followee, RecordedAction, Unfollowed
 from feedstore.following import Limits, entries_of, mutations, row_key
 from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
-from feedstore.metering import UNCOUNTED, Meter
+from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
 from feedstore.widecolumn.progress import Progress, Through
 from workers.following import metrics
@@ -84,24 +85,23 @@ class Writer:
         ahead_ms = now_ms + STEP_MAX_MS
         fresh = [delivery for delivery in deliveries if late_before_ms <= delivery.read_ms <= ahead_ms]
         late = [delivery for delivery in deliveries if not late_before_ms <= delivery.read_ms <= ahead_ms]
-        cells = 0
-        for batch, size in _batches(fresh):
-            self._feeds.apply(batch)
-            cells += size
-        self._count(fresh, cells)
+        for batch in _batches(fresh, self._limits.chunk):
+            self._feeds.apply(batch.mutations)
+            self._count(batch)
         self._finish_purges([delivery for delivery in fresh if delivery.purge is not None])
         if holds:
             self._progress.hold(holds)
         self._send_back(late, late_before_ms)
 
-    def _count(self, landed: Sequence[Delivery], cells: int) -> None:
-        """These deliveries, of so many cells together, are durable and can be read."""
+    def _count(self, landed: "_Batch") -> None:
+        """These deliveries are durable, and can be read."""
         now_ms = self._follows.about_now().latest_ms
-        waited_s = [(now_ms - delivery.action.committed_ms) / 1_000 for delivery in landed]
-        self._meter.observe(metrics.VISIBLE_SECONDS, waited_s, self._cluster)
-        self._meter.add(metrics.WRITTEN, len(landed), self._cluster)
-        self._meter.add(metrics.CELLS, cells, self._cluster)
-        self._fanouts.landed(landed)
+        some, each = sampled(landed.deliveries)
+        waited_s = [(now_ms - delivery.action.committed_ms) / 1_000 for delivery in some]
+        self._meter.observe(metrics.VISIBLE_SECONDS, waited_s, self._cluster, each=each)
+        self._meter.add(metrics.WRITTEN, len(landed.deliveries), self._cluster)
+        self._meter.add(metrics.CELLS, landed.cells, self._cluster)
+        self._fanouts.landed(landed.large)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
@@ -217,17 +217,30 @@ def _identity(action: RecordedAction) -> bytes:
     return blake2b(encode_action(Task(action)), digest_size=16).digest()
 
 
-def _batches(deliveries: Sequence[Delivery]) -> Iterator[tuple[list[Mutation], int]]:
-    """The mutations of deliveries, in batches of about _CELLS_AT_ONCE cells, each with the number of its cells."""
-    batch: list[Mutation] = []
-    cells = 0
+@dataclass
+class _Batch:
+    """cells: how many all of it are. large: the deliveries of a full page or more."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    cells: int = 0
+    large: list[Delivery] = field(default_factory=list)
+
+
+def _batches(deliveries: Sequence[Delivery], page: int) -> Iterator[_Batch]:
+    """Deliveries in batches of about _CELLS_AT_ONCE cells. page: how many cells a full page has."""
+    batch = _Batch()
     for delivery in deliveries:
-        batch += [mutations.put(block.rows, block.pins) for block in delivery.puts]
-        batch += [mutations.remove(block.rows, block.pins) for block in delivery.markers]
-        batch += [DeleteColumns([(stray.row, stray.ts)], stray.columns) for stray in delivery.strays]
-        cells += delivery.cells()
-        if cells >= _CELLS_AT_ONCE:
-            yield batch, cells
-            batch, cells = [], 0
-    if batch:
-        yield batch, cells
+        batch.deliveries.append(delivery)
+        batch.mutations += [mutations.put(block.rows, block.pins) for block in delivery.puts]
+        batch.mutations += [mutations.remove(block.rows, block.pins) for block in delivery.markers]
+        batch.mutations += [DeleteColumns([(stray.row, stray.ts)], stray.columns) for stray in delivery.strays]
+        cells = delivery.cells()
+        batch.cells += cells
+        if cells >= page:
+            batch.large.append(delivery)
+        if batch.cells >= _CELLS_AT_ONCE:
+            yield batch
+            batch = _Batch()
+    if batch.mutations:
+        yield batch

@@ -1,0 +1,79 @@
+"""canary: whether the whole way works, now."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from feedstore.errors import NotNowError
+from feedstore.settings import duration_ms
+from workers.cli.output import ago, emit_json, say
+from workers.cli.session import REFUSED, Session, json_option, pass_session
+from workers.following.canary import USERS, arrived, fly
+from workers.following.ports import Ports
+
+_LOOK_S: Final = 0.05
+
+
+@click.command()
+@click.option("--within", default="60s", show_default=True, help="How long canaries may take, such as 10s.")
+@json_option
+@pass_session
+def canary(session: Session, within: str, *, as_json: bool) -> None:
+    """Record one follow of a made-up user in each part of the tables, and wait until every cluster shows all of them.
+
+    They go the whole way: follow store, queue, expander, writers; then their feeds are read as pages are. A worker must
+    run. The exit status is 1 if a cluster does not show all of them in time. Nothing grows: the users and their one pin
+    are always the same, with the largest ids that there are. [worker] canary has a worker do this all the time.
+
+    \b
+    Examples:
+      feedctl canary
+      feedctl canary --within 10s --json
+    """
+    try:
+        within_s = duration_ms(within) / 1_000
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--within") from error
+    with session.ports("read") as ports:
+        flown = fly(ports.follows, 1)
+        took = _watched(ports, flown.ts, within_s)
+    late = {name: len(USERS) - len(seen) for name, seen in took.items() if len(seen) < len(USERS)}
+    if as_json:
+        emit_json(
+            {
+                "parts": len(USERS),
+                "clusters": {
+                    name: {"seen": len(seen), "slowest_ms": max(seen.values(), default=None)}
+                    for name, seen in took.items()
+                },
+            }
+        )
+    else:
+        for name, seen in took.items():
+            slowest = f", the slowest after {ago(max(seen.values()))}" if seen else ""
+            say(f"cluster   {name}: {len(seen)} of {len(USERS)} parts{slowest}")
+    if late:
+        sys.exit(REFUSED)
+
+
+def _watched(ports: Ports, ts: Mapping[int, int], within_s: float) -> dict[str, dict[int, int]]:
+    """For each cluster the canaries that it has shown in time, each with how long that took, in ms."""
+    until_s = time.monotonic() + within_s
+    waiting = {name: dict(ts) for name in ports.replicas}
+    took: dict[str, dict[int, int]] = {name: {} for name in ports.replicas}
+    while any(waiting.values()) and time.monotonic() < until_s:
+        for name, left in waiting.items():
+            try:
+                seen = arrived(ports.replicas[name], left) if left else set()
+            except NotNowError:
+                continue  # it may answer yet
+            for each in seen:
+                took[name][each] = max(0, ports.clock() - left.pop(each))
+        time.sleep(_LOOK_S)
+    return took
+
+
+COMMANDS = (canary,)
