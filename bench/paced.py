@@ -23,7 +23,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from feedstore.app import config
-from feedstore.app.wiring import open_service
+from feedstore.app.services import open_service
 
 LIMIT = 25
 AT_ONCE = 64

@@ -18,7 +18,8 @@ from pathlib import Path
 from bench import ours
 from bench.children import child, run
 from feedstore.app.config import Config
-from feedstore.app.wiring import open_follows, open_service, wall_ms
+from feedstore.app.services import open_service
+from feedstore.app.wiring import open_follows, wall_ms
 from feedstore.domain import Follow, Pin, SavePin, user
 from feedstore.following.service import FeedService
 from feedstore.follows.port import FollowStore, Request

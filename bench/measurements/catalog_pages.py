@@ -22,6 +22,7 @@ from bench.measurements.catalog_reader import Step
 from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
 from feedstore.app import catalogs, wiring
 from feedstore.app.config import Config
+from feedstore.app.services import open_services
 from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.pins import update_of
 from feedstore.catalog.port import CatalogStore
@@ -71,7 +72,7 @@ def on_pages(context: Context) -> list[Row]:
             for _, store in itertools.product(range(2), stores):
                 _built(store, ports.follows)
         stack.enter_context(child(ours.feedctl(folder, "work"), context.scratch / "catalog-pages.log", watched=False))
-        services, without = (stack.enter_context(wiring.open_services(each)) for each in (config, plain))
+        services, without = (stack.enter_context(open_services(each)) for each in (config, plain))
         assert services.catalogs is not None
         rows = [
             *_beside_ids(context, feeds, services.feeds, without.feeds),

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from bench import ours
@@ -21,6 +22,7 @@ from feedstore.catalog.reader import Catalog
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows.port import FollowStore, Request
 from workers.app import catalogs as catalogs_of_workers
+from workers.app.wiring import open_queue
 
 NAME = "catalog-updates"
 OWNERS = 100
@@ -59,7 +61,7 @@ def measure(context: Context) -> list[Row]:
             child(ours.feedctl(home, "work"), context.scratch / "catalog-updates-work.log", watched=False),
             catalogs.open_reader(config, "pins", config.clusters[0].name) as store,
             catalogs.open_catalog(config, "pins") as catalog,
-            catalogs_of_workers.listening(config, catalog, clock),
+            catalogs_of_workers.listening(config, catalog, partial(open_queue, config, clock), clock),
         ):
             _wait_until_all_are_in(store, catalog, pins)
             context.say(f"{NAME}: {len(pins):,} pins are in a generation")

@@ -25,6 +25,7 @@ from deploy.drills.processors import Busy
 from deploy.drills.regions import Region, regions, server_of_meta
 from deploy.drills.report import Moments, Run, Setting
 from deploy.drills.samples import Loss, loss
+from feedstore.app import services
 from feedstore.app import wiring as serving_wiring
 from feedstore.app.config import Config
 from feedstore.following import FEEDS, entries_of, row_key
@@ -209,7 +210,7 @@ def _drilled(
     near = dataclasses.replace(config, serving=serving)
     with (
         _opened(config) as stores,
-        serving_wiring.open_service(near) as service,
+        services.open_service(near) as service,
         _probing(config, url) as reads,
         _probing(config, url) as writes,
         _lag(config, plan.cluster) as lag,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 
-from feedstore.app.clusters import Prepare, replica
+from feedstore.app.places import Prepare, replica
 from feedstore.following import FEEDS
 from feedstore.widecolumn import Access, Cluster, Table
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from prometheus_client.core import Metric
 
 from feedstore.app.config import Config
-from feedstore.app.wiring import Services, clock_of, in_files, monotonic_s
+from feedstore.app.services import Services
+from feedstore.app.wiring import clock_of, in_files, monotonic_s
 from feedstore.boards import endpoints as of_boards
 from feedstore.boards.metrics import metrics as board_metrics
 from feedstore.catalog.settings import PINS

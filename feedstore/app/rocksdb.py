@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from feedstore.app.clusters import Prepare, replica
+from feedstore.app.places import Prepare, replica
 from feedstore.widecolumn import Access, Cluster, Table, UnavailableError
 from feedstore.widecolumn.lazy import LazyCluster
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster

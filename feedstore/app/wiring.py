@@ -3,21 +3,17 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final, assert_never
 
-from feedstore.app.clusters import Prepare, place, replica
+from feedstore.app.clusters import place
 from feedstore.app.config import Config
-from feedstore.boards import Boards
-from feedstore.boards.service import BoardService
-from feedstore.catalog.settings import PINS
+from feedstore.app.places import Prepare, replica
 from feedstore.clocks import HomeClock, Machine, machine_ms
 from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS, feed_table, trusted_watermark
-from feedstore.following.service import FeedService
 from feedstore.follows import sqlite
-from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.port import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
@@ -29,7 +25,6 @@ from feedstore.widecolumn.lazy import LazyCluster
 from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
 
 if TYPE_CHECKING:
-    from feedstore.catalog.service import CatalogService
     from feedstore.follows.mysql import Server
 
 FIRST_LOOK_S = 1.0
@@ -66,136 +61,6 @@ def home_clock(config: Config) -> HomeClock | None:
 def clock_of(config: Config) -> Callable[[], int]:
     """The time of a home, ms since 1970."""
     return home_clock(config) or wall_ms
-
-
-def open_service(config: Config, clock: Callable[[], int] | None = None) -> FeedService:
-    """What a web tier calls. It writes to no cluster: it may run while a worker runs, and there may be many. A process
-    that forks opens it afterwards: its threads would stay behind.
-
-    clock: that `behind_ms` goes by, and an embedded follow store; None: `clock_of` the home.
-
-    Raises:
-        FollowStoreUnavailableError: a cluster may be away, the follow store must be there.
-        ConfigError
-    """
-    clock = clock or clock_of(config)
-    with ExitStack() as stack:
-        follows = open_follows(config, clock)
-        stack.callback(follows.close)
-        return _service(config, follows, stack.enter_context(reading(config, clock)), stack.pop_all().close)
-
-
-@contextmanager
-def open_boards(config: Config, clock: Callable[[], int] | None = None) -> Iterator[BoardService]:
-    """What a web tier calls to show and arrange boards. Any number of processes may have one. clock: as in
-    `open_service`.
-
-    Raises FollowStoreUnavailableError, ConfigError.
-    """
-    with closing(open_follows(config, clock or clock_of(config))) as follows:
-        yield boards_on(follows)
-
-
-def boards_on(follows: FollowStore) -> BoardService:
-    """The same on what the caller has opened, and closes after it."""
-    return BoardService(Boards(follows), monotonic_s)
-
-
-class Services(NamedTuple):
-    """All that a web tier calls. catalogs: None: the home has none."""
-
-    feeds: FeedService
-    boards: BoardService
-    catalogs: "CatalogService | None"
-
-
-@contextmanager
-def open_services(config: Config, meter: Meter = UNCOUNTED) -> Iterator[Services]:
-    """All services, on one follow store. If all its servers are away, what needs none of them is served, and the rest
-    once they are back. meter: what is counted of it.
-
-    Raises:
-        FollowStoreUnavailableError: a database is missing, another one, or not up to date.
-        ConfigError
-    """
-    clock = clock_of(config)
-    with (
-        closing(open_follows(config, clock, may_be_away=True, meter=meter)) as follows,
-        reading(config, clock) as replicas,
-        _services(config, follows, replicas) as services,
-    ):
-        yield services
-
-
-@contextmanager
-def services_on(
-    config: Config, follows: FollowStore, replicas: Iterable[Replica], clock: Callable[[], int]
-) -> Iterator[Services]:
-    """The same on what the caller has opened, and closes after it: for the process that writes clusters in files, and
-    need not catch up with itself. clock: as in `open_service`.
-    """
-    with reading_from(config, replicas, clock) as opened, _services(config, follows, opened) as services:
-        yield services
-
-
-@contextmanager
-def _services(config: Config, follows: FollowStore, replicas: Replicas) -> Iterator[Services]:
-    with ExitStack() as stack:
-        catalogs = stack.enter_context(_catalogs(config))
-        feeds = stack.enter_context(_service(config, follows, replicas, lambda: None, catalogs))
-        yield Services(feeds, boards_on(follows), catalogs)
-
-
-@contextmanager
-def _catalogs(config: Config) -> Iterator["CatalogService | None"]:
-    if not config.catalogs:
-        yield None
-        return
-    from feedstore.app.catalogs import open_catalogs  # noqa: PLC0415 - homes without a catalog do not load it
-
-    with open_catalogs(config) as catalogs:
-        yield catalogs
-
-
-def _service(
-    config: Config,
-    follows: FollowStore,
-    replicas: Replicas,
-    close: Callable[[], None],
-    catalogs: "CatalogService | None" = None,
-) -> FeedService:
-    """catalogs: None: none is open yet."""
-    with ExitStack() as stack:
-        stack.callback(close)
-        pins = stack.enter_context(_pins(config, follows, catalogs))
-        return _feeds(config, follows, replicas, pins, stack.pop_all().close)
-
-
-@contextmanager
-def _pins(config: Config, follows: FollowStore, catalogs: "CatalogService | None") -> Iterator[PinSource]:
-    if PINS not in config.catalogs:
-        yield FollowStorePins(follows)
-        return
-    from feedstore.app.catalogs import open_pins, pins_from  # noqa: PLC0415 - homes without a catalog do not load it
-
-    opened = open_pins(config, follows) if catalogs is None else pins_from(config, follows, catalogs.catalog(PINS))
-    with opened as pins:
-        yield pins
-
-
-def _feeds(
-    config: Config, follows: FollowStore, replicas: Replicas, pins: PinSource, close: Callable[[], None]
-) -> FeedService:
-    return FeedService(
-        replicas,
-        follows,
-        pins,
-        cap=config.limits.cap,
-        refill_again_ms=config.worker.refill_again_ms,
-        within_s=config.serving.deadline_ms / 1_000,
-        clock=monotonic_s,
-        close=close,
-    )
 
 
 @contextmanager

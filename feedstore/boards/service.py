@@ -1,4 +1,4 @@
-"""What a web tier calls for boards in their own order. `wiring.open_boards` makes one from a `feed.toml`.
+"""What a web tier calls for boards in their own order. `services.open_boards` makes one from a `feed.toml`.
 
 What may be raised, sorted by what the caller should do:
 - `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.

@@ -1,6 +1,6 @@
 """What a web tier calls: pages of feeds, actions, and who follows what.
 
-`wiring.open_service` makes one from a `feed.toml`. It keeps nothing outside itself, any number of threads may use it,
+`services.open_service` makes one from a `feed.toml`. It keeps nothing outside itself, any number of threads may use it,
 and a program that has two of them has two of everything.
 
 What may be raised, sorted by what the caller should do:

@@ -6,6 +6,7 @@ import pytest
 
 from feedstore.app import config as configuration
 from feedstore.app import wiring
+from feedstore.app.services import open_boards, open_services
 from feedstore.boards import ReorderRefusedError
 from feedstore.domain import InvalidValueError, Pin, SavePin
 from feedstore.domain.cursors import MalformedCursorError
@@ -17,7 +18,7 @@ BOARD = 9
 def test_boards_of_a_home_are_arranged_by_pages_and_moves(tmp_path: Path):
     config = configuration.parse(tmp_path, configuration.DEFAULT, {})
     wiring.create_follows(config)
-    with wiring.open_services(config) as services, wiring.open_boards(config) as boards:
+    with open_services(config) as services, open_boards(config) as boards:
         pins = [SavePin(Pin(pin, 2, BOARD, 1_000 + pin)) for pin in range(1, 5)]
         follows = wiring.open_follows(config, lambda: 1_000_000)
         follows.index(pins=follows.record([Request(pin) for pin in pins]))  # type: ignore[arg-type]  # none is refused

@@ -9,11 +9,11 @@ from tests.cli.command import Cli
 LOADED = """
 import sys
 from pathlib import Path
-from feedstore.app import config as configuration, wiring
+from feedstore.app import config as configuration, services
 from workers.app import wiring as workers_wiring
 from workers.cli import main
 config = configuration.load(Path(sys.argv[1]), {})
-with wiring.open_services(config) as services:
+with services.open_services(config) as services:
     services.feeds.pins_page(1)
 ports = workers_wiring.open_ports(config, "write")
 workers_wiring.worker(ports, config)

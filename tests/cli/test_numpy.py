@@ -11,9 +11,9 @@ SERVICES = """
 import sys
 from pathlib import Path
 import feedstore.widecolumn.hbase
-from feedstore.app import config as configuration, wiring
+from feedstore.app import config as configuration, services
 from feedstore.domain import Pin, user
-with wiring.open_services(configuration.load(Path(sys.argv[1]), {})) as services:
+with services.open_services(configuration.load(Path(sys.argv[1]), {})) as services:
     services.feeds.save_pin(Pin(101, owner=2, board=9, created_ms=1341100973000))
     services.feeds.follow(1, user(2))
     services.feeds.page(1)

@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from feedstore.app import http as http_wiring
-from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
+from feedstore.app.services import services_on
 from feedstore.http import listening
 from tests.cli.command import Cli
 from workers.app import home, wiring
@@ -117,7 +117,7 @@ def _run(loops: dict[str, Loop]) -> None:
 
 def _page(watch: _Watch, config: Config, ports: Ports) -> Walk:
     # The feed has more than the page: the last page of a feed would ask for a refill.
-    with feedstore_wiring.services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
+    with services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
         app = http_wiring.open_app(config, {}, services, OpenQueues(ports), owns_clusters=True)
         with closing(http_wiring.server(config, app, listening.listen("127.0.0.1", 0))) as server:
             server.start()

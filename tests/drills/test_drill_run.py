@@ -24,7 +24,7 @@ from deploy.drills.page import markdown
 from deploy.drills.regions import Region
 from deploy.drills.report import Report, budgets
 from feedstore.app import config as configuration
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import services
 from feedstore.app.config import Config
 from feedstore.domain import Followee, Pin
 from feedstore.following import feed_table, row_key
@@ -142,7 +142,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
         made.preferred = config.serving.prefer
         return opened(made)
 
-    monkeypatch.setattr(serving_wiring, "open_service", open_service)
+    monkeypatch.setattr(services, "open_service", open_service)
     return made
 
 

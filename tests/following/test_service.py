@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from feedstore.app import config as configuration
-from feedstore.app.wiring import open_service
+from feedstore.app.services import open_service
 from feedstore.catalog.port import CatalogUnavailableError
 from feedstore.domain import Follow, Followee, InvalidValueError, Pin, RefillAsked, SavePin, Unfollow, board, user
 from feedstore.domain.cursors import MalformedCursorError

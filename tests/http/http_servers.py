@@ -16,7 +16,7 @@ import httpx
 
 from feedstore.app import config as configuration
 from feedstore.app import http as http_wiring
-from feedstore.app.wiring import Services
+from feedstore.app.services import Services
 from feedstore.boards import Boards
 from feedstore.boards.service import BoardService
 from feedstore.catalog.posting import Posting

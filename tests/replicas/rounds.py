@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from feedstore.app import config as configuration
-from feedstore.app.wiring import open_service
+from feedstore.app.services import open_service
 from tests.cli.command import Cli
 
 CAP: Final = 1_000

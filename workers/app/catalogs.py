@@ -20,7 +20,6 @@ from feedstore.catalog.reader import Catalog
 from feedstore.catalog.settings import PINS
 from feedstore.domain import PinDeleted, PinSaved, RecordedAction
 from feedstore.errors import NotNowError
-from workers.app import wiring
 from workers.catalog.listener import HearsActions, HearsPosted, Listener, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
@@ -35,7 +34,7 @@ from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.rounds import Rounds
 from workers.pipeline.runtime import Loop
 from workers.pipeline.stage import Stage
-from workers.queue.port import PositionLostError, Topic
+from workers.queue.port import PositionLostError, Queue, Topic
 
 _log = structlog.get_logger()
 
@@ -94,12 +93,14 @@ def pin_update(action: RecordedAction) -> Update | None:
 
 
 @contextmanager
-def listening(config: Config, catalog: Catalog[Any], clock: Callable[[], int]) -> Iterator[None]:
+def listening(
+    config: Config, catalog: Catalog[Any], open_queue: Callable[[], Queue], clock: Callable[[], int]
+) -> Iterator[None]:
     """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
     listener = Listener(
         f"catalog-{PINS}-listener",
         HearsActions[Task](catalog, lambda task: pin_update(task.action)),
-        lambda: wiring.open_queue(config, clock),
+        open_queue,
         ACTIONS,
         monotonic_s,
         clock,
@@ -112,13 +113,13 @@ def listening(config: Config, catalog: Catalog[Any], clock: Callable[[], int]) -
 
 @contextmanager
 def listening_to_posted(
-    config: Config, catalogs: Mapping[str, Catalog[Any]], clock: Callable[[], int]
+    config: Config, catalogs: Mapping[str, Catalog[Any]], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
     """The same of catalogs whose updates are posted. catalogs: by name."""
     listener = Listener(
         "catalogs-listener",
         HearsPosted(catalogs, clock),
-        lambda: wiring.open_queue(config, clock),
+        open_queue,
         UPDATES,
         monotonic_s,
         clock,

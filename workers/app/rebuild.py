@@ -10,8 +10,8 @@ from contextlib import closing
 from typing import Final
 
 from feedstore.app import wiring as serving_wiring
-from feedstore.app.clusters import replica
 from feedstore.app.config import Config
+from feedstore.app.places import replica
 from feedstore.follows.port import MAX_PAGE, FollowStore
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn.progress import Progress

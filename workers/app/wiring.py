@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from feedstore.app import wiring as feedstore_wiring
-from feedstore.app.clusters import replica
 from feedstore.app.config import Config
+from feedstore.app.places import replica
 from feedstore.boards import Boards
 from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError, NotNowError

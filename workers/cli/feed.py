@@ -2,7 +2,8 @@
 
 import click
 
-from feedstore.app.wiring import open_service, reading
+from feedstore.app.services import open_service
+from feedstore.app.wiring import reading
 from feedstore.following import MAX_PAGE, Page
 from feedstore.following.pages import FeedPages
 from feedstore.follows.port import FollowStoreUnavailableError

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
-from feedstore.app.wiring import Services
+from feedstore.app.services import Services, open_services, services_on
+from feedstore.app.wiring import clock_of
 from feedstore.catalog.settings import PINS, posted
 from feedstore.errors import ConfigError
 from feedstore.following import metrics as of_reads
@@ -113,7 +113,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
 
 def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
     """For who holds the home. ports: as its owner. lock: the home's."""
-    with feedstore_wiring.services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
+    with services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
         wiring.refuse_unsafe(ports, config, ports.replicas)
         queues = OpenQueues(ports)
         with _serving(config, services, queues, listener, ports.meter, owns_clusters=True) as server:
@@ -150,7 +150,7 @@ def _serve(config: Config, listener: socket.socket, stop: Event) -> None:
     meter = Counting(time.monotonic)
     with (
         closing(queues),
-        feedstore_wiring.open_services(config, meter) as services,
+        open_services(config, meter) as services,
         _serving(config, services, queues, listener, meter, owns_clusters=False) as server,
     ):
         ended = _Ended(server, stop, config.http.drain_ms / 1_000)
@@ -197,8 +197,7 @@ def _posting(config: Config, stack: ExitStack) -> "Posting | None":
         return None
     from workers.catalog.posting import QueuePosting  # noqa: PLC0415 - other homes do not pay for it
 
-    opener = partial(wiring.open_queue, config, feedstore_wiring.clock_of(config))
-    return stack.enter_context(closing(QueuePosting(opener)))
+    return stack.enter_context(closing(QueuePosting(partial(wiring.open_queue, config, clock_of(config)))))
 
 
 def _listen(config: Config, services: Services, stack: ExitStack) -> None:
@@ -207,12 +206,13 @@ def _listen(config: Config, services: Services, stack: ExitStack) -> None:
         return
     from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
 
-    clock = feedstore_wiring.clock_of(config)
+    clock = clock_of(config)
+    opener = partial(wiring.open_queue, config, clock)
     if PINS in config.catalogs:
-        stack.enter_context(catalogs.listening(config, services.catalogs.catalog(PINS), clock))
+        stack.enter_context(catalogs.listening(config, services.catalogs.catalog(PINS), opener, clock))
     if names := posted(config.catalogs):
         others = {name: services.catalogs.catalog(name) for name in names}
-        stack.enter_context(catalogs.listening_to_posted(config, others, clock))
+        stack.enter_context(catalogs.listening_to_posted(config, others, opener, clock))
 
 
 class _Ended:
