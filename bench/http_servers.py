@@ -33,8 +33,8 @@ from bench.feeds import made_feeds
 from bench.measurements.http import CONNECTIONS, LIMIT, START_S, Server, get, home_of, load, serving
 from bench.results import interleaved, ratios
 from feedstore.app import http as http_wiring
-from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import load as load_config
+from feedstore.app.services import services_on
 from feedstore.http.app import App
 from workers.app.queue_status import OpenQueues
 
@@ -53,7 +53,7 @@ def pages(home: str) -> App:
     stack = ExitStack()
     ports = stack.enter_context(ours.ports(config))
     on = (config, ports.follows, ports.replicas.values(), ports.clock)
-    services = stack.enter_context(feedstore_wiring.services_on(*on))
+    services = stack.enter_context(services_on(*on))
     app = http_wiring.open_app(config, os.environ, services, OpenQueues(ports), owns_clusters=True)
     app.opened = stack  # type: ignore[attr-defined]  # it lives as long as the application
     return app
