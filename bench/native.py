@@ -3,6 +3,7 @@
 import json
 import struct
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,14 +151,19 @@ _TARGET = "appender.console.target = SYSTEM_ERR"
 
 
 def write_cells(path: Path, batches: Iterable[Sequence[Mutation]]) -> int:
-    """Writes mutations as the Java side reads them, one for each row of each; returns the number of cells."""
+    """Writes mutations as the Java side reads them, one for each row and timestamp of each; returns the number of
+    cells.
+    """
     cells = 0
     with path.open("wb") as out:
         for mutation in (each for batch in batches for each in batch):
             cells += count_in(mutation)
             kind = b"p" if isinstance(mutation, Put | PutCells) else b"d"
             if isinstance(mutation, PutCells | DeleteCells):
-                out.writelines(_HEAD.pack(kind, row, ts, 1) + column for row, column, ts in cells_in(mutation))
+                by_row: defaultdict[tuple[bytes, int], list[bytes]] = defaultdict(list)
+                for row, column, ts in cells_in(mutation):
+                    by_row[row, ts].append(column)
+                out.writelines(_HEAD.pack(kind, *of, len(some)) + b"".join(some) for of, some in by_row.items())
                 continue
             columns = b"".join(mutation.columns)
             count = len(mutation.columns)
