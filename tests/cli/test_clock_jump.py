@@ -58,12 +58,12 @@ def test_rule_10_what_is_not_known_is_not_said(jumped: Cli) -> None:
 def test_a_clock_that_is_far_ahead_is_reported(jumped: Cli) -> None:
     [ahead_ms] = jumped.json("status", code=1)["clocks_ahead_ms"].values()
     assert JUMP_MS - 600_000 < ahead_ms <= JUMP_MS
-    assert "clock     shard 0 is 400" in jumped("status", code=1).stdout
+    assert "problem   the clock of shard 0 is 400" in jumped("status", code=1).stdout
 
 
 def test_clocks_that_are_right_are_not_mentioned(filled: Cli) -> None:
     assert filled.json("status")["clocks_ahead_ms"] == {}
-    assert "clock  " not in filled("status").stdout
+    assert "problem" not in filled("status").stdout
 
 
 @pytest.mark.processes

@@ -103,7 +103,7 @@ def test_status_tells_a_machine_whether_a_cluster_is_too_far_behind(cli: Cli) ->
     cli("follow", 1, "--user", 2)
     eventually(lambda: cli.json("status")["clusters"]["b"]["behind_ms"] > 1, "time has passed")
     late = cli("status", "--max-behind", "1ms", code=1).stdout
-    assert "behind    cluster b is " in late
+    assert "problem   cluster b is " in late
     assert "behind, more than 0.0 s, and no worker runs in this home" in late
     assert problems(0) == []
     assert problems(0, "--max-behind", "1d") == []

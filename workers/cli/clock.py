@@ -5,9 +5,9 @@ import msgspec
 
 from feedstore.app.wiring import home_clock
 from workers.app import clock as clocks
+from workers.cli.condition import clock_off, clocks_ahead_ms
 from workers.cli.output import ago, emit_json, note, say, when
 from workers.cli.session import Session, json_option, pass_session
-from workers.cli.status import clock_off, clocks_ahead_ms
 
 
 @click.group()

@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
@@ -154,6 +154,23 @@ def heading(text: str) -> None:
     """A line for people, on stdout: bold on a terminal, after an empty line. Raises OutputError."""
     with written():
         click.echo("\n" + click.style(shown(text), bold=True))
+
+
+def is_screen() -> bool:
+    """Whether stdout is a terminal, which can be drawn again."""
+    return sys.stdout.isatty()
+
+
+def draw(lines: Sequence[str]) -> None:
+    """Draws a terminal again with these lines, as many as it has room for; one that begins with ! is in red. Raises
+    OutputError.
+    """
+    size = shutil.get_terminal_size()
+    fitting = [shown(line)[: size.columns - 1] for line in lines[: size.lines - 1]]
+    drawn = [f"\033[1;31m{line}\033[0m" if line.startswith("!") else line for line in fitting]
+    with written():
+        click.echo("\033[H" + "".join(f"{line}\033[K\n" for line in drawn) + "\033[J", nl=False)
+        sys.stdout.flush()
 
 
 def emit_json(value: object) -> None:

@@ -38,7 +38,7 @@ _WORKERS = ("work", "relay", "expand", "write", "serve")
 SECTIONS: Final = {
     "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
     "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
-    "Look": ("feed", "board", "export", "status", "canary", "check", "verify"),
+    "Look": ("feed", "board", "export", "status", "top", "canary", "check", "verify"),
     "Repair": ("repair", "rebuild", "rewind", "reindex", "dead"),
     "Operate": ("catalog", "schema", "topics", "table", "trim", "migrate", "clock", "token", "drill"),
 }

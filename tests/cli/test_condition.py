@@ -1,0 +1,178 @@
+"""What `status` and `top` say of a home, and of which homes an operator must know."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedstore.clocks import Process
+from tests.cli.command import DEADLINE_S, Cli, eventually
+from workers.app import wiring
+from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterState, Condition, Disk, problems
+from workers.cli.top import Seen, rendered
+
+MINUTE_MS = 60_000
+WELL = ClusterState(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
+GROUPS: Mapping[str, int] = {"relay": 0, "expander": 0, "writer-a": 0, "retries-a": 0}
+HEALTHY = Condition(
+    worker=12,
+    stopped=None,
+    has_worker=True,
+    quiet=True,
+    groups=GROUPS,
+    done={"expander": 100, "writer-a": 50, "retries-a": 0},
+    waits_ms=None,
+    dead=0,
+    clusters={"a": WELL, "b": WELL},
+    clocks={},
+    off=(),
+    disks=(Disk("cluster a", 10 << 30, 100 << 30),),
+)
+
+
+def cluster(**changes: Any) -> Mapping[str, ClusterState]:
+    return {"a": WELL, "b": replace(WELL, **changes)}
+
+
+def test_of_a_healthy_home_there_is_nothing_to_know():
+    assert problems(HEALTHY, None) == []
+    assert problems(HEALTHY, MINUTE_MS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stopped": "KeyError"}, "the worker has stopped, and only serves: KeyError"),
+        ({"clusters": cluster(error="cluster b does not answer: refused")}, "cluster b does not answer: refused"),
+        ({"clusters": cluster(behind_ms=BEHIND_MS + 1)}, "cluster b is 3.0 min behind, more than 3.0 min"),
+        (
+            {"clusters": cluster(behind_ms=None, watermark_ms=None)},
+            None,  # a new one, or one whose clock was brought back: it tells the time within seconds
+        ),
+        ({"clusters": cluster(parked_ms=PARKED_MS + 1)}, "deliveries have been parked for cluster b for 10.0 min"),
+        ({"clusters": cluster(parked_ms=PARKED_MS)}, None),
+        ({"clocks": {1: 400_000}}, "the clock of shard 1 is 6.7 min ahead of this machine"),
+        ({"off": (Process(7, "host", "feedctl serve", 90_000, 1),)}, "the clock of feedctl serve (pid 7 on host) is"),
+        ({"disks": (Disk("the queue", 5 << 20, 1 << 40),)}, "the disk of the queue has 5 MiB left"),
+        ({"dead": 1}, "there are 1 dead letter"),
+    ],
+)
+def test_each_thing_that_an_operator_must_know_has_a_sentence(changes: dict[str, Any], said: str | None):
+    found = problems(replace(HEALTHY, **changes), None)
+    assert len(found) == (said is not None)
+    assert not found or found[0].startswith(said or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "tells"),
+    [
+        ({"waits_ms": WAITS_MS + 1, "groups": {**GROUPS, "relay": 2_996}}, True),
+        ({"waits_ms": WAITS_MS, "groups": {**GROUPS, "relay": 2_996}}, False),
+        ({"clusters": cluster(behind_ms=WAITS_MS + 1), "groups": {**GROUPS, "writer-a": 2_996}}, True),
+        ({"quiet": True, "clusters": cluster(behind_ms=86_400_000 * 400)}, False),
+    ],
+)
+def test_what_waits_without_a_worker_is_known_after_a_minute(changes: dict[str, Any], *, tells: bool):
+    alone: dict[str, Any] = {"worker": None, "has_worker": False, "quiet": False}
+    found = problems(replace(HEALTHY, **(alone | changes)), None)
+    assert len(found) == tells
+    assert not found or re.match(r"2,996 messages to do for 1.0 min|2,996 messages to do for 60.0 s", found[0])
+    assert not found or "no worker runs in this home" in found[0]
+
+
+def test_a_bound_that_is_given_holds_whatever_the_reason():
+    alone = replace(HEALTHY, worker=None, has_worker=False, clusters=cluster(behind_ms=2 * MINUTE_MS))
+    assert problems(alone, None) == []
+    assert problems(alone, MINUTE_MS) == [
+        "cluster b is 2.0 min behind, more than 60.0 s, and no worker runs in this home"
+    ]
+    rebuilding = replace(HEALTHY, clusters=cluster(watermark_ms=wiring.REBUILDING_MS, behind_ms=10**12))
+    assert problems(rebuilding, None) == ["cluster b is being rebuilt"]
+
+
+def test_a_screen_says_rates_and_what_needs_attention():
+    later = replace(
+        HEALTHY,
+        done={"expander": 300, "writer-a": 40, "retries-a": 0},
+        groups={**GROUPS, "expander": 1_234},
+        waits_ms=2_000,
+        dead=3,
+    )
+    lines = list(rendered("/srv/home", Seen(10.0, HEALTHY), Seen(12.0, later)))
+    assert lines[0] == "/srv/home   worker 12"
+    assert lines[1] == "! there are 3 dead letters"
+    assert any(re.fullmatch(r"expander +1,234 +100", line) for line in lines)
+    assert any(re.fullmatch(r"writer-a +0 +-", line) for line in lines), "one that went back has no rate"
+    assert any(re.fullmatch(r"relay +0 +-", line) for line in lines)
+    assert any(re.fullmatch(r"a +0.5 s  ticks +0 +0 +0", line) for line in lines)
+    assert "the oldest action that is not relayed: 2.0 s" in lines
+    assert "disk            10.0 GiB free (10%): cluster a" in lines
+    assert list(rendered("/srv/home", None, Seen(0.0, HEALTHY)))[1] == "nothing needs attention"
+
+
+def test_top_prints_once_and_ends_as_status_does(cli: Cli):
+    shown = cli("top", "--once", "--every", "10ms").stdout
+    assert "nothing needs attention" in shown
+    assert "\x1b" not in shown
+    with cli.ports() as ports:
+        from workers.following.topics import ACTIONS  # noqa: PLC0415
+
+        ports.dead.bury(ACTIONS, "expander", "malformed", "x", 1, b"x")
+    assert "! there are 1 dead letter" in cli("top", "--once", "--every", "10ms", code=1).stdout
+    assert cli.json("status", code=1)["problems"] == ["there are 1 dead letter"]
+    assert "expected a duration" in cli("top", "--every", "often", code=2).stderr
+
+
+def test_status_knows_of_actions_that_wait_for_a_worker(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    cli("follow", 1, "--user", 2)
+    assert cli.json("status")["problems"] == []
+    monkeypatch.setattr("workers.cli.condition.WAITS_MS", -1)
+    [said] = cli.json("status", code=1)["problems"]
+    assert said.startswith("1 message to do for 0.")
+
+
+@pytest.mark.processes
+def test_top_redraws_a_terminal_and_ends_quietly(cli: Cli):
+    ours, theirs = pty.openpty()
+    program = "from workers.cli import main; main()"
+    words = [sys.executable, "-c", program, "--home", str(cli.home), "top", "--every", "50ms"]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, start_new_session=True)
+    os.close(theirs)
+    said = bytearray()
+
+    def read() -> bool:
+        with contextlib.suppress(OSError):  # its end of the terminal is closed
+            if select.select([ours], [], [], 0.1)[0]:
+                said.extend(os.read(ours, 65_536))
+        return said.count(b"\x1b[H") >= 3
+
+    try:
+        eventually(read, "it has drawn three times")
+        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            read()
+        assert process.wait(DEADLINE_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert b"nothing needs attention\x1b[K" in said
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(ours)
+
+
+def test_the_names_of_disks_are_those_of_stores(cli: Cli):
+    [disk] = cli.json("status")["disks"]
+    assert disk["store"] == "cluster a", "all are on one file system"
+    assert 0 < disk["free_bytes"] <= disk["capacity_bytes"]
+    assert Path(cli.home).exists()

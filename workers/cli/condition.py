@@ -1,0 +1,259 @@
+"""How a home is, as one look finds it, and what an operator must know of that: `status` and `top`.
+
+Looking is apart from judging: `problems` is pure.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from feedstore.app.config import Config
+from feedstore.app.wiring import home_clock
+from feedstore.clocks import Process
+from feedstore.domain import InvalidValueError
+from feedstore.follows.port import ClockStepError
+from feedstore.widecolumn import DamagedError, UnavailableError
+from feedstore.widecolumn.behind import AHEAD_MS, behind_ms
+from feedstore.widecolumn.progress import Progress
+from workers.app import wiring
+from workers.app.checks.policy import FREE_BYTES_MIN
+from workers.app.gauges import kept_back_by
+from workers.cli.output import ago, plural
+from workers.following import landed
+from workers.following.faults import fault
+from workers.following.groups import EXPANDER, RELAY, cluster_groups
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS
+
+WAITS_MS: Final = 60_000
+"""How old what waits may be if no worker runs."""
+BEHIND_MS: Final = 180_000
+"""How far behind a cluster may be while a worker runs, if the caller does not say."""
+PARKED_MS: Final = 600_000
+"""How long deliveries may be parked."""
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """watermark_ms: everything committed before it has landed there; None where that is unknown. error: why it does
+    not answer, or what it lost. kept_back_by: what its watermark waits for, as in `gauges.kept_back_by`. holds: how
+    many notes of each kind keep it back. parked_ms: how long ago the oldest parked action committed.
+    """
+
+    watermark_ms: int | None
+    behind_ms: int | None
+    error: str | None
+    kept_back_by: str | None = None
+    holds: Mapping[str, int] = field(default_factory=dict)
+    parked_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The file system of a store in files."""
+
+    store: str
+    free_bytes: int
+    capacity_bytes: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """worker: the process that holds the home (0: unknown); None if there is none. stopped: why it has stopped by
+    itself. has_worker: whether some process may be working: on servers that is not known here. groups: what each has
+    left to do. done: how far each has come, in messages. waits_ms: how long ago the oldest action committed that is not
+    relayed. clocks: by how much the clocks of shards are ahead. off: processes whose clocks are off.
+    """
+
+    worker: int | None
+    stopped: str | None
+    has_worker: bool
+    quiet: bool
+    groups: Mapping[str, int]
+    done: Mapping[str, int]
+    waits_ms: int | None
+    dead: int
+    clusters: Mapping[str, ClusterState]
+    clocks: Mapping[int, int]
+    off: Sequence[Process]
+    disks: Sequence[Disk]
+
+
+def look(
+    ports: Ports,
+    config: Config,
+    worker: int | None,
+    stopped: str | None,
+    clock: Callable[[], float],
+    read_s: float,
+) -> Condition:
+    """clock: monotonic seconds. read_s: how long rows of each cluster are read, to find what cannot be.
+
+    Raises FollowStoreUnavailableError, QueueUnavailableError: a cluster may be away.
+    """
+    lags = landed.lags(ports)
+    anchor = home_clock(config)
+    return Condition(
+        worker=worker,
+        stopped=stopped,
+        # Elsewhere workers may run on other machines.
+        has_worker=worker is not None or not wiring.is_embedded(config),
+        quiet=wiring.idle(ports),
+        groups=lags,
+        done={
+            group: sum(ports.queue.positions(topic, group).values())
+            for topic, group in (
+                (ACTIONS, EXPANDER),
+                *(each for name in ports.replicas for each in cluster_groups(name)),
+            )
+        },
+        waits_ms=_waits_ms(ports) if lags[RELAY] else None,
+        dead=ports.dead.count(),
+        clusters={name: cluster_state(ports, name, clock, read_s) for name in ports.replicas},
+        clocks=clocks_ahead_ms(ports),
+        off=() if anchor is None else anchor.off(),
+        disks=tuple(disks(config)),
+    )
+
+
+def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: float) -> ClusterState:
+    replica = ports.replicas[name]
+    error: str | None = None
+    try:
+        found = fault(replica, ports.queue, clock, read_s)
+        error = None if found is None else found.message
+        state = Progress(replica.progress).state()
+    except DamagedError:
+        return ClusterState(None, None, error)
+    except UnavailableError as unavailable:
+        return ClusterState(None, None, f"cluster {name} does not answer: {unavailable}")
+    now_ms = ports.clock()
+    return ClusterState(
+        state.watermark,
+        None if state.watermark is None else behind_ms(state.watermark, now_ms),
+        error,
+        kept_back_by(state),
+        {"put_off": len(state.put_off), "refill": len(state.refills), "parked": len(state.parked)},
+        max(0, now_ms - min(state.parked)) if state.parked else None,
+    )
+
+
+def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
+    """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. Nothing
+    that commits there is older than such a clock: it was wrong once, and times continue from it.
+    """
+
+    def ahead_ms(shard: int) -> int:
+        try:
+            return ports.follows.now(shard) - ports.clock()
+        except ClockStepError as error:
+            return error.offset_ms
+
+    ahead = {shard: ahead_ms(shard) for shard in range(ports.follows.shards())}
+    return {shard: ms for shard, ms in ahead.items() if ms > AHEAD_MS}
+
+
+def disks(config: Config) -> Iterator[Disk]:
+    """The file systems of the stores in files, each once."""
+    paths = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
+    if config.shard_files:
+        paths["the follow store"] = config.shard_files[0]
+    if config.queue_file is not None:
+        paths["the queue"] = config.queue_file
+    seen: set[int] = set()
+    for store, path in paths.items():
+        there = path if path.exists() else config.home
+        device = there.stat().st_dev
+        if device not in seen:
+            seen.add(device)
+            room = os.statvfs(there)
+            yield Disk(store, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize)
+
+
+def _waits_ms(ports: Ports) -> int | None:
+    """How long ago the oldest action committed that is not relayed; None if there is none that this program knows."""
+    try:
+        oldest = [row.action.committed_ms for row in ports.follows.unrelayed(1)]
+    except (msgspec.MsgspecError, InvalidValueError):
+        return None
+    return max((ports.clock() - ms for ms in oldest), default=None)
+
+
+# What an operator must know
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def problems(condition: Condition, most_ms: int | None) -> list[str]:
+    """A sentence for each. most_ms: how far a cluster may be behind, whatever the reason; None: far, and only while
+    something is to be done.
+    """
+    return [
+        *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
+        *(state.error for state in condition.clusters.values() if state.error is not None),
+        *_nothing_works(condition),
+        *late(condition, most_ms),
+        *_parked(condition),
+        *(f"the clock of shard {shard} is {ago(ms)} ahead of this machine" for shard, ms in condition.clocks.items()),
+        *map(clock_off, condition.off),
+        *_full(condition),
+        *([f"there are {plural(condition.dead, 'dead letter')}"] if condition.dead else []),
+    ]
+
+
+def late(condition: Condition, most_ms: int | None) -> list[str]:
+    """A sentence for each cluster that answers, and does not surely have everything of before so long ago."""
+    why = "" if condition.has_worker else ", and no worker runs in this home"
+    if most_ms is None and not condition.has_worker:
+        return []  # it may rest for as long as there is nothing to do
+    bound_ms = BEHIND_MS if most_ms is None else most_ms
+    found: list[str] = []
+    for name, state in condition.clusters.items():
+        if state.error is not None or (state.behind_ms is not None and state.behind_ms <= bound_ms):
+            continue
+        if state.behind_ms is None and most_ms is None:
+            continue
+        if state.watermark_ms == wiring.REBUILDING_MS:
+            found.append(f"cluster {name} is being rebuilt{why}")
+        elif state.behind_ms is None:
+            found.append(f"how far cluster {name} is behind is unknown{why}")
+        else:
+            found.append(f"cluster {name} is {ago(state.behind_ms)} behind, more than {ago(bound_ms)}{why}")
+    return found
+
+
+def _nothing_works(condition: Condition) -> Iterator[str]:
+    if condition.has_worker or condition.quiet:
+        return
+    behind = [each.behind_ms for each in condition.clusters.values() if each.behind_ms is not None]
+    # What left the outbox is no older than the clusters are behind.
+    oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
+    if oldest_ms is not None and oldest_ms > WAITS_MS:
+        left = max(condition.groups.values())
+        yield f"{plural(left, 'message')} to do for {ago(oldest_ms)}, and no worker runs in this home: feedctl work"
+
+
+def _parked(condition: Condition) -> Iterator[str]:
+    for name, state in condition.clusters.items():
+        if state.parked_ms is not None and state.parked_ms > PARKED_MS:
+            yield (
+                f"deliveries have been parked for cluster {name} for {ago(state.parked_ms)}: a part of it is away, and"
+                " they land once it is back"
+            )
+
+
+def _full(condition: Condition) -> Iterator[str]:
+    for disk in condition.disks:
+        if disk.free_bytes < FREE_BYTES_MIN:
+            yield f"the disk of {disk.store} has {disk.free_bytes >> 20} MiB left: make room before it is full"
+
+
+def clock_off(process: Process) -> str:
+    """What is wrong with the clock of a process, and what it does instead."""
+    which = "ahead of" if process.offset_ms > 0 else "behind"
+    return (
+        f"the clock of {process.program} (pid {process.pid} on {process.host}) is {ago(abs(process.offset_ms))} {which}"
+        " the home's time. It goes by the home's: set its clock (feedctl clock show says more)"
+    )

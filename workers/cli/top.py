@@ -1,0 +1,140 @@
+"""top: how a home is, again and again."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+import click
+
+from feedstore.app.wiring import monotonic_s
+from feedstore.errors import NotNowError
+from feedstore.settings import duration_ms
+from workers.cli.condition import ClusterState, Condition, look, problems
+from workers.cli.output import Heartbeat, ago, draw, is_screen, say
+from workers.cli.session import REFUSED, Session, pass_session
+from workers.following.ports import Ports
+
+
+class Seen(NamedTuple):
+    """What a look found, and when, in monotonic seconds."""
+
+    at_s: float
+    condition: Condition
+
+
+@click.command()
+@click.option("--every", default="2s", show_default=True, help="How often it looks, such as 5s.")
+@click.option("--once", is_flag=True, help="Look twice for the rates, print that, and end; the status as of `status`.")
+@pass_session
+def top(session: Session, every: str, *, once: bool) -> None:
+    """Show what `status` shows, and messages a second, again and again until Ctrl-C.
+
+    What needs attention is on top. If a server does not answer, it says so and looks again. If the output is no
+    terminal, each look is printed below the last.
+
+    \b
+    Examples:
+      feedctl top
+      feedctl top --every 10s
+      feedctl top --once
+    """
+    try:
+        every_s = duration_ms(every) / 1_000
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--every") from error
+    Heartbeat.end_any()
+    with suppress(KeyboardInterrupt):
+        if once:
+            _once(session, every_s)
+        else:
+            _again(session, every_s)
+
+
+def _once(session: Session, every_s: float) -> None:
+    with session.ports("read") as ports:
+        before = Seen(time.monotonic(), _looked(session, ports))
+        time.sleep(every_s)
+        seen = Seen(time.monotonic(), _looked(session, ports))
+    say("\n".join(rendered(str(session.home), before, seen)))
+    if problems(seen.condition, None):
+        sys.exit(REFUSED)
+
+
+def _again(session: Session, every_s: float) -> None:
+    with ExitStack() as stack:
+        ports: Ports | None = None
+        before: Seen | None = None
+        while True:
+            seen: Seen | None = None
+            try:
+                ports = ports or stack.enter_context(session.ports("read"))
+                seen = Seen(time.monotonic(), _looked(session, ports))
+                lines = list(rendered(str(session.home), before, seen))
+            except NotNowError as error:
+                lines = [str(session.home), f"! not known now: {error}"]
+            if is_screen():
+                draw(lines)
+            else:
+                say("\n".join([*lines, ""]))
+            before = seen
+            time.sleep(every_s)
+
+
+def _looked(session: Session, ports: Ports) -> Condition:
+    # No rows are read to find blocks that cannot be: it runs for hours.
+    return look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, 0.0)
+
+
+def rendered(home: str, before: Seen | None, seen: Seen) -> Iterator[str]:
+    """The lines of a screen. before: the look before, for rates. Lines that begin with ! need attention. Pure."""
+    found = seen.condition
+    worker = "no worker" if found.worker is None else f"worker {found.worker or 'unknown'}"
+    yield f"{home}   {worker if found.worker is not None or not found.has_worker else 'workers are not known here'}"
+    wrong = problems(found, None)
+    yield from (f"! {each}" for each in wrong)
+    if not wrong:
+        yield "nothing needs attention"
+    yield ""
+    yield f"{'group':<24}{'to do':>14}{'a second':>12}"
+    rates = {} if before is None else _rates(before, seen)
+    for group, left in found.groups.items():
+        yield f"{group:<24}{left:>14,}{_number(rates.get(group)):>12}"
+    if found.waits_ms is not None:
+        yield f"the oldest action that is not relayed: {ago(max(0, found.waits_ms))}"
+    yield ""
+    yield f"{'cluster':<16}{'behind':>12}  {'waits for':<12}{'put off':>10}{'refills':>10}{'parked':>10}"
+    for name, state in found.clusters.items():
+        yield f"{name:<16}{_behind(state):>12}  {state.kept_back_by or '-':<12}" + "".join(
+            f"{state.holds.get(kind, 0):>10,}" for kind in ("put_off", "refill", "parked")
+        )
+    yield ""
+    yield f"dead letters    {found.dead:,}"
+    for disk in found.disks:
+        share = disk.free_bytes / disk.capacity_bytes if disk.capacity_bytes else 0.0
+        yield f"disk            {disk.free_bytes / (1 << 30):,.1f} GiB free ({share:.0%}): {disk.store}"
+
+
+def _rates(before: Seen, seen: Seen) -> Mapping[str, float]:
+    """Messages a second that each group was done with. One that went back has none."""
+    took_s = seen.at_s - before.at_s
+    done = before.condition.done
+    if took_s <= 0:
+        return {}
+    return {
+        group: (now - done[group]) / took_s
+        for group, now in seen.condition.done.items()
+        if group in done and now >= done[group]
+    }
+
+
+def _number(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"
+
+
+def _behind(state: ClusterState) -> str:
+    return "unknown" if state.behind_ms is None else ago(state.behind_ms)
+
+
+COMMANDS = (top,)
