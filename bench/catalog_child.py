@@ -52,9 +52,10 @@ def _catalog(path: Path) -> RocksCatalogReader:
 
 
 def _collection_ms() -> float:
-    began = time.perf_counter()
+    """Processor time: what else runs on the machine would count for more than the collection."""
+    began = time.thread_time()
     gc.collect()
-    return (time.perf_counter() - began) * 1_000
+    return (time.thread_time() - began) * 1_000
 
 
 def main(how: str, path: Path) -> None:

@@ -284,12 +284,18 @@ def _far(context: Context) -> list[Row]:
             pin = rng.randrange(distance // 10)
             return _seconds(lambda: naive.move(pin, distance))
 
-        taken = interleaved({"ours": ours, "naive": renumbering}, context.repeats)
+        def one_row() -> float:
+            return percentile([_seconds(lambda: naive.touch(rng.randrange(2 * distance))) for _ in range(count)], 0.5)
+
+        taken = interleaved({"ours": ours, "naive": renumbering, "one row": one_row}, context.repeats)
         naive.close()
     what = f"a drop across {distance:,} pins / renumbering them, durable"
+    alone = "a durable change of one row, alone"
     return [
         Row(NAME, what, "x", ratios(taken["ours"], taken["naive"]), at_most(1 / 500)),
         Row(NAME, f"renumbering {distance:,} pins", "ms", [1_000 * each for each in taken["naive"]]),
+        Row(NAME, f"{alone} / renumbering {distance:,} pins", "x", ratios(taken["one row"], taken["naive"])),
+        Row(NAME, f"a drop across {distance:,} pins / {alone}", "x", ratios(taken["ours"], taken["one row"])),
     ]
 
 

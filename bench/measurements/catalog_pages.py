@@ -26,6 +26,7 @@ from feedstore.app.services import open_services
 from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.pins import update_of
 from feedstore.catalog.port import CatalogStore
+from feedstore.catalog.service import CatalogService
 from feedstore.catalog.settings import PINS, CatalogSettings
 from feedstore.domain import Pin, SavePin
 from feedstore.following import FEEDS
@@ -70,25 +71,39 @@ def on_pages(context: Context) -> list[Row]:
             saved = (Request(SavePin(Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, ms))) for pin, ms in pins.items())
             ours.record_indexed(ports.follows, saved, lambda done: context.say(f"{done:,} pins recorded"))
             for _, store in itertools.product(range(2), stores):
-                _built(store, ports.follows)
+                built(store, ports.follows)
         stack.enter_context(child(ours.feedctl(folder, "work"), context.scratch / "catalog-pages.log", watched=False))
         services, without = (stack.enter_context(open_services(each)) for each in (config, plain))
         assert services.catalogs is not None
-        rows = [
-            *_beside_ids(context, feeds, services.feeds, without.feeds),
+        return [
+            *beside_ids(NAME, context, feeds, services.feeds, without.feeds, context.pick(2_000, 200), 1.4),
             *_during_swaps(context, feeds, services.feeds, stores),
+            asked_of_follows(NAME, services.catalogs),
         ]
-        counts = services.catalogs.catalog(PINS).counts()
-        asked = counts.hit + counts.stale + counts.fetched + counts.joined + counts.missing
-        what = "pins of pages for which the follow store was asked / all"
-        return [*rows, Row(NAME, what, "x", [counts.source / asked], at_most(0.01))]
 
 
-def _beside_ids(context: Context, feeds: Sequence[Feed], with_catalog: FeedService, without: FeedService) -> list[Row]:
+def asked_of_follows(name: str, catalogs: CatalogService) -> Row:
+    counts = catalogs.catalog(PINS).counts()
+    what = "pins of pages for which the follow store was asked / all"
+    return Row(name, what, "x", [counts.source / counts.asked], at_most(0.01))
+
+
+def beside_ids(
+    name: str,
+    context: Context,
+    feeds: Sequence[Feed],
+    with_catalog: FeedService,
+    without: FeedService,
+    pages: int,
+    goal: float,
+) -> list[Row]:
+    """Pages of pins out of the catalog, and out of the follow store, against pages of ids. pages: of a repeat. goal: of
+    the ratio of the first ones' p50.
+    """
     expected = without.pins_page(feeds[0].user, LIMIT).pins
     assert with_catalog.pins_page(feeds[0].user, LIMIT).pins == expected
     assert len(expected) == LIMIT
-    calls = context.pick(2_000, 200) // BLOCKS
+    calls = pages // BLOCKS
 
     def times(page: Callable[[int], object]) -> Callable[[], list[float]]:
         users = itertools.cycle([feed.user for feed in feeds])
@@ -112,13 +127,15 @@ def _beside_ids(context: Context, feeds: Sequence[Feed], with_catalog: FeedServi
     at = latencies(interleaved(sides, context.repeats * BLOCKS), BLOCKS)
     rows = []
     for share, times_of in at.items():
-        goal = at_most(1.4) if share == "p50" else None
+        target = at_most(goal) if share == "p50" else None
         what = f"page of {LIMIT} pins / page of {LIMIT} ids"
         rows += [
-            Row(NAME, f"{what}, out of the catalog, {share}", "x", ratios(times_of["catalog"], times_of["ids"]), goal),
-            Row(NAME, f"{what}, out of the follow store, {share}", "x", ratios(times_of["follows"], times_of["ids"])),
             Row(
-                NAME,
+                name, f"{what}, out of the catalog, {share}", "x", ratios(times_of["catalog"], times_of["ids"]), target
+            ),
+            Row(name, f"{what}, out of the follow store, {share}", "x", ratios(times_of["follows"], times_of["ids"])),
+            Row(
+                name,
                 f"a page of {LIMIT} pins out of the catalog, {share}",
                 "us",
                 [1e6 * each for each in times_of["catalog"]],
@@ -195,7 +212,7 @@ def _read(service: FeedService, feeds: Sequence[Feed], meanwhile: Callable[[], N
     return Read(seconds, len(failed))
 
 
-def _built(store: CatalogStore, follows: FollowStore) -> int:
+def built(store: CatalogStore, follows: FollowStore) -> int:
     """Makes a generation and uses it; how many records it has. Its as_of is another one each time."""
     time.sleep(0.002)
     return build(store, follows, HOUR_MS, random.Random(1), lambda _: None).records
@@ -275,7 +292,7 @@ def builds(context: Context) -> list[Row]:
         for _ in range(context.repeats):
             with _stores(config) as stores:
                 began = time.perf_counter()
-                built = [_built(store, follows) for store in stores]
+                built = [built(store, follows) for store in stores]
                 from_follows.append(min(built) / (time.perf_counter() - began))
                 began = time.perf_counter()
                 loaded = stores[0].load(wiring.wall_ms(), stored(file))

@@ -11,7 +11,21 @@ from bench import command
 from bench.context import Context
 from bench.native import native
 from bench.results import Row
-from bench.stack import drills, fanout, fanout_on_read, outage, pages, serving, space, storm, sync, trace, trim, writers
+from bench.stack import (
+    catalog,
+    drills,
+    fanout,
+    fanout_on_read,
+    outage,
+    pages,
+    serving,
+    space,
+    storm,
+    sync,
+    trace,
+    trim,
+    writers,
+)
 from bench.stack.servers import Servers
 from deploy.local import Stack, StackError
 
@@ -32,6 +46,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     outage.NAME: outage.measure,
     drills.NAME: drills.measure,
     fanout_on_read.NAME: fanout_on_read.measure,
+    catalog.NAME: catalog.measure,
 }
 
 

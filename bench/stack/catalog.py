@@ -1,0 +1,124 @@
+"""The catalog of pins on servers: built out of MariaDB into both HBase clusters, and read by pages."""
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+
+import happybase
+
+from bench import ours
+from bench.catalog_records import stored, write
+from bench.context import Context
+from bench.deliveries import CAP
+from bench.feeds import made_feeds
+from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, built
+from bench.results import Row, at_least
+from bench.stack.servers import Servers, home
+from feedstore.app import catalogs, services, wiring
+from feedstore.app.config import Config
+from feedstore.catalog.port import CatalogStore
+from feedstore.catalog.settings import PINS, CatalogSettings
+from feedstore.domain import Pin, SavePin
+from feedstore.follows.port import MAX_PAGE, FollowStore, Request
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster
+
+NAME = "catalog"
+PAGES_GOAL, CALLS = 1.25, 400
+LOOK_EVERY_S = 1.0
+
+
+def measure(servers: Servers, context: Context) -> list[Row]:
+    """Builds out of MariaDB and a load from a file, into HBase; pages of pins against pages of ids"""
+    feeds = made_feeds(context.pick(100, 10), CAP, seed=1)
+    pins = {pin: created_ms for feed in feeds for pin, created_ms in feed.entries}
+    with home(servers, context) as plain:
+        config = dataclasses.replace(plain, catalogs={PINS: CatalogSettings()})
+        with _removed_at_the_end(config), ours.ports(plain) as ports, ExitStack() as stack:
+            for replica in ports.replicas.values():
+                ours.fill(replica, feeds)
+            _record(ports.follows, pins)
+            context.say(f"{NAME}: {len(pins):,} pins are recorded")
+            with _stores(config) as stores:
+                rows = _builds(context, ports.follows, stores, len(pins))
+            opened, without = (stack.enter_context(services.open_services(each)) for each in (config, plain))
+            assert opened.catalogs is not None
+            time.sleep(2 * LOOK_EVERY_S)  # until it has heard which clusters answer
+            calls = context.pick(CALLS, 20)
+            rows += beside_ids(NAME, context, feeds, opened.feeds, without.feeds, calls, PAGES_GOAL)
+            return [*rows, asked_of_follows(NAME, opened.catalogs)]
+
+
+def _record(follows: FollowStore, pins: dict[int, int]) -> None:
+    """Without their indexes, which no build reads."""
+    requests = [Request(SavePin(Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, ms))) for pin, ms in pins.items()]
+    for first in range(0, len(requests), ours.RECORDED_AT_ONCE):
+        for answer in follows.record(requests[first : first + ours.RECORDED_AT_ONCE]):
+            assert not isinstance(answer, Exception), answer
+    ours.forget_outbox(follows)
+
+
+def _builds(context: Context, follows: FollowStore, stores: Sequence[CatalogStore], pins: int) -> list[Row]:
+    file = context.scratch / "catalog-records"
+    write(file, pins)
+    read, from_follows, from_records = [], [], []
+    for _ in range(context.repeats):
+        began = time.perf_counter()
+        read.append(_read(follows) / (time.perf_counter() - began))
+        began = time.perf_counter()
+        made = [built(store, follows) for store in stores]
+        from_follows.append(min(made) / (time.perf_counter() - began))
+        began = time.perf_counter()
+        loaded = stores[0].load(wiring.wall_ms(), stored(file))
+        from_records.append(loaded.records / (time.perf_counter() - began))
+        for store in stores:
+            store.collect(1)
+    what = f"{pins:,} records"
+    return [
+        Row(
+            NAME,
+            f"a build of {what} from MariaDB into both clusters, in use",
+            "records/s",
+            from_follows,
+            at_least(60_000),
+        ),
+        Row(NAME, f"{what} read out of MariaDB", "records/s", read),
+        Row(NAME, f"a load of a file of {what} into one cluster", "records/s", from_records, at_least(300_000)),
+    ]
+
+
+def _read(follows: FollowStore) -> int:
+    """Every pin of every shard, as a build reads them; how many there are."""
+    pins = 0
+    for shard in range(follows.shards()):
+        after = 0
+        while page := follows.pins_after(shard, after, MAX_PAGE):
+            pins += len(page)
+            after = page[-1].pin.pin
+    return pins
+
+
+@contextmanager
+def _stores(config: Config) -> Iterator[list[CatalogStore]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(catalogs.open_store(config, PINS, each.name)) for each in config.clusters]
+
+
+@contextmanager
+def _removed_at_the_end(config: Config) -> Iterator[None]:
+    """The tables of catalogs, which a home's removal leaves."""
+    try:
+        yield
+    finally:
+        for each in config.clusters:
+            addresses = Addresses.parse(each.url)
+            [gateway, *_] = addresses.thrift1
+            with (
+                closing(happybase.Connection(gateway.host, gateway.port, timeout=60_000)) as connection,
+                closing(HBaseCluster.open(each.url, [], check=False)) as cluster,
+            ):
+                prefix = f"{addresses.namespace}:"
+                for table in map(bytes.decode, connection.tables()):
+                    name = table.removeprefix(prefix)
+                    if name != table and name.startswith("cat"):
+                        cluster.administration.drop(name)
