@@ -14,8 +14,13 @@ from tests.cli.command import Cli
 
 NOBODY = 65_534
 _AS_NOBODY = f"""
-import encodings.idna, importlib.readers, json, os, sys
-import feedstore.app.http, feedstore.app.rocksdb
+import encodings.idna, importlib, importlib.metadata, importlib.readers, json, os, pkgutil, sys
+import feedstore.app, feedstore.http, workers.app, workers.cli
+# Commands load what they need when they run, and another user may not read where this Python is.
+for package in (feedstore.app, feedstore.http, workers.app, workers.cli):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 from click.testing import CliRunner
 from workers.cli import main
 os.setgid({NOBODY})
