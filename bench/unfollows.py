@@ -26,7 +26,8 @@ from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from workers.boards import Respacing
 from workers.following import Expander, Writer
-from workers.following.messages import Delivery, Task, decode_delivery
+from workers.following.messages import Delivery, Task
+from workers.following.packs import Pack, decode_body
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.memory import MemoryQueue
 
@@ -124,9 +125,9 @@ class _User:
         began_s = time.perf_counter()
         self._expander.expand(tasks)
         expanded_s = time.perf_counter()
-        messages = [decode_delivery(each.value) for each in self._consumer.poll(100_000, 0)]
+        messages = [decode_body(each.value) for each in self._consumer.poll(100_000, 0)]
         taken_s = time.perf_counter()
-        self._writer.write([each for each in messages if isinstance(each, Delivery)])
+        self._writer.write([each for each in messages if isinstance(each, Delivery | Pack)])
         written_s = time.perf_counter()
         self._store.record([Request(Follow(self._me, each)) for each in some])
         self._fill(numbers, max(action.ts for action in recorded if isinstance(action, Unfollowed)) + size)

@@ -12,7 +12,9 @@ from feedstore.domain import Pin, PinSaved
 from feedstore.following import FEEDS, Limits
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn.progress import Progress
-from workers.following.messages import Block, Delivery
+from workers.following.messages import Block, Delivery, Packed
+from workers.following.packing import packed
+from workers.following.packs import unpacked
 from workers.following.ports import Ports
 from workers.following.writer import Writer
 
@@ -71,7 +73,7 @@ class _Saved:
         seconds = 0.0
         rounds = max(1, entries // (ROWS * MESSAGES))
         for _ in range(rounds):
-            messages = list(self._deliveries())
+            messages = [unpacked(pack) for pack in packed(self._deliveries()) if isinstance(pack, Packed)]
             began = time.perf_counter()
             self._writer.write(messages)
             seconds += time.perf_counter() - began

@@ -22,7 +22,9 @@ from feedstore.domain import Pin, PinSaved
 from feedstore.following import mutations
 from feedstore.widecolumn import Mutation
 from workers.following.groups import writer_group
-from workers.following.messages import Block, Delivery, decode_delivery, encode_delivery
+from workers.following.messages import Block, Delivery, encode_delivery
+from workers.following.packing import packed
+from workers.following.packs import Pack, cell_mutations, decode_body
 from workers.following.topics import DELIVERIES
 
 NAME = "writers"
@@ -61,7 +63,7 @@ def fill_with_fanout(config: Config, cells: int) -> None:
             first = pin * 7_919 % FANOUT_USERS
             rows = [(1 + (first + each) % FANOUT_USERS, FIRST_MS + each) for each in range(FANOUT_CHUNK)]
             delivery = Delivery(PinSaved(saved, now), now, puts=[Block(rows, [(pin, saved.created_ms)])])
-            opened.queue.publish(DELIVERIES, [encode_delivery(delivery)])
+            opened.queue.publish(DELIVERIES, [encode_delivery(pack) for pack in packed([delivery])])
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,10 @@ def _mutations(config: Config) -> Iterator[Sequence[Mutation]]:
         while ahead > 0:
             for message in consumer.poll(500, 1.0):
                 ahead -= 1
-                body = decode_delivery(message.value)
-                if isinstance(body, Delivery):
+                body = decode_body(message.value)
+                if isinstance(body, Pack):
+                    yield cell_mutations([body])
+                elif isinstance(body, Delivery):
                     yield [
                         *(mutations.put(block.rows, block.pins) for block in body.puts),
                         *(mutations.remove(block.rows, block.pins) for block in body.markers),

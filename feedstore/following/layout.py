@@ -21,18 +21,18 @@ ROW_BYTES = 9
 COLUMN_BYTES = 16
 
 # The 64-bit golden ratio (Knuth, TAOCP 3, 6.4, multiplicative hashing): its top byte spreads sequential ids evenly.
-_MULTIPLIER = 0x9E3779B97F4A7C15
+MULTIPLIER = 0x9E3779B97F4A7C15
 _ROW = struct.Struct(">BQ").pack
 _COLUMN = struct.Struct(">QQ")
 
 
 def bucket(user: int) -> int:
     """The first byte of a user's row key, 0..255: bits 56 to 63 of `user * 0x9E3779B97F4A7C15` modulo 2^64."""
-    return (user * _MULTIPLIER >> 56) & 0xFF
+    return (user * MULTIPLIER >> 56) & 0xFF
 
 
 def row_key(user: int) -> bytes:
-    return _ROW((user * _MULTIPLIER >> 56) & 0xFF, user)
+    return _ROW((user * MULTIPLIER >> 56) & 0xFF, user)
 
 
 def bucket_range(number: int, from_user: int) -> tuple[bytes, bytes | None]:

@@ -10,7 +10,9 @@ from typing import Any
 from feedstore.following import FEEDS, is_witness
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation, Put
+from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.progress import PROGRESS
+from tests.mutations import rows_of
 from workers.following.ports import Ports
 from workers.queue.port import Topic
 
@@ -30,6 +32,7 @@ STEPS = (
     "publish.actions.task",
     "publish.actions.tick",
     "publish.deliveries.delivery",
+    "publish.deliveries.pack",
     "publish.deliveries.hold",
     "publish.deliveries.tick",
     "commit.expander",
@@ -126,7 +129,7 @@ class _TrippingFeeds(_Tripping):
         self._step = f"{cluster}.feeds.apply"
 
     def apply(self, batch: Sequence[Mutation]) -> None:
-        if all(is_witness(row) for mutation in batch for row, _ in mutation.rows):
+        if all(map(is_witness, rows_of(batch))):
             self._port.apply(batch)
         else:
             self._trip.around(self._step, lambda: self._port.apply(batch))
@@ -141,14 +144,16 @@ class _TrippingProgress(_Tripping):
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         kind = "apply"
-        if any(column[0] & 0x80 for mutation in batch for column in mutation.columns):
+        if any(column[0] & 0x80 for mutation in batch for _, column, _ in cells_in(mutation)):
             kind = "park" if isinstance(batch[0], Put) else "lift"
         self._trip.around(f"{self._cluster}.progress.{kind}", lambda: self._port.apply(batch))
 
 
 def _kind(value: bytes) -> str:
     return next(
-        kind for kind in ("task", "delivery", "hold", "tick", "parked") if f'"body":{{"type":"{kind}"'.encode() in value
+        kind
+        for kind in ("task", "delivery", "pack", "hold", "tick", "parked")
+        if f'"body":{{"type":"{kind}"'.encode() in value
     )
 
 

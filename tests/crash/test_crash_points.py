@@ -33,6 +33,7 @@ ACTIONS = 24
 ONCE = (
     "follows.ask_refill",
     "follows.redate",
+    "publish.deliveries.delivery",
     "publish.deliveries.hold",
     "dead.bury",
     "between",

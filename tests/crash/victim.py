@@ -21,6 +21,7 @@ from feedstore.following import FEEDS
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.widecolumn import Mutation, UnavailableError, WideColumnStore
 from tests.crash.points import Trip, tripping
+from tests.mutations import rows_of
 from workers.app import wiring
 from workers.app.home import worker_lock
 from workers.following.ports import Ports
@@ -132,7 +133,7 @@ class _Flapping:
         self._writes = 0
 
     def apply(self, batch: Sequence[Mutation]) -> None:
-        if any(row[0] >= 128 for mutation in batch for row, _ in mutation.rows):
+        if any(row[0] >= 128 for row in rows_of(batch)):
             self._writes += 1
             if self._writes // _IN_A_ROW % 2 == 0:
                 raise UnavailableError("a region is away")

@@ -33,6 +33,7 @@ from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.port import Mutation
 from tests.drills.fake_hosts import FakeHosts, marked
+from tests.mutations import rows_of
 
 URL = "hbase://127.0.0.1:1/?thrift1=127.0.0.1:2"
 TARGET = "a-host-1"
@@ -46,7 +47,7 @@ class BreakableStore(MemoryStore):
         self._system = system
 
     def apply(self, batch: Sequence[Mutation]) -> None:
-        self._system.refuse(row for mutation in batch for row, _ in mutation.rows)
+        self._system.refuse(rows_of(batch))
         super().apply(batch)
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:

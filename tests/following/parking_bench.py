@@ -15,8 +15,10 @@ from feedstore.following import Limits, entries_of, feed_table, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import Cell, Mutation, RefusedError, Table, UnavailableError
+from feedstore.widecolumn.cells import count_in
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.mutations import rows_of, with_rows
 from workers.following import Parking, Writer
 from workers.following.messages import (
     Block,
@@ -29,6 +31,8 @@ from workers.following.messages import (
     encode_parked,
     wrap_action,
 )
+from workers.following.packing import packed
+from workers.following.packs import Pack, encode_body, halves
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
@@ -88,15 +92,15 @@ class Rows(MemoryStore):
         self._trip.around(lambda: self._apply(batch))
 
     def _apply(self, batch: Sequence[Mutation]) -> None:
-        rows = {row for mutation in batch for row, _ in mutation.rows}
+        rows = rows_of(batch)
         if any(map(self.refused, rows)):
             raise RefusedError("refused")
         for mutation in () if self.whole and any(map(self.away, rows)) else batch:
-            there = mutation._replace(rows=[each for each in mutation.rows if not self.away(each[0])])
+            there = with_rows(mutation, lambda row: not self.away(row))
             super().apply([there])
             self.writes += 1
             if self.cell_s:
-                self._spend(self.cell_s * len(there.rows) * len(there.columns))
+                self._spend(self.cell_s * count_in(there))
         if any(map(self.away, rows)):
             self._spend(self.fail_s)
             raise UnavailableError("a region is away")
@@ -215,14 +219,15 @@ class Bench:
             "patience_s": 0,
         }
         writer = self.handler()
-        self.writer: Stage[Delivery | Hold] = Stage(
+        self.writer: Stage[Delivery | Hold | Pack] = Stage(
             WRITER,
             DELIVERIES,
             self.queue.consumer(DELIVERIES, WRITER),
             self.dead,
-            encode=encode_delivery,
+            encode=encode_body,
             handle=writer.write,
             ticks=writer.tick,
+            halves=halves,
             slots=DeliverySlots("a", writer.late_before_ms),
             park=self.parking(writer).park,
             in_flight=self.room,
@@ -260,11 +265,13 @@ class Bench:
             cluster=cluster,
         )
 
-    def publish(self, pins: Sequence[int]) -> None:
-        """A delivery of each pin to the user of the same number."""
-        for pin in pins:
-            self.queue.publish(DELIVERIES, [encode_delivery(self.delivery(pin, pin))])
-            self.pins[pin] = START_MS - 1_000_000 + pin
+    def publish(self, pins: Sequence[int], together: int | None = None) -> None:
+        """A delivery of each pin to the user of the same number. together: so many in one pack."""
+        for start in range(0, len(pins), together or 1):
+            some = [self.delivery(pin, pin) for pin in pins[start : start + (together or 1)]]
+            for message in some if together is None else packed(some):
+                self.queue.publish(DELIVERIES, [encode_delivery(message)])
+        self.pins |= {pin: START_MS - 1_000_000 + pin for pin in pins}
 
     def tick(self) -> int:
         """A tick through every partition; returns its time."""

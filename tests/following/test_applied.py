@@ -20,6 +20,7 @@ from feedstore.widecolumn import (
 )
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, Through, progress_table
+from tests.mutations import rows_of
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.faults import fault
 from workers.following.topics import DELIVERIES, TOPICS
@@ -266,7 +267,7 @@ class OneRegionAway(MemoryStore):
     """Rows of the last region are away."""
 
     def apply(self, batch: Sequence[Mutation]) -> None:
-        if any(row[0] >= 0xF0 for mutation in batch for row, _ in mutation.rows):
+        if any(row[0] >= 0xF0 for row in rows_of(batch)):
             raise UnavailableError("a region is away")
         super().apply(batch)
 

@@ -10,6 +10,7 @@ from feedstore.following import row_key
 from tests.effort import FULL
 from tests.following.parking_bench import START_MS, Bench
 from workers.following.messages import Block, Delivery, Purge, encode_delivery
+from workers.following.packing import packed
 from workers.following.topics import DELIVERIES
 from workers.pipeline.stage import STEP_S
 from workers.queue.port import Consumer, Message
@@ -34,20 +35,31 @@ class Consuming:
     bench: Bench
     consumer: Consumer
     rows: int
+    together: int | None = None
     polled: int = 0
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        self.bench.queue.publish(DELIVERIES, [self.message() for _ in range(limit)])
+        messages = [self.delivery() for _ in range(limit)]
+        if self.together is not None:
+            limit //= self.together
+            starts = range(0, len(messages), self.together)
+            packs = [pack for start in starts for pack in packed(messages[start : start + self.together])]
+            self.bench.queue.publish(DELIVERIES, [encode_delivery(pack) for pack in packs])
+        else:
+            self.bench.queue.publish(DELIVERIES, [encode_delivery(each) for each in messages])
         return self.consumer.poll(limit, timeout_s)
 
     def message(self) -> bytes:
+        return encode_delivery(self.delivery())
+
+    def delivery(self) -> Delivery:
         self.polled += 1
         pin = self.polled
         users = range(pin * self.rows, (pin + 1) * self.rows)
         committed_ms = START_MS - 1_000_000
         block = Block([(user, committed_ms) for user in users], [(pin, 1_000)])
         action = PinSaved(Pin(pin, 5_000, 6_000, 1_000), committed_ms)
-        return encode_delivery(Delivery(action, self.bench.wall_ms(), [block]))
+        return Delivery(action, self.bench.wall_ms(), [block])
 
     def commit(self, positions: Mapping[int, int]) -> None:
         self.consumer.commit(positions)
@@ -69,13 +81,15 @@ class Run:
     stuck: list[float] = field(default_factory=list)
 
 
-def run(rows: int, fail_s: float | None) -> Run:
-    """rows: of a message. fail_s: how long an attempt takes that meets the region; None: nothing is away."""
+def run(rows: int, fail_s: float | None, together: int | None = None) -> Run:
+    """rows: of a delivery. fail_s: how long an attempt takes that meets the region; None: nothing is away. together: so
+    many deliveries in a pack.
+    """
     bench = Bench(room=400, batch=BATCH)
     bench.feeds.cell_s = MESSAGE_S / rows
     if fail_s is not None:
         bench.feeds.away, bench.feeds.fail_s = away, fail_s
-    consuming = Consuming(bench, bench.writer._consumer, rows)
+    consuming = Consuming(bench, bench.writer._consumer, rows, together)
     bench.writer._consumer = consuming
     found = Run(0)
     first: dict[int, float] = {}
@@ -99,12 +113,14 @@ def without_the_fault() -> dict[int, Run]:
     return {rows: run(rows, None) for rows in (1, 32)}
 
 
-@pytest.mark.parametrize("rows", [1, 32], ids=["small messages", "large messages"])
+@pytest.mark.parametrize(
+    ("rows", "together"), [(1, None), (32, None), (1, 10)], ids=["small messages", "large messages", "packs"]
+)
 @pytest.mark.parametrize("fail_s", ATTEMPTS_S)
 def test_rule_12_good_rows_are_written_at_their_rate_whatever_time_a_region_takes_to_fail(
-    fail_s: float, rows: int, without_the_fault: dict[int, Run]
+    fail_s: float, rows: int, together: int | None, without_the_fault: dict[int, Run]
 ) -> None:
-    found = run(rows, fail_s)
+    found = run(rows, fail_s, together)
 
     assert found.good_cells >= 0.8 * without_the_fault[rows].good_cells
     assert found.parked > SECONDS / 9

@@ -24,11 +24,11 @@ from workers.following.messages import (
     Hold,
     Task,
     decode_action,
-    decode_delivery,
     decode_parked,
     encode_action,
     wrap_action,
 )
+from workers.following.packs import Pack, decode_body
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
@@ -97,7 +97,7 @@ class Pipeline:
         self.deliveries = {name: self.queue.consumer(DELIVERIES, f"writer-{name}") for name in "ab"}
         self.parked = {name: self.queue.consumer(RETRIES, f"retries-{name}") for name in "ab"}
         self.expanded: list[Task] = []
-        self.written: dict[str, list[Delivery | Hold]] = {"a": [], "b": []}
+        self.written: dict[str, list[Delivery | Hold | Pack]] = {"a": [], "b": []}
 
     def record(self, *actions: Follow | Unfollow | SavePin) -> None:
         for answer in self.follows.record([Request(action) for action in actions]):
@@ -115,10 +115,10 @@ class Pipeline:
         self.expander.tick([body for body in bodies if isinstance(body, Tick)])
         return bool(messages)
 
-    def poll(self, cluster: str, limit: int) -> list[tuple[int, Delivery | Hold | Tick]]:
+    def poll(self, cluster: str, limit: int) -> list[tuple[int, Delivery | Hold | Pack | Tick]]:
         messages = self.deliveries[cluster].poll(limit, 0)
         self.deliveries[cluster].commit({each.partition: each.offset + 1 for each in messages})
-        return [(each.partition, decode_delivery(each.value)) for each in messages]
+        return [(each.partition, decode_body(each.value)) for each in messages]
 
     def write(self, cluster: str, limit: int = 1_000) -> bool:
         """One poll of one cluster's writer."""
@@ -191,7 +191,7 @@ def test_rule_8_however_many_deliveries_of_an_action_are_late_it_is_expanded_onc
 
     assert turns >= FOLLOWERS // batch
     assert len(pipeline.expanded) == 2, "the action is sent back once"
-    assert [each.cluster for each in pipeline.written["a"] if isinstance(each, Delivery)] == ["b"] * FOLLOWERS
+    assert [each.cluster for each in pipeline.written["a"] if isinstance(each, Pack)] == ["b"] * FOLLOWERS
     assert len(pipeline.written["b"]) == 2 * FOLLOWERS
     assert pipeline.holding("a", 1) == pipeline.holding("b", 1) == FOLLOWERS
 
@@ -351,7 +351,7 @@ def test_rule_9_a_refill_that_was_sent_back_does_not_pass_for_served(pipeline: P
     assert pipeline.follows.refill_times([(7, "b")])[7, "b"].served_before_ms == second.committed_ms
 
     pipeline.expander.expand([Task(first, "b")])
-    assert [body.cluster for _, body in pipeline.poll("b", 10) if isinstance(body, Delivery)] == ["b"]
+    assert [body.cluster for _, body in pipeline.poll("b", 10) if isinstance(body, Pack)] == ["b"]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

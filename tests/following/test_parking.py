@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from feedstore.following import row_key
 from tests.following.parking_bench import (
     LIMITS,
     RETRIER,
@@ -17,29 +18,33 @@ from tests.following.parking_bench import (
     in_region,
 )
 from workers.following import parking
-from workers.following.messages import Block, Delivery, Hold, Parked, encode_delivery, encode_parked
-from workers.following.topics import ACTIONS, RETRIES
+from workers.following.messages import Block, Delivery, Hold, Parked, decode_delivery, encode_delivery, encode_parked
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.port import MAX_MESSAGE_BYTES
 
+TOGETHER = pytest.mark.parametrize("together", [None, 1, 40], ids=["deliveries", "packs of one", "packs"])
 
+
+@TOGETHER
 @pytest.mark.parametrize("whole", [False, True], ids=["batches in part", "batches as a whole"])
-def test_rule_12_a_region_that_is_away_delays_only_its_own_rows_for_as_long_as_it_is(whole: bool) -> None:
+def test_rule_12_a_region_that_is_away_delays_only_its_own_rows_for_as_long_as_it_is(
+    whole: bool, together: int | None
+) -> None:
     bench = Bench(room=20)
     bench.feeds.away, bench.feeds.whole = dead_region, whole
     pins = range(1, 1_001)
     away = set(filter(in_region, pins))
     assert len(away) > 10 * bench.room
 
-    for pin in pins:
-        bench.publish([pin])
-        if pin % 100 == 0:
-            bench.tick()
+    for start in range(0, len(pins), 100):
+        bench.publish(pins[start : start + 100], together)
+        bench.tick()
     bench.run(lambda: bench.landed() == set(pins) - away)
     assert bench.watermark() == bench.pins[min(away)], "all ticks but the last have come through, and it stands"
 
     bench.now_s += 3_600
     bench.run(lambda: bench.now_s > 3_700)
-    bench.publish([2_000, 2_001, 2_002, 2_003])
+    bench.publish([2_000, 2_001, 2_002, 2_003], together)
     settled_ms = bench.tick()
     bench.run(lambda: set(bench.missing()) == {pin for pin in bench.pins if in_region(pin)})
 
@@ -73,10 +78,11 @@ def test_short_faults_stay_in_memory() -> None:
     assert bench.published() == 0
 
 
-def test_a_long_fault_is_parked_within_a_minute_though_there_is_room() -> None:
+@TOGETHER
+def test_a_long_fault_is_parked_within_a_minute_though_there_is_room(together: int | None) -> None:
     bench = Bench(room=1_000)
     bench.feeds.away = dead_region
-    bench.publish(range(1, 200))
+    bench.publish(range(1, 200), together)
     bench.run(lambda: bench.published() == sum(map(in_region, range(1, 200))), seconds=60)
     assert bench.lag(WRITER) == 0
 
@@ -102,27 +108,30 @@ def queue_away_with_a_region(bench: Bench, away: bool) -> None:
 @pytest.mark.parametrize(
     "fault", [away_as_a_whole, progress_away_with_a_region, follow_store_away, queue_away_with_a_region]
 )
+@pytest.mark.parametrize("together", [None, 10], ids=["deliveries", "packs"])
 def test_where_nothing_can_be_noted_nothing_is_parked_and_the_group_stands_still(
-    fault: Callable[[Bench, bool], None],
+    fault: Callable[[Bench, bool], None], together: int | None
 ) -> None:
     bench = Bench(room=20)
-    bench.publish(range(1, 501))
+    bench.publish(range(1, 501), together)
     settled_ms = bench.tick()
+    published = bench.lag(WRITER)
     fault(bench, True)
 
     for _ in range(5_000):
         bench.step(checked=False)
     assert bench.published() == 0
-    assert bench.lag(WRITER) >= 400
+    assert bench.lag(WRITER) >= published - 100
 
     fault(bench, False)
     bench.run(lambda: bench.all_landed(settled_ms))
 
 
-def test_a_restart_in_the_middle_loses_nothing() -> None:
+@TOGETHER
+def test_a_restart_in_the_middle_loses_nothing(together: int | None) -> None:
     bench = Bench(room=20)
     bench.feeds.away = dead_region
-    bench.publish(range(1, 501))
+    bench.publish(range(1, 501), together)
     settled_ms = bench.tick()
     for least in range(10, 90, 10):
         bench.run(lambda least=least: bench.published() >= least)
@@ -149,11 +158,12 @@ def test_retries_that_have_no_room_stand_still_alone() -> None:
     bench.run(lambda: bench.all_landed(settled_ms))
 
 
-def test_so_much_is_parked_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@TOGETHER
+def test_so_much_is_parked_is_bounded(monkeypatch: pytest.MonkeyPatch, together: int | None) -> None:
     monkeypatch.setattr(parking, "MAX_PARKED", 30)
     bench = Bench(room=20)
     bench.feeds.away = dead_region
-    bench.publish(range(1, 501))
+    bench.publish(range(1, 501), together)
     settled_ms = bench.tick()
 
     for _ in range(5_000):
@@ -207,6 +217,35 @@ def test_rule_12_a_parked_message_that_nobody_can_read_is_a_dead_letter() -> Non
     ]
     assert bench.landed() == {1}
     assert bench.lag(RETRIER) == 0
+
+
+def test_rule_12_of_a_pack_only_the_block_that_cannot_be_written_is_a_dead_letter_and_it_can_be_sent_again() -> None:
+    bench = Bench(batch=100)
+    bench.feeds.refused = lambda row: row == row_key(7)
+    bench.publish(range(1, 61), 30)
+    settled_ms = bench.tick()
+    del bench.pins[7]
+
+    bench.run(lambda: bench.all_landed(settled_ms))
+
+    (letter,) = bench.dead.letters(0, 10)
+    assert (letter.topic, letter.group, letter.reason) == (DELIVERIES.name, WRITER, "refused")
+    assert decode_delivery(letter.value) == replace(bench.delivery(7, 7), read_ms=START_MS)
+    assert bench.landed() == {*range(1, 61)} - {7}
+    bench.feeds.refused = lambda row: False
+    bench.queue.publish(DELIVERIES, [letter.value])
+    bench.run(lambda: bench.landed() == {*range(1, 61)})
+
+
+def test_packs_and_deliveries_travel_together() -> None:
+    bench = Bench()
+    bench.publish(range(1, 41), 10)
+    bench.publish(range(41, 81))
+    bench.publish(range(81, 121), 40)
+    settled_ms = bench.tick()
+
+    bench.run(lambda: bench.all_landed(settled_ms))
+    assert bench.dead.count() == 0
 
 
 def test_rule_10_a_parked_message_that_dies_keeps_no_watermark_back() -> None:
@@ -293,14 +332,17 @@ def test_rule_8_what_waited_too_long_is_expanded_anew_and_held() -> None:
     assert mark <= bench.pins[pin] < settled_ms
 
 
-def test_rule_11_a_kill_before_or_after_any_call_loses_nothing_and_holds_nothing_for_ever() -> None:
+@pytest.mark.parametrize("together", [None, 5], ids=["deliveries", "packs"])
+def test_rule_11_a_kill_before_or_after_any_call_loses_nothing_and_holds_nothing_for_ever(
+    together: int | None,
+) -> None:
     """note, publish, commit, land, lift, commit: a restart goes on from wherever the process died."""
     pins = [pin for pin in range(1, 60) if in_region(pin)][:6] + [pin for pin in range(1, 20) if not in_region(pin)][:4]
 
     def life(at: int | None, after: bool) -> int:
         bench = Bench(room=3)
         bench.feeds.away = dead_region
-        bench.publish(pins)
+        bench.publish(pins, together)
         settled_ms = bench.tick()
         bench.trip.calls, bench.trip.at, bench.trip.after = 0, at, after
 
@@ -324,7 +366,7 @@ def test_rule_11_a_kill_before_or_after_any_call_loses_nothing_and_holds_nothing
         return bench.trip.calls
 
     calls = life(None, False)
-    assert calls > 30
+    assert calls > 20
     for number in range(calls):
         for after in (False, True):
             life(number, after)

@@ -66,7 +66,7 @@ class Bench:
             **options,
         )
 
-    def reopen(self, **options: int) -> None:
+    def reopen(self, **options: Any) -> None:
         """The stage is closed, and there is a new one."""
         self.stage.close()
         self.stage = self.restarted(**options)
@@ -408,6 +408,55 @@ def test_bodies_of_one_message_count_its_bytes_once_and_as_long_as_one_of_them_w
 
     bench.run()
     assert (bench.stage._lots.items, bench.stage._lots.size) == (0, 0)
+
+
+def by_dashes(body: str) -> tuple[str, str] | None:
+    """A body such as 1-2-3 does what 1 and 2-3 do."""
+    first, _, rest = body.partition("-")
+    return (first, rest) if rest else None
+
+
+def test_rule_12_a_body_that_cannot_be_done_is_tried_in_halves_and_only_the_least_part_is_buried() -> None:
+    bench = Bench(RetryPolicy(attempts=3), fails=lambda bodies: ValueError() if "3" in "-".join(bodies) else None)
+    bench.reopen(halves=by_dashes)
+    bench.publish("1-2-3-4", "5")
+
+    bench.run()
+
+    assert sorted(bench.done) == ["1", "2", "4", "5"]
+    assert bench.letters() == [("failed", b"3")]
+    assert bench.calls.count(["3"]) == 3
+    assert bench.lag() == 0
+
+
+def test_a_body_is_not_halved_for_what_is_unavailable() -> None:
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if bench.now_s < 100 else None)
+    bench.reopen(halves=by_dashes)
+    bench.publish("1-2", "3")
+
+    bench.run()
+
+    assert sorted(bench.done) == ["1-2", "3"]
+
+
+def test_rule_12_a_body_whose_slot_is_away_in_part_is_probed_in_halves() -> None:
+    class OneSlot:
+        count = 16
+
+        def needed(self, body: str) -> frozenset[int]:
+            return frozenset((7,))
+
+        def divided(self, body: str, slots: frozenset[int]) -> None:
+            return None
+
+    bench = Bench(fails=lambda bodies: UnavailableError("away") if "2" in "-".join(bodies) else None)
+    bench.reopen(halves=by_dashes, slots=OneSlot())
+    bench.publish("1-2-3")
+
+    bench.run(600)
+
+    assert sorted(bench.done) == ["1", "3"]
+    assert bench.lag() == 1
 
 
 def test_what_cannot_be_read_is_buried_and_the_rest_done() -> None:

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from workers.following.messages import Hold, Parked
+from workers.following.packs import Pack
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Topic
@@ -130,11 +131,22 @@ class Bag:
             chosen = int(self._rng.random() * len(ends)) if partition is None else partition
             # A stage does each body of a message by itself: here they have a place each.
             for body in topic.decode(value):
-                for group in groups:
-                    group.undone[chosen][ends[chosen]] = body
-                    if self.sticky and self._rng.random() < self.sticky:
-                        group.stuck.add((chosen, ends[chosen]))
-                ends[chosen] += 1
+                for part in self._parts(body):
+                    for group in groups:
+                        group.undone[chosen][ends[chosen]] = part
+                        if self.sticky and self._rng.random() < self.sticky:
+                            group.stuck.add((chosen, ends[chosen]))
+                    ends[chosen] += 1
+
+    def _parts(self, body: Any) -> list[Any]:
+        """A pack in the parts that a stage may make of it: halves, and parts by the buckets of rows."""
+        if not isinstance(body, Pack) or self._rng.random() < 0.3:
+            return [body]
+        if len(body.buckets) > 1 and self._rng.random() < 0.5:
+            parts: Sequence[Any] | None = body.divided(frozenset([self._rng.choice(sorted(body.buckets))]))
+        else:
+            parts = body.halves()
+        return [body] if parts is None else [each for part in parts for each in self._parts(part)]
 
     def lag(self, _topic: Topic[object], _group: str) -> int:
         return 0  # there is always room for more
@@ -163,5 +175,5 @@ def _action_ms(body: Any) -> int:
         return 2**63
     if isinstance(body, Parked):
         body = body.delivery
-    committed_ms: int = body.action.committed_ms
-    return committed_ms
+    actions = body.recorded() if isinstance(body, Pack) else [body.action]
+    return min(action.committed_ms for action in actions)

@@ -28,14 +28,16 @@ from feedstore.following import FEEDS, entries_of
 from feedstore.follows import recording
 from feedstore.follows.port import RefillTimes
 from feedstore.follows.shard import Changes, FollowerRow, Standing
-from feedstore.widecolumn import Cell, Mutation, Put, memory, resolution
+from feedstore.widecolumn import Cell, Mutation, Put, PutCells, memory, resolution
+from feedstore.widecolumn.cells import cells_in
 from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.world import GENERAL, GROWING, PARKING, Profile, World
-from workers.following import Parking, Writer, fanout, parking
+from workers.following import Parking, Writer, fanout, packs, parking
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery, Hold, Parked
+from workers.following.packs import Pack
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.ticks import Tick
@@ -114,11 +116,11 @@ def _clock_per_edge() -> Patches:
 
 def _pin_time_in_cells(world: World) -> None:
     def skewed(mutation: Mutation) -> Iterable[Mutation]:
-        if not isinstance(mutation, Put):
+        if not isinstance(mutation, Put | PutCells):
             return [mutation]
         return [
-            Put([(row, max(ts, entry.created_ms)) for row, ts in mutation.rows], [column])
-            for column, entry in zip(mutation.columns, entries_of(mutation.columns), strict=True)
+            Put([(row, max(ts, entries_of([column])[0].created_ms))], [column])
+            for row, column, ts in cells_in(mutation)
         ]
 
     for port in world.ports.values():
@@ -329,6 +331,52 @@ def _deliveries_never_late(world: World) -> None:
         each._limits = replace_unchecked(each._limits, delivery_age_ms=2**62)
 
 
+def _packs_never_late(world: World) -> None:
+    for each in world.writers.values():
+        real = each.write
+
+        def write(messages: Sequence[Delivery | Hold | Pack], real: Any = real) -> None:
+            now_ms = world.follows_store.about_now().latest_ms
+            real([replace(body, read_ms=now_ms) if isinstance(body, Pack) else body for body in messages])
+
+        each.write = write  # type: ignore[method-assign]
+
+
+def _late_pack_brings_back_its_first_action() -> Patches:
+    real = Pack.recorded
+    return [(Pack, "recorded", lambda pack: real(pack)[:1])]
+
+
+def _late_pack_brings_back_other_actions() -> Patches:
+    """A block counts for the action of the block before it."""
+
+    def recorded(pack: Pack) -> list[RecordedAction]:
+        actions = [each.action for each in pack.deliveries()]
+        return [*dict.fromkeys([actions[0], *actions[:-1]])]
+
+    return [(Pack, "recorded", recorded)]
+
+
+def _halves_lose_a_block() -> Patches:
+    real = packs._whole_blocks
+    return [(packs, "_whole_blocks", lambda pack, first, end: real(pack, first, max(first + 1, end - (first > 0))))]
+
+
+def _parts_have_each_others_rows() -> Patches:
+    real = Pack.divided
+
+    def divided(pack: Pack, buckets: frozenset[int]) -> tuple[Pack, Pack]:
+        inside, _ = real(pack, buckets)
+        return inside, inside
+
+    return [(Pack, "divided", divided)]
+
+
+def _first_block_is_parked() -> Patches:
+    real = Pack.deliveries
+    return [(Pack, "deliveries", lambda pack: iter([next(real(pack))]))]
+
+
 def _actions_never_late(world: World) -> None:
     world.expander._limits = replace_unchecked(world.expander._limits, action_age_ms=2**62)
 
@@ -360,7 +408,7 @@ def _sent_back_by(change: Callable[[Writer], Writer]) -> Callable[[], Patches]:
     def patches() -> Patches:
         real = Writer._send_back
 
-        def send_back(each: Writer, late: Sequence[Delivery], late_before_ms: int) -> None:
+        def send_back(each: Writer, late: Sequence[Delivery | Pack], late_before_ms: int) -> None:
             real(change(copy(each)), late, late_before_ms)
 
         return [(Writer, "_send_back", send_back)]
@@ -446,9 +494,9 @@ def _parked_without_a_note(world: World) -> None:
 def _noted_before_the_copy() -> Patches:
     real = Parking.park
 
-    def park(each: Parking, messages: Sequence[Delivery | Hold], wait_s: float) -> list[bool]:
-        copies = [each._copy(message, 1) for message in messages]
-        each._progress.park(parking._note(copy) for copy in copies if copy is not None)
+    def park(each: Parking, messages: Sequence[Delivery | Hold | Pack], wait_s: float) -> list[bool]:
+        copies = [copy for message in messages for copy, _ in each._copies(message, 1).values()]
+        each._progress.park(map(parking._note, copies))
         return real(each, messages, wait_s)
 
     return [(Parking, "park", park)]
@@ -686,6 +734,35 @@ MUTANTS: dict[str, Taken] = {
             profile=_LATE,
         ),
         Taken("deliveries_never_late", 8, "old deliveries are applied", tampered=_deliveries_never_late, profile=_LATE),
+        Taken("packs_never_late", 8, "old packs are applied", tampered=_packs_never_late, profile=_LATE),
+        Taken(
+            "late_pack_brings_back_its_first_action",
+            8,
+            "of a pack that comes too late, one action is sent back",
+            _late_pack_brings_back_its_first_action,
+            profile=_LATE_AGAIN,
+        ),
+        Taken(
+            "late_pack_brings_back_other_actions",
+            8,
+            "of a pack that comes too late, the action of the block before is sent back",
+            _late_pack_brings_back_other_actions,
+            profile=_LATE_AGAIN,
+        ),
+        Taken("halves_lose_a_block", 11, "a block is in neither half of a pack", _halves_lose_a_block),
+        Taken(
+            "parts_have_each_others_rows",
+            11,
+            "of a pack that is divided by its rows, the rest is lost",
+            _parts_have_each_others_rows,
+        ),
+        Taken(
+            "first_block_is_parked",
+            11,
+            "a pack is parked as its first delivery",
+            _first_block_is_parked,
+            profile=replace(_PARKED, actions=8, follow_all=1),
+        ),
         Taken(
             "actions_never_late", 8, "old actions are expanded as they are", tampered=_actions_never_late, profile=_LATE
         ),

@@ -11,7 +11,8 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from feedstore.widecolumn import DeleteColumns, Mutation, Put, WideColumnStore
+from feedstore.widecolumn import Mutation, WideColumnStore
+from tests.mutations import by_row
 from workers.queue.port import Queue, Topic
 
 
@@ -141,19 +142,13 @@ class StorePort(Port):
         pieces: list[Sequence[Mutation]] = [batch]
         if self._rng.random() < 0.25 and not self._scheduler.in_hub():
             # A crash between them leaves any subset behind.
-            pieces = [[piece] for mutation in batch for piece in _by_row(mutation)]
+            pieces = [[piece] for mutation in batch for piece in by_row(mutation)]
             self._rng.shuffle(pieces)
         for piece in pieces:
             self._target.apply(piece)
             if self._trace is not None:
                 self._trace(self._name, "apply", (piece,), {}, None)
             self._scheduler.pause()
-
-
-def _by_row(mutation: Mutation) -> list[Mutation]:
-    if isinstance(mutation, Put):
-        return [Put([row], mutation.columns) for row in mutation.rows]
-    return [DeleteColumns([row], mutation.columns) for row in mutation.rows]
 
 
 class QueuePort(Port):

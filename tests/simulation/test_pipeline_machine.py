@@ -26,7 +26,8 @@ from tests.simulation.model import Model
 from tests.simulation.reading import page
 from workers.boards import Respacing
 from workers.following import Expander, Writer
-from workers.following.messages import Task, decode_action, decode_delivery, encode_action, wrap_action
+from workers.following.messages import Task, decode_action, encode_action, wrap_action
+from workers.following.packs import decode_body
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
@@ -160,7 +161,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def take(self, group: str, limit: int, *, done: bool) -> bool:
         messages = self.consumers[group].poll(limit, 0)
-        decode = decode_action if group == "expander" else decode_delivery
+        decode = decode_action if group == "expander" else decode_body
         bodies = [(message.partition, decode(message.value)) for message in messages]
         work = [body for _, body in bodies if not isinstance(body, Tick)]
         if group == "expander":

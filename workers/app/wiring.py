@@ -35,10 +35,10 @@ from workers.following.messages import (
     Hold,
     Parked,
     encode_action,
-    encode_delivery,
     encode_parked,
     wrap_action,
 )
+from workers.following.packs import Pack, encode_body, halves
 from workers.following.ports import Ports
 from workers.following.settling import CountedSettling
 from workers.following.slots import DeliverySlots, ParkedSlots
@@ -255,6 +255,10 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
             continue
 
 
+_WRITER_BYTES = 8_000_000
+"""How many bytes of messages a writer keeps: some 400,000 cells in packs, which take twice as many bytes as arrays."""
+
+
 def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, *, gauges: bool = False) -> Worker:
     """A worker that runs everything in this process: relay, expander, housekeeping, and what writes each cluster.
     writers: only these clusters are written. gauges: whether it looks at how things are, for its metrics.
@@ -347,16 +351,18 @@ def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
 
 
 def writer(ports: Ports, config: Config, cluster: str) -> Loop:
-    def stage(applied: Applied) -> Stage[Delivery | Hold]:
+    def stage(applied: Applied) -> Stage[Delivery | Hold | Pack]:
         # Made with the stage: what it remembers of its cluster holds until the cluster goes back.
         handler = _writer(ports, config.limits, cluster)
-        made: partial[Stage[Delivery | Hold]] = _stage(ports, config, writer_group(cluster), DELIVERIES)
+        made: partial[Stage[Delivery | Hold | Pack]] = _stage(ports, config, writer_group(cluster), DELIVERIES)
         return made(
-            encode=encode_delivery,
+            encode=encode_body,
             handle=handler.write,
             ticks=handler.tick,
             lost=lost_message(cluster),
+            halves=halves,
             slots=DeliverySlots(cluster, handler.late_before_ms),
+            in_flight_bytes=_WRITER_BYTES,
             park=_parking(ports, handler, cluster).park,
             note=applied.note,
         )

@@ -14,7 +14,8 @@ from feedstore.metering import UNCOUNTED, Meter, sampled
 from workers.following import metrics
 from workers.following.backfill import Backfill
 from workers.following.fanout import Fanout
-from workers.following.messages import Delivery, Hold, Task, encode_delivery
+from workers.following.messages import Delivery, Hold, Packed, Task, encode_delivery
+from workers.following.packing import packed
 from workers.following.purge import Purging
 from workers.following.topics import DELIVERIES
 from workers.pipeline.ticks import Tick
@@ -214,17 +215,18 @@ class Expander:
 
     def _publish(self, deliveries: Iterable[Delivery]) -> None:
         values: list[bytes] = []
-        size = 0
-        for delivery in deliveries:
-            value = encode_delivery(delivery)
+        size = published = 0
+        for message in packed(deliveries):
+            value = encode_delivery(message)
             values.append(value)
             size += len(value)
+            published += message.blocks.count if isinstance(message, Packed) else 1
             if size > _PUBLISH_BYTES:
                 self._queue.publish(DELIVERIES, values)
-                self._meter.add(metrics.PUBLISHED, len(values))
-                values, size = [], 0
+                self._meter.add(metrics.PUBLISHED, published)
+                values, size, published = [], 0, 0
         self._queue.publish(DELIVERIES, values)
-        self._meter.add(metrics.PUBLISHED, len(values))
+        self._meter.add(metrics.PUBLISHED, published)
 
 
 def _ages(action: RecordedAction) -> bool:

@@ -7,6 +7,7 @@ from feedstore.domain import PinSaved
 from feedstore.metering import Meter
 from workers.following import metrics
 from workers.following.messages import Delivery
+from workers.following.packs import Pack
 
 MOST: Final = 1_000
 """So many are followed to their end at once; the others are not counted."""
@@ -26,15 +27,16 @@ class LargeFanouts:
         self._committed_ms: set[int] = set()
         meter.observe(metrics.FANOUT_SECONDS, [], cluster)
 
-    def landed(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            if (
-                delivery.puts
-                and len(delivery.puts[0].rows) >= self._chunk
-                and isinstance(delivery.action, PinSaved)
-                and len(self._committed_ms) < MOST
-            ):
-                self._committed_ms.add(delivery.action.committed_ms)
+    def landed(self, messages: Sequence[Delivery | Pack]) -> None:
+        for message in messages:
+            self._committed_ms.update(self._large(message)[: MOST - len(self._committed_ms)])
+
+    def _large(self, message: Delivery | Pack) -> list[int]:
+        """When the saved pins of a message's large fanouts committed."""
+        if isinstance(message, Pack):
+            return message.large_saves(self._chunk)
+        is_large = message.puts and len(message.puts[0].rows) >= self._chunk
+        return [message.action.committed_ms] if is_large and isinstance(message.action, PinSaved) else []
 
     def ticked(self, watermark: Callable[[], int | None], now_ms: Callable[[], int]) -> None:
         """Ticks have come through: the watermark may have moved. It is asked only if a fanout is under way."""

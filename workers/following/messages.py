@@ -1,10 +1,11 @@
 """What travels in the queue, and its codec: versioned JSON.
 
-On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold and Tick. On `feed.retries`: Parked. Every
-message is an object `{"v": 1, "body": {"type": ..., ...}}`; the JSON Schema of each topic is exported into `schemas/`.
+On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold, Packed and Tick. On `feed.retries`: Parked.
+Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; the JSON Schema of each topic is exported into
+`schemas/`. Packed has version 2: an earlier writer that meets one says so.
 """
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +16,11 @@ from workers.pipeline.decoding import MalformedError
 from workers.pipeline.ticks import Tick
 from workers.queue.port import MAX_MESSAGE_BYTES
 
-VERSION = 1
+VERSION: Final = 1
+PACKED_VERSION: Final = 2
+
+PACK_CELLS: Final = 10_000
+"""The most cells in one pack."""
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -100,6 +105,70 @@ class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", om
         return blocks + sum(len(stray.columns) for stray in self.strays)
 
 
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """Whole numbers, at least 0 and less than 2^63. Each is `least` and what its `width` bytes of `more` say, with the
+    lowest byte first. If `width` is 0, all of them are `least`.
+    """
+
+    least: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    width: Annotated[int, Meta(ge=0, le=8)]
+    more: bytes
+
+
+Count = Annotated[int, Meta(ge=1, le=PACK_CELLS)]
+
+
+class ActionColumns(msgspec.Struct, frozen=True, array_like=True):
+    """Recorded actions.
+
+    kinds: 1, a follow of a user; 2, a follow of a board; 3, a saved pin; 4, a deleted pin; 5, a refill that was asked
+        for in all clusters; 6, a refill that was asked for in the cluster of the pack.
+    numbers: what a kind says. Of a follow: committed_ms, follower, followee, ts, 0. Of a pin: committed_ms, pin, owner,
+        created_ms, board. Of a refill: committed_ms, user, 0, 0, 0.
+    """
+
+    count: Count
+    kinds: Column
+    numbers: Annotated[list[Column], Meta(min_length=5, max_length=5)]
+
+
+class BlockColumns(msgspec.Struct, frozen=True, array_like=True):
+    """Blocks, as `Block` has them: the next `rows` rows and the next `pins` pins of the pack.
+
+    actions: which action a block comes from, counted from 0. markers: 1 for delete markers, 0 for cells.
+    """
+
+    count: Count
+    actions: Column
+    markers: Column
+    rows: Column
+    pins: Column
+
+
+class PairColumns(msgspec.Struct, frozen=True, array_like=True):
+    """Of rows: users and timestamps. Of pins: their ids and creation times."""
+
+    count: Count
+    ids: Column
+    times: Column
+
+
+class Packed(msgspec.Struct, frozen=True, tag_field="type", tag="pack", omit_defaults=True):
+    """Blocks of cells that many actions come to, column by column: what a `Delivery` for each block would say. Each
+    action is there once. Purges and strays travel as deliveries.
+
+    rows, pins: of all blocks, in their order.
+    read_ms, cluster: as of a delivery.
+    """
+
+    read_ms: Ms
+    actions: ActionColumns
+    blocks: BlockColumns
+    rows: PairColumns
+    pins: PairColumns
+    cluster: str | None = None
+
+
 class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defaults=True):
     """Something that committed at `since_ms` was put off; it has landed once everything before `until_ms` has (rule
     10).
@@ -131,7 +200,7 @@ class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
 
 
 ActionMessage = Task | Tick
-DeliveryMessage = Delivery | Hold | Tick
+DeliveryMessage = Delivery | Hold | Tick | Packed
 
 
 class _ActionEnvelope(msgspec.Struct, frozen=True):
@@ -181,7 +250,7 @@ def wrap_action(recorded: bytes) -> bytes:
 
 
 def encode_delivery(message: DeliveryMessage) -> bytes:
-    return _encoder.encode(_DeliveryEnvelope(VERSION, message))
+    return _encoder.encode(_DeliveryEnvelope(_version_of(message), message))
 
 
 def encode_parked(message: Parked) -> bytes:
@@ -194,8 +263,13 @@ def decode_action(value: bytes) -> ActionMessage:
 
 
 def decode_delivery(value: bytes) -> DeliveryMessage:
-    """Raises MalformedError where `value` is no message of feed.deliveries."""
-    return _decode(_deliveries, value).body
+    """Raises MalformedError where `value` is no message of feed.deliveries. What the columns of a pack say together is
+    checked by `packs.decode_body`.
+    """
+    envelope = _decode(_deliveries, value, PACKED_VERSION)
+    if envelope.v != _version_of(envelope.body):
+        raise MalformedError("malformed", f"version {envelope.v} has no such body")
+    return envelope.body
 
 
 def decode_parked(value: bytes) -> Parked:
@@ -206,29 +280,38 @@ def decode_parked(value: bytes) -> Parked:
 _Envelope = TypeVar("_Envelope", _ActionEnvelope, _DeliveryEnvelope, _RetryEnvelope)
 
 
-def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes) -> _Envelope:
+def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes, newest: int = VERSION) -> _Envelope:
+    """newest: the newest version of such a message."""
     if len(value) > MAX_MESSAGE_BYTES:
         raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
     try:
         envelope = decoder.decode(value)
     except (msgspec.ValidationError, InvalidValueError) as error:
-        _refuse_other_version(value)
+        _refuse_other_version(value, newest)
         raise MalformedError("malformed", str(error)) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise MalformedError("not_json", str(error)) from error
-    if envelope.v != VERSION:
-        raise MalformedError("unknown_version", f"version {envelope.v}, this worker knows {VERSION}")
+    _refuse_version(envelope.v, newest)
     return envelope
 
 
-def _refuse_other_version(value: bytes) -> None:
+def _version_of(body: object) -> int:
+    return PACKED_VERSION if isinstance(body, Packed) else VERSION
+
+
+def _refuse_other_version(value: bytes, newest: int) -> None:
     """What fails to validate may be another version's: that is the better reason to give."""
     try:
         version = _version.decode(value).v
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return
-    if version != VERSION:
-        raise MalformedError("unknown_version", f"version {version}, this worker knows {VERSION}")
+    _refuse_version(version, newest)
+
+
+def _refuse_version(version: int, newest: int) -> None:
+    if not VERSION <= version <= newest:
+        known = VERSION if newest == VERSION else f"{VERSION} to {newest}"
+        raise MalformedError("unknown_version", f"version {version}, this worker knows {known}")
 
 
 def schemas() -> dict[str, dict[str, object]]:

@@ -6,13 +6,14 @@ them; then the note is lifted; only then the copy is done. So every note has a c
 done twice is done to the same cells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
 from feedstore.follows.port import FollowStore
 from feedstore.widecolumn.progress import Progress
 from workers.following.messages import Delivery, Hold, Parked, encode_delivery, encode_parked
+from workers.following.packs import Pack
 from workers.following.topics import RETRIES
 from workers.following.writer import Writer
 from workers.queue.port import MAX_MESSAGE_BYTES, Queue
@@ -20,6 +21,9 @@ from workers.queue.port import MAX_MESSAGE_BYTES, Queue
 MAX_PARKED: Final = 200_000
 """How many messages may wait for a cluster's retries when more are parked. Their notes are one row of the cluster,
 of 16 bytes each."""
+
+_COPIES_AT_ONCE: Final = 2_000
+"""How many copies are published and noted together: a pack may be parked as thousands of deliveries."""
 
 
 class Parking:
@@ -38,9 +42,10 @@ class Parking:
         self._queue = queue
         self._group = group
 
-    def park(self, messages: Sequence[Delivery | Hold], wait_s: float) -> list[bool]:
-        """Parks deliveries; says of each message whether it is parked, durably. Those that are too large to be wrapped
-        are not, nor holds, nor what is for another cluster: nothing keeps these but the messages next to them.
+    def park(self, messages: Sequence[Delivery | Hold | Pack], wait_s: float) -> list[bool]:
+        """Parks deliveries, and packs as a delivery for each of their blocks; says of each message whether it is
+        parked, durably. Those that are too large to be wrapped are not, nor holds, nor what is for another cluster:
+        nothing keeps these but the messages next to them.
 
         Raises:
             UnavailableError: the cluster takes no notes: it is away as a whole, and its group waits for it.
@@ -48,15 +53,22 @@ class Parking:
                 Some may be in the topic then, and will land twice.
         """
         due_ms = self._follows.about_now().latest_ms + int(wait_s * 1_000)
-        if self._queue.lag(RETRIES, self._group) >= MAX_PARKED:
+        room = MAX_PARKED - self._queue.lag(RETRIES, self._group)
+        if room <= 0:
             return [False] * len(messages)
         self._progress.refuse_unwritable()
-        copies = [self._copy(message, due_ms) for message in messages]
-        wrapped = [(copy, encode_parked(copy)) for copy in copies if copy is not None]
-        taken = {copy.id: (copy, value) for copy, value in wrapped if len(value) <= MAX_MESSAGE_BYTES}
-        self._queue.publish(RETRIES, [value for _, value in taken.values()])
-        self._progress.park(_note(copy) for copy, _ in taken.values())
-        return [copy is not None and copy.id in taken for copy in copies]
+        parked: list[bool] = []
+        waiting: dict[int, tuple[Parked, bytes]] = {}
+        for message in messages:
+            copies = self._copies(message, due_ms) if room > 0 else {}
+            room -= len(copies)
+            waiting |= copies
+            if len(waiting) >= _COPIES_AT_ONCE:
+                self._keep(waiting)
+                waiting = {}
+            parked.append(bool(copies))
+        self._keep(waiting)
+        return parked
 
     def land(self, parked: Sequence[Parked]) -> None:
         """Writes what is parked for this cluster; all is durable when it returns. If it raises, land all again."""
@@ -70,11 +82,24 @@ class Parking:
         if parked.cluster == self._cluster:
             self._progress.lift([_note(parked)], self._follows.about_now().latest_ms)
 
-    def _copy(self, message: Delivery | Hold, due_ms: int) -> Parked | None:
+    def _keep(self, copies: Mapping[int, tuple[Parked, bytes]]) -> None:
+        if copies:
+            self._queue.publish(RETRIES, [value for _, value in copies.values()])
+            self._progress.park(_note(copy) for copy, _ in copies.values())
+
+    def _copies(self, message: Delivery | Hold | Pack, due_ms: int) -> dict[int, tuple[Parked, bytes]]:
+        """The copies that take a message's place, each with its message, by their ids; none if it cannot be parked."""
         if isinstance(message, Hold) or message.cluster not in (None, self._cluster):
-            return None
-        digest = blake2b(encode_delivery(message), digest_size=8).digest()
-        return Parked(self._cluster, max(1, int.from_bytes(digest) >> 1), due_ms, message)
+            return {}
+        copies: dict[int, tuple[Parked, bytes]] = {}
+        for delivery in message.deliveries() if isinstance(message, Pack) else [message]:
+            digest = blake2b(encode_delivery(delivery), digest_size=8).digest()
+            copy = Parked(self._cluster, max(1, int.from_bytes(digest) >> 1), due_ms, delivery)
+            value = encode_parked(copy)
+            if len(value) > MAX_MESSAGE_BYTES:
+                return {}
+            copies[copy.id] = copy, value
+        return copies
 
 
 def _note(parked: Parked) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Final
 from feedstore.domain import Unfollowed
 from feedstore.following import bucket
 from workers.following.messages import Block, Delivery, Hold, Parked
+from workers.following.packs import Pack
 
 BUCKETS: Final = 256
 NOTES: Final = BUCKETS
@@ -30,13 +31,15 @@ class DeliverySlots:
         self._cluster = cluster
         self._late_before_ms = late_before_ms
 
-    def needed(self, body: Delivery | Hold) -> frozenset[int]:
+    def needed(self, body: Delivery | Hold | Pack) -> frozenset[int]:
         if isinstance(body, Hold):
             return frozenset((NOTES,))
         if body.cluster not in (None, self._cluster):
             return frozenset()
         if self._late(body):
             return frozenset((NOTES,))  # it is sent back, and not written
+        if isinstance(body, Pack):
+            return body.buckets
         found = {bucket(user) for block in (*body.puts, *body.markers) for user, _ in block.rows}
         found |= {stray.row[0] for stray in body.strays}
         if body.purge is not None:
@@ -45,14 +48,20 @@ class DeliverySlots:
                 found.add(bucket(body.action.follower))  # the row that a purge reads, with markers or without
         return frozenset(found)
 
-    def divided(self, body: Delivery | Hold, slots: frozenset[int]) -> tuple[Delivery | Hold, Delivery | Hold] | None:
+    def divided(
+        self, body: Delivery | Hold | Pack, slots: frozenset[int]
+    ) -> tuple[Delivery | Pack, Delivery | Pack] | None:
         """Divides cells by their rows. A purge is one row's, and its refill must come after all of its markers."""
-        if isinstance(body, Hold) or body.purge is not None or self._late(body):
+        if isinstance(body, Hold) or self._late(body):
+            return None
+        if isinstance(body, Pack):
+            return body.divided(slots)
+        if body.purge is not None:
             return None
         return _with(body, slots, inside=True), _with(body, slots, inside=False)
 
-    def _late(self, delivery: Delivery) -> bool:
-        return delivery.read_ms < self._late_before_ms()
+    def _late(self, body: Delivery | Pack) -> bool:
+        return body.read_ms < self._late_before_ms()
 
 
 class ParkedSlots:

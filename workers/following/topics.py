@@ -8,17 +8,17 @@ from workers.following.messages import (
     Parked,
     Task,
     decode_action,
-    decode_delivery,
     decode_parked,
 )
+from workers.following.packs import Pack, decode_body
 from workers.pipeline.decoding import single
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Topic
 
 ACTIONS: Final[Topic[Task | Tick]] = Topic("feed.actions", durable=True, decode=single(decode_action))
 """Tasks: recorded actions, for the expander."""
-DELIVERIES: Final[Topic[Delivery | Hold | Tick]] = Topic(
-    "feed.deliveries", durable=False, decode=single(decode_delivery)
+DELIVERIES: Final[Topic[Delivery | Hold | Pack | Tick]] = Topic(
+    "feed.deliveries", durable=False, decode=single(decode_body)
 )
 """Cells for the writers, one consumer group a cluster. A lost one is expanded again: see `Topic.durable`."""
 RETRIES: Final[Topic[Parked]] = Topic("feed.retries", durable=True, decode=single(decode_parked))

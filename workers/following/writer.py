@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from feedstore.clocks import STEP_MAX_MS
 from feedstore.domain import Followee, RecordedAction, Unfollowed
@@ -17,13 +16,17 @@ from workers.following import metrics
 from workers.following.covering import covering_now, uncovered
 from workers.following.fanouts import LargeFanouts
 from workers.following.messages import Delivery, Hold, Task, encode_action
+from workers.following.packs import Pack, cell_mutations
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Queue
 
 _CELLS_AT_ONCE = 10_000
-"""About how many cells one batch holds: large enough to share a sync to disk, small enough for memory and for a
+"""How many cells one batch holds: large enough to share a sync to disk, small enough for memory and for a
 retry."""
+
+
+Message = TypeVar("Message", Delivery, Pack)
 
 
 class Writer:
@@ -61,9 +64,9 @@ class Writer:
         """What was read before this was late when messages were written last."""
         return self._late_before_ms
 
-    def write(self, messages: Sequence[Delivery | Hold]) -> None:
-        """Applies deliveries and what follows from them; all is durable when it returns. If it raises, write them all
-        again.
+    def write(self, messages: Sequence[Delivery | Hold | Pack]) -> None:
+        """Applies deliveries and packs, and what follows from them; all is durable when it returns. If it raises, write
+        them all again.
         """
         # What was read before this is late (rule 8): by its age, or because this cluster was created again since.
         # The time is never too early, or what is too old would be applied. Plain cells need no more of the store.
@@ -73,35 +76,42 @@ class Writer:
         ours = [message for message in messages if message.cluster in (None, self._cluster)]
         holds: list[tuple[int, int]] = []
         deliveries: list[Delivery] = []
+        packs: list[Pack] = []
+        late: list[Delivery | Pack] = []
+        # What was read later than now was read by a clock that was ahead: its age is unknown.
+        ahead_ms = now_ms + STEP_MAX_MS
         for message in ours:
             match message:
                 case Hold():
                     holds.append((message.since_ms, message.until_ms))
+                case Delivery() | Pack() if not late_before_ms <= message.read_ms <= ahead_ms:
+                    late.append(message)
                 case Delivery():
                     deliveries.append(message)
+                case Pack():
+                    packs.append(message)
                 case _:
                     assert_never(message)
-        # What was read later than now was read by a clock that was ahead: its age is unknown.
-        ahead_ms = now_ms + STEP_MAX_MS
-        fresh = [delivery for delivery in deliveries if late_before_ms <= delivery.read_ms <= ahead_ms]
-        late = [delivery for delivery in deliveries if not late_before_ms <= delivery.read_ms <= ahead_ms]
-        for batch in _batches(fresh, self._limits.chunk):
-            self._feeds.apply(batch.mutations)
-            self._count(batch)
-        self._finish_purges([delivery for delivery in fresh if delivery.purge is not None])
+        for some, cells in _batches(packs):
+            self._feeds.apply(cell_mutations(some))
+            self._count(some, cells)
+        for each, cells in _batches(deliveries):
+            self._feeds.apply(list(_mutations(each)))
+            self._count(each, cells)
+        self._finish_purges([delivery for delivery in deliveries if delivery.purge is not None])
         if holds:
             self._progress.hold(holds)
         self._send_back(late, late_before_ms)
 
-    def _count(self, landed: "_Batch") -> None:
-        """These deliveries are durable, and can be read."""
+    def _count(self, landed: Sequence[Delivery | Pack], cells: int) -> None:
+        """These deliveries or packs, of so many cells together, are durable and can be read."""
         now_ms = self._follows.about_now().latest_ms
-        some, each = sampled(landed.deliveries)
-        waited_s = [(now_ms - delivery.action.committed_ms) / 1_000 for delivery in some]
-        self._meter.observe(metrics.VISIBLE_SECONDS, waited_s, self._cluster, each=each)
-        self._meter.add(metrics.WRITTEN, len(landed.deliveries), self._cluster)
-        self._meter.add(metrics.CELLS, landed.cells, self._cluster)
-        self._fanouts.landed(landed.large)
+        committed = [ms for message in landed for ms in _committed_ms(message)]
+        some, each = sampled(committed)
+        self._meter.observe(metrics.VISIBLE_SECONDS, [(now_ms - ms) / 1_000 for ms in some], self._cluster, each=each)
+        self._meter.add(metrics.WRITTEN, len(committed), self._cluster)
+        self._meter.add(metrics.CELLS, cells, self._cluster)
+        self._fanouts.landed(landed)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
@@ -186,17 +196,18 @@ class Writer:
                 return
             after = columns[-1]
 
-    def _send_back(self, late: Sequence[Delivery], late_before_ms: int) -> None:
-        """Sends the actions of late deliveries back to the expander, for this cluster (rule 8). late_before_ms: all
-        that was read before this is late.
+    def _send_back(self, late: Sequence[Delivery | Pack], late_before_ms: int) -> None:
+        """Sends the actions of late deliveries and packs back to the expander, for this cluster (rule 8).
+        late_before_ms: all that was read before this is late.
 
         An action that was sent back after a delivery was read is not sent back for it again: what comes of it was read
         later, and takes the place of all that came before. If that is late as well, it is sent back once more.
         """
-        self._meter.add(metrics.LATE, len(late), self._cluster)
+        self._meter.add(metrics.LATE, sum(len(_committed_ms(message)) for message in late), self._cluster)
         newest: dict[RecordedAction, int] = {}
-        for delivery in late:
-            newest[delivery.action] = max(min(delivery.read_ms, late_before_ms - 1), newest.get(delivery.action, 0))
+        for message in late:
+            for action in message.recorded() if isinstance(message, Pack) else [message.action]:
+                newest[action] = max(min(message.read_ms, late_before_ms - 1), newest.get(action, 0))
         back = [action for action, ms in newest.items() if not self._progress.sent_back_after(_identity(action), ms)]
         if not back:
             return
@@ -217,30 +228,31 @@ def _identity(action: RecordedAction) -> bytes:
     return blake2b(encode_action(Task(action)), digest_size=16).digest()
 
 
-@dataclass
-class _Batch:
-    """cells: how many all of it are. large: the deliveries of a full page or more."""
-
-    deliveries: list[Delivery] = field(default_factory=list)
-    mutations: list[Mutation] = field(default_factory=list)
-    cells: int = 0
-    large: list[Delivery] = field(default_factory=list)
+def _committed_ms(message: Delivery | Pack) -> list[int]:
+    """When the action of each delivery committed; of a pack, that of each block."""
+    return message.committed_ms() if isinstance(message, Pack) else [message.action.committed_ms]
 
 
-def _batches(deliveries: Sequence[Delivery], page: int) -> Iterator[_Batch]:
-    """Deliveries in batches of about _CELLS_AT_ONCE cells. page: how many cells a full page has."""
-    batch = _Batch()
+def _mutations(deliveries: Iterable[Delivery]) -> Iterator[Mutation]:
     for delivery in deliveries:
-        batch.deliveries.append(delivery)
-        batch.mutations += [mutations.put(block.rows, block.pins) for block in delivery.puts]
-        batch.mutations += [mutations.remove(block.rows, block.pins) for block in delivery.markers]
-        batch.mutations += [DeleteColumns([(stray.row, stray.ts)], stray.columns) for stray in delivery.strays]
-        cells = delivery.cells()
-        batch.cells += cells
-        if cells >= page:
-            batch.large.append(delivery)
-        if batch.cells >= _CELLS_AT_ONCE:
-            yield batch
-            batch = _Batch()
-    if batch.mutations:
-        yield batch
+        for block in delivery.puts:
+            yield mutations.put(block.rows, block.pins)
+        for block in delivery.markers:
+            yield mutations.remove(block.rows, block.pins)
+        for stray in delivery.strays:
+            yield DeleteColumns([(stray.row, stray.ts)], stray.columns)
+
+
+def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Message], int]]:
+    """Messages in batches, each with the number of its cells: at most _CELLS_AT_ONCE, unless one message has more."""
+    batch: list[Message] = []
+    cells = 0
+    for message in messages:
+        adds = message.cells()
+        if batch and cells + adds > _CELLS_AT_ONCE:
+            yield batch, cells
+            batch, cells = [], 0
+        batch.append(message)
+        cells += adds
+    if batch:
+        yield batch, cells

@@ -124,11 +124,19 @@ class Outages(Generic[Body]):
     """Every outage that a stage knows of, each slot in one at most.
 
     slots: None if it is unknown what a message needs: then only the whole store may have an outage.
+    halve: takes one half of an item as an item of its own, and leaves it the other; None if it has no halves.
     """
 
-    def __init__(self, slots: Slots[Body] | None, split: Split[Body], rng: random.Random) -> None:
+    def __init__(
+        self,
+        slots: Slots[Body] | None,
+        split: Split[Body],
+        halve: Callable[[Item[Body]], Item[Body] | None],
+        rng: random.Random,
+    ) -> None:
         self._slots = slots
         self._split = split
+        self._halve = halve
         self._rng = rng
         self._by_slot: dict[int, Outage[Body]] = {}
         self._outages: list[Outage[Body]] = []
@@ -282,6 +290,8 @@ class Outages(Generic[Body]):
             taken = [item for item in candidates if self._item_slots(item) & here <= slots][:limit]
         if len(slots) == 1:
             # Perhaps only some rows of the slot fail: the others are done half by half.
+            if len(taken) == 1 and (part := self._halve(taken[0])) is not None:
+                outage.items.append(part)
             taken = self._rng.sample(taken, -(-len(taken) // 2))
         gone = {id(item) for item in taken}
         outage.items = [item for item in outage.items if id(item) not in gone]
