@@ -78,6 +78,7 @@ class Watched:
         self._meter = meter
         self._label = str(number)
         meter.note(metrics.AWAY, 0, self._label)
+        meter.add(metrics.FAILURES, 0, self._label)
         self.shard = shard
         self._number = number
         self._clock = clock

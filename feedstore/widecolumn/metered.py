@@ -24,6 +24,11 @@ class Metered:
         self._cluster = cluster
         self._meter = meter
         self._clock = clock
+        # From the beginning: the first of a kind is an increase, too.
+        _, calls, reasons = metrics.FAILURES.labels
+        for call in calls.values:
+            for reason in reasons.values:
+                meter.add(metrics.FAILURES, 0, cluster, call, reason)
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         with self._counted("apply"):

@@ -47,7 +47,7 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     """
     # Before the lock: who sees that a worker holds the home may send it a signal.
     # Canaries are read as pages are; nothing else here reads feeds.
-    feeds = session.config.worker.canary_ms is not None
+    feeds = bool(metrics_at or session.config.metrics.listen) and session.config.worker.canary_ms is not None
     with stopping() as stop, session.lock() as lock, session.ports("read", feeds=feeds) as ports:
         run_worker(session, ports, lock, stop, until_idle=until_idle, metrics_at=metrics_at)
 

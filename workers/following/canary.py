@@ -25,10 +25,14 @@ _log = structlog.get_logger()
 
 LATE_S: Final = 60.0
 """How long a canary may take before it counts as late, and is waited for no longer."""
-_REST_S: Final = 0.05
+_REST_S: Final = 0.5
+_LOOK_S: Final = 0.01
+"""How often a cluster is looked at, at most."""
 _LOOK_SHARE: Final = 0.05
 """The next look comes after this share of the time that has passed: so much is a time too long at most."""
 _LOOK_MOST_S: Final = 1.0
+_NEWEST_S: Final = 0.02
+"""How often it is looked whether there are new canaries; no store is asked for that."""
 
 RESERVED_FROM: Final = MAX_ID - 4_095
 """Ids from here on are the canaries'. No real user, board or pin may have one."""
@@ -77,7 +81,7 @@ class CanaryFlights:
     """
 
     name = "canary"
-    rest_s = 0.5
+    rest_s = _REST_S
 
     def __init__(
         self,
@@ -120,8 +124,6 @@ class CanaryFlights:
 class CanaryWatch:
     """Looks for the canaries in one cluster, as its readers do. now_ms: the time of the home."""
 
-    rest_s = _REST_S
-
     def __init__(
         self,
         replica: Replica,
@@ -144,6 +146,10 @@ class CanaryWatch:
         meter.observe(metrics.CANARY_SECONDS, [], replica.name)
         for outcome in ("seen", "late", "unreadable", "unrecorded"):
             meter.add(metrics.CANARIES, 0, replica.name, outcome)
+
+    @property
+    def rest_s(self) -> float:
+        return _LOOK_S if self._waiting else _NEWEST_S
 
     def step(self) -> bool:
         """Looks if it is time; False, so that a rest follows."""
