@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, user
 from feedstore.follows import mysql
-from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.follows.port import FollowStore, Request
 
 CREATED_MS = 1_700_000_000_000
@@ -50,23 +50,23 @@ def temporary_store(url: str, shards: int) -> Iterator[FollowStore]:
         dropped(databases)
 
 
-def servers(url: str, shards: int, name: str) -> list[mysql.Server]:
+def servers(url: str, shards: int, name: str) -> list[mysql.MySQLServer]:
     """Where the shards of a store of the bench are. url: as of `temporary_store`."""
     return [_server(url, f"follows_{name}_{shard}") for shard in range(shards)]
 
 
-def dropped(databases: Sequence[mysql.Server]) -> None:
+def dropped(databases: Sequence[mysql.MySQLServer]) -> None:
     """Drops the databases of a store."""
     for server in databases:
         _drop(server)
 
 
-def _server(url: str, database: str) -> mysql.Server:
+def _server(url: str, database: str) -> mysql.MySQLServer:
     return mysql.server(urlunsplit(urlsplit(url)._replace(path=f"/{database}")), Path(), os.environ)
 
 
-def _drop(server: mysql.Server) -> None:
-    connection = Connection(server.without_database(), Bounds(), server.tls_context())
+def _drop(server: mysql.MySQLServer) -> None:
+    connection = MySQLConnection(server.without_database(), PoolBounds(), server.tls_context())
     connection.run([f"DROP DATABASE IF EXISTS `{server.database}`"])
     connection.close()
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.feeds import Feed
-from feedstore.app.config import Cluster, Config
+from feedstore.app.config import ClusterConfig, Config
 from feedstore.app.wiring import create_cluster, wall_ms
 from feedstore.domain import PinSaved, RecordedAction
 from feedstore.following import FEEDS, mutations
 from feedstore.following.pages import FeedPages
 from feedstore.follows.port import FollowStore, Request
 from feedstore.replicas.attempts import InPlace
-from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation
 from workers.app import wiring
@@ -40,14 +40,14 @@ def make_home(home: Path) -> Config:
 
 def pages_of(replica: Replica, cap: int) -> FeedPages:
     """What reads pages of one cluster, on the caller's own thread."""
-    replicas = Replicas([Source(replica, InPlace())], wall_ms, 1.0, time.monotonic)
+    replicas = Replicas([ReplicaSource(replica, InPlace())], wall_ms, 1.0, time.monotonic)
     replicas.set_watermark(replica.name, wall_ms())  # as servers hear every second
     return FeedPages(replicas, cap)
 
 
 def with_cluster(config: Config, name: str) -> Config:
     """The same home with one cluster of another name: never written; its group starts at the first delivery."""
-    changed = replace(config, clusters=(Cluster(name, f"rocksdb:data/{name}", "rocksdb"),))
+    changed = replace(config, clusters=(ClusterConfig(name, f"rocksdb:data/{name}", "rocksdb"),))
     create_cluster(changed, name)
     return changed
 

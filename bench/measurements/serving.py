@@ -20,7 +20,7 @@ from feedstore.domain import Entry
 from feedstore.following import FEEDS, row_key
 from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
-from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn.progress import PROGRESS
 
@@ -171,7 +171,7 @@ def _threads(name: str) -> Reads:
 
 @contextmanager
 def opened(pair: Mapping[str, Replica], reads: Callable[[str], Reads]) -> Iterator[Replicas]:
-    sources = [Source(replica, reads(name)) for name, replica in pair.items()]
+    sources = [ReplicaSource(replica, reads(name)) for name, replica in pair.items()]
     with closing(Replicas(sources, wall_ms, WITHIN_S, time.monotonic)) as replicas:
         yield replicas
 

@@ -19,7 +19,7 @@ from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS
 from feedstore.following.pages import FeedPages
 from feedstore.follows import mysql
-from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.replicas.attempts import InPlace, OnThreads
 from feedstore.replicas.race import Replicas
 
@@ -129,11 +129,13 @@ def _feed(reader: int, followees: Sequence[int], pins: Mapping[int, Sequence[tup
 @contextmanager
 def _database(
     servers: Servers, pins: Mapping[int, Sequence[tuple[int, int]]], follows: Mapping[int, Sequence[int]]
-) -> Iterator[Connection]:
+) -> Iterator[MySQLConnection]:
     """A database of its own, with both tables; gone at the end."""
     stack = servers.stack
     url = f"mysql://feed@127.0.0.1:{stack.port('mariadb')}/{DATABASE}?password_file={stack.password_file}"
-    with closing(Connection(mysql.server(url, Path(), os.environ).without_database(), Bounds(), None)) as connection:
+    with closing(
+        MySQLConnection(mysql.server(url, Path(), os.environ).without_database(), PoolBounds(), None)
+    ) as connection:
         connection.run([f"CREATE DATABASE {DATABASE}"])
         try:
             connection.run([f"USE {DATABASE}", FOLLOWS, PINS])
@@ -149,7 +151,7 @@ def _database(
             connection.run([f"DROP DATABASE {DATABASE}"])
 
 
-def _queries(database: Connection) -> dict[str, Page]:
+def _queries(database: MySQLConnection) -> dict[str, Page]:
     """Ways to ask MariaDB for the page, by what they are called in the rows."""
 
     def union(reader: int) -> Sequence[tuple[int, int]]:

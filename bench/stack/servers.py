@@ -19,7 +19,7 @@ from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.following import FEEDS, feed_table
 from feedstore.follows import mysql
-from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition
@@ -149,6 +149,6 @@ def _drop_topics(config: Config) -> None:
 def _drop_databases(config: Config) -> None:
     for url in config.shards:
         server = mysql.server(url, config.home, os.environ)
-        connection = Connection(server.without_database(), Bounds(), server.tls_context())
+        connection = MySQLConnection(server.without_database(), PoolBounds(), server.tls_context())
         connection.run([f"DROP DATABASE IF EXISTS `{server.database}`"])
         connection.close()

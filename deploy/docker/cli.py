@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.docker import image, smoke
-from deploy.docker.clusters import READY_S, Clusters, Status
+from deploy.docker.clusters import READY_S, Clusters, ContainerStatus
 from deploy.docker.engine import Engine, NoEngineError
 from deploy.local.errors import StackError
 
@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(states: Sequence[Status], *, as_json: bool) -> int:
+def _show(states: Sequence[ContainerStatus], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([dataclasses.asdict(state) for state in states], indent=2))
     else:

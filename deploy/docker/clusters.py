@@ -42,7 +42,7 @@ State = Literal["ready", "not ready", "stopped"]
 
 
 @dataclass(frozen=True)
-class Status:
+class ContainerStatus:
     """What one container does. detail: why it is not ready. restarts: since it was made."""
 
     name: str
@@ -116,14 +116,14 @@ class Clusters:
         for path in (self._places, self._token, self._secret):
             path.unlink(missing_ok=True)
 
-    def status(self) -> list[Status]:
+    def status(self) -> list[ContainerStatus]:
         """What every container does. Those that run are asked."""
         found = self._inspected((*names.SERVERS, *names.CLIENTS))
         memory = self._memory()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             details = list(pool.map(self._detail, found, found.values()))
         return [
-            Status(
+            ContainerStatus(
                 name,
                 "stopped" if container is None else "not ready" if detail else "ready",
                 detail,

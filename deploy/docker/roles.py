@@ -22,7 +22,7 @@ from pathlib import Path
 
 from deploy.docker import hadoop_settings, names
 from deploy.docker.class_archive import class_path
-from deploy.docker.supervisor import Process
+from deploy.docker.supervisor import SupervisedProcess
 from deploy.local import java, kafka, mariadb, probes
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.hbase import site_xml
@@ -82,7 +82,7 @@ class _Conf:
             write_conf(path.parent, path.name, text)
 
 
-def processes(role: str, cluster: str) -> list[Process]:
+def processes(role: str, cluster: str) -> list[SupervisedProcess]:
     """The servers of a host, in the order in which one needs those before it. cluster: empty outside the zones.
 
     Raises:
@@ -94,31 +94,31 @@ def processes(role: str, cluster: str) -> list[Process]:
     return made(cluster)
 
 
-def _control(cluster: str) -> list[Process]:
+def _control(cluster: str) -> list[SupervisedProcess]:
     return [_zookeeper(cluster), _namenode(cluster), _master(cluster)]
 
 
-def _host(cluster: str) -> list[Process]:
+def _host(cluster: str) -> list[SupervisedProcess]:
     return [_datanode(cluster), _regionserver(cluster)]
 
 
-def _standby(cluster: str) -> list[Process]:
+def _standby(cluster: str) -> list[SupervisedProcess]:
     """A host that has a second master, which waits until there has been a first one."""
     return [*_host(cluster), _master(cluster, is_standby=True)]
 
 
-def _gateway(cluster: str) -> list[Process]:
+def _gateway(cluster: str) -> list[SupervisedProcess]:
     return [_thrift(cluster, "thrift2", names.THRIFT2_PORT), _thrift(cluster, "thrift", names.THRIFT1_PORT)]
 
 
-def _zookeeper(cluster: str) -> Process:
+def _zookeeper(cluster: str) -> SupervisedProcess:
     conf = _hbase_conf("zookeeper", cluster)
     flags = (*_STARTS_FAST, "-Dzookeeper.admin.enableServer=false")
     argv = _hadoop(conf, heap_mib=96, flags=flags, main=("org.apache.hadoop.hbase.zookeeper.HQuorumPeer",))
-    return Process("zookeeper", argv, _zookeeper_answers, configure=conf.write, is_alone=True)
+    return SupervisedProcess("zookeeper", argv, _zookeeper_answers, configure=conf.write, is_alone=True)
 
 
-def _namenode(cluster: str) -> Process:
+def _namenode(cluster: str) -> SupervisedProcess:
     conf = _hdfs_conf("namenode", cluster)
     main = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 
@@ -128,7 +128,7 @@ def _namenode(cluster: str) -> Process:
             argv = _hadoop(conf, heap_mib=192, flags=_STARTS_FAST, main=words, ours="placement")
             _done(argv, "the NameNode's directory could not be formatted")
 
-    return Process(
+    return SupervisedProcess(
         "namenode",
         _hadoop(conf, heap_mib=256, flags=_STARTS_FAST, main=(main,), ours="placement"),
         lambda: _hdfs_is_whole(names.control(cluster)),
@@ -138,10 +138,10 @@ def _namenode(cluster: str) -> Process:
     )
 
 
-def _datanode(cluster: str) -> Process:
+def _datanode(cluster: str) -> SupervisedProcess:
     conf = _hdfs_conf("datanode", cluster)
     main = ("org.apache.hadoop.hdfs.server.datanode.DataNode",)
-    return Process(
+    return SupervisedProcess(
         "datanode",
         _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
         lambda: probes.listens(names.DATANODE_PORT),
@@ -150,11 +150,11 @@ def _datanode(cluster: str) -> Process:
     )
 
 
-def _master(cluster: str, *, is_standby: bool = False) -> Process:
+def _master(cluster: str, *, is_standby: bool = False) -> SupervisedProcess:
     # Without it whichever starts first is the active one, and that may be the host that a drill breaks.
     own = {"hbase.master.backup": "true"} if is_standby else {}
     conf = _hbase_conf("master", cluster, "server", own=own)
-    return Process(
+    return SupervisedProcess(
         "master",
         _hadoop(conf, heap_mib=320, flags=_STARTS_FAST, main=("org.apache.hadoop.hbase.master.HMaster", "start")),
         lambda: _listens(socket.gethostname(), names.MASTER_PORT),
@@ -169,12 +169,12 @@ def _master(cluster: str, *, is_standby: bool = False) -> Process:
     )
 
 
-def _regionserver(cluster: str) -> Process:
+def _regionserver(cluster: str) -> SupervisedProcess:
     conf = _hbase_conf("regionserver", cluster, "server", own=_roll_period(socket.gethostname()))
     main = ("org.apache.hadoop.hbase.regionserver.HRegionServer", "start")
     node = conf.folder / "znode"
     zookeeper = f"{names.control(cluster)}:{names.ZOOKEEPER_PORT}"
-    return Process(
+    return SupervisedProcess(
         "regionserver",
         ("env", f"HBASE_ZNODE_FILE={node}", *_hadoop(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main)),
         lambda: _listens(socket.gethostname(), names.REGIONSERVER_PORT),
@@ -199,7 +199,7 @@ def _roll_period(host: str) -> dict[str, str]:
     return {_ROLL_PERIOD: str(round(int(period) * (1 - zlib.crc32(host.encode()) / 2**34)))}
 
 
-def _thrift(cluster: str, package: str, port: int) -> Process:
+def _thrift(cluster: str, package: str, port: int) -> SupervisedProcess:
     own = {"hbase.regionserver.thrift.port": str(port)}
     network = _interface_towards(names.control(cluster))
     if network is not None:
@@ -209,7 +209,7 @@ def _thrift(cluster: str, package: str, port: int) -> Process:
     conf = _hbase_conf(name, cluster, "gateway", own=own)
     main = (f"org.apache.hadoop.hbase.{package}.ThriftServer", "start", "-p", str(port))
     ask = probes.thrift2_tables if package == "thrift2" else probes.thrift1_tables
-    return Process(
+    return SupervisedProcess(
         name,
         _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
         lambda: ask(port),
@@ -218,7 +218,7 @@ def _thrift(cluster: str, package: str, port: int) -> Process:
     )
 
 
-def _kafka(_: str) -> list[Process]:
+def _kafka(_: str) -> list[SupervisedProcess]:
     listeners = {
         "INSIDE": names.KAFKA_PORT,
         "LOOPBACK": names.KAFKA_LOOPBACK_PORT,
@@ -246,14 +246,14 @@ def _kafka(_: str) -> list[Process]:
             _done(argv, "the broker's directory could not be formatted")
 
     argv = _java(conf, path, heap_mib=384, flags=_STARTS_FAST, main=("kafka.Kafka", properties))
-    return [Process("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once, is_alone=True)]
+    return [SupervisedProcess("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once, is_alone=True)]
 
 
 def _asks_kafka() -> None:
     probes.kafka_metadata(names.KAFKA_PORT)
 
 
-def _mariadb(_: str) -> list[Process]:
+def _mariadb(_: str) -> list[SupervisedProcess]:
     conf, data = CONF / "mariadb", DATA / "mariadb"
 
     def configure() -> None:
@@ -276,7 +276,7 @@ def _mariadb(_: str) -> list[Process]:
     def check() -> None:
         probes.mariadb_select(conf / "client.cnf", mariadb.DATABASES[-1])
 
-    return [Process("mariadb", argv, check, configure=configure, prepare=install_once, is_alone=True)]
+    return [SupervisedProcess("mariadb", argv, check, configure=configure, prepare=install_once, is_alone=True)]
 
 
 def _settings(*files: str, own: Mapping[str, str]) -> dict[str, str]:
@@ -408,7 +408,7 @@ def _interface_towards(host: str) -> str | None:
     return None
 
 
-ROLES: dict[str, Callable[[str], list[Process]]] = {
+ROLES: dict[str, Callable[[str], list[SupervisedProcess]]] = {
     "control": _control,
     "host": _host,
     "standby": _standby,

@@ -23,7 +23,7 @@ _EVENTS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True)
-class Process:
+class SupervisedProcess:
     """One server of a host.
 
     needs: where somebody must accept connections before it is started, each as (host, port).
@@ -65,7 +65,7 @@ class Restarts:
 
 @dataclass
 class _Child:
-    process: Process
+    process: SupervisedProcess
     due_s: float = 0.0
     pid: int | None = None
     began_s: float = 0.0
@@ -77,7 +77,7 @@ class _Child:
 class Supervisor:
     """Runs the processes until it is asked to end. clock: monotonic seconds."""
 
-    processes: Sequence[Process]
+    processes: Sequence[SupervisedProcess]
     restarts: Restarts
     clock: Callable[[], float] = time.monotonic
     _children: list[_Child] = field(default_factory=list)
@@ -164,7 +164,7 @@ def _ended() -> tuple[int, int] | None:
     return (pid, status) if pid else None
 
 
-def _is_served(process: Process) -> bool:
+def _is_served(process: SupervisedProcess) -> bool:
     """Whether what a process needs is there."""
     count, group = process.needs_some
     return all(_answers(*need) for need in process.needs) and (

@@ -13,12 +13,12 @@ from deploy.drills import compare, history, page
 from deploy.drills.catalogue import DRILLS
 from deploy.drills.history import HistoryError, Kept
 from deploy.drills.hosts import DockerHosts, HostError, NotDrillableError, NotHealedError
-from deploy.drills.report import Report, Run, sections
+from deploy.drills.report import DrillRun, Report, sections
 from feedstore.errors import ConfigError
 from feedstore.follows.port import FollowStoreError
 from feedstore.widecolumn import StoreError
 from workers.cli.output import emit_json, note, say
-from workers.cli.session import MisusedError, RefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import CommandRefusedError, MisusedError, Session, TryLaterError, json_option, pass_session
 from workers.queue.port import QueueError
 
 if TYPE_CHECKING:
@@ -121,12 +121,12 @@ def drill_run(
     _unwind_when_ended()
     failed = _run(plans, lambda plan: running.run(config, docker, plan, note), folder)
     if failed:
-        raise RefusedError(f"{len(failed)} of {len(plans)} runs did not pass: {', '.join(failed)}")
+        raise CommandRefusedError(f"{len(failed)} of {len(plans)} runs did not pass: {', '.join(failed)}")
     if len(plans) > 1:
         say(f"all {len(plans)} runs kept their budgets")
 
 
-def _run(plans: Sequence["Plan"], run: Callable[["Plan"], Run], folder: Path) -> list[str]:
+def _run(plans: Sequence["Plan"], run: Callable[["Plan"], DrillRun], folder: Path) -> list[str]:
     """One after the other; returns which did not pass. Raises what a single one raises."""
     failed = []
     for number, plan in enumerate(plans, 1):
@@ -135,7 +135,7 @@ def _run(plans: Sequence["Plan"], run: Callable[["Plan"], Run], folder: Path) ->
         try:
             made = run(plan)
         except NotHealedError as error:
-            raise RefusedError(str(error)) from error
+            raise CommandRefusedError(str(error)) from error
         except (NotDrillableError, HostError, StoreError, FollowStoreError, QueueError) as error:
             if len(plans) == 1:
                 raise
@@ -145,13 +145,13 @@ def _run(plans: Sequence["Plan"], run: Callable[["Plan"], Run], folder: Path) ->
             continue
         _keep(folder, made)
         if made.report.failure:
-            raise RefusedError(made.report.failure)
+            raise CommandRefusedError(made.report.failure)
         if not made.report.passed:
             failed.append(f"{plan.drill.name} (seed {plan.seed})")
     return failed
 
 
-def _keep(folder: Path, run: Run) -> None:
+def _keep(folder: Path, run: DrillRun) -> None:
     kept = history.keep(folder, run, note)
     for verdict in run.report.verdicts:
         found = "-" if verdict.found is None else f"{verdict.found:.2f}"
@@ -233,7 +233,7 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
         else:
             say("\n".join(compare.text(comparison, page.shown)))
     if worse:
-        raise RefusedError(f"{worse} of {len(shared)} drills got worse")
+        raise CommandRefusedError(f"{worse} of {len(shared)} drills got worse")
 
 
 @drill.command("history")
@@ -284,7 +284,7 @@ def drill_plot(report: Path) -> None:
     except HistoryError as error:
         raise MisusedError(str(error)) from error
     if not drawn:
-        raise RefusedError(f"{report}: the picture could not be drawn")
+        raise CommandRefusedError(f"{report}: the picture could not be drawn")
     say(str(report.with_name(drawn)))
 
 

@@ -64,19 +64,19 @@ class Tolerance(NamedTuple):
         return 0.0 if math.isinf(old) else max(floor, self.relative * old)
 
 
-class Spread(msgspec.Struct, frozen=True):
+class FigureSpread(msgspec.Struct, frozen=True):
     """Of one figure in several runs; infinite: it never came."""
 
     median: float
     worst: float
 
 
-class Row(msgspec.Struct, frozen=True):
+class FigureRow(msgspec.Struct, frozen=True):
     """A figure in two sets of runs. change: the worse of how the median and how the worst changed."""
 
     figure: str
-    old: Spread
-    new: Spread
+    old: FigureSpread
+    new: FigureSpread
     change: Change
 
 
@@ -90,7 +90,7 @@ class Comparison(msgspec.Struct, frozen=True):
     old_passed: int
     new_runs: int
     new_passed: int
-    rows: list[Row]
+    rows: list[FigureRow]
     broken: list[str]
 
     @property
@@ -99,10 +99,10 @@ class Comparison(msgspec.Struct, frozen=True):
         return passed_less or bool(self.broken) or any(row.change == "worse" for row in self.rows)
 
 
-def spread(reports: Iterable[Report], figure: str) -> Spread | None:
+def spread(reports: Iterable[Report], figure: str) -> FigureSpread | None:
     """Median and worst; None where no run has the figure."""
     values = [value for each in reports if (value := _value(each, figure)) is not None]
-    return Spread(_median(values), max(values)) if values else None
+    return FigureSpread(_median(values), max(values)) if values else None
 
 
 def compared(old: Sequence[Report], new: Sequence[Report], tolerance: Tolerance) -> Comparison:
@@ -118,7 +118,7 @@ def compared(old: Sequence[Report], new: Sequence[Report], tolerance: Tolerance)
             tolerance.change(figure, before.worst, after.worst),
         }
         change: Change = "worse" if "worse" in changes else "better" if "better" in changes else "same"
-        rows.append(Row(figure, before, after, change))
+        rows.append(FigureRow(figure, before, after, change))
     return Comparison(
         drill,
         len(old),

@@ -11,7 +11,7 @@ from deploy.drills.bulk import BulkLoad
 from deploy.drills.catalogue import Drill
 from deploy.drills.drill_lock import DrillLock
 from deploy.drills.faults import Fault
-from deploy.drills.health import Health
+from deploy.drills.health import ClusterHealth
 from deploy.drills.hosts import Host, HostError, Hosts, NotDrillableError, NotHealedError
 from deploy.drills.load import Load
 from deploy.drills.report import Moments
@@ -81,7 +81,7 @@ class Course:
     targets: Sequence[Host]
     load: Load
     timeline: Timeline
-    health: Health
+    health: ClusterHealth
     lock: DrillLock
     is_even: Callable[[], bool]
     """Whether no host of the drilled cluster has many regions more than another: the balancer has done its work."""
@@ -237,7 +237,9 @@ def _names(targets: Sequence[Host]) -> str:
     return ", ".join(each.name for each in targets)
 
 
-def one_before(hosts: Hosts, plan: Plan, target: Host, health: Health, timeline: Timeline, lock: DrillLock) -> None:
+def one_before(
+    hosts: Hosts, plan: Plan, target: Host, health: ClusterHealth, timeline: Timeline, lock: DrillLock
+) -> None:
     """Another host dies, comes back, and gets well; that is not measured. Raises NotDrillableError: it does not."""
     healing = _Healing(plan, hosts, [target], timeline, lock)
     timeline.begin()

@@ -30,7 +30,7 @@ _AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Health:
+class ClusterHealth:
     """regions: asks a cluster, by its name, for the regions of the feeds; raises UnavailableError."""
 
     hosts: Hosts

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from deploy.drills.page import markdown
-from deploy.drills.report import VERSION, Report, Run
-from deploy.drills.samples import Sample
+from deploy.drills.report import VERSION, DrillRun, Report
+from deploy.drills.samples import CallSample
 
 SAMPLES_MAX = 200_000
 """So many are kept of a run at most: every call that failed, and of the others every so-and-so-many-th."""
@@ -28,7 +28,7 @@ class Kept(NamedTuple):
     report: Report
 
 
-def keep(folder: Path, run: Run, say: Callable[[str], None]) -> Path:
+def keep(folder: Path, run: DrillRun, say: Callable[[str], None]) -> Path:
     """Writes the files of a run, and returns where its page is. The report is there before anything that may fail."""
     setting = run.report.setting
     moment = setting.started_at.replace(":", "").replace("+0000", "Z")
@@ -42,7 +42,7 @@ def keep(folder: Path, run: Run, say: Callable[[str], None]) -> Path:
     return page
 
 
-def draw(kept: Kept, samples: Sequence[Sample], say: Callable[[str], None]) -> str:
+def draw(kept: Kept, samples: Sequence[CallSample], say: Callable[[str], None]) -> str:
     """Writes the picture of a run, and returns its name; empty where it cannot be drawn, and `say` is told why."""
     path = kept.path.with_suffix(".png")
     try:
@@ -72,17 +72,17 @@ def load(path: Path, say: Callable[[str], None]) -> list[Kept]:
     return sorted(found, key=lambda kept: (kept.report.setting.started_at, kept.path.name))
 
 
-def samples_of(kept: Kept) -> list[Sample]:
+def samples_of(kept: Kept) -> list[CallSample]:
     """Raises HistoryError."""
     path = kept.path.with_suffix(_SAMPLES)
     try:
         with gzip.open(path, "rb") as file:
-            return [Sample(*each) for each in msgspec.json.Decoder().decode_lines(file.read())]
+            return [CallSample(*each) for each in msgspec.json.Decoder().decode_lines(file.read())]
     except (OSError, EOFError, TypeError, msgspec.DecodeError) as error:
         raise HistoryError(f"{path}: the samples of the run cannot be read: {error}") from error
 
 
-def thinned(samples: Sequence[Sample], most: int = SAMPLES_MAX) -> list[Sample]:
+def thinned(samples: Sequence[CallSample], most: int = SAMPLES_MAX) -> list[CallSample]:
     """At most about so many, in their order; none that failed is left out."""
     failed = sum(not each.is_done for each in samples)
     every = max(1, -(-(len(samples) - failed) // max(1, most - failed)))
@@ -114,7 +114,7 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
-def _write_samples(path: Path, samples: Sequence[Sample]) -> None:
+def _write_samples(path: Path, samples: Sequence[CallSample]) -> None:
     """A line each, as a list of what a Sample has; times to a tenth of a millisecond."""
     lines: Iterable[object] = (
         (kind, caller, round(began_s, 4), round(took_s, 4), is_done, detail)

@@ -72,7 +72,7 @@ class LogLine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class HostState:
     """ages_s: of each server that runs on a host, in s. peers: addresses of those connected to the port asked for."""
 
     ages_s: Mapping[str, float]
@@ -120,7 +120,7 @@ class Hosts(Protocol):
         """What the servers of a host lack, as one line; empty where they are ready."""
         ...
 
-    def state(self, name: str, port: int) -> State: ...
+    def state(self, name: str, port: int) -> HostState: ...
 
     def logs(self, name: str, since: float, until: float) -> list[LogLine]:
         """What a host printed in a span, in s since 1970: the last LINES_MAX lines of it at most."""
@@ -221,9 +221,9 @@ class DockerHosts:
         return "" if code == 0 else said or f"its check ended with status {code}"
 
     @_translated
-    def state(self, name: str, port: int) -> State:
+    def state(self, name: str, port: int) -> HostState:
         said = self._inside(name, "state", str(port))
-        return State(said["ages_s"], frozenset(said["peers"]))
+        return HostState(said["ages_s"], frozenset(said["peers"]))
 
     @_translated
     def logs(self, name: str, since: float, until: float) -> list[LogLine]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from deploy.drills.repeating import repeating
-from deploy.drills.samples import Kind, Sample
+from deploy.drills.samples import CallSample, Kind
 from feedstore.domain import Pin, board
 from feedstore.following import row_key
 from feedstore.following.service import FeedService
@@ -49,7 +49,7 @@ class Load:
     first_pin: int
     wall_ms: Callable[[], int]
     lag: Callable[[], int]
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[CallSample] = field(default_factory=list)
     acknowledged: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     backlog: list[tuple[float, int]] = field(default_factory=list)
@@ -154,7 +154,7 @@ class Load:
             detail, is_done = call(), True
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a call that failed, and the load continues
             detail, is_done = f"{type(error).__name__}: {error}"[:200], False
-        self.samples.append(Sample(kind, caller, began, time.monotonic() - began, is_done, detail))
+        self.samples.append(CallSample(kind, caller, began, time.monotonic() - began, is_done, detail))
 
 
 @contextmanager

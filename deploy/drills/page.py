@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from deploy.drills.recovery_log import Step, in_time
-from deploy.drills.report import MEANINGS, Report, Setting, Verdict
+from deploy.drills.report import MEANINGS, DrillSetting, Report, Verdict
 
 _NAMED_MAX = 2
 
@@ -54,7 +54,7 @@ def markdown(report: Report, picture: str = "") -> str:
     return "\n".join(lines)
 
 
-def where(setting: Setting) -> str:
+def where(setting: DrillSetting) -> str:
     """What was broken, in a few words."""
     few = setting.target and len(setting.target.split(", ")) <= _NAMED_MAX
     return setting.target if few else f"cluster {setting.cluster}"
@@ -90,7 +90,7 @@ def _told(report: Report, over: Sequence[Verdict]) -> list[str]:
     return said
 
 
-def _done(setting: Setting) -> str:
+def _done(setting: DrillSetting) -> str:
     held = ", and hbase:meta" if setting.holds_meta else ""
     master = " It ran the active master too, which makes two faults of one." if setting.runs_master else ""
     return (

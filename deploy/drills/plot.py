@@ -13,7 +13,7 @@ import matplotlib as mpl
 from deploy.drills.page import where
 from deploy.drills.recovery_log import Step, in_time
 from deploy.drills.report import Report
-from deploy.drills.samples import Sample
+from deploy.drills.samples import CallSample
 
 _BLUE, _SKY, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#56B4E9", "#E69F00", "#009E73", "#D55E00", "#555555"
 _STEPS_MAX = 26
@@ -27,7 +27,7 @@ _FAILED_AT = 1.04
 """Where failures are drawn: above the axes, as a share of their height."""
 
 
-def draw(report: Report, samples: Sequence[Sample], path: Path) -> None:
+def draw(report: Report, samples: Sequence[CallSample], path: Path) -> None:
     """Writes a PNG. samples: their times are from the fault, as those of the report."""
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
@@ -104,12 +104,12 @@ def draw(report: Report, samples: Sequence[Sample], path: Path) -> None:
     plt.close(figure)
 
 
-def _of(samples: Iterable[Sample], kind: str, chosen: Callable[[Sample], bool]) -> list[Sample]:
+def _of(samples: Iterable[CallSample], kind: str, chosen: Callable[[CallSample], bool]) -> list[CallSample]:
     """Of a kind, those that were done and are chosen, and every one that failed and might be."""
     return [each for each in samples if each.kind == kind and (chosen(each) or (kind == "page" and not each.is_done))]
 
 
-def _calls(axes: Any, title: str, series: Sequence[tuple[str, str, list[Sample]]]) -> None:
+def _calls(axes: Any, title: str, series: Sequence[tuple[str, str, list[CallSample]]]) -> None:
     """A dot where each call that was done ended; above the axes a cross for each that failed."""
     failed: dict[float, None] = {}
     for name, colour, samples in series:

@@ -10,7 +10,7 @@ import msgspec
 from deploy.drills.load import READERS
 from deploy.drills.processors import Busy, mean_share
 from deploy.drills.recovery_log import Step, spans
-from deploy.drills.samples import Kind, Loss, Sample, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
+from deploy.drills.samples import CallSample, Kind, Loss, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
 
 VERSION = 2
 
@@ -20,7 +20,7 @@ ANY = "any"
 _EVERY = "every"
 
 
-class Setting(msgspec.Struct, frozen=True):
+class DrillSetting(msgspec.Struct, frozen=True):
     """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
     cluster; affected: those of them that could not be expected to serve. back_from: what `back` is counted from, the
     fault or, where nothing can serve before it, the healing. what: in a sentence. runs_master: a host of regions ran
@@ -164,7 +164,7 @@ class Report(msgspec.Struct, frozen=True):
     processors: the share of them that was used, 0 to 1.
     """
 
-    setting: Setting
+    setting: DrillSetting
     figures: Figures
     verdicts: list[Verdict]
     timeline: list[tuple[float, str]]
@@ -181,11 +181,11 @@ class Report(msgspec.Struct, frozen=True):
         return not self.failure and all(each.passed for each in self.verdicts)
 
 
-class Run(NamedTuple):
+class DrillRun(NamedTuple):
     """What a drill leaves. samples: their times too are from the fault."""
 
     report: Report
-    samples: list[Sample]
+    samples: list[CallSample]
 
 
 def budgets(section: str) -> dict[str, float]:
@@ -205,11 +205,11 @@ def _budgets() -> dict[str, dict[str, float | str]]:
 
 
 def assemble(
-    setting: Setting,
+    setting: DrillSetting,
     found: Figures,
     limits: dict[str, float],
     moments: Moments,
-    samples: Iterable[Sample],
+    samples: Iterable[CallSample],
     *,
     timeline: list[tuple[float, str]],
     failure: str = "",
@@ -217,7 +217,7 @@ def assemble(
     affected: Sequence[int] = (),
     backlog: Iterable[tuple[float, int]] = (),
     processors: Iterable[Busy] = (),
-) -> Run:
+) -> DrillRun:
     """moments, samples, backlog, processors: of `time.monotonic`. limits: the drill's budgets."""
     fault = moments.fault
     report = Report(
@@ -232,12 +232,12 @@ def assemble(
         [(at - fault, messages) for at, messages in backlog],
         [(each.at_s - fault, round(each.share, 3)) for each in processors],
     )
-    return Run(report, [each._replace(began_s=each.began_s - fault) for each in samples])
+    return DrillRun(report, [each._replace(began_s=each.began_s - fault) for each in samples])
 
 
 def figures(
     cluster: str,
-    samples: list[Sample],
+    samples: list[CallSample],
     moments: Moments,
     affected: list[int],
     unaffected: list[int],

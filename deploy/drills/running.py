@@ -18,12 +18,12 @@ from deploy.drills.bulk import BulkLoad
 from deploy.drills.catalogue import Drill
 from deploy.drills.course import Course, Plan, Timeline, one_before
 from deploy.drills.drill_lock import DrillLock, locked
-from deploy.drills.health import UNEVEN, Health, active_master, unevenness
+from deploy.drills.health import UNEVEN, ClusterHealth, active_master, unevenness
 from deploy.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from deploy.drills.load import Load, follow_all
 from deploy.drills.processors import Busy
 from deploy.drills.regions import Region, regions, server_of_meta
-from deploy.drills.report import Moments, Run, Setting
+from deploy.drills.report import DrillRun, DrillSetting, Moments
 from deploy.drills.samples import Loss, loss
 from feedstore.app import services
 from feedstore.app import wiring as serving_wiring
@@ -88,7 +88,7 @@ class _Seen:
     busy: list[Busy]
 
 
-def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> Run:
+def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> DrillRun:
     """Returns what is to be kept; whatever happens, the target is brought back first. Where it cannot be, the report
     says so.
 
@@ -101,7 +101,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         raise NotDrillableError(f"there is no cluster {plan.cluster!r} in this home")
     rng = random.Random(plan.seed)  # noqa: S311 - a drill is repeated by its seed
     timeline = Timeline(say)
-    health = Health(hosts, lambda name: regions(urls[name]), say)
+    health = ClusterHealth(hosts, lambda name: regions(urls[name]), say)
     with locked(config.home) as lock:
         if left := lock.heal(hosts):
             say(f"an earlier drill was ended before it had healed: {left}; healed now")
@@ -128,7 +128,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         backlog=seen.load.backlog,
         processors=seen.busy,
     )
-    setting = Setting(
+    setting = DrillSetting(
         drill=plan.drill.name,
         cluster=plan.cluster,
         target=target,
@@ -161,7 +161,7 @@ def _prepared(
     config: Config,
     hosts: Hosts,
     plan: Plan,
-    health: Health,
+    health: ClusterHealth,
     timeline: Timeline,
     rng: random.Random,
     lock: DrillLock,
@@ -198,7 +198,7 @@ def _drilled(
     hosts: Hosts,
     plan: Plan,
     scene: _Scene,
-    health: Health,
+    health: ClusterHealth,
     timeline: Timeline,
     rng: random.Random,
     lock: DrillLock,

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["page", "action", "read", "write"]
 
 
-class Sample(NamedTuple):
+class CallSample(NamedTuple):
     """One call. began_s, took_s: of `time.monotonic`. caller: who made it, of those of its kind: for reads and writes
     the number of the drilled cluster's region, for pages that of the reader, 0 for actions. detail: the cluster that
     served a page, or what went wrong.
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
         return self.began_s + self.took_s
 
 
-def longest_gap_s(samples: Iterable[Sample], from_s: float, until_s: float, ended_s: float) -> float:
+def longest_gap_s(samples: Iterable[CallSample], from_s: float, until_s: float, ended_s: float) -> float:
     """The longest gap between consecutive successful calls of one kind and caller, of the gaps that begin in
     [from_s, until_s); a gap may end later. `from_s` and the end of the load, `ended_s`, count as calls.
     """
@@ -35,7 +35,7 @@ def longest_gap_s(samples: Iterable[Sample], from_s: float, until_s: float, ende
 
 
 def worst_gap_s(
-    samples: Sequence[Sample],
+    samples: Sequence[CallSample],
     kind: Kind,
     callers: Iterable[int],
     from_s: float,
@@ -52,7 +52,7 @@ def worst_gap_s(
     return max(gaps, default=None)
 
 
-def longest_quiet_s(samples: Sequence[Sample], callers: Iterable[tuple[Kind, int]], until_s: float) -> float | None:
+def longest_quiet_s(samples: Sequence[CallSample], callers: Iterable[tuple[Kind, int]], until_s: float) -> float | None:
     """How long before `until_s` the last call was done of the caller who fell silent first; None where one of them had
     none done, or there are no callers.
     """
@@ -67,7 +67,7 @@ def longest_quiet_s(samples: Sequence[Sample], callers: Iterable[tuple[Kind, int
 
 
 def all_served_s(
-    samples: Sequence[Sample], kind: Kind, regions: Iterable[int], fault_s: float, gone_s: float
+    samples: Sequence[CallSample], kind: Kind, regions: Iterable[int], fault_s: float, gone_s: float
 ) -> float | None:
     """How long after the fault every one of these regions had served a call that began when the target was gone; None
     where one never did, or there are none.
@@ -87,7 +87,7 @@ def all_served_s(
     return max(firsts) - fault_s if firsts else None
 
 
-def quantile_ms(samples: Iterable[Sample], share: float) -> float | None:
+def quantile_ms(samples: Iterable[CallSample], share: float) -> float | None:
     """Of how long calls took that were done; None where none was."""
     took = sorted(each.took_s for each in samples if each.is_done)
     return took[min(len(took) - 1, int(share * len(took)))] * 1_000 if took else None

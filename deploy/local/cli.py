@@ -11,7 +11,7 @@ from pathlib import Path
 from deploy.local import jars, logs
 from deploy.local.errors import StackError
 from deploy.local.home import STATE_NAME
-from deploy.local.stack import GROUPS, NAMES, READY_S, Stack, Status, expand
+from deploy.local.stack import GROUPS, NAMES, READY_S, ServerStatus, Stack, expand
 
 _DEFAULT_HOME = Path(".stack")
 
@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show_status(states: Sequence[Status], *, as_json: bool) -> int:
+def _show_status(states: Sequence[ServerStatus], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([dataclasses.asdict(state) for state in states], default=str, indent=2))
     else:

@@ -38,7 +38,7 @@ def gateway_name(protocol: Protocol, cluster: str) -> str:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class LocalCluster:
     """Survives a kill of its process: the raw local file system hands every write to the kernel before it is
     acknowledged, where Hadoop's own keeps the last part of a checksum chunk to itself.
     """

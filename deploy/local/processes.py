@@ -121,7 +121,7 @@ def _inheritable() -> list[int]:
     return found
 
 
-class Held:
+class HeldProcess:
     """A process that had the mark when it was taken hold of. Signals reach it or no process, never a successor."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
@@ -175,10 +175,10 @@ class Held:
         return bool(ending.poll(patience_s * 1_000))
 
 
-def hold(pid: int, mark: str) -> Held | None:
+def hold(pid: int, mark: str) -> HeldProcess | None:
     """Takes hold of the process if it runs and has the mark; the caller lets go of it."""
     try:
-        held = Held(pid, os.pidfd_open(pid))
+        held = HeldProcess(pid, os.pidfd_open(pid))
     except OSError:
         return None
     if is_ours(pid, mark):

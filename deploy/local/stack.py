@@ -53,7 +53,7 @@ State = Literal["ready", "not ready", "suspended", "stopped"]
 
 
 @dataclass(frozen=True)
-class Status:
+class ServerStatus:
     """What a server is doing. detail: why it is not ready; pid: None where it is stopped."""
 
     name: str
@@ -201,12 +201,12 @@ class Stack:
             raise NotReadyError("it does not run")
         self._servers[name].check()
 
-    def status(self, *names: str) -> list[Status]:
+    def status(self, *names: str) -> list[ServerStatus]:
         """What every server is doing. Those that run are asked, all at once."""
         with ThreadPoolExecutor(len(NAMES)) as pool:
             return list(pool.map(self._status, expand(names)))
 
-    def _status(self, name: str) -> Status:
+    def _status(self, name: str) -> ServerStatus:
         server = self._servers[name]
         pid = self.pid(name)
         state: State = "stopped"
@@ -220,7 +220,7 @@ class Stack:
             except NotReadyError as error:
                 state, detail = "not ready", str(error)
         resident = 0 if pid is None else processes.resident_bytes(pid)
-        return Status(name, state, pid, server.ports, resident, self._home.log(name), detail)
+        return ServerStatus(name, state, pid, server.ports, resident, self._home.log(name), detail)
 
     def _with_needs(self, names: Sequence[str]) -> list[str]:
         wanted = set(names)
@@ -309,10 +309,10 @@ class Stack:
                 self._forget(server, "killed")
 
     @contextlib.contextmanager
-    def _held(self, names: Sequence[str]) -> Iterator[list[tuple[Server, processes.Held]]]:
+    def _held(self, names: Sequence[str]) -> Iterator[list[tuple[Server, processes.HeldProcess]]]:
         """Those of the servers that run."""
         with contextlib.ExitStack() as let_go:
-            held: list[tuple[Server, processes.Held]] = []
+            held: list[tuple[Server, processes.HeldProcess]] = []
             for name in names:
                 pid = self.pid(name)
                 process = None if pid is None else processes.hold(pid, self._servers[name].mark)
@@ -349,7 +349,7 @@ def _servers(home: Home, chosen: Ports) -> Iterator[Server]:
     yield prometheus.Prometheus(home, chosen[prometheus.NAME])
     for cluster in CLUSTERS:
         name = hbase.cluster_name(cluster)
-        yield hbase.Cluster(home, cluster, chosen[name])
+        yield hbase.LocalCluster(home, cluster, chosen[name])
         for protocol in PROTOCOLS:
             gateway = hbase.gateway_name(protocol, cluster)
             yield hbase.Gateway(home, protocol, cluster, chosen[name]["zookeeper"], chosen[gateway])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final, Protocol, assert_never
 
-from feedstore.app.config import Cluster, Config
+from feedstore.app.config import ClusterConfig, Config
 from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of
 from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
@@ -69,7 +69,7 @@ def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
             assert_never(found.scheme)
 
 
-def _in_hbase(cluster: Cluster, catalog: str) -> CatalogPlace:
+def _in_hbase(cluster: ClusterConfig, catalog: str) -> CatalogPlace:
     try:
         from feedstore.app.hbase_catalogs import CatalogTables  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:

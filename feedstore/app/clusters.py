@@ -4,34 +4,34 @@ from typing import TYPE_CHECKING, assert_never
 
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
-from feedstore.app.places import Place
+from feedstore.app.places import ClusterPlace
 from feedstore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from feedstore.app.hbase import Gateways
+    from feedstore.app.hbase import HBasePlace
 
 
-def place(config: Config, name: str) -> Place:
+def place(config: Config, name: str) -> ClusterPlace:
     """Raises ConfigError where there is no cluster of that name, or its url cannot be read."""
     cluster = config.cluster(name)
     # Neither kind of cluster pays for the libraries of the other, in memory above all.
     match cluster.scheme:
         case "rocksdb":
-            from feedstore.app.rocksdb import Directory  # noqa: PLC0415
+            from feedstore.app.rocksdb import DirectoryPlace  # noqa: PLC0415
 
-            return Directory(config.path(cluster.url))
+            return DirectoryPlace(config.path(cluster.url))
         case "hbase":
             return _gateways(cluster)
         case _:
             assert_never(cluster.scheme)
 
 
-def _gateways(cluster: configuration.Cluster) -> "Gateways":
+def _gateways(cluster: configuration.ClusterConfig) -> "HBasePlace":
     try:
-        from feedstore.app.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra
+        from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:
         raise ConfigError(f"cluster {cluster.name} is HBase: install feedstore[hbase]: {error}") from error
     try:
-        return Gateways(cluster.url)
+        return HBasePlace(cluster.url)
     except ValueError as error:
         raise ConfigError(f"cluster {cluster.name}: {error}") from error

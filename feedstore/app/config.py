@@ -182,7 +182,7 @@ _KEYS: Final = {
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterConfig:
     """A cluster's name and where it is. scheme: of its url. zookeeper: HOST:PORT, or several, for what no gateway
     does.
     """
@@ -215,7 +215,7 @@ class Config:
 
     home: Path
     limits: Limits
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[ClusterConfig, ...]
     shards: tuple[str, ...]
     shards_scheme: FollowsScheme
     queue: str
@@ -265,7 +265,7 @@ class Config:
             case _:
                 assert_never(self.queue_scheme)
 
-    def cluster(self, name: str) -> Cluster:
+    def cluster(self, name: str) -> ClusterConfig:
         """Raises ConfigError, which names the clusters that there are."""
         for each in self.clusters:
             if each.name == name:
@@ -345,9 +345,9 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     )
 
 
-def _cluster(sources: Sources, said: _Cluster) -> Cluster:
+def _cluster(sources: Sources, said: _Cluster) -> ClusterConfig:
     scheme = _scheme(sources, "clusters", said.url, CLUSTERS, f"cluster {said.name}")
-    return Cluster(said.name, said.url, scheme, said.zookeeper)
+    return ClusterConfig(said.name, said.url, scheme, said.zookeeper)
 
 
 def _shards_scheme(sources: Sources, urls: Sequence[str]) -> FollowsScheme:
@@ -376,7 +376,7 @@ def _scheme(sources: Sources, key: str, url: str, known: Mapping[_Scheme, str], 
     raise ConfigError(f"{blamed}: the scheme {found.split('/')[0][:40]!r} is unknown: expected {forms}")
 
 
-def _refuse_one_place(path: Path, clusters: Sequence[Cluster]) -> None:
+def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
     """Raises ConfigError if two clusters are one: each would hold what was written for the other."""
     places = [(cluster.name, _places(path.parent, cluster)) for cluster in clusters]
     for (name, ours), (other, theirs) in itertools.combinations(places, 2):
@@ -386,7 +386,7 @@ def _refuse_one_place(path: Path, clusters: Sequence[Cluster]) -> None:
             )
 
 
-def _places(home: Path, cluster: Cluster) -> frozenset[str]:
+def _places(home: Path, cluster: ClusterConfig) -> frozenset[str]:
     """What a cluster's url leads to: its directory, whatever its path; or its tables behind each of its gateways."""
     match cluster.scheme:
         case "rocksdb":

@@ -7,11 +7,11 @@ from feedstore.app.places import Prepare, replica
 from feedstore.following import FEEDS
 from feedstore.widecolumn import Access, Cluster, Table
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema
-from feedstore.widecolumn.hbase.schema import Applied, Difference
+from feedstore.widecolumn.hbase.schema import SchemaChanges, TableDifference
 from feedstore.widecolumn.progress import PROGRESS
 
 
-class Gateways:
+class HBasePlace:
     """A cluster behind its Thrift gateways. Raises ValueError for a url that cannot be read."""
 
     def __init__(self, url: str) -> None:
@@ -50,12 +50,12 @@ class Gateways:
         """
         return HBaseCluster.open(self._url, tables, check=access == "write")
 
-    def apply(self, tables: Sequence[Table]) -> Applied:
+    def apply(self, tables: Sequence[Table]) -> SchemaChanges:
         """Makes the tables that are missing, and the trim of those that are there what it must be (`schema.apply`)."""
         with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
             return schema.apply(cluster.administration, [schema.definition(table) for table in tables])
 
-    def differences(self, tables: Sequence[Table]) -> list[Difference]:
+    def differences(self, tables: Sequence[Table]) -> list[TableDifference]:
         """Everything in which the tables are not as they must be."""
         with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
             return schema.differences(cluster.administration, [schema.definition(table) for table in tables])

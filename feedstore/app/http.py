@@ -87,8 +87,8 @@ def open_app(
 
     served = Served(
         [
-            Part(of_feeds.Api(service, queues, cursors, wall_ms), of_feeds.ENDPOINTS),
-            Part(of_boards.Api(boards, cursors), of_boards.ENDPOINTS),
+            Part(of_feeds.FeedApi(service, queues, cursors, wall_ms), of_feeds.ENDPOINTS),
+            Part(of_boards.BoardApi(boards, cursors), of_boards.ENDPOINTS),
             *catalog_parts,
         ],
         DESCRIPTION,
@@ -120,7 +120,7 @@ def _of_catalogs(catalogs: "CatalogService | None", posting: "Posting | None") -
     from feedstore.catalog.metrics import metrics  # noqa: PLC0415 - the same
 
     return _OfCatalogs(
-        [Part(of_catalogs.Api(catalogs, posting), of_catalogs.ENDPOINTS)],
+        [Part(of_catalogs.CatalogApi(catalogs, posting), of_catalogs.ENDPOINTS)],
         of_catalogs.PROBLEMS,
         lambda: metrics(catalogs.states(), catalogs.clock_ms()),
     )

@@ -12,7 +12,7 @@ Prepare = Callable[[Replica], None]
 """Writes into a new cluster before it counts as there."""
 
 
-class Place(Protocol):
+class ClusterPlace(Protocol):
     """Where one cluster is, whether it is there or not. Every method may raise UnavailableError."""
 
     def exists(self) -> bool:

@@ -10,7 +10,7 @@ from feedstore.widecolumn.lazy import LazyCluster
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 
 
-class Directory:
+class DirectoryPlace:
     """An embedded cluster."""
 
     def __init__(self, path: Path) -> None:

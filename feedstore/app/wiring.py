@@ -17,7 +17,7 @@ from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
-from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.widecolumn import Access, Cluster, DamagedError, Table, UnavailableError
@@ -25,7 +25,7 @@ from feedstore.widecolumn.lazy import LazyCluster
 from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
 
 if TYPE_CHECKING:
-    from feedstore.follows.mysql import Server
+    from feedstore.follows.mysql import MySQLServer
 
 FIRST_LOOK_S = 1.0
 """How long who opens the clusters waits to hear how far each is."""
@@ -83,7 +83,7 @@ def reading_from(config: Config, replicas: Iterable[Replica], clock: Callable[[]
     with ExitStack() as stack:
         ordered = sorted(replicas, key=lambda each: each.name != config.serving.prefer)
         found = Replicas(
-            [Source(each, reads_of(config, each.name)) for each in ordered],
+            [ReplicaSource(each, reads_of(config, each.name)) for each in ordered],
             clock,
             config.serving.deadline_ms / 1_000,
             monotonic_s,
@@ -145,7 +145,7 @@ def create_follows(config: Config) -> None:
             assert_never(config.shards_scheme)
 
 
-def mysql_servers(config: Config) -> list["Server"]:
+def mysql_servers(config: Config) -> list["MySQLServer"]:
     """Where the shards of a follow store in MySQL are; asks none of them. Raises ConfigError."""
     try:
         from feedstore.follows.mysql import server  # noqa: PLC0415 - PyMySQL is an extra
@@ -158,7 +158,7 @@ def mysql_servers(config: Config) -> list["Server"]:
 
 
 def create_cluster(config: Config, name: str, prepare: Prepare | None = None) -> None:
-    """`Place.create`; the new cluster knows its name. Raises UnavailableError, ConfigError."""
+    """`ClusterPlace.create`; the new cluster knows its name. Raises UnavailableError, ConfigError."""
 
     def prepared(new: Replica) -> None:
         if prepare is not None:
@@ -169,7 +169,7 @@ def create_cluster(config: Config, name: str, prepare: Prepare | None = None) ->
 
 
 def remove_cluster(config: Config, name: str) -> None:
-    """`Place.remove`. Raises UnavailableError, ConfigError."""
+    """`ClusterPlace.remove`. Raises UnavailableError, ConfigError."""
     place(config, name).remove()
 
 
@@ -213,5 +213,5 @@ def _refuse_another(opened: Cluster, name: str, access: Access) -> None:
 
 
 def cluster_exists(config: Config, name: str) -> bool:
-    """`Place.exists`. Raises UnavailableError, ConfigError."""
+    """`ClusterPlace.exists`. Raises UnavailableError, ConfigError."""
     return place(config, name).exists()

@@ -19,7 +19,7 @@ from feedstore.boards.port import (
     Placed,
     ReorderRefusedError,
     Respaced,
-    Spread,
+    RoomSpread,
 )
 from feedstore.boards.sequences import SPACING, Spacing, Spot, between, room
 from feedstore.boards.store import Boards
@@ -40,9 +40,9 @@ __all__ = [
     "Placed",
     "ReorderRefusedError",
     "Respaced",
+    "RoomSpread",
     "Spacing",
     "Spot",
-    "Spread",
     "between",
     "room",
 ]

@@ -19,14 +19,14 @@ CROWDED: Final = Kind("board-crowded", 503, "Board is crowded", retry_after_s=1)
 PROBLEMS: Final[problems.Known] = {FollowStoreUnavailableError: problems.FOLLOWS_UNAVAILABLE}
 
 
-class Api(NamedTuple):
+class BoardApi(NamedTuple):
     """What the endpoints work on."""
 
     service: BoardService
     cursors: Cursors
 
 
-def _pins(api: Api, asked: Asked[BoardQuery, None]) -> BoardPage:
+def _pins(api: BoardApi, asked: Asked[BoardQuery, None]) -> BoardPage:
     board, query = asked.ids["board"], asked.query
     owner = f"board:{board}"
     cursor = api.cursors.opened(owner, None if isinstance(query.cursor, UnsetType) else query.cursor)
@@ -34,7 +34,7 @@ def _pins(api: Api, asked: Asked[BoardQuery, None]) -> BoardPage:
     return BoardPage(str(board), [wire.line_of_pin(pin) for pin in page.pins], api.cursors.signed(owner, page.cursor))
 
 
-def _place(api: Api, asked: Asked[Nothing, PlaceBody]) -> PlacedLine:
+def _place(api: BoardApi, asked: Asked[Nothing, PlaceBody]) -> PlacedLine:
     before, after = asked.body.neighbours()
     to = None if isinstance(asked.body.to, UnsetType) else asked.body.to
     try:
@@ -47,14 +47,14 @@ def _place(api: Api, asked: Asked[Nothing, PlaceBody]) -> PlacedLine:
     return wire.line_of_placed(placed)
 
 
-def _reset(api: Api, asked: Asked[Nothing, None]) -> OrderReset:
+def _reset(api: BoardApi, asked: Asked[Nothing, None]) -> OrderReset:
     board = asked.ids["board"]
     return OrderReset(str(board), api.service.reset(board))
 
 
 _SEQUENCE = "13411009730009223372036854775807000000"
 
-ENDPOINTS: Final[tuple[Endpoint[Api, Any, Any], ...]] = (
+ENDPOINTS: Final[tuple[Endpoint[BoardApi, Any, Any], ...]] = (
     Endpoint(
         "board_pins",
         "GET",

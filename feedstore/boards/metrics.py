@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, get_args
 
 from feedstore.boards.port import Reason
-from feedstore.boards.service import BITS, SECONDS, Tally
+from feedstore.boards.service import BITS, SECONDS, BoardTally
 from feedstore.metering import Definition, Label, families
 
 if TYPE_CHECKING:  # who only defines metrics needs no library
@@ -41,7 +41,7 @@ ROOM: Final = Definition(
 DEFINITIONS: Final = (REORDERS, REORDER_SECONDS, ROOM)
 
 
-def metrics(tally: Tally) -> "Iterator[Metric]":
+def metrics(tally: BoardTally) -> "Iterator[Metric]":
     reorders = families.counter(REORDERS)
     for outcome, count in tally.outcomes.items():
         reorders.add_metric([outcome], count)

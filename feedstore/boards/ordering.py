@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from feedstore.boards.port import MAX_BETWEEN, BoardPin, Move, Placed, ReorderRefusedError, Spread
+from feedstore.boards.port import MAX_BETWEEN, BoardPin, Move, Placed, ReorderRefusedError, RoomSpread
 from feedstore.boards.sequences import Spacing, Spot, between, room
 from feedstore.domain import RespaceAsked
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Run, Start, Way
@@ -371,7 +371,7 @@ def narrowest(spacing: Spacing, pins: Sequence[BoardPin]) -> int | None:
     return gaps.index(min(gaps))
 
 
-def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> Spread | None:
+def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> RoomSpread | None:
     """A re-spacing of a window of these pins: its passes begin at the first pins that move. None if no pin moves."""
     members = len(window.targets)
     inside = pins[window.first : window.first + members]
@@ -383,7 +383,7 @@ def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> Spread 
     below = window.first + members - skipped
     lower = pins[below].spot if below < len(pins) else spacing.bottom
     first = rising[0] if rising else 0
-    return Spread(
+    return RoomSpread(
         above=window.above,
         below=window.below,
         members=members,
@@ -396,8 +396,8 @@ def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> Spread 
 
 
 def spread(
-    spacing: Spacing, going: Spread, limit: int, rows: BoardRows
-) -> tuple[Arranged | None, tuple[int, Spread | None]]:
+    spacing: Spacing, going: RoomSpread, limit: int, rows: BoardRows
+) -> tuple[Arranged | None, tuple[int, RoomSpread | None]]:
     """One transaction of a window: writes up to `limit` pins. Returns how many, and how to continue; None: the window
     is done, or is not as it was planned.
     """
@@ -412,7 +412,9 @@ def spread(
 _Chosen = list[tuple[BoardPin, int]]
 
 
-def _rises(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing) -> tuple[_Chosen, Spread | None]:
+def _rises(
+    going: RoomSpread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing
+) -> tuple[_Chosen, RoomSpread | None]:
     """The pins that go up, from the top down."""
     fall = going._replace(at=going.lower, passed=going.skipped, falling=True)
     if not pins:
@@ -433,7 +435,9 @@ def _rises(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Sp
     return chosen, going._replace(at=_after(pins[-1], chosen), passed=going.passed + len(pins))
 
 
-def _falls(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing) -> tuple[_Chosen, Spread | None]:
+def _falls(
+    going: RoomSpread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing
+) -> tuple[_Chosen, RoomSpread | None]:
     """The pins that go down, from the bottom up."""
     if not pins:
         return [], None

@@ -161,7 +161,7 @@ class BoardFindings(NamedTuple):
     after: Place | None
 
 
-class Spread(NamedTuple):
+class RoomSpread(NamedTuple):
     """How far a re-spacing is that needs several transactions; see `ordering.spread`. If it is lost, begin again
     without: the pins that were moved are where they are to be.
 
@@ -188,7 +188,7 @@ class Respaced(NamedTuple):
     done: bool
     rows: int
     window: int
-    going: Spread | None
+    going: RoomSpread | None
 
 
 class BoardStore(Protocol):
@@ -218,7 +218,7 @@ class BoardStore(Protocol):
         """
         ...
 
-    def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: Spread | None = None) -> Respaced:
+    def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: RoomSpread | None = None) -> Respaced:
         """One step of making room around a pin: at most one transaction, which writes at most `rows` (1..MAX_ROWS)
         rows. Repeat it with what it returned until it is done.
 

@@ -42,7 +42,7 @@ class BoardPins(NamedTuple):
     cursor: str | None
 
 
-class Tally(NamedTuple):
+class BoardTally(NamedTuple):
     """What became of the reorders since this was opened.
 
     outcomes: how many had which. seconds: how long those took that moved a pin, or found it there. room: of the smaller
@@ -119,10 +119,10 @@ class BoardService:
         """
         return any(self._boards.reset(board) for _ in range(RESETS_MAX))
 
-    def tally(self) -> Tally:
+    def tally(self) -> BoardTally:
         """As it is now: a copy."""
         with self._counting:
-            return Tally(dict(self._outcomes), self._seconds.copy(), self._room.copy())
+            return BoardTally(dict(self._outcomes), self._seconds.copy(), self._room.copy())
 
     def _count(self, outcome: Outcome) -> None:
         with self._counting:

@@ -21,7 +21,7 @@ from feedstore.boards.port import (
     Placed,
     ReorderRefusedError,
     Respaced,
-    Spread,
+    RoomSpread,
 )
 from feedstore.boards.sequences import SPACING, Spacing, Spot, room
 from feedstore.domain import InvalidValueError, RespaceAsked, check_id
@@ -148,7 +148,7 @@ class Boards:
     # Re-spacing
     # ------------------------------------------------------------------------------------------------------------
 
-    def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: Spread | None = None) -> Respaced:
+    def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: RoomSpread | None = None) -> Respaced:
         _check_rows(rows)
         going = going or self._plan(asked)
         if going is None:
@@ -157,7 +157,7 @@ class Boards:
         written, then = self._follows.arrange(asked.board, (), lambda _, board_rows: step(board_rows))
         return Respaced(False, written, going.members, then)
 
-    def _plan(self, asked: RespaceAsked) -> Spread | None:
+    def _plan(self, asked: RespaceAsked) -> RoomSpread | None:
         """A window around the narrowest gap near a pin; None if none is narrow, or the pin is gone. It is read without
         locks, in several statements: what is written is compared again.
         """
@@ -177,7 +177,7 @@ class Boards:
         upper = ordering.narrowest(self._spacing, near)
         return None if upper is None else self._window(asked.board, near[upper], near[upper + 1])
 
-    def _window(self, board: int, upper: BoardPin, lower: BoardPin) -> Spread | None:
+    def _window(self, board: int, upper: BoardPin, lower: BoardPin) -> RoomSpread | None:
         read = partial(self._run, board)
         half = _FIRST_HALF
         while True:

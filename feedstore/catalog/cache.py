@@ -64,7 +64,7 @@ class Lifetimes(NamedTuple):
     stale_max_ms: int = 600_000
 
 
-class Following(NamedTuple):
+class StreamState(NamedTuple):
     """What the stream of updates says of the entries that it follows.
 
     stream: the number of the connection without a gap, from 1; 0 if there is none. known_ms: everything up to this time
@@ -113,7 +113,7 @@ class AsBytes:
 AS_BYTES: Final = AsBytes()
 
 
-class Entry(NamedTuple, Generic[T]):
+class CacheEntry(NamedTuple, Generic[T]):
     """expires_ms: by the monotonic clock. stream: the connection that follows it, or 0. rollbacks: how many had been
     noticed when it was fetched; HEARD: it was not fetched. record: in its form; None if it has none.
     """
@@ -125,7 +125,7 @@ class Entry(NamedTuple, Generic[T]):
     record: T | None
 
 
-class Taken(NamedTuple, Generic[T]):
+class CacheAnswer(NamedTuple, Generic[T]):
     """What the cache has of some keys. missed: in the order asked. known_ms: the least of `records` and `absent`; None
     if there are none.
     """
@@ -158,12 +158,12 @@ class Cache(Generic[T]):
         self,
         keys: Sequence[bytes],
         now_ms: int,
-        following: Following,
+        following: StreamState,
         rolled_back: RolledBack,
         oldest_ms: int,
         *,
         expired: bool = False,
-    ) -> Taken[T]:
+    ) -> CacheAnswer[T]:
         """What it has that has not expired, and knows of everything up to `oldest_ms` (0: however old). What was
         fetched before a rollback was noticed expired at that moment at the latest.
 
@@ -184,14 +184,14 @@ class Cache(Generic[T]):
                     held.append(entry)
                     held_keys.append(key)
             if not held:
-                return Taken({}, set(), missed, None)
+                return CacheAnswer({}, set(), missed, None)
             taken = _all_good(held_keys, held, bounds)
         if taken is None:
             return _one_by_one(keys, entries, bounds)
         return taken._replace(missed=missed) if missed else taken
 
     def _bounds(
-        self, now_ms: int, following: Following, rolled_back: RolledBack, oldest_ms: int, *, expired: bool
+        self, now_ms: int, following: StreamState, rolled_back: RolledBack, oldest_ms: int, *, expired: bool
     ) -> "_Bounds":
         ttl_ms, _, followed_ttl_ms, stale_max_ms = self.lifetimes
         since_ms = now_ms - stale_max_ms if expired else now_ms
@@ -203,10 +203,10 @@ class Cache(Generic[T]):
         heard, oldest = version_at(following.known_ms), version_at(oldest_ms)
         return _Bounds(since_ms, followed_since_ms, stream, heard, oldest, rollbacks_min)
 
-    def entry(self, key: bytes) -> Entry[T] | None:
+    def entry(self, key: bytes) -> CacheEntry[T] | None:
         """What is held of a key, expired or not."""
         held = self._entries.get(key)
-        return None if held is None else Entry._make(held)
+        return None if held is None else CacheEntry._make(held)
 
     def expiry_ms(self, record: T | None, now_ms: int) -> int:
         """When an answer expires that is loaded now."""
@@ -214,7 +214,7 @@ class Cache(Generic[T]):
             return now_ms + self.lifetimes.negative_ttl_ms
         return now_ms + int(self.lifetimes.ttl_ms * (1 - JITTER * self._random()))
 
-    def put(self, key: bytes, entry: Entry[T]) -> None:
+    def put(self, key: bytes, entry: CacheEntry[T]) -> None:
         """Replaces what is held of the key."""
         before = self._entries.get(key)
         self._entries[key] = entry[:]  # a slice of a named tuple is a plain one
@@ -241,7 +241,7 @@ class _Bounds(NamedTuple):
     rollbacks_min: int
 
 
-def _all_good(keys: Sequence[bytes], entries: Sequence[Any], bounds: _Bounds) -> Taken[Any] | None:
+def _all_good(keys: Sequence[bytes], entries: Sequence[Any], bounds: _Bounds) -> CacheAnswer[Any] | None:
     """All of it, if there are records for all keys, the entries are of one kind, and all of them are good; else None.
     So it is for nearly every page, and column by column that is seen in half of the time that it takes entry by entry.
     """
@@ -258,10 +258,10 @@ def _all_good(keys: Sequence[bytes], entries: Sequence[Any], bounds: _Bounds) ->
         or not all(records)
     ):
         return None
-    return Taken(dict(zip(keys, records, strict=True)), set(), [], known_ms_of(known))
+    return CacheAnswer(dict(zip(keys, records, strict=True)), set(), [], known_ms_of(known))
 
 
-def _one_by_one(keys: Sequence[bytes], entries: Sequence[_Held[T] | None], bounds: _Bounds) -> Taken[T]:
+def _one_by_one(keys: Sequence[bytes], entries: Sequence[_Held[T] | None], bounds: _Bounds) -> CacheAnswer[T]:
     since_ms, followed_since_ms, stream_now, heard, oldest, rollbacks_min = bounds
     records: dict[bytes, T] = {}
     absent: set[bytes] = set()
@@ -283,4 +283,4 @@ def _one_by_one(keys: Sequence[bytes], entries: Sequence[_Held[T] | None], bound
             absent.add(key)
         else:
             records[key] = record
-    return Taken(records, absent, missed, known_ms_of(min(versions)) if versions else None)
+    return CacheAnswer(records, absent, missed, known_ms_of(min(versions)) if versions else None)

@@ -13,7 +13,7 @@ class Took(NamedTuple):
 
 
 @dataclass
-class Counts:
+class CatalogCounts:
     """Since the catalog was opened.
 
     Each key that was asked for is one of: hit (its record was held), stale (held, but its time was up, and the store
@@ -42,12 +42,12 @@ class Counts:
         return self.hit + self.stale + self.fetched + self.joined + self.missing
 
 
-class Counting:
+class CatalogCounting:
     """Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = Counts()
+        self._counts = CatalogCounts()
 
     def batch(self, *, hit: int, missing: int, stale: int = 0, fetched: int = 0, joined: int = 0) -> None:
         """A batch has its result: so many keys of each."""
@@ -78,6 +78,6 @@ class Counting:
         with self._lock:
             self._counts.source += keys
 
-    def counts(self) -> Counts:
+    def counts(self) -> CatalogCounts:
         with self._lock:
             return replace(self._counts, took=dict(self._counts.took))

@@ -48,19 +48,19 @@ PROBLEMS: Final[problems.Known] = {
 }
 
 
-class Api(NamedTuple):
+class CatalogApi(NamedTuple):
     """What the endpoints work on. posting: None: this server reaches no queue."""
 
     service: CatalogService
     posting: Posting | None
 
 
-def _catalogs(api: Api, asked: Asked[Nothing, None]) -> Catalogs:  # noqa: ARG001 - it has no parameters
+def _catalogs(api: CatalogApi, asked: Asked[Nothing, None]) -> Catalogs:  # noqa: ARG001 - it has no parameters
     now_ms = api.service.clock_ms()
     return Catalogs([wire.catalog_line(each, now_ms) for each in api.service.states()], now_ms)
 
 
-def _get(api: Api, asked: Asked[Nothing, GetBody]) -> Records:
+def _get(api: CatalogApi, asked: Asked[Nothing, GetBody]) -> Records:
     name, body = asked.words["catalog"], asked.body
     api.service.catalog(name)
     given = body.packed(name)
@@ -93,7 +93,7 @@ def _get(api: Api, asked: Asked[Nothing, GetBody]) -> Records:
     )
 
 
-def _post(api: Api, asked: Asked[Nothing, UpdatesBody]) -> PostedUpdates:
+def _post(api: CatalogApi, asked: Asked[Nothing, UpdatesBody]) -> PostedUpdates:
     name = asked.words["catalog"]
     api.service.catalog(name)
     refuse_pins(name)
@@ -108,12 +108,12 @@ def _post(api: Api, asked: Asked[Nothing, UpdatesBody]) -> PostedUpdates:
     return PostedUpdates(name, len(updates))
 
 
-def _roll_back(api: Api, asked: Asked[Nothing, RollbackBody]) -> Swapped:
+def _roll_back(api: CatalogApi, asked: Asked[Nothing, RollbackBody]) -> Swapped:
     name = asked.words["catalog"]
     return _swapped(name, api.service.roll_back(name, asked.body.generations, asked.deadline_s))
 
 
-def _use(api: Api, asked: Asked[Nothing, UseBody]) -> Swapped:
+def _use(api: CatalogApi, asked: Asked[Nothing, UseBody]) -> Swapped:
     name = asked.words["catalog"]
     return _swapped(name, api.service.use(name, asked.body.generations, asked.deadline_s))
 
@@ -140,7 +140,7 @@ def _swapped(name: str, swaps: Swaps) -> Swapped:
 _CATALOG = {"catalog": PINS}
 _OLD, _NEW = "1341100970000-5f1e2d3c4b5a6978", "1341122570000-0f1e2d3c4b5a6978"
 
-ENDPOINTS: Final[tuple[Endpoint[Api, Any, Any], ...]] = (
+ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
     Endpoint(
         "catalogs",
         "GET",

@@ -7,7 +7,7 @@ ago, when its key was not held: the update is remembered here, and wins.
 from collections import deque
 from typing import Final
 
-from feedstore.catalog.cache import Following, known_ms_of, version_of
+from feedstore.catalog.cache import StreamState, known_ms_of, version_of
 from feedstore.catalog.port import Update
 
 UPDATES_MAX: Final = 16_384
@@ -26,7 +26,7 @@ class Heard:
     """
 
     def __init__(self, updates_max: int = UPDATES_MAX, bytes_max: int = BYTES_MAX) -> None:
-        self.following = Following()
+        self.following = StreamState()
         """Replaced whole: any thread may read it."""
         self._updates_max = updates_max
         self._bytes_max = bytes_max
@@ -37,7 +37,7 @@ class Heard:
 
     def begin(self, after_ms: int) -> None:
         """From now on each update is heard whose time is later than `after_ms`. What was followed no longer is."""
-        self.following = Following(self.following.stream + 1)
+        self.following = StreamState(self.following.stream + 1)
         self._floor_ms = after_ms
         self._newest.clear()
         self._latest.clear()
@@ -52,7 +52,7 @@ class Heard:
         stream, before_ms, _ = self.following
         if not stream:
             raise ValueError("note_known: nothing is heard yet; call heard_from first")
-        self.following = Following(stream, max(before_ms, known_ms), now_ms)
+        self.following = StreamState(stream, max(before_ms, known_ms), now_ms)
 
     def add(self, update: Update) -> None:
         before = self._newest.get(update.key)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from feedstore.catalog.cache import HEARD, Cache, Entry, RolledBack, Taken, version_at, version_of
-from feedstore.catalog.counts import Counting
+from feedstore.catalog.cache import HEARD, Cache, CacheAnswer, CacheEntry, RolledBack, version_at, version_of
+from feedstore.catalog.counts import CatalogCounting
 from feedstore.catalog.flights import Boarded, Flight, Flights, Landed
 from feedstore.catalog.heard import Heard
 from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Fetched, Update
@@ -28,7 +28,7 @@ class Holdings(Generic[T]):
         reads: Reads,
         cache: Cache[T],
         heard: Heard,
-        counting: Counting,
+        counting: CatalogCounting,
         within_s: float,
         clock: Callable[[], float],
         clock_ms: Callable[[], int],
@@ -49,12 +49,14 @@ class Holdings(Generic[T]):
     # What a batch needs
     # ------------------------------------------------------------------------------------------------------------------
 
-    def take(self, keys: Sequence[bytes], oldest_ms: int, *, expired: bool = False) -> Taken[T]:
+    def take(self, keys: Sequence[bytes], oldest_ms: int, *, expired: bool = False) -> CacheAnswer[T]:
         """What is held, as `Cache.take`. Without the lock: a batch that is all held never waits."""
         following = self._heard.following  # before any entry, or it might speak of an update that is not in one
         return self._cache.take(keys, self._now_ms(), following, self._rolled_back, oldest_ms, expired=expired)
 
-    def take_or_board(self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float) -> tuple[Taken[T], Boarded[T]]:
+    def take_or_board(
+        self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float
+    ) -> tuple[CacheAnswer[T], Boarded[T]]:
         """What is held by now of keys that were missing a moment ago; for the rest, flights. Its own is under way."""
         now_s = self._clock()
         with self._lock:
@@ -101,7 +103,7 @@ class Holdings(Generic[T]):
                 # An update that comes late is that much older already.
                 late_ms = max(0, self._clock_ms() - update.time_ms)
                 expires_ms = max(held.expires_ms, expires_ms - late_ms)
-            self._cache.put(update.key, Entry(expires_ms, version, self._heard.follows(version), HEARD, record))
+            self._cache.put(update.key, CacheEntry(expires_ms, version, self._heard.follows(version), HEARD, record))
         self._counting.updated()
 
     def entered_late(self, update: Update, after_ms: int) -> None:
@@ -192,7 +194,7 @@ class Holdings(Generic[T]):
         else:
             record = self._made(key, fetched)
             expires_ms = self._cache.expiry_ms(record, now_ms)
-        self._cache.put(key, Entry(expires_ms, version, self._heard.follows(version), rollbacks, record))
+        self._cache.put(key, CacheEntry(expires_ms, version, self._heard.follows(version), rollbacks, record))
         return Landed(version, record)
 
     def _made(self, key: bytes, record: bytes | None) -> T | None:

@@ -13,8 +13,8 @@ away at a swap, and no stampede follows it. A rollback says that a batch was wro
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from feedstore.catalog.cache import Cache, Taken, known_ms_of, version_at
-from feedstore.catalog.counts import Counting, Counts
+from feedstore.catalog.cache import Cache, CacheAnswer, known_ms_of, version_at
+from feedstore.catalog.counts import CatalogCounting, CatalogCounts
 from feedstore.catalog.flights import Flight
 from feedstore.catalog.heard import Heard
 from feedstore.catalog.holdings import Holdings
@@ -79,7 +79,7 @@ class Catalog(Generic[T]):
         self._within_s = within_s
         self._clock = clock
         self._clock_ms = clock_ms
-        self._counting = Counting()
+        self._counting = CatalogCounting()
         self._holdings: Holdings[T] = Holdings(reader, reads, cache, Heard(), self._counting, within_s, clock, clock_ms)
 
     def begin(
@@ -147,7 +147,7 @@ class Catalog(Generic[T]):
         """Counts keys that the caller has looked for in the source itself."""
         self._counting.source(keys)
 
-    def counts(self) -> Counts:
+    def counts(self) -> CatalogCounts:
         return self._counting.counts()
 
     def cache_bytes(self) -> int:
@@ -164,9 +164,9 @@ class Fetch(Generic[T]):
 
     def __init__(
         self,
-        taken: Taken[T],
+        taken: CacheAnswer[T],
         holdings: Holdings[T],
-        counting: Counting,
+        counting: CatalogCounting,
         deadline_s: float,
         oldest_ms: int,
         clock: Callable[[], float],
@@ -300,7 +300,7 @@ class Fetch(Generic[T]):
         else:
             self._failure = CatalogUnavailableError(f"another batch's fetch failed: {error!r}")
 
-    def _add(self, taken: Taken[T]) -> None:
+    def _add(self, taken: CacheAnswer[T]) -> None:
         self._records.update(taken.records)
         self._absent |= taken.absent
         if taken.known_ms is not None:

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from feedstore.catalog import swaps
-from feedstore.catalog.counts import Counts
+from feedstore.catalog.counts import CatalogCounts
 from feedstore.catalog.port import (
     CatalogError,
     CatalogRefusedError,
@@ -51,7 +51,7 @@ class CatalogState(NamedTuple):
 
     name: str
     facts: Mapping[str, Facts | None]
-    counts: Counts
+    counts: CatalogCounts
     cache_bytes: int
     heard_ms: int | None
 

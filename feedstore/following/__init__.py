@@ -12,7 +12,7 @@ from feedstore.following.layout import (
     row_key,
     user_of,
 )
-from feedstore.following.pages import MAX_PAGE, Cursor, Page, Start, decode_cursor, encode_cursor, page_of, start_of
+from feedstore.following.pages import MAX_PAGE, Cursor, Page, PageStart, decode_cursor, encode_cursor, page_of, start_of
 from feedstore.following.settings import MAX_CHUNK, Limits
 from feedstore.following.witnesses import Witnesses, is_witness, trusted_watermark
 
@@ -24,7 +24,7 @@ __all__ = [
     "Cursor",
     "Limits",
     "Page",
-    "Start",
+    "PageStart",
     "Witnesses",
     "bucket",
     "columns",

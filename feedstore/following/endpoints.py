@@ -48,7 +48,7 @@ NO_KEY_TRIES: Final = 2
 """Attempts to save a pin without a time: another caller may save it first, with another time."""
 
 
-class Api(NamedTuple):
+class FeedApi(NamedTuple):
     """What the endpoints work on. now_ms: the clock for pins that are saved without a time."""
 
     service: FeedService
@@ -61,7 +61,7 @@ class Api(NamedTuple):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _feed(api: Api, asked: Asked[FeedQuery, None]) -> FeedPage:
+def _feed(api: FeedApi, asked: Asked[FeedQuery, None]) -> FeedPage:
     user, query = asked.ids["user"], asked.query
     owner = f"feed:{user}"
     cursor = api.cursors.opened(owner, _set(query.cursor))
@@ -74,13 +74,13 @@ def _feed(api: Api, asked: Asked[FeedQuery, None]) -> FeedPage:
     return FeedPage(str(user), lines, api.cursors.signed(owner, page.cursor), page.served_by, page.behind_ms)
 
 
-def _size(api: Api, asked: Asked[Nothing, None]) -> Size:
+def _size(api: FeedApi, asked: Asked[Nothing, None]) -> Size:
     user = asked.ids["user"]
     found = api.service.feed_size(user, asked.deadline_s)
     return Size(str(user), found.entries, found.served_by, found.behind_ms)
 
 
-def _why(api: Api, asked: Asked[Nothing, None]) -> Why:
+def _why(api: FeedApi, asked: Asked[Nothing, None]) -> Why:
     user, pin = asked.ids["user"], asked.ids["pin"]
     found = api.service.presence(user, pin, asked.deadline_s)
     if found is None:
@@ -92,17 +92,17 @@ def _why(api: Api, asked: Asked[Nothing, None]) -> Why:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _follow(api: Api, asked: Asked[Nothing, EdgeBody]) -> EdgeLine:
+def _follow(api: FeedApi, asked: Asked[Nothing, EdgeBody]) -> EdgeLine:
     body = asked.body
     return wire.line_of_action(api.service.follow(id_of("follower", body.follower), body.followee(), asked.key))
 
 
-def _unfollow(api: Api, asked: Asked[Nothing, EdgeBody]) -> EdgeLine:
+def _unfollow(api: FeedApi, asked: Asked[Nothing, EdgeBody]) -> EdgeLine:
     body = asked.body
     return wire.line_of_action(api.service.unfollow(id_of("follower", body.follower), body.followee(), asked.key))
 
 
-def _save_pin(api: Api, asked: Asked[Nothing, PinBody]) -> PinLine:
+def _save_pin(api: FeedApi, asked: Asked[Nothing, PinBody]) -> PinLine:
     body = asked.body
     pin = id_of("pin", body.pin)
     owner, board = id_of("owner", body.owner), id_of("board", body.board)
@@ -121,7 +121,7 @@ def _save_pin(api: Api, asked: Asked[Nothing, PinBody]) -> PinLine:
                 raise
 
 
-def _delete_pin(api: Api, asked: Asked[Nothing, None]) -> PinLine:
+def _delete_pin(api: FeedApi, asked: Asked[Nothing, None]) -> PinLine:
     try:
         return wire.line_of_pin(api.service.delete_pin(asked.ids["pin"], asked.key))
     except ActionRefusedError as error:
@@ -134,7 +134,7 @@ def _delete_pin(api: Api, asked: Asked[Nothing, None]) -> PinLine:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _following(api: Api, asked: Asked[RelationsQuery, None]) -> Following:
+def _following(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Following:
     user = asked.ids["user"]
     owner = f"following:{user}"
     page = api.service.following(user, asked.query.limit, api.cursors.opened(owner, _set(asked.query.cursor)))
@@ -142,33 +142,33 @@ def _following(api: Api, asked: Asked[RelationsQuery, None]) -> Following:
     return Following(str(user), lines, api.cursors.signed(owner, page.cursor))
 
 
-def _followers_of(api: Api, asked: Asked[RelationsQuery, None], followee: Followee) -> Followers:
+def _followers_of(api: FeedApi, asked: Asked[RelationsQuery, None], followee: Followee) -> Followers:
     owner = f"followers:{followee.kind}:{followee.id}"
     page = api.service.followers(followee, asked.query.limit, api.cursors.opened(owner, _set(asked.query.cursor)))
     lines = [wire.line_of_follower(each) for each in page.followers]
     return Followers(lines, api.cursors.signed(owner, page.cursor))
 
 
-def _user_followers(api: Api, asked: Asked[RelationsQuery, None]) -> Followers:
+def _user_followers(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Followers:
     return _followers_of(api, asked, Followee("user", asked.ids["user"]))
 
 
-def _board_followers(api: Api, asked: Asked[RelationsQuery, None]) -> Followers:
+def _board_followers(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Followers:
     return _followers_of(api, asked, Followee("board", asked.ids["board"]))
 
 
-def _edge(api: Api, user: int, followee: Followee) -> EdgeLine:
+def _edge(api: FeedApi, user: int, followee: Followee) -> EdgeLine:
     found = api.service.followed(user, [followee]).get(followee)
     if found is None:
         return wire.edge_line(user, followee, None, follows=False)
     return wire.line_of_edge(found)
 
 
-def _follows_user(api: Api, asked: Asked[Nothing, None]) -> EdgeLine:
+def _follows_user(api: FeedApi, asked: Asked[Nothing, None]) -> EdgeLine:
     return _edge(api, asked.ids["user"], Followee("user", asked.ids["followee"]))
 
 
-def _follows_board(api: Api, asked: Asked[Nothing, None]) -> EdgeLine:
+def _follows_board(api: FeedApi, asked: Asked[Nothing, None]) -> EdgeLine:
     return _edge(api, asked.ids["user"], Followee("board", asked.ids["board"]))
 
 
@@ -176,7 +176,7 @@ def _follows_board(api: Api, asked: Asked[Nothing, None]) -> EdgeLine:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _status(api: Api, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG001 - it has no parameters
+def _status(api: FeedApi, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG001 - it has no parameters
     try:
         queues = api.queues.state()
     except QueuesUnavailableError:
@@ -193,7 +193,7 @@ def _status(api: Api, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG001 - 
     )
 
 
-def _letters(api: Api, asked: Asked[LettersQuery, None]) -> Letters:
+def _letters(api: FeedApi, asked: Asked[LettersQuery, None]) -> Letters:
     limit = asked.query.limit
     found = list(api.queues.letters(asked.query.after, limit))
     return Letters(found, found[-1].id if len(found) == limit else None)
@@ -208,7 +208,7 @@ _EDGE = EdgeLine("1", follows=True, since_ms=1_341_100_972_000, user="2")
 _PIN = PinLine("101", "2", "9", 1_341_100_973_000, 1_341_100_973_007, deleted=False)
 _FOLLOW_BODY = {"follower": "1", "user": "2"}
 
-ENDPOINTS: Final[tuple[Endpoint[Api, Any, Any], ...]] = (
+ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
     Endpoint(
         "feed",
         "GET",

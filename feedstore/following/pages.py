@@ -69,7 +69,7 @@ class Page(msgspec.Struct, frozen=True):
         return pins_of(self.columns)
 
 
-class Start(msgspec.Struct, frozen=True):
+class PageStart(msgspec.Struct, frozen=True):
     """Where a page begins: read `wanted` + 1 columns of `row` after `after`; one more than wanted tells whether there
     is more, in the same round trip.
 
@@ -83,18 +83,18 @@ class Start(msgspec.Struct, frozen=True):
     returned: int
 
 
-def start_of(user: int, limit: int, cursor: str | None, cap: int) -> Start:
+def start_of(user: int, limit: int, cursor: str | None, cap: int) -> PageStart:
     """Raises InvalidValueError (`user` is no id, `limit` is out of range) or MalformedCursorError."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE}")
     check_id("user", user)
     if cursor is None:
-        return Start(user, row_key(user), None, min(limit, cap), 0)
+        return PageStart(user, row_key(user), None, min(limit, cap), 0)
     before = decode_cursor(user, cursor)
-    return Start(user, row_key(user), before.last, max(0, min(limit, cap - before.returned)), before.returned)
+    return PageStart(user, row_key(user), before.last, max(0, min(limit, cap - before.returned)), before.returned)
 
 
-def page_of(start: Start, found: Sequence[bytes], cap: int, served_by: str, behind_ms: int | None) -> Page:
+def page_of(start: PageStart, found: Sequence[bytes], cap: int, served_by: str, behind_ms: int | None) -> Page:
     """found: what was read; at most `start.wanted` of it make the page."""
     columns = found[: start.wanted]
     returned = start.returned + len(columns)

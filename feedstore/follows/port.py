@@ -143,7 +143,7 @@ class Between(NamedTuple):
     latest_ms: int
 
 
-class Counts(NamedTuple):
+class RecordCounts(NamedTuple):
     """Numbers of records in the store, over all shards. edges_tombstoned: ended edges. pins: all, deleted ones
     included.
     """
@@ -447,7 +447,7 @@ class FollowStore(Protocol):
         """
         ...
 
-    def counts(self) -> Counts: ...
+    def counts(self) -> RecordCounts: ...
 
     def close(self) -> None: ...
 

@@ -39,7 +39,7 @@ _encoder: Final = msgspec.json.Encoder()
 _answers: Final[msgspec.json.Decoder[RecordedAction | _Refused]] = msgspec.json.Decoder(RecordedAction | _Refused)
 
 
-class Item(NamedTuple):
+class ShardRequest(NamedTuple):
     """A request on its way into a shard.
 
     position: the place of its answer.
@@ -95,7 +95,7 @@ def refused_as_future(pin: Pin, now_ms: int) -> ActionRefusedError | None:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def wanted_by(items: Sequence[Item], *, boards: bool) -> Wanted:
+def wanted_by(items: Sequence[ShardRequest], *, boards: bool) -> Wanted:
     clocks: set[int] = set()
     pins: set[int] = set()
     boards_of_pins: set[int] = set()
@@ -117,7 +117,7 @@ def wanted_by(items: Sequence[Item], *, boards: bool) -> Wanted:
 
 
 def record(
-    items: Sequence[Item], now_ms: int, standing: Standing, *, boards_here: bool
+    items: Sequence[ShardRequest], now_ms: int, standing: Standing, *, boards_here: bool
 ) -> tuple[Changes, list[Answer]]:
     """The changes and the answers of a batch on one shard, the items taking effect in their order.
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from feedstore.domain import FolloweeKind
 from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
-from feedstore.follows.port import Counts
+from feedstore.follows.port import RecordCounts
 
 KIND_CODES: Final[dict[FolloweeKind, int]] = {"board": 0, "user": 1}
 """How rows say what kind a followee is. The codes sort as followees do."""
@@ -272,6 +272,6 @@ class Shard(Protocol):
         """As the store's (which see); by how much it was ahead, 0 if it was not. Again, it changes nothing."""
         ...
 
-    def counts(self) -> Counts: ...
+    def counts(self) -> RecordCounts: ...
 
     def close(self) -> None: ...

@@ -35,16 +35,16 @@ from feedstore.follows.arranging import Arrange, LineKey, Result, Run, Start, Wa
 from feedstore.follows.port import (
     MAX_PAGE,
     Between,
-    Counts,
     Follower,
     Following,
     FollowStoreUnavailableError,
     OutboxRow,
     PinState,
+    RecordCounts,
     RefillTimes,
     Request,
 )
-from feedstore.follows.recording import Answer, Claims, Item
+from feedstore.follows.recording import Answer, Claims, ShardRequest
 from feedstore.follows.shard import (
     KIND_CODES,
     KINDS,
@@ -157,8 +157,8 @@ class ShardedFollowStore:
         if len(self._shards) == 1:
             items = [_item(*each) for each in enumerate(requests)]
             return self._on(0, lambda shard: _record(shard, items, boards_here=True))
-        routed: list[tuple[int, Item]] = []
-        entangled: list[tuple[int, Item]] = []
+        routed: list[tuple[int, ShardRequest]] = []
+        entangled: list[tuple[int, ShardRequest]] = []
         for position, request in enumerate(requests):
             action, key = request
             settled_here = key is None and type(action) is not SavePin
@@ -167,7 +167,7 @@ class ShardedFollowStore:
         if entangled:
             routed += self._settle_elsewhere(entangled, answers)
             routed.sort(key=lambda each: each[1][0])
-        batches: dict[int, list[Item]] = defaultdict(list)
+        batches: dict[int, list[ShardRequest]] = defaultdict(list)
         for home, item in routed:
             batches[home].append(item)
         for home, recorded in self._on_each(batches, _record).items():
@@ -176,8 +176,8 @@ class ShardedFollowStore:
         return [answers[position] for position in range(len(requests))]
 
     def _settle_elsewhere(
-        self, routed: Sequence[tuple[int, Item]], answers: dict[int, Answer]
-    ) -> list[tuple[int, Item]]:
+        self, routed: Sequence[tuple[int, ShardRequest]], answers: dict[int, Answer]
+    ) -> list[tuple[int, ShardRequest]]:
         """Resolves what depends on other shards before recording: claims the owner of each board and each idempotency
         key on the shard that has it. Returns the requests still to record; answers for the others go into `answers`.
 
@@ -185,7 +185,7 @@ class ShardedFollowStore:
         """
         stored = self._look_elsewhere(routed)
         claims: dict[int, Claims] = defaultdict(lambda: Claims({}, {}))
-        left: list[tuple[int, Item]] = []
+        left: list[tuple[int, ShardRequest]] = []
         for home, item in routed:
             action, key = item.action, item.key
             if key is not None:
@@ -211,7 +211,7 @@ class ShardedFollowStore:
             stored.fingerprints.update(claimed.keys)
         return list(_decided(left, stored, answers))
 
-    def _look_elsewhere(self, routed: Sequence[tuple[int, Item]]) -> "_Elsewhere":
+    def _look_elsewhere(self, routed: Sequence[tuple[int, ShardRequest]]) -> "_Elsewhere":
         looks: dict[int, tuple[set[int], set[str]]] = defaultdict(lambda: (set(), set()))
         for home, (_, action, key, _, _) in routed:
             if isinstance(action, SavePin):
@@ -515,8 +515,8 @@ class ShardedFollowStore:
         ahead = {number: self._on(number, lambda each: each.bring_back(to_ms)) for number in range(len(self._shards))}
         return {number: ms for number, ms in ahead.items() if ms}
 
-    def counts(self) -> Counts:
-        return Counts(*map(sum, zip(*self._on_all(lambda shard: shard.counts()), strict=True)))
+    def counts(self) -> RecordCounts:
+        return RecordCounts(*map(sum, zip(*self._on_all(lambda shard: shard.counts()), strict=True)))
 
     def close(self) -> None:
         # Later callers are told by a shard that the store was closed.
@@ -602,7 +602,7 @@ class _Elsewhere:
         self.fingerprints: dict[str, bytes] = {}
         self.answers: dict[str, bytes] = {}
 
-    def answer(self, item: Item) -> Answer | None:
+    def answer(self, item: ShardRequest) -> Answer | None:
         """The first answer under the item's key, a refusal where the key is another action's, or None."""
         key = item.key
         assert key is not None
@@ -613,8 +613,8 @@ class _Elsewhere:
 
 
 def _decided(
-    routed: Iterable[tuple[int, Item]], stored: _Elsewhere, answers: dict[int, Answer]
-) -> Iterator[tuple[int, Item]]:
+    routed: Iterable[tuple[int, ShardRequest]], stored: _Elsewhere, answers: dict[int, Answer]
+) -> Iterator[tuple[int, ShardRequest]]:
     """Once the claims are made: the items that are still to be recorded. Refusals are passed on only if a key must keep
     them.
     """
@@ -636,16 +636,16 @@ def _decided(
             yield home, item._replace(refusal=refusal)
 
 
-def _item(position: int, request: Request) -> Item:
+def _item(position: int, request: Request) -> ShardRequest:
     action, key = request
     if key is None:
-        return Item(position, action)
+        return ShardRequest(position, action)
     if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
         raise InvalidValueError("key", key, f"1 to {MAX_KEY} printable characters")
-    return Item(position, action, key, recording.fingerprint(action))
+    return ShardRequest(position, action, key, recording.fingerprint(action))
 
 
-def _record(shard: Shard, items: Sequence[Item], *, boards_here: bool = False) -> list[Answer]:
+def _record(shard: Shard, items: Sequence[ShardRequest], *, boards_here: bool = False) -> list[Answer]:
     return shard.transact(
         recording.wanted_by(items, boards=boards_here),
         lambda now_ms, standing: recording.record(items, now_ms, standing, boards_here=boards_here),

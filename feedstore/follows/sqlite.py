@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
-from feedstore.follows.port import Counts, FollowStore, FollowStoreUnavailableError, refuse_version
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -577,8 +577,8 @@ class SQLiteShard:
                 connection.execute(statement, {"to_ms": to_ms})
         return latest_ms - to_ms
 
-    def counts(self) -> Counts:
-        return Counts(*self._all(_COUNTS, ())[0])
+    def counts(self) -> RecordCounts:
+        return RecordCounts(*self._all(_COUNTS, ())[0])
 
     def close(self) -> None:
         self._database.close()

@@ -42,7 +42,7 @@ T = TypeVar("T")
 Header = tuple[bytes, bytes]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     """headers: all but those that every answer has. Their names are in lower case."""
 
     status: int
@@ -50,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True):
     content: bytes
 
 
-Handler = Callable[[Incoming], Awaitable[Answer]]
+Handler = Callable[[Incoming], Awaitable[Response]]
 
 
 class _Place(NamedTuple):
@@ -209,7 +209,7 @@ class App:
         call = endpoint.call
         bytes_max = endpoint.body_bytes_max
 
-        async def answer(request: Incoming) -> Answer:
+        async def answer(request: Incoming) -> Response:
             headers = request.headers
             self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
             deadline_s = request.began_s + self._bounds.deadline_s
@@ -228,27 +228,27 @@ class App:
 
         return answer
 
-    async def _healthz(self, request: Incoming) -> Answer:  # noqa: ARG002 - the same for every caller
+    async def _healthz(self, request: Incoming) -> Response:  # noqa: ARG002 - the same for every caller
         return _answer(_encode(Health()))
 
-    async def _readyz(self, request: Incoming) -> Answer:  # noqa: ARG002 - the same for every caller
+    async def _readyz(self, request: Incoming) -> Response:  # noqa: ARG002 - the same for every caller
         if self._draining:
             raise ProblemError(problems.DRAINING, "try another instance")
         await self._ready()
         return _answer(_encode(Health() if self._served.stopped() is None else Health(worker="stopped")))
 
-    async def _metrics_text(self, request: Incoming) -> Answer:
+    async def _metrics_text(self, request: Incoming) -> Response:
         headers = request.headers
         self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
         text = self._metrics.text(await self._run(self._calls, self._served.metrics))
         return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
 
-    async def _token(self, request: Incoming) -> Answer:
+    async def _token(self, request: Incoming) -> Response:
         headers = request.headers
         scopes = self._access.scopes(headers.get(b"authorization"), headers.get(b"host"))
         return _answer(_encode(Token([scope for scope in SCOPES if scope in scopes])))
 
-    async def _openapi(self, request: Incoming) -> Answer:  # noqa: ARG002 - the same for every caller
+    async def _openapi(self, request: Incoming) -> Response:  # noqa: ARG002 - the same for every caller
         if self._document is None:
             endpoints = [endpoint for part in self._served.parts for endpoint in part.endpoints]
             self._document = description.document(endpoints, self._served.description)
@@ -281,12 +281,12 @@ class _Ready:
             raise self._error
 
 
-def _answer(content: bytes, media_type: Header = _JSON) -> Answer:
+def _answer(content: bytes, media_type: Header = _JSON) -> Response:
     """An answer that must not be cached."""
-    return Answer(200, (media_type, (b"content-length", b"%d" % len(content)), _NO_STORE), content)
+    return Response(200, (media_type, (b"content-length", b"%d" % len(content)), _NO_STORE), content)
 
 
-def _refusal(error: ProblemError, request_id: str) -> Answer:
+def _refusal(error: ProblemError, request_id: str) -> Response:
     content = error.document(request_id)
     headers = {
         "content-type": problems.MEDIA_TYPE,
@@ -294,7 +294,7 @@ def _refusal(error: ProblemError, request_id: str) -> Answer:
         "cache-control": "no-store",
         **error.headers,
     }
-    return Answer(error.kind.status, _headers(headers), content)
+    return Response(error.kind.status, _headers(headers), content)
 
 
 def _text(header: bytes | None) -> str | None:
@@ -303,10 +303,10 @@ def _text(header: bytes | None) -> str | None:
 
 def _asset(asset: site.Asset) -> Handler:
     headers = {**site.HEADERS, "content-type": asset.media_type, "etag": asset.etag}
-    whole = Answer(200, _headers({**headers, "content-length": str(len(asset.content))}), asset.content)
-    unchanged = Answer(304, _headers(headers), b"")
+    whole = Response(200, _headers({**headers, "content-length": str(len(asset.content))}), asset.content)
+    unchanged = Response(304, _headers(headers), b"")
 
-    async def answer(request: Incoming) -> Answer:
+    async def answer(request: Incoming) -> Response:
         return unchanged if request.headers.get(b"if-none-match") == asset.etag.encode() else whole
 
     return answer

@@ -33,7 +33,7 @@ from feedstore.http import problems
 from feedstore.http.incoming import REFUSED
 from feedstore.http.places import Places, network
 from feedstore.http.problems import ProblemError
-from feedstore.http.turns import Turns
+from feedstore.http.turns import RequestTurns
 
 HEAD_BYTES_MAX: Final = 16_384
 """Of a request without its body. More may arrive at once, but is not kept."""
@@ -72,7 +72,7 @@ class Clients:
         self._untaken: dict[Connection, int] = {}
         self._untaken_bytes = 0
         self._places: Places[Connection] = Places(at_most, SPARE_PLACES)
-        self._turns: Turns | None = None
+        self._turns: RequestTurns | None = None
         self._connected: set[Connection] = set()
         self._looking = False
 
@@ -87,9 +87,9 @@ class Clients:
             connection.loop.call_later(self.patience_s / _LOOKS, self._look, connection.loop)
         return spare
 
-    def turns(self, loop: asyncio.AbstractEventLoop) -> Turns:
+    def turns(self, loop: asyncio.AbstractEventLoop) -> RequestTurns:
         if self._turns is None:
-            self._turns = Turns(loop.call_soon)
+            self._turns = RequestTurns(loop.call_soon)
         return self._turns
 
     def leave(self, connection: "Connection", host: str) -> None:
@@ -144,7 +144,7 @@ class Connection(HttpToolsProtocol):
     _deaf = False
     _last: ProblemError | None = None
     _answers: "Whole"
-    _turns: Turns
+    _turns: RequestTurns
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._answers = Whole(transport, self)

@@ -19,7 +19,7 @@ class Client(Hashable, Protocol):
 C = TypeVar("C", bound=Client)
 
 
-class Entry(NamedTuple, Generic[C]):
+class Admission(NamedTuple, Generic[C]):
     """spare: it has one of the spare places. leaves: the client whose place it takes, if any."""
 
     spare: bool
@@ -46,7 +46,7 @@ class Places(Generic[C]):
     def full(self) -> bool:
         return self._taken >= self._places
 
-    def enter(self, client: C, network: str) -> Entry[C]:
+    def enter(self, client: C, network: str) -> Admission[C]:
         """Finds a place. The client that leaves for it is forgotten here; the caller closes it."""
         leaves: C | None = None
         if self.full():
@@ -56,10 +56,10 @@ class Places(Generic[C]):
                     leaves = next(iter(self._spare))
                     del self._spare[leaves]
                 self._spare[client] = None
-                return Entry(spare=True, leaves=leaves)
+                return Admission(spare=True, leaves=leaves)
         self._by_network[network][client] = None
         self._taken += 1
-        return Entry(spare=False, leaves=leaves)
+        return Admission(spare=False, leaves=leaves)
 
     def leave(self, client: C, network: str) -> None:
         """Gives up a client's place, if it has one."""

@@ -52,7 +52,7 @@ class Access(Protocol):
         ...
 
 
-class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IssuedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token in the file. expires: it is refused from then on; None: never, as in older files."""
 
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
@@ -65,7 +65,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tokens: Annotated[list[Token], Meta(max_length=_TOKENS_MAX)] = []
+    tokens: Annotated[list[IssuedToken], Meta(max_length=_TOKENS_MAX)] = []
 
 
 class _Seen(NamedTuple):
@@ -135,7 +135,7 @@ def _seen(path: Path) -> _Seen | None:
     return _Seen(status.st_ino, status.st_size, status.st_ctime_ns)
 
 
-def _by_hash(path: Path) -> dict[bytes, Token]:
+def _by_hash(path: Path) -> dict[bytes, IssuedToken]:
     # Found by their hashes, which cannot be chosen: how long it takes says nothing about the tokens.
     return {bytes.fromhex(token.sha256): token for token in _read(path).tokens}
 
@@ -170,7 +170,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def listed(path: Path) -> list[Token]:
+def listed(path: Path) -> list[IssuedToken]:
     """The tokens in a file, in its order. Raises ConfigError: the file is missing, wrong, or everybody may read it."""
     return _read(path).tokens
 
@@ -196,7 +196,7 @@ def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | No
                     "sha256": hashlib.sha256(token.encode()).hexdigest(),
                     "expires": expires,
                 },
-                Token,
+                IssuedToken,
             )
         except msgspec.ValidationError as error:
             raise ConfigError(f"token: {error}") from error
@@ -238,7 +238,7 @@ def _is_named(block: str, name: str) -> bool:
     return [token.name for token in tokens] == [name]
 
 
-def _block(token: Token) -> str:
+def _block(token: IssuedToken) -> str:
     scopes = ", ".join(f'"{scope}"' for scope in token.scopes)
     expires = "" if token.expires is None else f"expires = {token.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
     return f'[[tokens]]\nname = "{token.name}"\nscopes = [{scopes}]\nsha256 = "{token.sha256}"\n{expires}\n'

@@ -13,7 +13,7 @@ accepts nor answers anybody else.
 Begin = Callable[[], bool]
 
 
-class Turns:
+class RequestTurns:
     """Used by one event loop. soon: calls back in the loop's next round."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:

@@ -27,7 +27,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Source:
+class ReplicaSource:
     """A cluster, and how its reads are made."""
 
     replica: Replica
@@ -44,7 +44,7 @@ class Replicas:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[ReplicaSource],
         clock_ms: Callable[[], int],
         within_s: float,
         clock: Callable[[], float],

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest import mock
 
-from feedstore.catalog.hbase.state import State
-from feedstore.catalog.hbase.tables import DeltaRows, Row
+from feedstore.catalog.hbase.state import StoredState
+from feedstore.catalog.hbase.tables import CatalogRow, DeltaRows
 from feedstore.catalog.port import CatalogRefusedError, CatalogStore, Fetched, NoGenerationError, Update
 from feedstore.catalog.rocksdb import delta
 from feedstore.catalog.rocksdb.directory import Directory
@@ -410,7 +410,7 @@ class World:
     def _in_hbase(self) -> Patches:
         """Before each round trip that says something of the order: there are no locks."""
         places = [
-            (Row, ("look", "note")),
+            (CatalogRow, ("look", "note")),
             (DeltaRows, ("get", "put", "remove")),
             (RecordTable, ("mask", "replace_cell")),
         ]
@@ -422,16 +422,16 @@ class World:
 
             return method
 
-        change = Row.change
+        change = CatalogRow.change
 
-        def changed(*args: Any) -> State:
+        def changed(*args: Any) -> StoredState:
             after = change(*args)
             if after.current is not None and after.current != self.current:
                 self._came_into_use(after.current)
             return after
 
         return [
-            (Row, "change", after_others(changed)),
+            (CatalogRow, "change", after_others(changed)),
             *((kind, name, after_others(getattr(kind, name))) for kind, names in places for name in names),
         ]
 

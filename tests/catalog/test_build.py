@@ -12,7 +12,7 @@ from feedstore.catalog.port import CatalogRefusedError, Generation
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, Request
-from workers.catalog.build import Sample, SuspiciousGenerationError, build
+from workers.catalog.build import Reservoir, SuspiciousGenerationError, build
 from workers.catalog.check import differences
 
 START = 1_700_000_000_000
@@ -195,7 +195,7 @@ def test_verify_names_each_difference(follows: FollowStore, clock: Clock):
 
 
 def test_a_sample_is_as_large_as_it_was_asked_for():
-    sample = Sample(random.Random(1), 10)
+    sample = Reservoir(random.Random(1), 10)
     for pin in range(5):
         sample.add(pin)
     assert sample.pins == [*range(5)]

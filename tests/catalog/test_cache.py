@@ -19,12 +19,12 @@ from feedstore.catalog.cache import (
     HEARD,
     JITTER,
     Cache,
-    Entry,
-    Following,
+    CacheAnswer,
+    CacheEntry,
     Form,
     Lifetimes,
     RolledBack,
-    Taken,
+    StreamState,
     known_ms_of,
     version_at,
     version_of,
@@ -45,11 +45,11 @@ class Model(RuleBasedStateMachine):
         self.rng = random.Random(seed)
         self.drawn: list[float] = []
         self.now_ms = 1_000
-        self.following = Following(1, 0, 1_000)
+        self.following = StreamState(1, 0, 1_000)
         self.rolled_back = RolledBack()
         self.room = 5 * (ENTRY_BYTES + 40)
         self.cache = Cache(self.room, LIFETIMES, self.draw, AS_BYTES)
-        self.held: OrderedDict[bytes, Entry[bytes]] = OrderedDict()
+        self.held: OrderedDict[bytes, CacheEntry[bytes]] = OrderedDict()
 
     def draw(self) -> float:
         self.drawn.append(self.rng.random())
@@ -70,7 +70,9 @@ class Model(RuleBasedStateMachine):
         else:
             assert expires_ms == self.now_ms + int(LIFETIMES.ttl_ms * (1 - JITTER * self.drawn[-1]))
         rollbacks = HEARD if heard else self.rolled_back.number
-        entry = Entry(expires_ms, version_at(known_ms), self.following.stream if followed else 0, rollbacks, record)
+        entry = CacheEntry(
+            expires_ms, version_at(known_ms), self.following.stream if followed else 0, rollbacks, record
+        )
         self.cache.put(key, entry)
         self.held[key] = entry
         self.held.move_to_end(key)
@@ -85,11 +87,11 @@ class Model(RuleBasedStateMachine):
     def the_stream_speaks(self, known_ms: int) -> None:
         if self.following.stream:
             known_ms = max(known_ms, self.following.known_ms)
-            self.following = Following(self.following.stream, known_ms, self.now_ms)
+            self.following = StreamState(self.following.stream, known_ms, self.now_ms)
 
     @rule()
     def the_stream_begins(self) -> None:
-        self.following = Following(self.following.stream + 1)
+        self.following = StreamState(self.following.stream + 1)
 
     @rule()
     def an_older_generation_comes_into_use(self) -> None:
@@ -117,7 +119,7 @@ class Model(RuleBasedStateMachine):
             if key in self.held:
                 self.held.move_to_end(key)
 
-    def is_followed(self, entry: Entry[bytes]) -> bool:
+    def is_followed(self, entry: CacheEntry[bytes]) -> bool:
         return entry.stream == self.following.stream > 0
 
     def known_ms(self, key: bytes) -> int:
@@ -195,7 +197,7 @@ def test_the_model_finds_absence_that_is_held_as_long_as_presence(monkeypatch: p
 def test_the_model_finds_a_rollback_that_is_taken_wrong(noticed: RolledBack, monkeypatch: pytest.MonkeyPatch):
     take = Cache.take
 
-    def taken(cache: Cache[Any], *arguments: Any, expired: bool) -> Taken[Any]:
+    def taken(cache: Cache[Any], *arguments: Any, expired: bool) -> CacheAnswer[Any]:
         keys, now_ms, following, rolled_back, oldest_ms = arguments
         wrong = noticed._replace(at_ms=rolled_back.at_ms) if rolled_back.number else rolled_back
         return take(cache, keys, now_ms, following, wrong, oldest_ms, expired=expired)
@@ -221,7 +223,7 @@ def test_what_is_loaded_together_does_not_expire_together():
 
 def test_an_entry_larger_than_the_bound_is_not_held():
     cache = Cache(1_000, LIFETIMES, random.random, AS_BYTES)
-    cache.put(b"k", Entry(9, 9, 0, 0, bytes(2_000)))
+    cache.put(b"k", CacheEntry(9, 9, 0, 0, bytes(2_000)))
     assert (len(cache), cache.bytes) == (0, 0)
 
 
@@ -237,12 +239,12 @@ def test_what_is_held_gives_the_collector_nothing_to_walk_and_takes_what_it_says
     form: Form[Any], made: Callable[[int], Any]
 ):
     cache: Cache[Any] = Cache(64 << 20, LIFETIMES, lambda: 0.5, form)
-    cache.put(b"first", Entry(9, 9, 0, 0, made(0)))
+    cache.put(b"first", CacheEntry(9, 9, 0, 0, made(0)))
     gc.collect()
     walked = len(gc.get_objects())
     tracemalloc.start()
     for number in range(20_000):
-        cache.put(number.to_bytes(8, "big"), Entry(10**9 + number, 10**12 + number, 1, 0, made(number)))
+        cache.put(number.to_bytes(8, "big"), CacheEntry(10**9 + number, 10**12 + number, 1, 0, made(number)))
     taken_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert not gc.is_tracked(cache._entries)

@@ -20,7 +20,7 @@ from feedstore.catalog.port import (
     Update,
 )
 from feedstore.widecolumn.hbase import RecordTable
-from feedstore.widecolumn.hbase.tables import Definition
+from feedstore.widecolumn.hbase.tables import TableDefinition
 from tests.catalog import catalog_hbase
 from tests.catalog.catalog_adapters import Clock, Place, in_hbase
 from tests.widecolumn.hbase_regions import Regions, tables
@@ -134,7 +134,7 @@ def test_a_delta_that_could_lose_updates_is_not_written_to(place: Place, clock: 
     with_cluster = catalog_hbase.opened()
     wanted = definition_of(with_cluster.administration.definition, CATALOGS)
     family = {**wanted.families["feed"], "TTL": "86400", "VERSIONS": "3"}
-    with_cluster.administration.create(Definition("cat.unsafe", {"feed": family}, wanted.settings))
+    with_cluster.administration.create(TableDefinition("cat.unsafe", {"feed": family}, wanted.settings))
     with_cluster.close()
     store = place.store()
     try:
@@ -148,7 +148,7 @@ def test_a_delta_that_could_lose_updates_is_not_written_to(place: Place, clock: 
         store.close()
 
 
-def definition_of(of: Callable[[str], Definition | None], name: str) -> Definition:
+def definition_of(of: Callable[[str], TableDefinition | None], name: str) -> TableDefinition:
     found = of(name)
     assert found is not None
     return found

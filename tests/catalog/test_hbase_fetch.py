@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from feedstore.catalog.hbase.reader import Reading
-from feedstore.catalog.hbase.state import Made, State
-from feedstore.catalog.hbase.tables import About, Held, Tables
+from feedstore.catalog.hbase.state import Made, StoredState
+from feedstore.catalog.hbase.tables import About, CatalogStorage, Held
 from feedstore.catalog.port import CatalogUnavailableError, Fetched
 
 A = b"a"
@@ -59,12 +59,12 @@ class Scripted:
 
 @pytest.fixture
 def tables() -> Scripted:
-    return Scripted(About(State(current=OLD.id, generations=(OLD, NEW), floor_ms=5), 30), Held(15, b"update"))
+    return Scripted(About(StoredState(current=OLD.id, generations=(OLD, NEW), floor_ms=5), 30), Held(15, b"update"))
 
 
 @pytest.fixture
 def reading(tables: Scripted) -> Iterator[Reading]:
-    reading = Reading(cast("Tables", tables), lambda: 100.0)
+    reading = Reading(cast("CatalogStorage", tables), lambda: 100.0)
     yield reading
     reading.close()
 
@@ -110,7 +110,7 @@ def test_a_fetch_ends_as_it_began_after_a_swap(reading: Reading, tables: Scripte
 
 def test_once_a_rollback_was_counted_no_fetch_reads_what_was_current_before(tables: Scripted):
     now_s = 100.0
-    reading = Reading(cast("Tables", tables), lambda: now_s)
+    reading = Reading(cast("CatalogStorage", tables), lambda: now_s)
     tables.change(current=NEW.id)
     assert (reading.rollbacks(), reading.fetch([A], None).generation) == (0, NEW.id)
     tables.change(current=OLD.id, rollbacks=1)

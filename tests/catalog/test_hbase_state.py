@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from feedstore.catalog.hbase import state as states
-from feedstore.catalog.hbase.state import DAY_MS, GONE_MS, Loading, Made, State
+from feedstore.catalog.hbase.state import DAY_MS, GONE_MS, Loading, Made, StoredState
 from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError
 
 NOW = 1_700_000_000_000
@@ -21,7 +21,7 @@ def made(as_of_ms: int, content: str = "0" * 16, unique: str = "x") -> Made:
     return Made(f"{as_of_ms}-{content}", f"cat.pins.{as_of_ms}-{unique}", 1, content * 4)
 
 
-def after(state: State, *steps: Callable[[State], State]) -> State:
+def after(state: StoredState, *steps: Callable[[StoredState], StoredState]) -> StoredState:
     """Each step may be taken twice, because a process may not hear that its step was taken."""
     for step in steps:
         state = step(state)
@@ -29,7 +29,7 @@ def after(state: State, *steps: Callable[[State], State]) -> State:
     return state
 
 
-def loaded(state: State, *as_ofs_ms: int) -> State:
+def loaded(state: StoredState, *as_ofs_ms: int) -> StoredState:
     for each in as_ofs_ms:
         state = after(
             state,
@@ -41,13 +41,13 @@ def loaded(state: State, *as_ofs_ms: int) -> State:
 
 def test_generations_are_in_order_whichever_ends_first():
     for order in permutations((9, 10, 100)):
-        assert [each.as_of_ms for each in loaded(State(), *order).generations] == [9, 10, 100]
+        assert [each.as_of_ms for each in loaded(StoredState(), *order).generations] == [9, 10, 100]
 
 
 def test_a_load_and_a_collection_see_each_other():
-    begun = states.used(loaded(State(), 20), made(20).id)
+    begun = states.used(loaded(StoredState(), 20), made(20).id)
 
-    def announce(state: State) -> State:
+    def announce(state: StoredState) -> StoredState:
         return states.announced(state, loading(15))
 
     first = after(begun, announce, lambda state: states.collected(state, 1, NOW))
@@ -59,7 +59,7 @@ def test_a_load_and_a_collection_see_each_other():
 
 
 def test_a_load_that_died_holds_down_the_floor_for_a_day():
-    begun = states.announced(states.used(loaded(State(), 20), made(20).id), loading(15))
+    begun = states.announced(states.used(loaded(StoredState(), 20), made(20).id), loading(15))
     kept = states.collected(begun, 1, NOW + DAY_MS)
     assert (kept.floor_ms, kept.loading) == (15, (loading(15),))
     collected = after(kept, lambda state: states.collected(state, 1, NOW + DAY_MS + 1))
@@ -71,7 +71,7 @@ def test_a_load_that_died_holds_down_the_floor_for_a_day():
 
 
 def test_the_same_generation_again_leaves_one():
-    begun = loaded(State(), 20)
+    begun = loaded(StoredState(), 20)
     again = Loading("cat.pins.20-y", 20, NOW)
     ended = after(
         begun,
@@ -83,7 +83,7 @@ def test_the_same_generation_again_leaves_one():
 
 
 def test_a_table_is_removed_once_no_fetch_that_began_before_can_read_it():
-    begun = states.used(loaded(State(), 10, 20), made(20).id)
+    begun = states.used(loaded(StoredState(), 10, 20), made(20).id)
     collected = after(begun, lambda state: states.collected(state, 1, NOW))
     assert collected.ids == [made(20).id]
     assert states.removable(collected, NOW + GONE_MS - 1) == []
@@ -93,7 +93,7 @@ def test_a_table_is_removed_once_no_fetch_that_began_before_can_read_it():
 
 
 def test_what_an_earlier_program_wrote_is_read():
-    state = states.used(states.used(loaded(State(), 10, 20), made(20).id), made(10).id)
+    state = states.used(states.used(loaded(StoredState(), 10, 20), made(20).id), made(10).id)
     document = msgspec.json.decode(states.encoded(state))
     assert document.pop("rollbacks") == 1
     assert [each.pop("took_ms") for each in document["generations"]] == [0, 0]
@@ -101,7 +101,7 @@ def test_what_an_earlier_program_wrote_is_read():
 
 
 def test_what_a_later_program_adds_is_read():
-    state = loaded(State(floor_ms=5), 10)
+    state = loaded(StoredState(floor_ms=5), 10)
     document = msgspec.json.decode(states.encoded(state))
     assert states.decoded(msgspec.json.encode({**document, "more": [1]})) == state
     for damaged in (b"", b"{", b'{"version":"x"}', b"\xff"):

@@ -9,7 +9,7 @@ from itertools import permutations, product
 import pytest
 
 from feedstore.catalog import holdings
-from feedstore.catalog.cache import Following, known_ms_of
+from feedstore.catalog.cache import StreamState, known_ms_of
 from feedstore.catalog.flights import Flights
 from feedstore.catalog.heard import Heard
 from feedstore.catalog.holdings import Holdings
@@ -426,7 +426,7 @@ def test_updates_that_only_delete_what_is_held_are_found(monkeypatch: pytest.Mon
     [
         (Heard, "follows", lambda self, version: self.following.stream),
         (Heard, "newest", _never),
-        (Heard, "begin", lambda self, after_ms: setattr(self, "following", Following(max(1, self.following.stream)))),
+        (Heard, "begin", lambda self, after_ms: setattr(self, "following", StreamState(max(1, self.following.stream)))),
         (holdings, "version_at", lambda known_ms: 2 * known_ms + 2_001),
     ],
     ids=["followed whatever was missed", "forgotten at once", "a gap that nobody minds", "known a second later"],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from feedstore.catalog.counts import Counting
+from feedstore.catalog.counts import CatalogCounting
 from feedstore.catalog.metrics import metrics
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Generation
 from feedstore.catalog.replicas import CatalogSource
@@ -100,7 +100,7 @@ def test_swaps_are_counted_once_whoever_made_them():
 
 
 def test_metrics_say_how_long_the_current_generation_took_and_which_cluster_answered():
-    counting = Counting()
+    counting = CatalogCounting()
     counting.fetched(10, "a", 0.25)
     counting.fetched(10, "a", 0.25)
     counting.fetched(5, None, 1.0)

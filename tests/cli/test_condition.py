@@ -18,11 +18,11 @@ import pytest
 from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from workers.app import wiring
-from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterState, Condition, Disk, problems
+from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
 from workers.cli.top import Seen, rendered
 
 MINUTE_MS = 60_000
-WELL = ClusterState(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
+WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
 GROUPS: Mapping[str, int] = {"relay": 0, "expander": 0, "writer-a": 0, "retries-a": 0}
 HEALTHY = Condition(
     worker=12,
@@ -40,7 +40,7 @@ HEALTHY = Condition(
 )
 
 
-def cluster(**changes: Any) -> Mapping[str, ClusterState]:
+def cluster(**changes: Any) -> Mapping[str, ClusterStatus]:
     return {"a": WELL, "b": replace(WELL, **changes)}
 
 

@@ -13,7 +13,7 @@ from deploy.drills import report as reporting
 from deploy.drills.catalogue import DRILLS
 from deploy.drills.course import Plan
 from deploy.drills.hosts import DockerHosts, Host, NotDrillableError
-from deploy.drills.report import Figures, Moments, Report, Run, Setting
+from deploy.drills.report import DrillRun, DrillSetting, Figures, Moments, Report
 from tests.cli.command import Cli
 
 FIGURES: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
@@ -32,11 +32,11 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """What was run; each second run goes over a budget."""
     plans: list[Plan] = []
 
-    def run(config: Any, hosts: Any, plan: Plan, say: Any) -> Run:
+    def run(config: Any, hosts: Any, plan: Plan, say: Any) -> DrillRun:
         plans.append(plan)
         figures = Figures(**{**FIGURES, "missing": len(plans) - 1})
         started_at = f"2026-01-01T00:00:0{len(plans)}+00:00"
-        setting = Setting(plan.drill.name, "a", "a-host-1", plan.seed, started_at, plan.hold_s, False, 16, 5)
+        setting = DrillSetting(plan.drill.name, "a", "a-host-1", plan.seed, started_at, plan.hold_s, False, 16, 5)
         return reporting.assemble(setting, figures, reporting.budgets("host"), Moments(1, 2, 3, 4, 5), [], timeline=[])
 
     monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
@@ -91,7 +91,7 @@ def test_a_target_that_stays_away_ends_the_runs_after_its_report(
     empty("init")
     run = running.run
 
-    def unhealed(*words: Any) -> Run:
+    def unhealed(*words: Any) -> DrillRun:
         made = run(*words)
         return made._replace(report=msgspec.structs.replace(made.report, failure="it stays away"))
 
@@ -107,7 +107,7 @@ def test_what_is_broken_is_brought_back_when_the_run_is_ended(
     empty("init")
     brought_back = []
 
-    def run(*_: Any) -> Run:
+    def run(*_: Any) -> DrillRun:
         try:
             os.kill(os.getpid(), ending)
             raise AssertionError("it went on")
@@ -147,7 +147,7 @@ def test_a_drill_that_could_not_begin_does_not_stop_those_after_it(
     empty("init")
     run = running.run
 
-    def refusing(config: Any, hosts: Any, plan: Plan, say: Any) -> Run:
+    def refusing(config: Any, hosts: Any, plan: Plan, say: Any) -> DrillRun:
         if plan.drill.name == "kill-broker":
             raise NotDrillableError("kafka is away")
         return run(config, hosts, plan, say)
@@ -162,8 +162,8 @@ def test_a_drill_that_could_not_begin_does_not_stop_those_after_it(
 
 def test_several_runs_that_keep_their_budgets_say_so(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     empty("init")
-    setting = Setting("kill-host", "a", "a-host-1", 0, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
-    run = Run(Report(setting, Figures(**FIGURES), [], []), [])
+    setting = DrillSetting("kill-host", "a", "a-host-1", 0, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
+    run = DrillRun(Report(setting, Figures(**FIGURES), [], []), [])
     monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", lambda *_: run)
     assert "all 2 runs kept their budgets" in empty("drill", "run", "kill-host", "--repeat", 2).stdout

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.docker import clusters, hadoop_settings, names, roles
 from deploy.docker.container import PLACES
-from deploy.docker.supervisor import Process
+from deploy.docker.supervisor import SupervisedProcess
 from deploy.local import jars
 from deploy.local.errors import StackError
 from feedstore.app import config
@@ -33,7 +33,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def configured(*hosts: tuple[str, str]) -> list[Process]:
+def configured(*hosts: tuple[str, str]) -> list[SupervisedProcess]:
     """The servers of hosts, each a role and a cluster, with their configuration written."""
     made = [process for role, cluster in hosts for process in roles.processes(role, cluster)]
     for process in made:

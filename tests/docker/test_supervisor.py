@@ -18,12 +18,12 @@ pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import sys
-from deploy.docker.supervisor import Process, Restarts, Supervisor
+from deploy.docker.supervisor import Restarts, SupervisedProcess, Supervisor
 places = [("127.0.0.1", int(port)) for port in sys.argv[2:]]
 needed = {"needs": places} if len(places) < 2 else {"needs_some": (2, places)}
 after = [sys.executable, "-c", "import sys; print('run after it', file=sys.stderr)"]
-server = Process("server", [sys.executable, "-c", sys.argv[1]], lambda: None, after=after, **needed)
-other = Process("other", ["sleep", "1000"], lambda: None)
+server = SupervisedProcess("server", [sys.executable, "-c", sys.argv[1]], lambda: None, after=after, **needed)
+other = SupervisedProcess("other", ["sleep", "1000"], lambda: None)
 Supervisor([server, other], Restarts(0.05)).run()
 """
 LASTS = "import time; time.sleep(1000)"

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from deploy.drills.faults import CHAIN
-from deploy.drills.hosts import Host, HostError, LogLine, NotDrillableError, State
+from deploy.drills.hosts import Host, HostError, HostState, LogLine, NotDrillableError
 
 CORE = "feedstore-core"
 SERVERS = {
@@ -113,14 +113,14 @@ class FakeHosts:
         self._alive(name)
         return self.lacking.get(name, "")
 
-    def state(self, name: str, port: int) -> State:
+    def state(self, name: str, port: int) -> HostState:
         host = self._alive(name)
         its = [each for each in self.hosts.values() if each.cluster == host.cluster and each.holds_regions]
         reporting = [each for each in its if each.name not in self.unreported]
         is_master = self.master.get(host.cluster) == name
         peers = {address for each in reporting for address in each.addresses.values()} if is_master else set()
         ages = {each: self.ages_s.get(f"{name} {each}", OLD_S) for each in SERVERS[host.role]}
-        return State(ages, frozenset(peers))
+        return HostState(ages, frozenset(peers))
 
     def logs(self, name: str, since: float, until: float) -> list[LogLine]:
         self._known(name)

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from deploy.drills import compare, history, page
-from deploy.drills.compare import Spread, Tolerance
+from deploy.drills.compare import FigureSpread, Tolerance
 from deploy.drills.history import HistoryError
-from deploy.drills.report import MEANINGS, Figures, Report, Run, Setting, verdicts
-from deploy.drills.samples import Sample
+from deploy.drills.report import MEANINGS, DrillRun, DrillSetting, Figures, Report, verdicts
+from deploy.drills.samples import CallSample
 
 NONE: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
-SETTING = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
+SETTING = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
 
 
 def report(**figures: float | None) -> Report:
@@ -27,11 +27,11 @@ def no_complaint(text: str) -> None:
 
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     samples = [
-        Sample("page", 1, -2.0, 0.0041, is_done=True, detail="b"),
-        Sample("write", 7, 0.5, 1.5, is_done=False, detail='UnavailableError: "no"'),
+        CallSample("page", 1, -2.0, 0.0041, is_done=True, detail="b"),
+        CallSample("write", 7, 0.5, 1.5, is_done=False, detail='UnavailableError: "no"'),
     ]
     made = report(page_gap_s=0.5)
-    path = history.keep(tmp_path / "new", Run(made, samples), no_complaint)
+    path = history.keep(tmp_path / "new", DrillRun(made, samples), no_complaint)
     (kept,) = history.load(tmp_path / "new", no_complaint)
     assert kept.report == made
     assert history.samples_of(kept) == samples
@@ -41,7 +41,7 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
 def test_runs_come_in_the_order_of_time_and_what_is_none_is_named(tmp_path: Path) -> None:
     for moment in ("2026-01-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"):
         made = msgspec.structs.replace(report(), setting=msgspec.structs.replace(SETTING, started_at=moment))
-        history.keep(tmp_path, Run(made, []), no_complaint)
+        history.keep(tmp_path, DrillRun(made, []), no_complaint)
     (tmp_path / "a.json").write_text("{}")
     said: list[str] = []
     assert [kept.report.setting.started_at[:10] for kept in history.load(tmp_path, said.append)] == [
@@ -56,7 +56,7 @@ def test_runs_come_in_the_order_of_time_and_what_is_none_is_named(tmp_path: Path
 
 
 def test_of_too_many_samples_none_that_failed_is_left_out() -> None:
-    samples = [Sample("read", 0, number, 0.0, is_done=number % 10 != 0) for number in range(1_000)]
+    samples = [CallSample("read", 0, number, 0.0, is_done=number % 10 != 0) for number in range(1_000)]
     kept = history.thinned(samples, 400)
     assert [each for each in kept if not each.is_done] == [each for each in samples if not each.is_done]
     assert 300 < len(kept) <= 400
@@ -100,13 +100,17 @@ def test_the_median_and_the_worst_must_both_hold() -> None:
     def runs(*values: float) -> list[Report]:
         return [report(affected_read_back_s=value) for value in values]
 
-    def row(old: list[Report], new: list[Report]) -> compare.Row:
+    def row(old: list[Report], new: list[Report]) -> compare.FigureRow:
         rows = compare.compared(old, new, Tolerance()).rows
         return next(row for row in rows if row.figure == "affected_read_back_s")
 
     old = runs(3, 4, 5)
-    assert row(old, runs(3, 4, 9)) == compare.Row("affected_read_back_s", Spread(4, 5), Spread(4, 9), "worse")
-    assert row(old, runs(5, 6, 6)) == compare.Row("affected_read_back_s", Spread(4, 5), Spread(6, 6), "worse")
+    assert row(old, runs(3, 4, 9)) == compare.FigureRow(
+        "affected_read_back_s", FigureSpread(4, 5), FigureSpread(4, 9), "worse"
+    )
+    assert row(old, runs(5, 6, 6)) == compare.FigureRow(
+        "affected_read_back_s", FigureSpread(4, 5), FigureSpread(6, 6), "worse"
+    )
     assert row(old, runs(2, 2, 5)).change == "better"
     assert row(old, runs(4)).change == "same"
 

@@ -9,7 +9,7 @@ import pytest
 from deploy.docker import names
 from deploy.docker.clusters import container_name, run_check
 from deploy.drills.faults import Blackhole, SlowDisk, SlowNetwork
-from deploy.drills.hosts import DockerHosts, HostError, Hosts, NotDrillableError, State
+from deploy.drills.hosts import DockerHosts, HostError, Hosts, HostState, NotDrillableError
 from tests.cli.command import eventually
 from tests.drills.fake_hosts import CORE, FakeHosts
 
@@ -59,7 +59,7 @@ def test_a_signal_reaches_those_that_are_there_and_says_when(hosts: Hosts) -> No
 
 
 def test_servers_have_ages_and_the_active_master_is_asked_by_every_region_server(hosts: Hosts) -> None:
-    def states() -> list[State]:
+    def states() -> list[HostState]:
         return [hosts.state(name, 16000) for name in ("b-control", "b-host-1")]
 
     found = states()

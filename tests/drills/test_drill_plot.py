@@ -7,17 +7,17 @@ import pytest
 
 from deploy.drills import plot
 from deploy.drills.recovery_log import Step
-from deploy.drills.report import Figures, Moments, Report, Setting
-from deploy.drills.samples import Sample
+from deploy.drills.report import DrillSetting, Figures, Moments, Report
+from deploy.drills.samples import CallSample
 from tests.effort import FULL
 
 FIGURES = Figures(**dict.fromkeys(Figures.__struct_fields__, 0))
-SETTING = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
+SETTING = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
 SAMPLES = [
-    Sample("page", 0, 1.0, 0.002, is_done=True, detail="b"),
-    Sample("page", 1, 1.1, 0.5, is_done=False, detail="TryLaterError: no"),
-    Sample("read", 3, 1.0, 0.0, is_done=True),
-    Sample("write", 4, 1.0, 2.0, is_done=False, detail="UnavailableError: away"),
+    CallSample("page", 0, 1.0, 0.002, is_done=True, detail="b"),
+    CallSample("page", 1, 1.1, 0.5, is_done=False, detail="TryLaterError: no"),
+    CallSample("read", 3, 1.0, 0.0, is_done=True),
+    CallSample("write", 4, 1.0, 2.0, is_done=False, detail="UnavailableError: away"),
 ]
 STEPS = [Step(f"step {number}, named as long as a process that ends", number * 0.01) for number in range(40)]
 MEASURED = [([], []), ([(0.0, 3), (1.0, 0)], []), ([(0.0, 3)], [(0.0, 0.7), (0.25, 1.0)])]
@@ -37,7 +37,7 @@ def test_numbers_of_steps_never_stand_on_each_other() -> None:
 def test_whatever_a_run_lacks_it_can_be_drawn(
     tmp_path: Path,
     measured: tuple[list[tuple[float, int]], list[tuple[float, float]]],
-    samples: list[Sample],
+    samples: list[CallSample],
     steps: list[Step],
 ) -> None:
     backlog, processors = measured

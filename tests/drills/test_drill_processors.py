@@ -5,10 +5,10 @@ import pytest
 from deploy.drills import page, processors
 from deploy.drills import report as reporting
 from deploy.drills.processors import Busy, Times, mean_share, share
-from deploy.drills.report import Moments, Setting
-from deploy.drills.samples import Sample
+from deploy.drills.report import DrillSetting, Moments
+from deploy.drills.samples import CallSample
 
-SETTING = Setting("kill-host", "a", "a-host-2", 1, "2026-01-01T00:00:00+00:00", 20, False, 16, 1)
+SETTING = DrillSetting("kill-host", "a", "a-host-2", 1, "2026-01-01T00:00:00+00:00", 20, False, 16, 1)
 
 
 def test_a_share_is_of_the_time_between_two_moments() -> None:
@@ -34,7 +34,7 @@ def test_a_machine_that_works_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_report_says_how_busy_the_machine_was_until_the_regions_were_back() -> None:
-    samples = [Sample("read", 0, 13.0, 1.0, is_done=True)]
+    samples = [CallSample("read", 0, 13.0, 1.0, is_done=True)]
     measured = [Busy(9.5, 0.6), Busy(12, 0.9), Busy(14, 1.0), Busy(15, 0.1)]
     moments = Moments(8, 10, 10.5, 30, 40)
     found = reporting.figures("a", samples, moments, [0], [], None, None, processors=measured)

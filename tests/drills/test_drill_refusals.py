@@ -15,7 +15,7 @@ from deploy.drills import health as wellness
 from deploy.drills import running, targets
 from deploy.drills.catalogue import DRILLS
 from deploy.drills.course import Plan
-from deploy.drills.health import Health, active_master
+from deploy.drills.health import ClusterHealth, active_master
 from deploy.drills.hosts import DockerHosts, Host, HostError, LogLine, NotDrillableError
 from deploy.drills.regions import Region
 from feedstore.app import config as configuration
@@ -76,7 +76,7 @@ def all_regions(cluster: str) -> list[Region]:
 
 def test_a_system_that_is_well_is_not_waited_for() -> None:
     hosts = FakeHosts()
-    assert Health(hosts, all_regions, pytest.fail).wait(["a", "b"]) == hosts.all()
+    assert ClusterHealth(hosts, all_regions, pytest.fail).wait(["a", "b"]) == hosts.all()
 
 
 def spoil_away(hosts: FakeHosts) -> None:
@@ -113,24 +113,24 @@ def test_what_is_not_well_is_named(spoil: Any, said: str) -> None:
     hosts, says = FakeHosts(), list[str]()
     spoil(hosts)
     with pytest.raises(NotDrillableError, match=said):
-        Health(hosts, all_regions, says.append).wait(["a", "b"])
+        ClusterHealth(hosts, all_regions, says.append).wait(["a", "b"])
 
 
 def test_regions_that_are_nowhere_are_not_well_and_neither_is_a_cluster_that_cannot_be_asked() -> None:
     with pytest.raises(NotDrillableError, match="1 regions of cluster a are nowhere"):
-        Health(FakeHosts(), lambda _: [Region(b"", b"", "")], print).wait(["a"])
+        ClusterHealth(FakeHosts(), lambda _: [Region(b"", b"", "")], print).wait(["a"])
 
     def unavailable(cluster: str) -> list[Region]:
         raise UnavailableError("no gateway answers")
 
     with pytest.raises(NotDrillableError, match="no gateway answers"):
-        Health(FakeHosts(), unavailable, print).wait(["a"])
+        ClusterHealth(FakeHosts(), unavailable, print).wait(["a"])
 
 
 def test_young_servers_are_well_between_two_hosts_of_one_drill() -> None:
     hosts = FakeHosts()
     spoil_age(hosts)
-    assert Health(hosts, all_regions, pytest.fail).wait(["a"], settled=False)
+    assert ClusterHealth(hosts, all_regions, pytest.fail).wait(["a"], settled=False)
 
 
 def test_a_system_that_gets_well_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_system_that_gets_well_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
         hosts.lacking.clear()
 
     monkeypatch.setattr(wellness, "PATIENCE_S", 60.0)
-    assert Health(hosts, all_regions, say).wait(["a"])
+    assert ClusterHealth(hosts, all_regions, say).wait(["a"])
     assert said == ["waiting until all is well: a-control: namenode: 2 of 3 DataNodes are live"]
 
 

@@ -7,11 +7,11 @@ from deploy.drills import page
 from deploy.drills import report as reporting
 from deploy.drills.catalogue import DRILLS, Drill
 from deploy.drills.recovery_log import Step
-from deploy.drills.report import MEANINGS, Figures, Moments, Report, Setting
+from deploy.drills.report import MEANINGS, DrillSetting, Figures, Moments, Report
 from deploy.drills.samples import (
+    CallSample,
     Kind,
     Loss,
-    Sample,
     all_served_s,
     longest_gap_s,
     longest_quiet_s,
@@ -21,8 +21,8 @@ from deploy.drills.samples import (
 )
 
 
-def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> list[Sample]:
-    return [Sample(kind, region, moment, 0.0, is_done, "a") for moment in moments]
+def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> list[CallSample]:
+    return [CallSample(kind, region, moment, 0.0, is_done, "a") for moment in moments]
 
 
 def test_a_gap_is_between_calls_that_were_done() -> None:
@@ -50,9 +50,9 @@ def test_the_worst_of_several_regions_counts_and_callers_do_not_help_each_other(
 
 
 def test_a_region_is_back_with_a_call_that_began_after_the_fault() -> None:
-    before = Sample("read", 0, 9.9, 0.3, is_done=True)
+    before = CallSample("read", 0, 9.9, 0.3, is_done=True)
     # Between the order to kill and its end, the target may answer once more.
-    meanwhile = Sample("read", 0, 10.2, 0.1, is_done=True)
+    meanwhile = CallSample("read", 0, 10.2, 0.1, is_done=True)
     samples = [before, meanwhile, *calls("read", 0, 14), *calls("read", 1, 12)]
     assert all_served_s(samples, "read", [0, 1], 10, 10.5) == 4
     assert all_served_s(samples, "read", [0, 2], 10, 10.5) is None
@@ -67,8 +67,8 @@ def test_a_caller_that_fell_silent_or_did_nothing_is_seen() -> None:
 
 
 def test_quantiles_are_of_what_was_done() -> None:
-    samples = [Sample("page", 0, 0, took, is_done=True) for took in (0.001, 0.002, 0.003, 0.004)]
-    assert quantile_ms([*samples, Sample("page", 0, 0, 9, is_done=False)], 0.5) == 3
+    samples = [CallSample("page", 0, 0, took, is_done=True) for took in (0.001, 0.002, 0.003, 0.004)]
+    assert quantile_ms([*samples, CallSample("page", 0, 0, 9, is_done=False)], 0.5) == 3
     assert quantile_ms(samples, 1.0) == 4
     assert quantile_ms([], 0.5) is None
 
@@ -166,7 +166,7 @@ def test_back_is_counted_from_the_healing_where_nothing_can_serve_before() -> No
 
 
 def test_the_page_says_what_failed(figures: Figures) -> None:
-    setting = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
+    setting = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
     verdicts = reporting.verdicts(figures, {"affected_write_back_s": 5.0})
     made = Report(setting, figures, verdicts, [(0.0, "SIGKILL: b-host-2")])
     text = page.markdown(made, "made.png")
@@ -182,7 +182,7 @@ def test_the_page_says_what_failed(figures: Figures) -> None:
 
 
 def test_the_page_shows_each_step_with_its_line_and_what_was_not_seen(figures: Figures) -> None:
-    setting = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
+    setting = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
     seen = [Step("one", 2.5, 2.5, "", "x-control", "a | b"), Step("two", None, note="1 of 2 regions seen")]
     text = page.markdown(Report(setting, figures, [], [], steps=seen))
     assert "| 1 | 2.50 | 2.50 | one | x-control | `a \\| b` |" in text
@@ -208,7 +208,7 @@ def test_a_backlog_is_drained_when_no_more_waits_than_before() -> None:
 
 
 def test_what_is_kept_counts_from_the_fault(figures: Figures) -> None:
-    setting = Setting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
+    setting = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
     moments = Moments(warm=7, fault=10, gone=10.5, healed=15, ended=20)
     run = reporting.assemble(setting, figures, {}, moments, calls("page", 0, 12), timeline=[], backlog=[(11, 3)])
     assert run.report.moments == Moments(-3, 0, 0.5, 5, 10)

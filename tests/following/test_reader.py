@@ -7,7 +7,7 @@ from feedstore.domain.cursors import MalformedCursorError
 from feedstore.following import FEEDS, Page, feed_table, mutations
 from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import InPlace
-from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
@@ -50,7 +50,9 @@ def b() -> Replica:
 
 @pytest.fixture
 def reader(a: Replica, b: Replica) -> FeedPages:
-    return FeedPages(Replicas([Source(each, InPlace()) for each in (a, b)], lambda: 5_000, 60.0, lambda: 0.0), 10)
+    return FeedPages(
+        Replicas([ReplicaSource(each, InPlace()) for each in (a, b)], lambda: 5_000, 60.0, lambda: 0.0), 10
+    )
 
 
 @pytest.mark.parametrize("limit", range(1, 13))

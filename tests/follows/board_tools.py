@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from follow_places import NOW
 
-from feedstore.boards import BoardPin, Boards, Place, Spread
+from feedstore.boards import BoardPin, Boards, Place, RoomSpread
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
 from feedstore.follows.mysql import MySQLShard
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request
@@ -69,7 +69,7 @@ def relay(store: FollowStore) -> None:
 def respace(boards: Boards, request: RespaceAsked, rows: int = 512, *, forgetful: bool = False) -> int:
     """Until it is done. Returns how many rows that wrote. forgetful: each step plans again."""
     written = 0
-    going: Spread | None = None
+    going: RoomSpread | None = None
     for _ in range(10_000):
         step = boards.respace(request, rows, None if forgetful else going)
         assert step.rows <= rows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deploy.local import Stack
 from feedstore.follows import mysql
-from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.follows.port import FollowStore
 
 PREFIX = f"follows_test_{os.getpid()}"
@@ -30,7 +30,7 @@ TABLES = [
 ]
 
 
-def server(database: str) -> mysql.Server:
+def server(database: str) -> mysql.MySQLServer:
     """The server with one of its databases."""
     assert _stack, "the test does not ask for the fixture `mariadb`"
     url = f"mysql://feed@127.0.0.1:{_stack[0].port('mariadb')}/{database}?password_file={_stack[0].password_file}"
@@ -43,18 +43,18 @@ def use(stack: Stack) -> None:
     _stack[:] = [stack]
 
 
-def connect(where: mysql.Server) -> Connection:
-    return Connection(where, Bounds(), where.tls_context())
+def connect(where: mysql.MySQLServer) -> MySQLConnection:
+    return MySQLConnection(where, PoolBounds(), where.tls_context())
 
 
-def drop(where: mysql.Server) -> None:
+def drop(where: mysql.MySQLServer) -> None:
     connection = connect(where.without_database())
     connection.run([f"DROP DATABASE IF EXISTS `{where.database}`"])
     connection.close()
 
 
 @cache
-def _created(shards: int, purpose: str) -> list[mysql.Server]:
+def _created(shards: int, purpose: str) -> list[mysql.MySQLServer]:
     """Databases that stay for the whole run."""
     servers = [server(f"{PREFIX}_{purpose}_{shards}_{number}") for number in range(shards)]
     for each in servers:
@@ -64,7 +64,7 @@ def _created(shards: int, purpose: str) -> list[mysql.Server]:
     return servers
 
 
-_to_drop: list[mysql.Server] = []
+_to_drop: list[mysql.MySQLServer] = []
 _stack: list[Stack] = []
 
 
@@ -73,7 +73,7 @@ def drop_all() -> None:
         drop(_to_drop.pop())
 
 
-def fresh(shards: int, purpose: str = "contract") -> list[mysql.Server]:
+def fresh(shards: int, purpose: str = "contract") -> list[mysql.MySQLServer]:
     """The databases of an empty store. Emptying tables takes a fraction of what creating them takes."""
     servers = _created(shards, purpose)
     empty = [f"DELETE FROM {table}" for table in TABLES]

@@ -20,7 +20,7 @@ from feedstore.domain import Edge, Follow, Followed, Pin, PinDeleted, PinSaved, 
 from feedstore.follows import mysql
 from feedstore.follows.mysql import shard as mysql_shard
 from feedstore.follows.mysql import statements
-from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
 
@@ -30,16 +30,16 @@ Opener = Callable[..., FollowStore]
 
 
 @pytest.fixture
-def where() -> mysql.Server:
+def where() -> mysql.MySQLServer:
     """An empty store of one shard."""
     return mysql_places.fresh(1)[0]
 
 
 @pytest.fixture
-def open_one(where: mysql.Server) -> Iterator[Opener]:
+def open_one(where: mysql.MySQLServer) -> Iterator[Opener]:
     opened: list[FollowStore] = []
 
-    def opener(bounds: Bounds | None = None, clock: Callable[[], int] | None = None) -> FollowStore:
+    def opener(bounds: PoolBounds | None = None, clock: Callable[[], int] | None = None) -> FollowStore:
         opened.append(mysql.open_store([where], clock or FakeClock(), bounds))
         return opened[-1]
 
@@ -49,7 +49,7 @@ def open_one(where: mysql.Server) -> Iterator[Opener]:
 
 
 @pytest.fixture
-def raw(where: mysql.Server) -> Iterator[Connection]:
+def raw(where: mysql.MySQLServer) -> Iterator[MySQLConnection]:
     """A connection that is nobody's."""
     connection = mysql_places.connect(where)
     yield connection
@@ -74,9 +74,9 @@ def nothing(_: int, standing: Standing) -> tuple[Changes, Standing]:
 
 
 def test_rule_4_every_read_on_one_connection_sees_what_another_has_committed_meanwhile(
-    open_one: Opener, raw: Connection
+    open_one: Opener, raw: MySQLConnection
 ):
-    store = open_one(Bounds(connections=1))
+    store = open_one(PoolBounds(connections=1))
     place = (user(7), None, 10)
     assert store.followers([place[0]], None, 10, tombstones=True) == []
     with shard_of(store)._pool.lend() as only:
@@ -146,7 +146,7 @@ def test_what_did_not_stand_and_does_when_it_is_written_is_decided_again(open_on
 
 
 @pytest.mark.alone  # it looks at counters of the whole server
-def test_a_deadlock_is_decided_again(open_one: Opener, raw: Connection):
+def test_a_deadlock_is_decided_again(open_one: Opener, raw: MySQLConnection):
     store = open_one(clock=FakeClock(NOW + 5))
     for follower in (1, 2):
         follow(store, follower)
@@ -178,22 +178,22 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def waiting(connection: Connection) -> bool:
+def waiting(connection: MySQLConnection) -> bool:
     return counter(connection, "Innodb_row_lock_current_waits") > 0
 
 
-def deadlocks(connection: Connection) -> int:
+def deadlocks(connection: MySQLConnection) -> int:
     return counter(connection, "Innodb_deadlocks")
 
 
-def counter(connection: Connection, name: str) -> int:
+def counter(connection: MySQLConnection, name: str) -> int:
     """The server's own, which everybody may read."""
     ((_, value),) = connection.rows(f"SHOW GLOBAL STATUS LIKE '{name}'")
     return int(value)
 
 
-def test_a_lock_that_is_never_given_is_given_up(open_one: Opener, raw: Connection):
-    store = open_one(Bounds(lock_wait_s=1, transaction_s=1.0))
+def test_a_lock_that_is_never_given_is_given_up(open_one: Opener, raw: MySQLConnection):
+    store = open_one(PoolBounds(lock_wait_s=1, transaction_s=1.0))
     follow(store, 1)
     raw.run(["START TRANSACTION", "SELECT * FROM clocks WHERE follower = 1 FOR UPDATE"])
     with pytest.raises(FollowStoreUnavailableError, match="Lock wait timeout exceeded"):
@@ -231,7 +231,7 @@ def test_rule_10_nothing_settles_past_a_transaction_that_is_open(open_one: Opene
 
 
 @pytest.mark.alone  # it looks at the time
-def test_rule_10_who_settles_makes_room_after_a_transaction_that_lasts(open_one: Opener, raw: Connection):
+def test_rule_10_who_settles_makes_room_after_a_transaction_that_lasts(open_one: Opener, raw: MySQLConnection):
     store = open_one()
     settled_ms = store.settled_ms()
     raw.run(["START TRANSACTION", statements.STAMP])
@@ -242,7 +242,7 @@ def test_rule_10_who_settles_makes_room_after_a_transaction_that_lasts(open_one:
     raw.run(["ROLLBACK"])
 
 
-def test_rule_10_late_commits_do_not_fall_behind_the_relay(open_one: Opener, raw: Connection):
+def test_rule_10_late_commits_do_not_fall_behind_the_relay(open_one: Opener, raw: MySQLConnection):
     store = open_one()
     body = store_body(store)
     raw.run(["START TRANSACTION", statements.STAMP, *statements.insert_outbox([body, body], NOW)])
@@ -269,7 +269,7 @@ def test_times_of_a_record_never_go_back_whatever_the_clocks(open_one: Opener):
     assert follow(behind, 2).committed_ms == NOW, "another record has its own"
 
 
-def test_the_time_is_the_databases(where: mysql.Server):
+def test_the_time_is_the_databases(where: mysql.MySQLServer):
     store = mysql.open_store([where])
     before_ms = time.time_ns() // 1_000_000
     assert abs(store.now() - before_ms) < 60_000
@@ -283,7 +283,7 @@ def test_the_time_is_the_databases(where: mysql.Server):
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(open_one: Opener):
-    store = open_one(Bounds(transaction_s=0.05))
+    store = open_one(PoolBounds(transaction_s=0.05))
 
     def decide(_: int, standing: Standing) -> tuple[Changes, None]:
         time.sleep(0.06)
@@ -297,7 +297,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(open_one: Opener):
 
 
 def test_the_server_aborts_a_transaction_whose_client_has_stopped(open_one: Opener):
-    stopped, store = open_one(Bounds(transaction_s=1.0)), open_one()
+    stopped, store = open_one(PoolBounds(transaction_s=1.0)), open_one()
     follow(store, 1)
 
     with shard_of(stopped)._pool.lend() as connection:
@@ -314,7 +314,7 @@ def test_the_server_aborts_a_transaction_whose_client_has_stopped(open_one: Open
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def kill_all(raw: Connection) -> int:
+def kill_all(raw: MySQLConnection) -> int:
     mine = raw.rows("SELECT CONNECTION_ID(), DATABASE()")[0]
     others = raw.rows(f"SELECT id FROM information_schema.processlist WHERE db = '{mine[1]}' AND id <> {mine[0]}")
     for (each,) in others:
@@ -322,7 +322,7 @@ def kill_all(raw: Connection) -> int:
     return len(others)
 
 
-def test_a_connection_that_is_killed_in_a_transaction_leaves_nothing(open_one: Opener, raw: Connection):
+def test_a_connection_that_is_killed_in_a_transaction_leaves_nothing(open_one: Opener, raw: MySQLConnection):
     store = open_one()
 
     def decide(_: int, standing: Standing) -> tuple[Changes, None]:
@@ -339,7 +339,7 @@ def test_a_connection_that_is_killed_in_a_transaction_leaves_nothing(open_one: O
     follow(store, 1)
 
 
-def test_connections_that_died_in_the_pool_are_replaced(open_one: Opener, raw: Connection):
+def test_connections_that_died_in_the_pool_are_replaced(open_one: Opener, raw: MySQLConnection):
     store = open_one()
     for work in (
         lambda: store.following(1),
@@ -367,7 +367,7 @@ def test_connections_that_were_idle_for_long_are_not_used_again(open_one: Opener
 
 
 def test_a_pool_has_a_limit(open_one: Opener):
-    store = open_one(Bounds(connections=1, transaction_s=0.05))
+    store = open_one(PoolBounds(connections=1, transaction_s=0.05))
     with (
         shard_of(store)._pool.lend(),
         pytest.raises(FollowStoreUnavailableError, match="all 1 connections are in use"),
@@ -376,8 +376,8 @@ def test_a_pool_has_a_limit(open_one: Opener):
     store.now()
 
 
-def test_a_server_that_is_away(where: mysql.Server, unused_port: int):
-    away = mysql.Server("127.0.0.1", unused_port, "feed", "follows", tls="off")
+def test_a_server_that_is_away(where: mysql.MySQLServer, unused_port: int):
+    away = mysql.MySQLServer("127.0.0.1", unused_port, "feed", "follows", tls="off")
     for attempt in (lambda: mysql.open_store([away]), lambda: mysql.create([away])):
         with pytest.raises(FollowStoreUnavailableError, match=rf"mysql://feed@127\.0\.0\.1:{unused_port}/follows: "):
             attempt()
@@ -464,7 +464,7 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
 
 
 @pytest.fixture
-def new() -> Iterator[list[mysql.Server]]:
+def new() -> Iterator[list[mysql.MySQLServer]]:
     """Databases that are not there."""
     databases = [mysql_places.server(f"{mysql_places.PREFIX}_new_{number}") for number in range(3)]
     yield databases
@@ -472,12 +472,12 @@ def new() -> Iterator[list[mysql.Server]]:
         mysql_places.drop(each)
 
 
-def test_opening_creates_nothing(new: list[mysql.Server]):
+def test_opening_creates_nothing(new: list[mysql.MySQLServer]):
     with pytest.raises(FollowStoreUnavailableError, match="Unknown database"):
         mysql.open_store(new)
 
 
-def test_creating_again_and_at_once_keeps_what_stands(new: list[mysql.Server]):
+def test_creating_again_and_at_once_keeps_what_stands(new: list[mysql.MySQLServer]):
     failures: list[Exception] = []
 
     def create() -> None:
@@ -499,7 +499,7 @@ def test_creating_again_and_at_once_keeps_what_stands(new: list[mysql.Server]):
     store.close()
 
 
-def test_a_migration_that_was_cut_off_is_done_again(new: list[mysql.Server]):
+def test_a_migration_that_was_cut_off_is_done_again(new: list[mysql.MySQLServer]):
     mysql.create(new[:1])
     connection = mysql_places.connect(new[0])
     connection.run(["DELETE FROM schema_versions", "DROP TABLE refills", "DROP TABLE outbox"])
@@ -510,7 +510,7 @@ def test_a_migration_that_was_cut_off_is_done_again(new: list[mysql.Server]):
     connection.close()
 
 
-def test_a_database_of_a_newer_program_is_refused(new: list[mysql.Server]):
+def test_a_database_of_a_newer_program_is_refused(new: list[mysql.MySQLServer]):
     mysql.create(new[:1])
     connection = mysql_places.connect(new[0])
     connection.run(["INSERT INTO schema_versions (version) VALUES (9999)"])
@@ -520,7 +520,7 @@ def test_a_database_of_a_newer_program_is_refused(new: list[mysql.Server]):
             attempt(new[:1])
 
 
-def test_shards_in_another_order_or_number_are_refused(new: list[mysql.Server]):
+def test_shards_in_another_order_or_number_are_refused(new: list[mysql.MySQLServer]):
     mysql.create(new)
     for wrong in (new[::-1], new[:2], [*new, new[0]]):
         with pytest.raises(FollowStoreUnavailableError, match=r"it is shard \d of 3, and was opened as shard"):
@@ -570,7 +570,7 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         (statements.drop_refills(5, 5), "refills_asked"),
     ],
 )
-def test_rows_are_found_by_key_and_never_sorted(filled: Connection, statement: str, index: str):
+def test_rows_are_found_by_key_and_never_sorted(filled: MySQLConnection, statement: str, index: str):
     with filled._raw.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(f"EXPLAIN {statement}")
         # Without a table: a single key that does not stand.
@@ -584,7 +584,7 @@ def test_rows_are_found_by_key_and_never_sorted(filled: Connection, statement: s
 
 
 @pytest.fixture(scope="module")
-def filled() -> Iterator[Connection]:
+def filled() -> Iterator[MySQLConnection]:
     """So many rows that plans matter."""
     (where,) = mysql_places.fresh(1, "plans")
     store = mysql.open_store([where], FakeClock())
@@ -637,7 +637,7 @@ def test_rows_that_are_too_many_to_pack(open_one: Opener, monkeypatch: pytest.Mo
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def test_rule_10_a_server_whose_clock_has_stepped_ahead_stamps_and_settles_nothing(where: mysql.Server) -> None:
+def test_rule_10_a_server_whose_clock_has_stepped_ahead_stamps_and_settles_nothing(where: mysql.MySQLServer) -> None:
     clock = FakeClock()
     store = mysql.open_store([where], clock, None, lambda: NOW)
     store.record([Request(Follow(1, user(2)))])
@@ -662,7 +662,7 @@ def test_rule_10_a_server_whose_clock_has_stepped_ahead_stamps_and_settles_nothi
     store.close()
 
 
-def test_a_server_that_was_ahead_for_others_too_is_gone_by(where: mysql.Server) -> None:
+def test_a_server_that_was_ahead_for_others_too_is_gone_by(where: mysql.MySQLServer) -> None:
     clock = FakeClock(NOW + 86_400_000)
     agreeing = mysql.open_store([where], clock, None, clock)
     agreeing.settled_ms()

@@ -16,7 +16,7 @@ from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError
 from feedstore.follows import mysql
 from feedstore.follows.mysql import connections, durability, schema
-from feedstore.follows.mysql.connections import Bounds, Connection, Reply
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, Reply
 from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, UnsafeStoreError
 
 
@@ -98,7 +98,7 @@ def test_rule_11_a_server_that_could_lose_what_it_commits_is_refused_by_name(set
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def parse(url: str, base: Path = Path("/home/x"), **environ: str) -> mysql.Server:
+def parse(url: str, base: Path = Path("/home/x"), **environ: str) -> mysql.MySQLServer:
     return mysql.server(url, base, environ)
 
 
@@ -106,7 +106,7 @@ def test_a_url_names_a_database():
     where = parse(
         "mysql://feed@db-0.example:3307/follows_0?ca=ca.pem&cert=c.pem&key=/k.pem", FEED_MYSQL_PASSWORD="s3cret"
     )
-    assert where == mysql.Server(
+    assert where == mysql.MySQLServer(
         "db-0.example",
         3307,
         "feed",
@@ -119,7 +119,7 @@ def test_a_url_names_a_database():
     )
     assert str(where) == "mysql://feed@db-0.example:3307/follows_0"
     assert "s3cret" not in repr(where)
-    assert parse("mysql://feed@db/follows") == mysql.Server("db", 3306, "feed", "follows")
+    assert parse("mysql://feed@db/follows") == mysql.MySQLServer("db", 3306, "feed", "follows")
 
 
 def test_a_password_comes_from_its_file_first(tmp_path: Path):
@@ -177,7 +177,7 @@ class RefusedError(Exception):
     pass
 
 
-def connected_with(where: mysql.Server, monkeypatch: pytest.MonkeyPatch, bounds: Bounds) -> dict[str, object]:
+def connected_with(where: mysql.MySQLServer, monkeypatch: pytest.MonkeyPatch, bounds: PoolBounds) -> dict[str, object]:
     """What the driver is called with."""
     called: dict[str, object] = {}
 
@@ -187,13 +187,13 @@ def connected_with(where: mysql.Server, monkeypatch: pytest.MonkeyPatch, bounds:
 
     monkeypatch.setattr(pymysql, "connect", connect)
     with pytest.raises(RefusedError):
-        Connection(where, bounds, where.tls_context())
+        MySQLConnection(where, bounds, where.tls_context())
     return called
 
 
 def test_the_driver_gets_timeouts_tls_and_the_password_in_utf8(monkeypatch: pytest.MonkeyPatch):
     where = parse("mysql://feed@db/follows", FEED_MYSQL_PASSWORD="päss")
-    called = connected_with(where, monkeypatch, Bounds(connect_s=1.5, reply_s=2.5))
+    called = connected_with(where, monkeypatch, PoolBounds(connect_s=1.5, reply_s=2.5))
     assert (called["connect_timeout"], called["read_timeout"], called["write_timeout"]) == (1.5, 2.5, 2.5)
     assert called["password"] == "päss".encode()
     assert called["ssl_disabled"] is False
@@ -204,9 +204,9 @@ def test_the_driver_gets_timeouts_tls_and_the_password_in_utf8(monkeypatch: pyte
 
 
 def test_the_driver_gets_no_tls_or_an_unverified_one_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch):
-    off = connected_with(parse("mysql://feed@db/follows?tls=off"), monkeypatch, Bounds())
+    off = connected_with(parse("mysql://feed@db/follows?tls=off"), monkeypatch, PoolBounds())
     assert (off["ssl"], off["ssl_disabled"]) == (None, True)
-    context = connected_with(parse("mysql://feed@db/follows?tls=encrypt"), monkeypatch, Bounds())["ssl"]
+    context = connected_with(parse("mysql://feed@db/follows?tls=encrypt"), monkeypatch, PoolBounds())["ssl"]
     assert isinstance(context, ssl.SSLContext)
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
 
@@ -230,9 +230,9 @@ class Database:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.away = True
         self.version = schema.migrations()[-1][0]
-        monkeypatch.setattr(connections, "Connection", self._connect)
+        monkeypatch.setattr(connections, "MySQLConnection", self._connect)
 
-    def _connect(self, server: mysql.Server, bounds: Bounds, tls: object) -> "Database":
+    def _connect(self, server: mysql.MySQLServer, bounds: PoolBounds, tls: object) -> "Database":
         if self.away:
             raise pymysql.OperationalError(2003, f"Can't connect to MySQL server on '{server.host}'")
         return self

@@ -77,7 +77,7 @@ class Door:
 
 
 @pytest.fixture
-def servers() -> Iterator[tuple[list[mysql.Server], Door]]:
+def servers() -> Iterator[tuple[list[mysql.MySQLServer], Door]]:
     servers = mysql_places.fresh(3, "away")
     door = Door(servers[AWAY].host, servers[AWAY].port)
     servers[AWAY] = replace(servers[AWAY], port=door.port)
@@ -92,7 +92,7 @@ def eventually(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_rule_12_others_go_on_without_a_shard_also_from_a_start(servers: tuple[list[mysql.Server], Door]):
+def test_rule_12_others_go_on_without_a_shard_also_from_a_start(servers: tuple[list[mysql.MySQLServer], Door]):
     where, door = servers
     first = mysql.open_store(where)
     answers = first.record([Request(Follow(each, user(1_000_000))) for each in range(1, 61)])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from feedstore.http.turns import AT_ONCE, Turns
+from feedstore.http.turns import AT_ONCE, RequestTurns
 
 
 class Loop:
@@ -18,7 +18,7 @@ class Loop:
             call()
 
 
-def take(turns: Turns, network: str, begin: Callable[[], bool]) -> None:
+def take(turns: RequestTurns, network: str, begin: Callable[[], bool]) -> None:
     if turns.now():
         begin()
     else:
@@ -39,7 +39,7 @@ class Begun:
 
 def test_a_few_begin_at_once_and_the_rest_in_later_rounds():
     loop, begun = Loop(), Begun()
-    turns = Turns(loop.later)
+    turns = RequestTurns(loop.later)
     for number in range(2 * AT_ONCE + 1):
         take(turns, "one", begun.of(str(number)))
     sizes = [len(begun.names)]
@@ -52,7 +52,7 @@ def test_a_few_begin_at_once_and_the_rest_in_later_rounds():
 
 def test_a_network_with_one_request_does_not_wait_behind_one_with_many():
     loop, begun = Loop(), Begun()
-    turns = Turns(loop.later)
+    turns = RequestTurns(loop.later)
     for _ in range(100):
         take(turns, "many", begun.of("many"))
     take(turns, "one", begun.of("one"))
@@ -63,7 +63,7 @@ def test_a_network_with_one_request_does_not_wait_behind_one_with_many():
 
 def test_a_request_whose_client_has_gone_takes_no_turn():
     loop, begun = Loop(), Begun()
-    turns = Turns(loop.later)
+    turns = RequestTurns(loop.later)
     for _ in range(AT_ONCE):
         take(turns, "one", begun.of("first"))
     for _ in range(50):
@@ -75,7 +75,7 @@ def test_a_request_whose_client_has_gone_takes_no_turn():
 
 def test_nothing_is_called_back_when_nothing_comes():
     loop, begun = Loop(), Begun()
-    turns = Turns(loop.later)
+    turns = RequestTurns(loop.later)
     take(turns, "one", begun.of("one"))
     loop.round()
     assert not loop.soon

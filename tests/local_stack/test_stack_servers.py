@@ -22,7 +22,7 @@ def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
     made: list[Server] = [
         kafka.Kafka(home, {"client": 1, "controller": 2}),
         mariadb.MariaDb(home, {"client": 3}),
-        hbase.Cluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6}),
+        hbase.LocalCluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6}),
         hbase.Gateway(home, "thrift2", "a", 4, {"client": 7}),
         hbase.Gateway(home, "thrift1", "a", 4, {"client": 8}),
         prometheus.Prometheus(home, {"client": 9}),

@@ -17,7 +17,7 @@ from queue_benches import Bench, Clock
 
 from deploy.local import Stack
 from workers.following.topics import TOPICS
-from workers.queue.kafka import Address, KafkaConsumer, KafkaDeadLetters, KafkaQueue, KafkaTail, parse, topics
+from workers.queue.kafka import KafkaAddress, KafkaConsumer, KafkaDeadLetters, KafkaQueue, KafkaTail, parse, topics
 from workers.queue.kafka.queue import connect
 from workers.queue.port import Message, Topic
 
@@ -32,7 +32,7 @@ def use(stack: Stack) -> None:
     _ports[:] = [stack.port("kafka")]
 
 
-def new_address() -> Address:
+def new_address() -> KafkaAddress:
     assert _ports, "the test does not ask for the fixture `broker`"
     return replace(parse(f"kafka://127.0.0.1:{_ports[0]}", {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
 

@@ -11,12 +11,12 @@ import pytest
 from kafka import errors as kafka_errors
 
 from workers.following.topics import ACTIONS, TOPICS
-from workers.queue.kafka import Address, parse, topics
+from workers.queue.kafka import KafkaAddress, parse, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
 from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, DirectSocket, WaitingClient
-from workers.queue.kafka.topics import Definition, definitions
+from workers.queue.kafka.topics import TopicDefinition, definitions
 from workers.queue.port import (
     Message,
     MessageRefusedError,
@@ -135,7 +135,7 @@ def test_each_attempt_to_connect_that_fails_closes_its_socket(monkeypatch: pytes
     monkeypatch.setattr(DirectSocket, "socket", noted)
     with socket.socket() as taken:  # nothing listens
         taken.bind(("127.0.0.1", 0))
-        options = Address((f"127.0.0.1:{taken.getsockname()[1]}",)).options()
+        options = KafkaAddress((f"127.0.0.1:{taken.getsockname()[1]}",)).options()
         with closing(options.pop("kafka_client")(**options)) as client:
             (broker,) = client.cluster.bootstrap_brokers()
             for _ in range(3):
@@ -327,7 +327,7 @@ def test_rule_11_a_message_is_acknowledged_by_two_brokers_where_there_are_two(re
 class Brokers:
     """Brokers whose topics are as they must be, but for what a test sets."""
 
-    def __init__(self, wanted: list[Definition], settings: dict[str, str], replicas: int) -> None:
+    def __init__(self, wanted: list[TopicDefinition], settings: dict[str, str], replicas: int) -> None:
         self._wanted = {topic.name: topic for topic in wanted}
         self._settings = settings
         self._replicas = replicas

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, feed_table, mutations
 from feedstore.replicas.attempts import OnThreads
-from feedstore.replicas.race import Replicas, Source
+from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
@@ -54,7 +54,7 @@ class Pair:
         self.clock = clock or (lambda: self.now_s)
         self.replicas = Replicas(
             [
-                Source(
+                ReplicaSource(
                     Replica(name, {FEEDS: store, PROGRESS: MemoryStore(progress_table(WINDOW_MS))}),
                     OnThreads(name, at_most),
                 )

@@ -14,7 +14,7 @@ from feedstore.replicas.attempts import Attempt, InPlace, OnThreads
 from feedstore.replicas.breaker import FAILURES, OPEN_S_MAX
 from feedstore.replicas.choice import LAGGING_MS
 from feedstore.replicas.hedging import HEDGE_S_MAX, HEDGE_S_MIN
-from feedstore.replicas.race import DeadlineExceededError, Replicas, Source
+from feedstore.replicas.race import DeadlineExceededError, Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.widecolumn import UnavailableError
@@ -293,7 +293,7 @@ def test_rule_10_what_is_heard_of_while_a_row_is_read_does_not_count_for_it(acro
     store = CatchesUp()
     reads = OnThreads("a", 8) if across_a_network else InPlace()
     replicas = Replicas(
-        [Source(Replica("a", {FEEDS: store, PROGRESS: MemoryStore(progress_table(1_000))}), reads)],
+        [ReplicaSource(Replica("a", {FEEDS: store, PROGRESS: MemoryStore(progress_table(1_000))}), reads)],
         lambda: NOW_MS,
         LONG_S,
         time.monotonic,
@@ -376,7 +376,7 @@ class InMemory:
         self.a, self.b = FakeStore(), FakeStore()
         self.replicas = Replicas(
             [
-                Source(Replica(name, {FEEDS: store, PROGRESS: MemoryStore(progress_table(1_000))}), InPlace())
+                ReplicaSource(Replica(name, {FEEDS: store, PROGRESS: MemoryStore(progress_table(1_000))}), InPlace())
                 for name, store in (("a", self.a), ("b", self.b))
             ],
             lambda: NOW_MS,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from feedstore.boards import BoardPin, Boards, Place, Spacing, Spot, Spread, ordering
+from feedstore.boards import BoardPin, Boards, Place, RoomSpread, Spacing, Spot, ordering
 from feedstore.boards.sequences import between
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Run
 from feedstore.follows.sharded import ShardedFollowStore
@@ -18,7 +18,7 @@ Patches = Sequence[tuple[Any, str, Any]]
 
 
 def _top_down_whatever_the_direction() -> Patches:
-    def rises(going: Spread, pins: Sequence[BoardPin], _rows: BoardRows, _spacing: Spacing) -> Any:
+    def rises(going: RoomSpread, pins: Sequence[BoardPin], _rows: BoardRows, _spacing: Spacing) -> Any:
         chosen = []
         for passed, pin in enumerate(pins, going.passed + 1):
             if passed > going.members:
@@ -30,7 +30,7 @@ def _top_down_whatever_the_direction() -> Patches:
 
     real = ordering.begin
 
-    def begin(spacing: Spacing, window: ordering.Window, pins: Sequence[BoardPin]) -> Spread | None:
+    def begin(spacing: Spacing, window: ordering.Window, pins: Sequence[BoardPin]) -> RoomSpread | None:
         going = real(spacing, window, pins)
         if going is None:
             return None
@@ -44,7 +44,7 @@ def _never_compared_again() -> Patches:
     plans: dict[tuple[int, int, Spot], list[tuple[BoardPin, int]]] = {}
     real = ordering.begin
 
-    def begin(spacing: Spacing, window: ordering.Window, pins: Sequence[BoardPin]) -> Spread | None:
+    def begin(spacing: Spacing, window: ordering.Window, pins: Sequence[BoardPin]) -> RoomSpread | None:
         going = real(spacing, window, pins)
         if going is not None:
             inside = pins[window.first : window.first + len(window.targets)]
@@ -54,7 +54,7 @@ def _never_compared_again() -> Patches:
             plans[going.above, going.below, going.lower] = [*rising, *falling]
         return going
 
-    def spread(spacing: Spacing, going: Spread, limit: int, rows: BoardRows) -> Any:
+    def spread(spacing: Spacing, going: RoomSpread, limit: int, rows: BoardRows) -> Any:
         plan = plans[going.above, going.below, going.lower]
         some, plan[:] = plan[:limit], plan[limit:]
         at = rows.pins([LineKey(pin.created_ms, pin.pin) for pin, _ in some])
@@ -83,13 +83,13 @@ def _topmost_is_a_member() -> Patches:
         found = real(spacing, [spacing.ceiling, *sequences], upper + 1, is_top=True, is_bottom=is_bottom)
         return None if found is None else found._replace(first=found.first - 1)
 
-    def begin(spacing: Spacing, window: ordering.Window, pins: Sequence[BoardPin]) -> Spread | None:
+    def begin(spacing: Spacing, window: ordering.Window, pins: Sequence[BoardPin]) -> RoomSpread | None:
         return begins(spacing, window._replace(first=window.first + 1), [BoardPin(0, 0, spacing.ceiling, 0), *pins])
 
     begins = ordering.begin
     rises = ordering._rises
 
-    def raising(going: Spread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing) -> Any:
+    def raising(going: RoomSpread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing) -> Any:
         class Ceiling:
             def run(self, way: Any, *args: Any) -> Run:
                 found = rows.run(way, *args)

@@ -20,8 +20,8 @@ from feedstore.boards import (
     Move,
     Place,
     ReorderRefusedError,
+    RoomSpread,
     Spacing,
-    Spread,
     cursors,
     ordering,
     room,
@@ -110,7 +110,7 @@ class World:
         self.pins: dict[int, Pin] = {}
         self.deleted: set[int] = set()
         self.late: list[PinSaved | PinDeleted] = []
-        self.jobs: list[tuple[RespaceAsked, Spread | None]] = []
+        self.jobs: list[tuple[RespaceAsked, RoomSpread | None]] = []
         self.walks: list[Walk] = []
         self.latest_ms = self.now_ms  # a shard's time does not go back with its clock
         self.top_ms = 0

@@ -5,7 +5,7 @@ in `feedstore.follows.recording` and `sharded`, which run as they are.
 from collections.abc import Callable, Mapping, Sequence
 
 from feedstore.follows.arranging import Arrange, Arranged, LineKey, PinAt, PlacedRow, Run, Start, Way
-from feedstore.follows.port import Counts
+from feedstore.follows.port import RecordCounts
 from feedstore.follows.shard import (
     BoardRow,
     Changes,
@@ -318,10 +318,10 @@ class MemoryShard:
             self._served.pop(asked, None)
         return ahead_ms
 
-    def counts(self) -> Counts:
+    def counts(self) -> RecordCounts:
         active = sum(1 for row in self._edges.values() if row[4])
         deleted = sum(1 for row in self._pins.values() if row[5] is not None)
-        return Counts(
+        return RecordCounts(
             active, len(self._edges) - active, len(self._boards), len(self._pins), deleted, len(self._unrelayed)
         )
 

@@ -12,7 +12,7 @@ from deploy.local import Stack
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.follows import mysql
-from feedstore.follows.mysql.connections import Bounds, Connection
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.widecolumn.hbase import HBaseCluster
 from tests.cli.command import Cli
 from tests.widecolumn.hbase_regions import tables
@@ -59,7 +59,7 @@ def remove(config: Config) -> None:
     for url in config.shards:
         where = mysql.server(url, config.home, {})
         assert where.database.startswith("follows_test_"), where
-        with closing(Connection(where.without_database(), Bounds(), None)) as connection:
+        with closing(MySQLConnection(where.without_database(), PoolBounds(), None)) as connection:
             connection.run([f"DROP DATABASE IF EXISTS `{where.database}`"])
 
 

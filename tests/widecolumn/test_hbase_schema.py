@@ -9,8 +9,8 @@ import pytest
 from feedstore.following import feed_table
 from feedstore.widecolumn import RefusedError, Table, Trim
 from feedstore.widecolumn.hbase.coprocessors import CoprocessorSpec, attached
-from feedstore.widecolumn.hbase.schema import PURGE, Difference, compare, definition, repairs
-from feedstore.widecolumn.hbase.tables import Definition
+from feedstore.widecolumn.hbase.schema import PURGE, TableDifference, compare, definition, repairs
+from feedstore.widecolumn.hbase.tables import TableDefinition
 from feedstore.widecolumn.progress import progress_table
 
 FEEDS = feed_table(1_000, 250, 432_000_000)
@@ -19,13 +19,13 @@ WANTED = definition(FEEDS)
 
 def there(
     *, without: str = "", family: dict[str, str] | None = None, table: dict[str, str] | None = None
-) -> Definition:
+) -> TableDefinition:
     """What HBase has, with what it adds by itself."""
     of_family = {**WANTED.families["feed"], "BLOCKCACHE": "true", "REPLICATION_SCOPE": "0"} | (family or {})
     of_table = {**WANTED.settings, "IS_META": "false"} | (table or {})
     for settings in (of_family, of_table):
         settings.pop(without, None)
-    return Definition(FEEDS.name, {"feed": of_family}, of_table)
+    return TableDefinition(FEEDS.name, {"feed": of_family}, of_table)
 
 
 def test_the_file_says_what_the_code_says():
@@ -69,7 +69,9 @@ def test_what_is_as_it_must_be_differs_in_nothing():
 )
 def test_what_would_break_a_rule_is_unsafe(setting: str, found: str):
     (difference,) = compare(WANTED, there(family={setting: found}))
-    assert difference == Difference("following_feed", setting, WANTED.families["feed"][setting], found, is_unsafe=True)
+    assert difference == TableDifference(
+        "following_feed", setting, WANTED.families["feed"][setting], found, is_unsafe=True
+    )
     assert str(difference) == f"following_feed: {setting} is {found}, expected {difference.wanted} (unsafe)"
 
 
@@ -107,7 +109,7 @@ def test_a_version_behaviour_that_is_not_set_is_the_safe_one():
 
 
 def test_families_that_are_missing_or_too_many_are_named():
-    other = Definition(FEEDS.name, {"d": {}}, WANTED.settings)
+    other = TableDefinition(FEEDS.name, {"d": {}}, WANTED.settings)
     missing, extra = compare(WANTED, other)
     assert (missing.setting, missing.is_unsafe) == ("family feed", True)
     assert (extra.setting, extra.is_unsafe) == ("family d", False)
@@ -140,7 +142,7 @@ def test_the_class_is_one_of_the_jar():
     assert (java / (CLASS.replace(".", "/") + ".java")).is_file()
 
 
-def trimmed_as(text: str, wanted: Definition = WANTED) -> list[str]:
+def trimmed_as(text: str, wanted: TableDefinition = WANTED) -> list[str]:
     settings = {**wanted.settings, TRIM: text}
     return [str(each).removeprefix(f"{wanted.name}: ") for each in compare(wanted, replace(wanted, settings=settings))]
 
@@ -208,7 +210,7 @@ def test_a_trim_twice_is_named():
         (there(family={"VERSIONS": "3"}), {}),
     ],
 )  # fmt: skip
-def test_what_is_repaired_is_the_trim_and_what_is_not_set(found: Definition, changes: dict[str, str | None]):
+def test_what_is_repaired_is_the_trim_and_what_is_not_set(found: TableDefinition, changes: dict[str, str | None]):
     assert repairs(WANTED, found) == changes
 
 

@@ -24,8 +24,8 @@ from feedstore.widecolumn import (
     UnsafeTableError,
 )
 from feedstore.widecolumn.hbase import HBaseCluster
-from feedstore.widecolumn.hbase.schema import Applied, apply, definition, differences
-from feedstore.widecolumn.hbase.tables import Definition
+from feedstore.widecolumn.hbase.schema import SchemaChanges, apply, definition, differences
+from feedstore.widecolumn.hbase.tables import TableDefinition
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("hbase_server"), pytest.mark.usefixtures("hbase")]
 
@@ -60,10 +60,10 @@ def cluster() -> Iterator[HBaseCluster]:
 
 
 @pytest.fixture
-def make(cluster: HBaseCluster) -> Iterator[Callable[[Definition], None]]:
+def make(cluster: HBaseCluster) -> Iterator[Callable[[TableDefinition], None]]:
     made: list[str] = []
 
-    def create(wanted: Definition) -> None:
+    def create(wanted: TableDefinition) -> None:
         made.append(wanted.name)
         cluster.administration.create(wanted)
 
@@ -106,7 +106,7 @@ def test_a_table_is_made_as_it_must_be(cluster: HBaseCluster):
 
 def test_what_is_there_is_not_made_again(cluster: HBaseCluster):
     cluster.table("server").apply([Put([(ROW, 5)], [column(1)])])
-    assert apply(cluster.administration, [definition(TABLE)]) == Applied([], [])
+    assert apply(cluster.administration, [definition(TABLE)]) == SchemaChanges([], [])
     cluster.administration.create(definition(TABLE))
     assert cluster.table("server").cells(ROW) == [Cell(column(1), 5)]
 
@@ -124,11 +124,11 @@ def test_a_missing_table_is_named():
         HBaseCluster.open(hbase_adapter.made(), [Table("nothing", 1, 1, None, 0)], check=True)
 
 
-def test_an_unsafe_table_is_refused(cluster: HBaseCluster, make: Callable[[Definition], None]):
+def test_an_unsafe_table_is_refused(cluster: HBaseCluster, make: Callable[[TableDefinition], None]):
     table = Table("unsafe", 1, 1, None, 10)
     wanted = definition(table)
     family = {**wanted.families["feed"], "VERSIONS": "2", "NEW_VERSION_BEHAVIOR": "true", "KEEP_DELETED_CELLS": "TRUE"}
-    make(Definition("unsafe", {"feed": family}, {}))
+    make(TableDefinition("unsafe", {"feed": family}, {}))
     with pytest.raises(UnsafeTableError) as caught:
         HBaseCluster.open(hbase_adapter.made(), [table], check=True)
     assert str(caught.value).split("; ") == [
@@ -139,9 +139,9 @@ def test_an_unsafe_table_is_refused(cluster: HBaseCluster, make: Callable[[Defin
     ]
 
 
-def test_an_impossible_definition_is_refused(make: Callable[[Definition], None]):
+def test_an_impossible_definition_is_refused(make: Callable[[TableDefinition], None]):
     with pytest.raises(RefusedError, match="at least one column family"):
-        make(Definition("impossible", {}, {}))
+        make(TableDefinition("impossible", {}, {}))
 
 
 def test_an_emptied_table_is_empty_and_in_use(cluster: HBaseCluster):
@@ -174,12 +174,12 @@ def named(changes: Iterable[object]) -> list[str]:
 
 
 def test_a_table_from_before_gets_the_trim_and_what_it_does_not_set(
-    cluster: HBaseCluster, make: Callable[[Definition], None]
+    cluster: HBaseCluster, make: Callable[[TableDefinition], None]
 ):
     """Everything else of it stays: the definition goes to HBase as a whole."""
     wanted = definition(Table("grown", 9, 16, Trim(3, 1), 432_000_000))
     plain = {"hbase.hstore.time.to.purge.deletes": "432000000", "MAX_FILESIZE": "1073741824", "mine": "kept"}
-    make(Definition("grown", {"feed": {**wanted.families["feed"], "COMPRESSION": "GZ"}}, plain, [b"\x80"]))
+    make(TableDefinition("grown", {"feed": {**wanted.families["feed"], "COMPRESSION": "GZ"}}, plain, [b"\x80"]))
     with closing(opened(Table("grown", 9, 16, None, 0))) as other:
         other.table("grown").apply([Put([(ROW, 5)], [column(1)])])
     before = cluster.administration.definition("grown")
@@ -197,10 +197,10 @@ def test_a_table_from_before_gets_the_trim_and_what_it_does_not_set(
     assert named(differences(cluster.administration, [wanted])) == ["grown: COMPRESSION is GZ, expected NONE"]
     with closing(opened(Table("grown", 9, 16, None, 0))) as other:
         assert other.table("grown").cells(ROW) == [Cell(column(1), 5)]
-    assert apply(cluster.administration, [wanted]) == Applied([], [])
+    assert apply(cluster.administration, [wanted]) == SchemaChanges([], [])
 
 
-def test_another_cap_reaches_the_table_and_its_rows(cluster: HBaseCluster, make: Callable[[Definition], None]):
+def test_another_cap_reaches_the_table_and_its_rows(cluster: HBaseCluster, make: Callable[[TableDefinition], None]):
     table = Table("capped", 9, 16, Trim(3, 1), 432_000_000)
     make(definition(table))
     regions = Regions(hbase_adapter.made(), "capped")
@@ -232,7 +232,7 @@ def test_another_cap_reaches_the_table_and_its_rows(cluster: HBaseCluster, make:
     ],
 )
 def test_a_trim_that_cannot_work_makes_no_table(
-    cluster: HBaseCluster, make: Callable[[Definition], None], trim: str, said: str
+    cluster: HBaseCluster, make: Callable[[TableDefinition], None], trim: str, said: str
 ):
     wanted = definition(Table("wrong", 9, 16, None, 1))
     with pytest.raises((RefusedError, UnavailableError), match=re.escape(said)):

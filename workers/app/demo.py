@@ -45,7 +45,7 @@ class ClaimError(Exception):
     """Something that the demonstration says is not so."""
 
 
-class Stage:
+class DemoOutput:
     """Where the demonstration is shown.
 
     title: begins a part. say: a line. claim: a line that was checked. waiting: given, now and then, a way to
@@ -73,7 +73,7 @@ class Stage:
 class Demo:
     """Shows the promises on a home whose actions are recorded. For who holds the home."""
 
-    def __init__(self, config: Config, ports: Ports, stage: Stage) -> None:
+    def __init__(self, config: Config, ports: Ports, stage: DemoOutput) -> None:
         self._config = config
         self._stage = stage
         self._names = [cluster.name for cluster in config.clusters]

@@ -27,7 +27,7 @@ SILENT_S: Final = 5.0
 _LINE_MAX: Final = 50_000_000
 
 
-class Heard:
+class HeardProcess:
     """What another process has told, over a pipe, until it ended."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,17 +65,17 @@ def tell(descriptor: int, counts: Callable[[], Counts]) -> None:
             time.sleep(TELL_EVERY_S)
 
 
-class Endpoint:
+class MetricsEndpoint:
     """The metrics of one worker. program: what its processes are called together."""
 
     def __init__(self, counting: Counting, program: str) -> None:
         self._counting = counting
         self._process = ProcessCounts(program)
-        self._heard: list[Heard] = []
+        self._heard: list[HeardProcess] = []
 
-    def heard(self) -> Heard:
+    def heard(self) -> HeardProcess:
         """Of one more process of it."""
-        heard = Heard()
+        heard = HeardProcess()
         self._heard.append(heard)
         return heard
 
@@ -96,7 +96,7 @@ def _name(metric: "Metric") -> str:
 
 
 @contextlib.contextmanager
-def serving(address: str | None, counting: Counting, program: str) -> Iterator[Endpoint | None]:
+def serving(address: str | None, counting: Counting, program: str) -> Iterator[MetricsEndpoint | None]:
     """Serves the metrics of a worker as long as it works. address: HOST:PORT; None: they are not served.
 
     Raises ConfigError: it cannot listen there, or the library is missing.
@@ -108,7 +108,7 @@ def serving(address: str | None, counting: Counting, program: str) -> Iterator[E
         from feedstore.metering import exposition, server  # noqa: PLC0415 - its library is an extra
     except ImportError as error:
         raise ConfigError(f"to serve metrics, install feedstore[metrics]: {error}") from error
-    endpoint = Endpoint(counting, program)
+    endpoint = MetricsEndpoint(counting, program)
     served = server.MetricsServer(
         server.listen(address), lambda: exposition.rendered(endpoint.metrics()), exposition.MEDIA_TYPE, time.monotonic
     )

@@ -16,14 +16,14 @@ from workers.app import wiring
 from workers.queue.embedded import EmbeddedQueue, NoQueueError, has_dead_letters, open_dead_letters, stored_partitions
 
 
-class Step(NamedTuple):
+class MigrationStep(NamedTuple):
     """what: what it does, for people. do: does it; again, it changes nothing."""
 
     what: str
     do: Callable[[], None]
 
 
-def plan(config: Config) -> list[Step]:
+def plan(config: Config) -> list[MigrationStep]:
     """What a home lacks, in the order in which it is done; nothing if it is up to date. Reads only. Servers are not
     asked: their tables are brought up to date by `schema apply`.
 
@@ -34,15 +34,15 @@ def plan(config: Config) -> list[Step]:
     return [*_follow_store(config), *_queue(config), *_rights(config)]
 
 
-def _follow_store(config: Config) -> Iterator[Step]:
+def _follow_store(config: Config) -> Iterator[MigrationStep]:
     paths = config.shard_files
     if missing := next((path for path in paths if not path.is_file()), None):
         raise FollowStoreUnavailableError(f"{missing}: no such file: bring it back")
     for version in sorted({version for path in paths for version in sqlite_files.lacking(path)}):
-        yield Step(f"follow store: tables of version {version}", lambda to=version: sqlite.create(paths, to))  # type: ignore[misc]
+        yield MigrationStep(f"follow store: tables of version {version}", lambda to=version: sqlite.create(paths, to))  # type: ignore[misc]
 
 
-def _queue(config: Config) -> Iterator[Step]:
+def _queue(config: Config) -> Iterator[MigrationStep]:
     path = config.queue_file
     if path is None:
         return
@@ -54,15 +54,15 @@ def _queue(config: Config) -> Iterator[Step]:
     for topic in topics:
         if topic.name not in there:
             # Opening a queue gives it the topics that it lacks.
-            yield Step(f"queue: topic {topic}", lambda: EmbeddedQueue.open(path, topics, wall_ms).close())
+            yield MigrationStep(f"queue: topic {topic}", lambda: EmbeddedQueue.open(path, topics, wall_ms).close())
             break
     if not has_dead_letters(path):
-        yield Step("queue: dead letters", lambda: open_dead_letters(path).close())
+        yield MigrationStep("queue: dead letters", lambda: open_dead_letters(path).close())
 
 
-def _rights(config: Config) -> Iterator[Step]:
+def _rights(config: Config) -> Iterator[MigrationStep]:
     if open_to_others := list(_open_to_others(config)):
-        yield Step(
+        yield MigrationStep(
             f"rights: {len(open_to_others):,} files and directories for their user alone",
             lambda: _close(open_to_others),
         )
@@ -83,7 +83,7 @@ def _close(paths: list[Path]) -> None:
             path.chmod(path.stat().st_mode & 0o700)
 
 
-def migrate(config: Config, on_step: Callable[[Step], None]) -> int:
+def migrate(config: Config, on_step: Callable[[MigrationStep], None]) -> int:
     """Does all that is left; returns how many steps that were. For who holds the home. on_step: called with each step
     before it is done.
 

@@ -97,7 +97,7 @@ def _followee(user: int | None, board: int | None) -> Followee:
     raise InvalidValueError("followee", {"user": user, "board": board}, "either a user or a board")
 
 
-class Source(Protocol):
+class ByteStream(Protocol):
     """A binary stream. `read1` returns what there is, at most so many bytes, and waits only for the first of them."""
 
     def read1(self, size: int, /) -> bytes: ...
@@ -123,7 +123,7 @@ class InterruptedReplayError(Exception):
 
 
 def replay(
-    source: Source,
+    source: ByteStream,
     follows: FollowStore,
     boards: BoardStore,
     *,
@@ -232,7 +232,7 @@ _OVERSIZED: Final = b"an oversized line"
 """Replaces a line that was too long. It is not JSON, so it never passes for a good one."""
 
 
-def _blocks(source: Source) -> Iterator[tuple[int, list[bytes], int]]:
+def _blocks(source: ByteStream) -> Iterator[tuple[int, list[bytes], int]]:
     """(number of the first line, whole lines, bytes read), in memory bounded by _READ_BYTES and MAX_LINE_BYTES."""
     number = 1
     rest = b""

@@ -55,8 +55,8 @@ from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letter
 from workers.queue.port import DeadLetters, Queue, QueueError, Topic
 
 if TYPE_CHECKING:
-    from workers.queue.kafka import Address
-    from workers.queue.kafka.topics import Definition
+    from workers.queue.kafka import KafkaAddress
+    from workers.queue.kafka.topics import TopicDefinition
 
 REBUILDING_MS = 1
 """The watermark of a cluster that is being rebuilt from nothing: nothing is known to have landed."""
@@ -200,7 +200,7 @@ def outdated(error: OutdatedStoreError) -> str:
     return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
 
 
-def kafka_address(config: Config) -> "Address":
+def kafka_address(config: Config) -> "KafkaAddress":
     """Where the queue's brokers are. Raises ConfigError."""
     try:
         from workers.queue.kafka import parse  # noqa: PLC0415 - its library is an extra
@@ -212,7 +212,7 @@ def kafka_address(config: Config) -> "Address":
         raise ConfigError(f"{config.sources.blamed('queue.url')}: queue.url: {error}") from error
 
 
-def topic_definitions(config: Config) -> "list[Definition]":
+def topic_definitions(config: Config) -> "list[TopicDefinition]":
     """What the topics of the queue must be, where it is Kafka. Raises ConfigError."""
     address = kafka_address(config)
     from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra

@@ -23,7 +23,7 @@ from feedstore.errors import PortError
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
 from workers.app import gc_tuning, logs, wiring
-from workers.app.metering import Heard, tell
+from workers.app.metering import HeardProcess, tell
 from workers.following.groups import writer_group
 from workers.pipeline.retry import REST_S
 from workers.pipeline.runtime import Worker, WorkerFailedError
@@ -53,7 +53,7 @@ class WriterProcess:
 
     rest_s = REST_S
 
-    def __init__(self, home: Path, cluster: str, log_level: str, lock: int, heard: Heard | None = None) -> None:
+    def __init__(self, home: Path, cluster: str, log_level: str, lock: int, heard: HeardProcess | None = None) -> None:
         self.name = writer_group(cluster)
         self._command = [sys.executable, "-m", __name__, str(home.resolve()), cluster, log_level]
         self._lock = lock

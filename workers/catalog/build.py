@@ -49,7 +49,7 @@ def build(
     before = _decided(store)
     # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
     as_of_ms = follows.settled_ms() - 1
-    sample = Sample(rng, SAMPLE)
+    sample = Reservoir(rng, SAMPLE)
     states = _pins(follows, as_of_ms - deleted_kept_ms)
     generation = store.load(as_of_ms, _entries(states, sample, on_progress))
     if not force and _decided(store) != before:  # a collection may even have removed it
@@ -100,7 +100,7 @@ def _differing(store: CatalogStore, follows: FollowStore, generation: Generation
             yield pin
 
 
-class Sample:
+class Reservoir:
     """Some of many pins, each with the same chance (reservoir sampling: Vitter, "Random Sampling with a Reservoir")."""
 
     def __init__(self, rng: random.Random, size: int) -> None:
@@ -117,7 +117,7 @@ class Sample:
             self.pins[place] = pin
 
 
-def _entries(states: Iterator[PinState], sample: Sample, on_progress: OnProgress) -> Iterator[tuple[bytes, bytes]]:
+def _entries(states: Iterator[PinState], sample: Reservoir, on_progress: OnProgress) -> Iterator[tuple[bytes, bytes]]:
     for done, state in enumerate(states, 1):
         sample.add(state.pin.pin)
         yield entry_of(state)

@@ -17,14 +17,14 @@ WHAT: Final[dict[Kind, str]] = {
 }
 
 
-class Difference(NamedTuple):
+class PinDifference(NamedTuple):
     pin: int
     kind: Kind
 
 
 def differences(
     catalog: CatalogReader, follows: FollowStore, on_progress: Callable[[int], None]
-) -> Iterator[Difference]:
+) -> Iterator[PinDifference]:
     """Every pin of which the catalog says something else. What was saved or deleted later than the catalog's own
     `known_ms` is not judged.
 
@@ -40,7 +40,7 @@ def differences(
             on_progress(done)
 
 
-def _of_page(catalog: CatalogReader, page: list[PinState]) -> Iterator[Difference]:
+def _of_page(catalog: CatalogReader, page: list[PinState]) -> Iterator[PinDifference]:
     found = catalog.fetch([key_of(state.pin.pin) for state in page])
     for state in page:
         changed_ms = state.saved_ms if state.deleted_ms is None else state.deleted_ms
@@ -51,13 +51,13 @@ def _of_page(catalog: CatalogReader, page: list[PinState]) -> Iterator[Differenc
         if record is None:
             # A deleted pin needs its record only as long as a feed may show it.
             if state.deleted_ms is None:
-                yield Difference(state.pin.pin, "missing")
+                yield PinDifference(state.pin.pin, "missing")
             continue
         live = live_pin(key, record)
         if state.deleted_ms is not None:
             if live is not None:
-                yield Difference(state.pin.pin, "alive")
+                yield PinDifference(state.pin.pin, "alive")
         elif live is None:
-            yield Difference(state.pin.pin, "deleted")
+            yield PinDifference(state.pin.pin, "deleted")
         elif live != state.pin:
-            yield Difference(state.pin.pin, "differs")
+            yield PinDifference(state.pin.pin, "differs")

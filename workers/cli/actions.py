@@ -6,7 +6,7 @@ from feedstore.app.wiring import clock_of, open_follows
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
 from feedstore.follows.port import ActionRefusedError, Request
 from workers.cli.output import emit_json, note
-from workers.cli.session import ID, RefusedError, Session, json_option, pass_session
+from workers.cli.session import ID, CommandRefusedError, Session, json_option, pass_session
 
 _key_option = click.option("--key", help="Idempotency key: a command repeated with the same key has no second effect.")
 
@@ -28,7 +28,7 @@ def _record(session: Session, action: Action, key: str | None, done: str, *, as_
     if isinstance(answer, ActionRefusedError):
         if as_json:
             emit_json({"refused": answer.reason, "message": str(answer)})
-        raise RefusedError(f"refused ({answer.reason}): {answer}")
+        raise CommandRefusedError(f"refused ({answer.reason}): {answer}")
     if as_json:
         emit_json(answer)
     else:

@@ -10,7 +10,7 @@ from feedstore.app.wiring import clock_of, open_follows
 from feedstore.boards import MAX_PAGE, BoardFindings, BoardPin, Boards, BoardStore, cursors, room
 from feedstore.domain import RespaceAsked
 from workers.boards.walks import checked, every_arranged, respaced
-from workers.cli.output import Progress, emit_json, note, plural, say, when
+from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, Session, json_option, pass_session
 
 
@@ -114,7 +114,7 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
     """
     if (board_id is None) != every:
         raise click.UsageError("give a board or --all")
-    progress, pins, found, count = Progress("board check"), 0, 0, 0
+    progress, pins, found, count = ProgressLine("board check"), 0, 0, 0
     with _boards(session) as boards:
         for each in every_arranged(boards) if board_id is None else [board_id]:
             count += 1
@@ -172,7 +172,7 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
       feedctl board respace 9
       feedctl board respace 9 5
     """
-    progress, rows, looked = Progress("board respace"), 0, 0
+    progress, rows, looked = ProgressLine("board respace"), 0, 0
     now_ms = clock_of(session.config)()
     with _boards(session) as boards:
         for each in _narrow(boards, board_id) if pin is None else [pin]:
@@ -208,7 +208,7 @@ def reset(session: Session, board_id: int, *, as_json: bool) -> None:
     Examples:
       feedctl board reset 9
     """
-    progress, steps = Progress("board reset"), 1
+    progress, steps = ProgressLine("board reset"), 1
     with _boards(session) as boards:
         while not boards.reset(board_id):
             steps += 1

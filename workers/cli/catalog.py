@@ -25,8 +25,8 @@ from workers.catalog.check import WHAT, differences
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
 from workers.catalog.sorting import by_key
-from workers.cli.output import Progress, ago, emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, RefusedError, Session, json_option, pass_session
+from workers.cli.output import ProgressLine, ago, emit_json, note, plural, say, when
+from workers.cli.session import REFUSED, CommandRefusedError, Session, json_option, pass_session
 
 _WAIT_S: Final = 10.0
 """How long a build waits for the updates of a new delta to begin."""
@@ -131,7 +131,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     clusters = _clusters(session, name, cluster)
     with closing(open_follows(session.config, clock_of(session.config))) as follows:
         for each in clusters:
-            progress, began_s = Progress(f"build {each}"), time.monotonic()
+            progress, began_s = ProgressLine(f"build {each}"), time.monotonic()
             with open_store(session.config, name, each) as store:
                 _wait_for_floor(store.delta().floor_ms, follows.settled_ms)
                 made = building.build(
@@ -154,7 +154,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
                 )
 
 
-def _show(progress: Progress, what: str, done: int) -> None:
+def _show(progress: ProgressLine, what: str, done: int) -> None:
     if progress.due():
         progress.show(f"{done:,} {what}")
 
@@ -190,7 +190,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
       feedctl catalog load ads ads.parquet --as-of 1732000000000
     """
     for each in _clusters(session, name, cluster):
-        progress = Progress(f"load {each}")
+        progress = ProgressLine(f"load {each}")
         with open_store(session.config, name, each) as store:
             made = store.load(as_of_ms, _counted(by_key(entries_of(file)), progress))
             if not force:
@@ -222,7 +222,7 @@ def update(session: Session, name: str, file: str) -> None:
     settings_of(session.config, name)
     posting.refuse_pins(name)
     clock_ms = clock_of(session.config)
-    progress, posted = Progress("update"), 0
+    progress, posted = ProgressLine("update"), 0
     with closing(wiring.open_queue(session.config, clock_ms)) as queue, click.open_file(file, "rb") as lines:
         try:
             for batch in batches_of(lines, "stdin" if file == "-" else file, clock_ms):
@@ -234,7 +234,7 @@ def update(session: Session, name: str, file: str) -> None:
             note(f"{plural(posted, 'update')} posted")
 
 
-def _counted(entries: Iterator[tuple[bytes, bytes]], progress: Progress) -> Iterator[tuple[bytes, bytes]]:
+def _counted(entries: Iterator[tuple[bytes, bytes]], progress: ProgressLine) -> Iterator[tuple[bytes, bytes]]:
     for number, entry in enumerate(entries, 1):
         yield entry
         if not number % 10_000:
@@ -373,7 +373,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
     count = 0
     with closing(open_follows(session.config, clock_of(session.config))) as follows:
         for each in _clusters(session, name, cluster):
-            progress = Progress(f"verify {each}")
+            progress = ProgressLine(f"verify {each}")
             with open_reader(session.config, name, each) as reader:
                 walk = differences(
                     reader,
@@ -388,7 +388,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
                         say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
             progress.clear()
     if count:
-        raise RefusedError(f"{plural(count, 'difference')}: feedctl catalog build {name}")
+        raise CommandRefusedError(f"{plural(count, 'difference')}: feedctl catalog build {name}")
     note("no difference")
 
 

@@ -8,7 +8,7 @@ import click
 from feedstore.app.config import FILE_NAME
 from feedstore.errors import ConfigError
 from workers.app import checks
-from workers.app.checks import Finding
+from workers.app.checks import CheckFinding
 from workers.cli.output import emit_json, note, plural, say
 from workers.cli.session import USAGE, Session, json_option, pass_session
 
@@ -33,7 +33,7 @@ def check(session: Session, *, as_json: bool) -> None:
     try:
         config = session.config
     except ConfigError as error:
-        found = [Finding(_CONFIGURATION, str(error))]
+        found = [CheckFinding(_CONFIGURATION, str(error))]
         looked: list[tuple[str, str]] = []
     else:
         facts = checks.gather(config, os.environ)

@@ -37,7 +37,7 @@ PARKED_MS: Final = 600_000
 
 
 @dataclass(frozen=True)
-class ClusterState:
+class ClusterStatus:
     """watermark_ms: everything committed before it has landed there; None where that is unknown. error: why it does
     not answer, or what it lost. kept_back_by: what its watermark waits for, as in `gauges.kept_back_by`. holds: how
     many notes of each kind keep it back. parked_ms: how long ago the oldest parked action committed.
@@ -76,7 +76,7 @@ class Condition:
     done: Mapping[str, int]
     waits_ms: int | None
     dead: int
-    clusters: Mapping[str, ClusterState]
+    clusters: Mapping[str, ClusterStatus]
     clocks: Mapping[int, int]
     off: Sequence[Process]
     disks: Sequence[Disk]
@@ -119,7 +119,7 @@ def look(
     )
 
 
-def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: float) -> ClusterState:
+def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: float) -> ClusterStatus:
     replica = ports.replicas[name]
     error: str | None = None
     try:
@@ -127,11 +127,11 @@ def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: f
         error = None if found is None else found.message
         state = Progress(replica.progress).state()
     except DamagedError:
-        return ClusterState(None, None, error)
+        return ClusterStatus(None, None, error)
     except UnavailableError as unavailable:
-        return ClusterState(None, None, f"cluster {name} does not answer: {unavailable}")
+        return ClusterStatus(None, None, f"cluster {name} does not answer: {unavailable}")
     now_ms = ports.clock()
-    return ClusterState(
+    return ClusterStatus(
         state.watermark,
         None if state.watermark is None else behind_ms(state.watermark, now_ms),
         error,

@@ -9,7 +9,7 @@ import click
 
 from workers.app import wiring
 from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, RefusedError, Session, json_option, pass_session
+from workers.cli.session import REFUSED, CommandRefusedError, Session, json_option, pass_session
 from workers.following.redeliver import every_letter, redeliver
 from workers.queue.port import DeadLetter, DeadLetters
 
@@ -146,7 +146,7 @@ def _some(dead_letters: DeadLetters, after: int, limit: int) -> list[DeadLetter]
 def _letter(dead_letters: DeadLetters, letter_id: int) -> DeadLetter:
     letter = dead_letters.letter(letter_id)
     if letter is None:
-        raise RefusedError(f"there is no dead letter {letter_id}")
+        raise CommandRefusedError(f"there is no dead letter {letter_id}")
     return letter
 
 

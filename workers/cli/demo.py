@@ -18,8 +18,8 @@ from feedstore.errors import ConfigError
 from workers.app import demo as demonstration
 from workers.app import home, logs, replay, wiring
 from workers.cli import serve
-from workers.cli.output import Heartbeat, Progress, heading, note, say
-from workers.cli.session import RefusedError, Session, pass_session
+from workers.cli.output import Heartbeat, ProgressLine, heading, note, say
+from workers.cli.session import CommandRefusedError, Session, pass_session
 from workers.cli.work import stopping
 from workers.following import synthetic_actions
 from workers.following.groups import EXPANDER, RELAY
@@ -86,7 +86,7 @@ def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Config
     """Returns the configuration of the home that it made. Raises RefusedError where a promise does not hold."""
     level = click.get_current_context().find_root().params.get("log_level")
     # A replica is taken away on purpose: its writer would complain.
-    logs.configure(level or "critical", Progress.clear_any)
+    logs.configure(level or "critical", ProgressLine.clear_any)
     started_s = time.monotonic()
     config = home.create(path, os.environ)
     console = _Console()
@@ -104,7 +104,7 @@ def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Config
             shown.replica_away(user)
             shown.verified()
         except demonstration.ClaimError as error:
-            raise RefusedError(str(error)) from error
+            raise CommandRefusedError(str(error)) from error
     console.title(f"Everything held, in {time.monotonic() - started_s:.0f} s")
     return config
 
@@ -120,7 +120,7 @@ def _made_up(path: Path, shape: synthetic_actions.Shape) -> Path:
 
 def _record(shown: demonstration.Demo, path: Path, console: "_Console") -> int:
     """Replays a file; returns how many actions it recorded."""
-    progress = Progress("  replay")
+    progress = ProgressLine("  replay")
     size = max(1, path.stat().st_size)
 
     def show(done: replay.Replayed, bytes_read: int) -> None:
@@ -146,10 +146,10 @@ class _Console:
 
     def __init__(self) -> None:
         self.total = 1
-        self._progress: Progress | None = None
+        self._progress: ProgressLine | None = None
 
-    def stage(self) -> demonstration.Stage:
-        return demonstration.Stage(self.title, self.say, self.claim, self.waiting)
+    def stage(self) -> demonstration.DemoOutput:
+        return demonstration.DemoOutput(self.title, self.say, self.claim, self.waiting)
 
     def title(self, text: str) -> None:
         self._clear()
@@ -163,7 +163,7 @@ class _Console:
 
     def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
         if self._progress is None:
-            self._progress = Progress("  work", redraw_s=0.5)
+            self._progress = ProgressLine("  work", redraw_s=0.5)
         if self._progress.due():
             lags = ask()
             left = lags[RELAY] + lags[EXPANDER]
@@ -175,7 +175,7 @@ class _Console:
         say(text, mark)
 
     def _clear(self) -> None:
-        Progress.clear_any()
+        ProgressLine.clear_any()
         self._progress = None
 
 

@@ -5,7 +5,7 @@ import msgspec
 
 from feedstore.app.wiring import open_cluster
 from feedstore.following import FEEDS, entries_of, feeds_ascending
-from workers.cli.output import Progress, emit_lines
+from workers.cli.output import ProgressLine, emit_lines
 from workers.cli.session import Session, pass_session
 
 _LINES_AT_ONCE = 200
@@ -28,7 +28,7 @@ def export(session: Session, cluster: str) -> None:
     """
     cap = session.config.limits.cap
     opened = open_cluster(session.config, cluster, "read")
-    progress = Progress("export")
+    progress = ProgressLine("export")
     encoder = msgspec.json.Encoder()
     lines: list[dict[str, object]] = []
     users = 0

@@ -23,7 +23,7 @@ def migrate(session: Session, *, dry_run: bool, as_json: bool) -> None:
       feedctl migrate
     """
 
-    def told(step: migration.Step) -> None:
+    def told(step: migration.MigrationStep) -> None:
         if as_json:
             emit_json({"step": step.what, "dry_run": dry_run})
         else:

@@ -37,10 +37,10 @@ class OutputClosedError(OutputError):
     """The reader of stdout has closed it: `feedctl export | head -1`."""
 
 
-class Progress:
+class ProgressLine:
     """One line on stderr that says how far something is."""
 
-    _drawn: "Progress | None" = None
+    _drawn: "ProgressLine | None" = None
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic, *, redraw_s: float = _REDRAW_S) -> None:
         """redraw_s: how often a terminal's line is drawn again, at most; more rarely where what it says is costly."""
@@ -68,12 +68,12 @@ class Progress:
             bar = "" if share is None else f" [{'#' * round(30 * share):<30}] {share:4.0%}"
             width = shutil.get_terminal_size().columns
             _draw("\r\033[K" + shown(f"{self._what}{bar} {text}")[: width - 1])
-            Progress._drawn = self
+            ProgressLine._drawn = self
 
     def clear(self) -> None:
         """Takes the line away, before anything else is written."""
-        if Progress._drawn is self:
-            Progress.clear_any()
+        if ProgressLine._drawn is self:
+            ProgressLine.clear_any()
 
     @classmethod
     def clear_any(cls) -> None:
@@ -89,7 +89,7 @@ class Heartbeat:
     _beating: "Heartbeat | None" = None
 
     def __init__(self, what: str) -> None:
-        self._progress = Progress(what)
+        self._progress = ProgressLine(what)
         self._ended = threading.Event()
         self.heard_s = time.monotonic()
 
@@ -138,7 +138,7 @@ def _draw(text: str) -> None:
 def note(text: str) -> None:
     """A line for people, on stderr. If stderr does not take it, it is lost: no command fails for that."""
     with _lock:
-        Progress.clear_any()
+        ProgressLine.clear_any()
         Heartbeat.note_said()
         with contextlib.suppress(OSError):
             click.echo(shown(text), err=True)
@@ -211,7 +211,7 @@ def written() -> Iterator[None]:
     """For what writes stdout. Raises OutputError."""
     try:
         with _lock:
-            Progress.clear_any()
+            ProgressLine.clear_any()
             Heartbeat.note_said()
             yield
     except BrokenPipeError as error:

@@ -7,8 +7,8 @@ import click
 from feedstore.widecolumn import UnavailableError
 from workers.app import rebuild as rebuilding
 from workers.app.home import HomeBusyError
-from workers.cli.output import Progress, note, plural
-from workers.cli.session import ID, RefusedError, Session, pass_session
+from workers.cli.output import ProgressLine, note, plural
+from workers.cli.session import ID, CommandRefusedError, Session, pass_session
 from workers.cli.verify import (
     Total,
     found,
@@ -74,12 +74,12 @@ def _refuse_left(session: Session, spans: Sequence[Span], clusters: Sequence[str
     """Names the differences that are left, and what mends them. Raises RefusedError if there are any."""
     total = Total()
     with session.ports("read") as ports:
-        for finding in found(ports, session.config.limits, spans, total, Progress("verify"), clusters):
+        for finding in found(ports, session.config.limits, spans, total, ProgressLine("verify"), clusters):
             show(finding, as_json=False)
     if total.differences:
         words = ["feedctl repair", *(f"--cluster {name}" for name in clusters)]
         words += [f"--users {spelled(spans)}"] if spans is not EVERYBODY else []
-        raise RefusedError(
+        raise CommandRefusedError(
             f"{plural(total.differences, 'difference')} left that a refill does not mend: {' '.join(words)}"
         )
 
@@ -92,19 +92,19 @@ def _ask(ports: Ports, user: int | None, cluster: str | None) -> None:
     if user is not None:
         rebuilding.ask_user(ports.follows, user, cluster)
         return
-    progress = Progress("ask")
+    progress = ProgressLine("ask")
     rebuilding.ask_all(ports.follows, cluster, lambda users: _show_users(progress, users))
     progress.clear()
 
 
-def _show_users(progress: Progress, users: int) -> None:
+def _show_users(progress: ProgressLine, users: int) -> None:
     if progress.due():
         progress.show(plural(users, "user"))
 
 
 def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
     note(f"cluster {cluster} is gone or lost deliveries: creating it again")
-    progress = Progress("ask")
+    progress = ProgressLine("ask")
     rebuilding.make_anew(
         ports,
         session.config,

@@ -5,7 +5,7 @@ import click
 from feedstore.app.wiring import clock_of, open_follows
 from feedstore.boards import BoardCrowdedError, Boards, Move, Placed, ReorderRefusedError
 from workers.cli.output import emit_json, note
-from workers.cli.session import ID, RefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 
 @click.command()
@@ -50,7 +50,7 @@ def reorder_pin(
         if as_json:
             emit_json({"refused": error.reason, "message": str(error), "between": error.between})
         between = f"; between them: {', '.join(map(str, error.between))}" if error.between else ""
-        raise RefusedError(f"refused ({error.reason}): {error}{between}") from error
+        raise CommandRefusedError(f"refused ({error.reason}): {error}{between}") from error
     except BoardCrowdedError as error:
         raise TryLaterError(f"{error}; a worker makes room: feedctl work") from error
     finally:

@@ -14,8 +14,8 @@ import msgspec
 from feedstore.app.wiring import monotonic_s, wall_ms
 from workers.app import wiring
 from workers.app.home import HomeBusyError
-from workers.cli.output import Progress, emit_json, note, plural, say
-from workers.cli.session import REFUSED, RefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.output import ProgressLine, emit_json, note, plural, say
+from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 from workers.cli.verify import (
     Total,
     found,
@@ -112,7 +112,7 @@ def repair(
 
 
 def _dry_run(session: Session, clusters: Sequence[str], spans: Sequence[Span], wait_s: float, *, as_json: bool) -> None:
-    progress, total = Progress("repair"), Total()
+    progress, total = ProgressLine("repair"), Total()
     with session.ports("read") as ports:
         waits = settle(session, ports, progress, wait_s)
         now_ms = ports.follows.now()
@@ -136,7 +136,7 @@ def _rounds(
 ) -> tuple[list[Finding], int]:
     """Mends and looks again, until nothing is left or nothing helps. Returns what is left, and how many were mended."""
     limits = session.config.limits
-    progress = Progress("repair")
+    progress = ProgressLine("repair")
     pace = _Pace(rate)
     again: list[Finding] | None = None
     count = 0
@@ -201,7 +201,7 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
     """The ports of a home, and what lands what was published: a worker of our own if there is no other."""
     with ExitStack() as stack:
         ports = stack.enter_context(session.ports("read"))
-        progress = Progress("repair")
+        progress = ProgressLine("repair")
         _refuse_damaged(ports)
         if wiring.is_embedded(session.config):
             try:
@@ -225,7 +225,7 @@ def _refuse_damaged(ports: Ports) -> None:
     for replica in ports.replicas.values():
         wrong = fault(replica, ports.queue, monotonic_s, 0.0)
         if wrong is not None and not wrong.is_mended_by_writers:
-            raise RefusedError(wrong.message)
+            raise CommandRefusedError(wrong.message)
 
 
 def _work(session: Session, lock: int) -> None:

@@ -15,8 +15,8 @@ from feedstore.boards import Boards
 from feedstore.follows.port import FollowStore
 from workers.app import gc_tuning
 from workers.app import replay as replaying
-from workers.app.replay import InterruptedReplayError, Replayed, Source
-from workers.cli.output import Progress, emit_json, note, plural
+from workers.app.replay import ByteStream, InterruptedReplayError, Replayed
+from workers.cli.output import ProgressLine, emit_json, note, plural
 from workers.cli.session import REFUSED, Session, StoppedError, TryLaterError, json_option, pass_session
 
 
@@ -66,7 +66,7 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
 
 
 def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
-    progress = Progress("replay")
+    progress = ProgressLine("replay")
     total = _size(source)
 
     def show(done: Replayed, bytes_read: int) -> None:
@@ -125,7 +125,7 @@ class _Signals:
         self._reading = True
         try:
             self._refuse()
-            return cast("Source", self._source).read1(size)
+            return cast("ByteStream", self._source).read1(size)
         finally:
             self._reading = False
 

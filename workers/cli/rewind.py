@@ -5,7 +5,7 @@ import click
 from feedstore.settings import duration_ms
 from workers.app.home import HomeBusyError
 from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import RefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import CommandRefusedError, Session, TryLaterError, json_option, pass_session
 from workers.following import rewind as rewinding
 from workers.queue.port import GroupBusyError
 
@@ -38,7 +38,7 @@ def rewind(session: Session, cluster: str, by: str, *, as_json: bool) -> None:
         with session.lock(), session.ports("write") as ports:
             rewound = rewinding.rewind(ports, session.config.limits, cluster, by_ms)
     except rewinding.TooFarBackError as error:
-        raise RefusedError(str(error)) from error
+        raise CommandRefusedError(str(error)) from error
     except (HomeBusyError, GroupBusyError) as error:
         raise TryLaterError(f"{error}: stop the writers of cluster {cluster} first; nothing was moved") from error
     if as_json:

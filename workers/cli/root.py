@@ -18,18 +18,18 @@ from workers.app import home as home_files
 from workers.app import logs, wiring
 from workers.app.shown import shown
 from workers.cli import output
-from workers.cli.output import Heartbeat, OutputClosedError, OutputError, Progress, note
-from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, MisusedError, RefusedError, Session, TryLaterError
+from workers.cli.output import Heartbeat, OutputClosedError, OutputError, ProgressLine, note
+from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, CommandRefusedError, MisusedError, Session, TryLaterError
 from workers.pipeline.runtime import WorkerFailedError
 
 _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
     NotNowError: TryLaterError,
-    NeverError: RefusedError,
+    NeverError: CommandRefusedError,
     MisconfiguredError: MisusedError,
     PortError: TryLaterError,
     InvalidValueError: MisusedError,
     MalformedCursorError: MisusedError,
-    WorkerFailedError: RefusedError,
+    WorkerFailedError: CommandRefusedError,
     OutputError: TryLaterError,
 }
 """What becomes of an error: the first class that it is of counts."""
@@ -91,19 +91,19 @@ class _Feedctl(click.Group):
         except OutdatedStoreError as error:
             raise TryLaterError(wiring.outdated(error)) from error
         except _EXPECTED as error:
-            Progress.clear_any()
+            ProgressLine.clear_any()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
             raise failed(str(error)) from error
         except OSError as error:
             if error.filename is None:
                 raise
-            Progress.clear_any()
+            ProgressLine.clear_any()
             raise TryLaterError(f"{os.fsdecode(error.filename)}: {error.strerror}") from error
         except KeyboardInterrupt:
             # As shells have it, and no exit code of ours: nothing was found or refused.
             raise click.exceptions.Exit(INTERRUPTED) from None
         finally:
-            Progress.clear_any()
+            ProgressLine.clear_any()
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [name for names in SECTIONS.values() for name in names]
@@ -182,6 +182,6 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     level = log_level or ("info" if ctx.invoked_subcommand in _WORKERS else "warning")
     is_named = ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE
     ctx.obj = Session(home, level, is_named=is_named)
-    logs.configure(level, Progress.clear_any)
+    logs.configure(level, ProgressLine.clear_any)
     if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in _WORKERS:
         ctx.with_resource(Heartbeat(ctx.invoked_subcommand))

@@ -7,13 +7,13 @@ import click
 
 from feedstore.app import wiring as serving_wiring
 from feedstore.app.clusters import place
-from feedstore.app.config import Cluster
+from feedstore.app.config import ClusterConfig
 from feedstore.errors import ConfigError
 from workers.cli.output import note, plural, say
-from workers.cli.session import RefusedError, Session, pass_session
+from workers.cli.session import CommandRefusedError, Session, pass_session
 
 if TYPE_CHECKING:
-    from feedstore.app.hbase import Gateways
+    from feedstore.app.hbase import HBasePlace
 
 
 @click.group()
@@ -74,25 +74,25 @@ def schema_check(session: Session) -> None:
     refuse_differences(len(found))
 
 
-def _in_hbase(session: Session) -> Iterator[tuple[str, "Gateways"]]:
+def _in_hbase(session: Session) -> Iterator[tuple[str, "HBasePlace"]]:
     clusters = _hbase_clusters(session)
     if not clusters:
         raise ConfigError("no cluster of this home is HBase: there are no tables to check")
     places = [(each.name, place(session.config, each.name)) for each in clusters]
-    from feedstore.app.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra, and are there by now
+    from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra, and are there by now
 
     for name, where in places:
-        assert isinstance(where, Gateways)
+        assert isinstance(where, HBasePlace)
         yield name, where
 
 
-def _hbase_clusters(session: Session) -> list[Cluster]:
+def _hbase_clusters(session: Session) -> list[ClusterConfig]:
     return [each for each in session.config.clusters if each.scheme == "hbase"]
 
 
 def refuse_differences(differences: int) -> None:
     if differences:
-        raise RefusedError(plural(differences, "difference"))
+        raise CommandRefusedError(plural(differences, "difference"))
     note("no difference")
 
 

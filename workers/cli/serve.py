@@ -173,7 +173,7 @@ def _serving(
 
     with ExitStack() as stack:
         posting = _posting(config, stack)
-        endpoint = metering.Endpoint(meter, "serve")
+        endpoint = metering.MetricsEndpoint(meter, "serve")
         app = http_wiring.open_app(
             config,
             os.environ,

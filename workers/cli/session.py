@@ -21,7 +21,7 @@ SIGPIPE ended.
 """
 
 
-class RefusedError(click.ClickException):
+class CommandRefusedError(click.ClickException):
     exit_code = REFUSED
 
 

@@ -9,7 +9,7 @@ import msgspec
 from feedstore.app.wiring import monotonic_s
 from feedstore.settings import duration_ms
 from workers.app import wiring
-from workers.cli.condition import ClusterState, look, problems
+from workers.cli.condition import ClusterStatus, look, problems
 from workers.cli.output import ago, emit_json, say, when
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 
@@ -81,7 +81,7 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
         sys.exit(REFUSED)
 
 
-def described(state: ClusterState) -> str:
+def described(state: ClusterStatus) -> str:
     """How far a cluster is, for people."""
     if state.error is not None:
         return state.error

@@ -11,11 +11,11 @@ from feedstore.errors import ConfigError
 from feedstore.following import FEEDS
 from feedstore.widecolumn.progress import PROGRESS
 from workers.app.table_tool import TableTool, TableToolError
-from workers.cli.output import Progress, emit_json, say
-from workers.cli.session import ID, RefusedError, Session, json_option, pass_session
+from workers.cli.output import ProgressLine, emit_json, say
+from workers.cli.session import ID, CommandRefusedError, Session, json_option, pass_session
 
 if TYPE_CHECKING:
-    from feedstore.app.hbase import Gateways
+    from feedstore.app.hbase import HBasePlace
 
 _NAME = click.Choice([FEEDS, PROGRESS])
 
@@ -177,16 +177,16 @@ def _run(
 ) -> None:
     """words: the command, and what follows its table. name: the table; None: the command takes none."""
     for each, tool, gateways in _tools(session, cluster):
-        progress = Progress(f"{each}: {words[0]}")
+        progress = ProgressLine(f"{each}: {words[0]}")
 
-        def show(line: dict[str, Any], each: str = each, progress: Progress = progress) -> None:
+        def show(line: dict[str, Any], each: str = each, progress: ProgressLine = progress) -> None:
             progress.clear()
             if as_json:
                 emit_json({"cluster": each} | line)
             else:
                 say(f"{each}  {_shown(line)}")
 
-        def waiting(progress: Progress = progress) -> None:
+        def waiting(progress: ProgressLine = progress) -> None:
             if progress.due():
                 progress.show(f"{progress.elapsed_s():.0f} s of at most {timeout_s}")
 
@@ -194,7 +194,7 @@ def _run(
         try:
             tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
         except TableToolError as error:
-            raise RefusedError(f"{each}: {error}") from error
+            raise CommandRefusedError(f"{each}: {error}") from error
         progress.clear()
 
 
@@ -203,7 +203,7 @@ def _shown(line: dict[str, Any]) -> str:
     return "  ".join(f"{key} {value}" for key, value in line.items() if key != "name" and value not in (None, ""))
 
 
-def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool, Gateways]]":
+def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool, HBasePlace]]":
     """Resolve `--cluster` to (name, tool, gateways). Raises ConfigError before any cluster is contacted."""
     config = session.config
     if cluster is not None:
@@ -217,11 +217,11 @@ def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool,
             " ours (or FEED_HBASE_JARS)"
         )
     places = [place(config, each.name) for each in meant]
-    from feedstore.app.hbase import Gateways  # noqa: PLC0415 - its libraries are an extra, and are there by now
+    from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra, and are there by now
 
-    found: list[tuple[str, TableTool, Gateways]] = []
+    found: list[tuple[str, TableTool, HBasePlace]] = []
     for each, where in zip(meant, places, strict=True):
-        assert isinstance(where, Gateways)
+        assert isinstance(where, HBasePlace)
         if each.zookeeper is None:
             raise ConfigError(f'{config.home / FILE_NAME}: cluster {each.name}: expected zookeeper = "HOST:PORT"')
         found.append((each.name, TableTool(config.hbase_jars, each.zookeeper), where))

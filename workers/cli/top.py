@@ -11,7 +11,7 @@ import click
 from feedstore.app.wiring import monotonic_s
 from feedstore.errors import NotNowError
 from feedstore.settings import duration_ms
-from workers.cli.condition import ClusterState, Condition, look, problems
+from workers.cli.condition import ClusterStatus, Condition, look, problems
 from workers.cli.output import Heartbeat, ago, draw, is_screen, say
 from workers.cli.session import REFUSED, Session, pass_session
 from workers.following.ports import Ports
@@ -133,7 +133,7 @@ def _number(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:,.0f}"
 
 
-def _behind(state: ClusterState) -> str:
+def _behind(state: ClusterStatus) -> str:
     return "unknown" if state.behind_ms is None else ago(state.behind_ms)
 
 

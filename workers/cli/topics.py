@@ -12,8 +12,8 @@ from workers.cli.schema import refuse_differences
 from workers.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from workers.queue.kafka import Address
-    from workers.queue.kafka.topics import Definition, Difference
+    from workers.queue.kafka import KafkaAddress
+    from workers.queue.kafka.topics import TopicDefinition, TopicDifference
 
 
 @click.group()
@@ -57,14 +57,14 @@ def topics_check(session: Session) -> None:
     _show(kafka_topics.differences(address, definitions))
 
 
-def _topics(session: Session) -> "tuple[Address, list[Definition]]":
+def _topics(session: Session) -> "tuple[KafkaAddress, list[TopicDefinition]]":
     """Where the topics are, and what they must be. Raises ConfigError."""
     if session.config.queue_scheme != "kafka":
         raise ConfigError("the queue of this home is embedded: there are no topics to check")
     return wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
 
 
-def _show(differences: "Sequence[Difference]") -> None:
+def _show(differences: "Sequence[TopicDifference]") -> None:
     for each in differences:
         say(str(each))
     refuse_differences(len(differences))

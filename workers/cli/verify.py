@@ -12,7 +12,7 @@ from feedstore.domain import MAX_ID, Followee
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import FollowStore
 from workers.app import gc_tuning, wiring
-from workers.cli.output import Progress, emit_json, note, plural, say, when
+from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following.faults import fault
 from workers.following.landed import Waiting, lags, landed_before, waiting
@@ -102,7 +102,7 @@ def verify(
     if users is not None and sample is not None:
         raise click.UsageError("give either --users or --sample")
     gc_tuning.relax()
-    progress = Progress("verify")
+    progress = ProgressLine("verify")
     with session.ports("read") as ports:
         _refuse_faults(ports, running=session.worker() is not None, as_json=as_json)
         left = settle(session, ports, progress, wait_s)
@@ -157,7 +157,12 @@ class Total:
 
 
 def found(
-    ports: Ports, limits: Limits, spans: Sequence[Span], total: Total, progress: Progress, clusters: Sequence[str] = ()
+    ports: Ports,
+    limits: Limits,
+    spans: Sequence[Span],
+    total: Total,
+    progress: ProgressLine,
+    clusters: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """What is not as it must be in the feeds of some users, as it is found. clusters: only these; else all."""
     for seen in looked(ports, limits, spans, total.up_to, clusters):
@@ -182,7 +187,7 @@ def verifier(ports: Ports, limits: Limits, clusters: Sequence[str] = ()) -> Veri
     return Verifier(ports.follows, tables, limits.cap, lambda: landed_before(ports))
 
 
-def settle(session: Session, ports: Ports, progress: Progress, wait_s: float) -> str | None:
+def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float) -> str | None:
     """Returns once everything that committed before now has landed in every cluster; or at once, and says what waits,
     if no worker is there that could land it.
 

@@ -13,7 +13,7 @@ from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Program
 from workers.app import gc_tuning, metering, wiring
 from workers.app.writer_process import WriterProcess
-from workers.cli.output import Progress
+from workers.cli.output import ProgressLine
 from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
 from workers.following import landed
 from workers.following.canary import CanaryFlights
@@ -117,7 +117,7 @@ def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Stop)
 
 
 def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -> None:
-    progress = Progress("work", redraw_s=1.0)
+    progress = ProgressLine("work", redraw_s=1.0)
 
     def until() -> bool:
         if progress.due():
@@ -134,7 +134,7 @@ def clusters_of(worker: Worker, ports: Ports) -> list[str]:
     return [name for name in ports.replicas if writer_group(name) in running]
 
 
-def _show_lags(progress: Progress, ports: Ports) -> None:
+def _show_lags(progress: ProgressLine, ports: Ports) -> None:
     with contextlib.suppress(FollowStoreUnavailableError, QueueUnavailableError):
         waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
         progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")

@@ -20,7 +20,7 @@ _ROWS_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True)
-class Fault:
+class ReplicaFault:
     """message: names the cluster and the command. is_mended_by_writers: they bring back what is missing by themselves;
     otherwise the cluster must be rebuilt.
     """
@@ -29,7 +29,7 @@ class Fault:
     is_mended_by_writers: bool = False
 
 
-def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: float) -> Fault | None:
+def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: float) -> ReplicaFault | None:
     """What is wrong with a cluster; None if nothing is found.
 
     clock: monotonic seconds. read_s: how long rows of the feeds are read: a block that cannot be read is found if it is
@@ -41,7 +41,7 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
     """
     name = replica.name
     if any(queue.lost(topic, group) for topic, group in cluster_groups(name)):
-        return Fault(lost_message(name))
+        return ReplicaFault(lost_message(name))
     try:
         _refuse_away(replica, clock() + ANSWER_S)
         trusted_watermark(replica)
@@ -50,13 +50,13 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
             back = behind(Progress(replica.progress), queue, topic, group)
             earliest = queue.earliest(topic) if back else {}
             if any(position < earliest[partition] for partition, position in back.items()):
-                return Fault(lost_message(name))
+                return ReplicaFault(lost_message(name))
             older = older or bool(back)
         until_s = clock() + read_s
         read_through(replica.tables[FEEDS], lambda: clock() < until_s)
     except DamagedError as error:
-        return Fault(damaged_message(name, str(error)))
-    return Fault(older_message(name), is_mended_by_writers=True) if older else None
+        return ReplicaFault(damaged_message(name, str(error)))
+    return ReplicaFault(older_message(name), is_mended_by_writers=True) if older else None
 
 
 def _refuse_away(replica: Replica, answer_by_s: float) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from feedstore.catalog import checks, rule
 from feedstore.catalog.hbase.state import Made
-from feedstore.catalog.hbase.tables import NOTHING, About, Held, Tables
+from feedstore.catalog.hbase.tables import NOTHING, About, CatalogStorage, Held
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Generation
 from feedstore.widecolumn.hbase import HBaseCluster
 
@@ -22,7 +22,7 @@ _THREADS: Final = 16
 class Reading:
     """What readers and the store have in common. Closes the tables. clock: monotonic seconds, as deadlines are."""
 
-    def __init__(self, tables: Tables, clock: Callable[[], float]) -> None:
+    def __init__(self, tables: CatalogStorage, clock: Callable[[], float]) -> None:
         self._tables = tables
         self._clock = clock
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="catalog-hbase")
@@ -118,7 +118,7 @@ class HBaseCatalogReader(Reading):
     """
 
     def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
-        super().__init__(Tables(cluster, catalog), clock)
+        super().__init__(CatalogStorage(cluster, catalog), clock)
 
 
 def _merged(

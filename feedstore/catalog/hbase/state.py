@@ -48,7 +48,7 @@ class Gone(msgspec.Struct, frozen=True):
     since_ms: int
 
 
-class State(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """version: counts the steps. current: which of the generations fetches read. rollbacks: as of the port.
     floor_ms: of the delta. collected_ms: up to when updates were removed from it. entries: how many it had when they
     were last counted. generations: oldest first.
@@ -96,18 +96,18 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.generation(self.current)
 
 
-def next_version(state: State) -> State:
+def next_version(state: StoredState) -> StoredState:
     return _with(state, version=state.version + 1)
 
 
-def encoded(state: State) -> bytes:
+def encoded(state: StoredState) -> bytes:
     return msgspec.json.encode(state)
 
 
-def decoded(document: bytes) -> State:
+def decoded(document: bytes) -> StoredState:
     """Raises CatalogUnavailableError."""
     try:
-        return msgspec.json.decode(document, type=State)
+        return msgspec.json.decode(document, type=StoredState)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CatalogUnavailableError(f"the row of this catalog cannot be read by this program: {error}") from error
 
@@ -127,18 +127,18 @@ def known_ms(noted: Mapping[tuple[int, int], int]) -> int:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def raised(state: State, floor_ms: int) -> State:
+def raised(state: StoredState, floor_ms: int) -> StoredState:
     """The floor is this, or higher."""
     return _with(state, floor_ms=max(state.floor_ms, floor_ms))
 
 
-def announced(state: State, load: Loading) -> State:
+def announced(state: StoredState, load: Loading) -> StoredState:
     """Raises CatalogRefusedError."""
     checks.check_floor(state.floor_ms, load.as_of_ms)
     return state if load in state.loading else _with(state, loading=(*state.loading, load))
 
 
-def finished(state: State, made: Made, now_ms: int) -> State:
+def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
     """A load has ended. If the same generation is there already, the new table is gone.
 
     Raises CatalogUnavailableError if the load took so long that a collection has removed it.
@@ -154,20 +154,20 @@ def finished(state: State, made: Made, now_ms: int) -> State:
     return _with(state, generations=tuple(generations), loading=_without(state.loading, made.table))
 
 
-def abandoned(state: State, table: str, now_ms: int) -> State:
+def abandoned(state: StoredState, table: str, now_ms: int) -> StoredState:
     """A load has failed. Its table may be about to be made even now, if the cluster is slow."""
     if all(each.table != table for each in state.loading):
         return state
     return _with(state, loading=_without(state.loading, table), gone=(*state.gone, Gone(table, now_ms)))
 
 
-def used(state: State, name: str) -> State:
+def used(state: StoredState, name: str) -> StoredState:
     """Raises CatalogRefusedError."""
     rollbacks = state.rollbacks + rule.rolls_back(state.current, name)
     return _with(state, current=state.generation(name).id, rollbacks=rollbacks)
 
 
-def collected(state: State, keep: int, now_ms: int) -> State:
+def collected(state: StoredState, keep: int, now_ms: int) -> StoredState:
     """Generations that are not kept lose their names, and the floor rises to what every other one has."""
     kept = {*rule.kept(state.ids, keep, state.current)}
     dead = [each for each in state.loading if now_ms - each.began_ms > DAY_MS]
@@ -181,30 +181,30 @@ def collected(state: State, keep: int, now_ms: int) -> State:
     return raised(left, limit_ms(left))
 
 
-def limit_ms(state: State) -> int:
+def limit_ms(state: StoredState) -> int:
     """Updates up to this time are needed by nothing that may still be read."""
     return rule.collectable_ms(
         [*(each.as_of_ms for each in state.generations), *(each.as_of_ms for each in state.loading)]
     )
 
 
-def removable(state: State, now_ms: int) -> list[str]:
+def removable(state: StoredState, now_ms: int) -> list[str]:
     """The tables that no fetch reads any more."""
     return [each.table for each in state.gone if now_ms - each.since_ms >= GONE_MS]
 
 
-def forgotten(state: State, tables: Iterable[str]) -> State:
+def forgotten(state: StoredState, tables: Iterable[str]) -> StoredState:
     """They are removed."""
     removed = {*tables}
     return _with(state, gone=tuple(each for each in state.gone if each.table not in removed))
 
 
-def counted(state: State, collected_ms: int, entries: int) -> State:
+def counted(state: StoredState, collected_ms: int, entries: int) -> StoredState:
     """The delta was walked: updates up to this time are removed, and so many are left."""
     return _with(state, collected_ms=max(state.collected_ms, collected_ms), entries=entries)
 
 
-def _with(state: State, **changes: object) -> State:
+def _with(state: StoredState, **changes: object) -> StoredState:
     return msgspec.structs.replace(state, **changes)
 
 

@@ -7,8 +7,8 @@ from typing import Final
 from feedstore.catalog import checks
 from feedstore.catalog.hbase import state as states
 from feedstore.catalog.hbase.reader import Reading
-from feedstore.catalog.hbase.state import Loading, Made, State
-from feedstore.catalog.hbase.tables import Tables
+from feedstore.catalog.hbase.state import Loading, Made, StoredState
+from feedstore.catalog.hbase.tables import CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Collected, Generation, Update
 from feedstore.widecolumn.hbase import HBaseCluster
 
@@ -31,7 +31,7 @@ class HBaseCatalogStore(Reading):
         wall_ms: Callable[[], int],
         unique: Callable[[], str],
     ) -> None:
-        super().__init__(Tables(cluster, catalog), clock)
+        super().__init__(CatalogStorage(cluster, catalog), clock)
         self._wall_ms = wall_ms
         self._unique = unique
         self._counted_s = float("-inf")
@@ -104,7 +104,7 @@ class HBaseCatalogStore(Reading):
             self._tables.remove(table)
         self._tables.row.change(lambda state: states.forgotten(state, tables))
 
-    def _remove_updates(self, state: State) -> int:
+    def _remove_updates(self, state: StoredState) -> int:
         """After the floor has risen. A walk passes all updates, so there is none if it would remove nothing."""
         limit_ms = states.limit_ms(state)
         now_s = self._clock()

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from feedstore.catalog import rule
 from feedstore.catalog.hbase import state as states
-from feedstore.catalog.hbase.state import State
+from feedstore.catalog.hbase.state import StoredState
 from feedstore.catalog.port import CatalogUnavailableError, Update
 from feedstore.errors import MisconfiguredError
 from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, WillNotError, schema
@@ -55,14 +55,14 @@ class Held(NamedTuple):
 class About(NamedTuple):
     """What a catalog's row says. known_ms: of the delta."""
 
-    state: State
+    state: StoredState
     known_ms: int
 
 
-NOTHING: Final = About(State(), 0)
+NOTHING: Final = About(StoredState(), 0)
 
 
-class Tables:
+class CatalogStorage:
     """The tables as one catalog uses them. Thread-safe. Every method may raise CatalogUnavailableError."""
 
     def __init__(self, cluster: HBaseCluster, catalog: str) -> None:
@@ -70,7 +70,7 @@ class Tables:
         self._catalog = catalog
         self._lock = threading.Lock()
         self._is_prepared = False
-        self.row = Row(cluster, catalog)
+        self.row = CatalogRow(cluster, catalog)
         self.delta = DeltaRows(cluster.records(CATALOGS), catalog)
 
     def prepare(self) -> None:
@@ -116,7 +116,7 @@ class Tables:
         self._cluster.close()
 
 
-class Row:
+class CatalogRow:
     """What there is of a catalog: one cell with its state, and one for each source with how far it is, as its
     timestamp. So that never goes back, whichever process notes it last.
     """
@@ -129,18 +129,18 @@ class Row:
     def look(self, deadline_s: float | None = None) -> About:
         """As it is at one moment."""
         cells = self._cells(deadline_s)
-        state = states.decoded(cells[_STATE].value) if _STATE in cells else State()
+        state = states.decoded(cells[_STATE].value) if _STATE in cells else StoredState()
         noted = {_source(column): cell.timestamp for column, cell in cells.items() if column.startswith(_KNOWN)}
         return About(state, states.known_ms(noted))
 
-    def change(self, step: Callable[[State], State]) -> State:
+    def change(self, step: Callable[[StoredState], StoredState]) -> StoredState:
         """Takes a step from the state that is there, whatever other processes do meanwhile. Passes on what `step`
         raises.
         """
         for _ in range(_ATTEMPTS_MAX):
             cells = self._cells(None)
             expected = cells[_STATE].value if _STATE in cells else None
-            before = State() if expected is None else states.decoded(expected)
+            before = StoredState() if expected is None else states.decoded(expected)
             after = step(before)
             if after == before:
                 return before

@@ -20,7 +20,7 @@ from feedstore.catalog.rocksdb.directory import Directory
 from feedstore.widecolumn.port import RefusedError, StoreError
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files, Layout
-from feedstore.widecolumn.rocksdb.secondary import Follower
+from feedstore.widecolumn.rocksdb.secondary import Secondary
 
 CATCH_UP_EVERY_S: Final = 0.1
 """How old what a follower reads may be."""
@@ -140,7 +140,7 @@ class FollowedDelta:
         self._path = directory.delta
         self._clock = clock
         self._lock = threading.Lock()
-        self._follower: Follower | None = None
+        self._follower: Secondary | None = None
         self._files: Files | None = None
         self._caught_up_s = 0.0
 
@@ -165,7 +165,7 @@ class FollowedDelta:
         self._files = None
         # It gets this name when it is whole, and it is never removed: once it was there, it must be there.
         if self._follower is None and self._path.exists():
-            self._follower = Follower(self._path, _LAYOUT)
+            self._follower = Secondary(self._path, _LAYOUT)
         if self._follower is not None:
             with _failing(self._path):
                 self._files = self._follower.catch_up()

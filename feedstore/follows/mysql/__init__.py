@@ -16,9 +16,9 @@ import pymysql
 import structlog
 
 from feedstore.clocks import machine_ms, steady
-from feedstore.follows.mysql.connections import Bounds, Pool, meaning
+from feedstore.follows.mysql.connections import MySQLPool, PoolBounds, meaning
 from feedstore.follows.mysql.schema import check, migrate
-from feedstore.follows.mysql.servers import Server
+from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.mysql.servers import parse as server
 from feedstore.follows.mysql.shard import MySQLShard
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
@@ -28,7 +28,7 @@ from feedstore.metering import UNCOUNTED, Meter
 
 _log = structlog.get_logger()
 
-__all__ = ["Bounds", "MySQLShard", "Server", "create", "open_store", "server"]
+__all__ = ["MySQLServer", "MySQLShard", "PoolBounds", "create", "open_store", "server"]
 
 MIGRATION_S = 3_600.0
 """How long one statement of a migration may take."""
@@ -37,7 +37,7 @@ CALLS_AT_ONCE = 32
 """How many calls to shards run in parallel if a call goes to several."""
 
 
-def create(servers: Sequence[Server]) -> None:
+def create(servers: Sequence[MySQLServer]) -> None:
     """Creates the tables of a store, and the databases where they are missing, or brings older ones up to date.
     Repeating it changes nothing; several may run at once.
 
@@ -45,13 +45,13 @@ def create(servers: Sequence[Server]) -> None:
         FollowStoreUnavailableError: a database is another shard, newer than this program, or cannot be written.
     """
     for shard, each in enumerate(servers):
-        migrate(each, shard, len(servers), replace(Bounds(), reply_s=MIGRATION_S))
+        migrate(each, shard, len(servers), replace(PoolBounds(), reply_s=MIGRATION_S))
 
 
 def open_store(
-    servers: Sequence[Server],
+    servers: Sequence[MySQLServer],
     clock: Callable[[], int] | None = None,
-    bounds: Bounds | None = None,
+    bounds: PoolBounds | None = None,
     own: Callable[[], int] = machine_ms,
     *,
     may_be_away: bool = False,
@@ -67,10 +67,10 @@ def open_store(
     Raises:
         FollowStoreUnavailableError: a database is not this shard, or not up to date; or none can be reached.
     """
-    bounds = bounds or Bounds()
+    bounds = bounds or PoolBounds()
     shards: list[MySQLShard] = []
     own = steady(own, boot_s)
-    pools: list[Pool] = []
+    pools: list[MySQLPool] = []
     with ExitStack() as opened:
         for number, each in enumerate(servers):
             pool = _pool(each, number, len(servers), bounds)
@@ -89,14 +89,14 @@ def open_store(
     return ShardedFollowStore(shards, executor, in_a_thread, meter=meter)
 
 
-def _pool(where: Server, number: int, count: int, bounds: Bounds) -> Pool:
+def _pool(where: MySQLServer, number: int, count: int, bounds: PoolBounds) -> MySQLPool:
     try:
-        return Pool(where, bounds, lambda connection: check(connection, where, number, count))
+        return MySQLPool(where, bounds, lambda connection: check(connection, where, number, count))
     except OSError as error:
         raise FollowStoreUnavailableError(f"{where}: {error}") from error
 
 
-def _unreachable(pool: Pool) -> FollowStoreUnavailableError | None:
+def _unreachable(pool: MySQLPool) -> FollowStoreUnavailableError | None:
     """Why a server cannot be reached now; None if it is there. Raises FollowStoreUnavailableError if it is wrong."""
     try:
         with pool.lend():

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from feedstore.domain import MAX_ID
 from feedstore.follows.arranging import Arranged, LineKey, PinAt, PlacedRow, Run, Start, Way
-from feedstore.follows.mysql.connections import Connection, Reply
+from feedstore.follows.mysql.connections import MySQLConnection, Reply
 from feedstore.follows.mysql.statements import chunks
 from feedstore.follows.shard import KIND_CODES, PinIndexRow
 
@@ -204,7 +204,7 @@ class Look:
 class MySQLBoardRows:
     """Implements `BoardRows` on a connection whose transaction holds the board. at: the pins that it holds already."""
 
-    def __init__(self, connection: Connection, board: int, at: dict[int, PinAt]) -> None:
+    def __init__(self, connection: MySQLConnection, board: int, at: dict[int, PinAt]) -> None:
         self._connection = connection
         self._board = board
         self._at = at

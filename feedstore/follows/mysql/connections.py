@@ -17,12 +17,12 @@ import pymysql
 from pymysql.constants import CLIENT, SERVER_STATUS
 
 from feedstore.follows.mysql import durability
-from feedstore.follows.mysql.servers import Server
+from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.port import FollowStoreUnavailableError
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PoolBounds:
     """How long things may take, and how many there may be.
 
     transaction_s: a transaction that takes longer is aborted, by the client where it still runs, and by the server
@@ -89,14 +89,14 @@ def meaning(error: BaseException) -> Meaning:
     return "lost" if number in _LOST else "failed"
 
 
-class Connection:
+class MySQLConnection:
     """Raises UnsafeStoreError where the server could lose what it commits: every connection asks, so that a server that
     was away, or that took over from another one, is looked at when it is there.
 
     reused: it has been lent before, and may have died since.
     """
 
-    def __init__(self, server: Server, bounds: Bounds, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, server: MySQLServer, bounds: PoolBounds, tls: ssl.SSLContext | None) -> None:
         self.reused = False
         self.idle_since_s = 0.0
         self._raw = pymysql.connect(
@@ -156,7 +156,7 @@ class Connection:
             self._raw.close()
 
 
-def _session(bounds: Bounds) -> list[str]:
+def _session(bounds: PoolBounds) -> list[str]:
     variables = {
         # A client that stops inside a transaction is cut off, and what it holds is free again.
         "wait_timeout": max(1, round(bounds.transaction_s)),
@@ -169,24 +169,24 @@ def _session(bounds: Bounds) -> list[str]:
     return [isolation, f"SET SESSION {', '.join(f'{name} = {value}' for name, value in variables.items())}"]
 
 
-class Pool:
+class MySQLPool:
     """Lends connections to one server, the one that was used last first. Thread-safe.
 
     check: raises if the server is not the right one. It sees the first connection, before anybody else does.
     """
 
-    def __init__(self, server: Server, bounds: Bounds, check: Callable[[Connection], None]) -> None:
+    def __init__(self, server: MySQLServer, bounds: PoolBounds, check: Callable[[MySQLConnection], None]) -> None:
         self._check = check
         self._checked = False
         self.server = server
         self._bounds = bounds
         self._tls = server.tls_context()
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[MySQLConnection] = deque()
         self._room = threading.BoundedSemaphore(bounds.connections)
         self._closed = False
 
     @contextmanager
-    def lend(self) -> Iterator[Connection]:
+    def lend(self) -> Iterator[MySQLConnection]:
         """A connection outside of any transaction. What the block leaves open is rolled back.
 
         Raises:
@@ -233,7 +233,7 @@ class Pool:
     def unavailable(self, error: BaseException | str) -> FollowStoreUnavailableError:
         return FollowStoreUnavailableError(f"{self.server}: {_described(error)}")
 
-    def _take(self) -> Connection:
+    def _take(self) -> MySQLConnection:
         if self._closed:
             raise self.unavailable("the store was closed")
         # The server closes what is idle for as long as a transaction may last.
@@ -247,7 +247,7 @@ class Pool:
                 connection.reused = True
                 return connection
             connection.close()
-        connection = Connection(self.server, self._bounds, self._tls)
+        connection = MySQLConnection(self.server, self._bounds, self._tls)
         if not self._checked:
             try:
                 self._check(connection)
@@ -257,7 +257,7 @@ class Pool:
             self._checked = True
         return connection
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: MySQLConnection) -> None:
         connection.idle_since_s = time.monotonic()
         self._idle.append(connection)
         if self._closed:

@@ -7,7 +7,7 @@ session up.
 from collections.abc import Mapping
 from typing import Final
 
-from feedstore.follows.mysql.servers import Server
+from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.port import UnsafeStoreError
 
 _SAFE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -26,7 +26,7 @@ QUERY: Final = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})".format(", ".j
 """Its rows are what `unsafe` takes. It needs no privilege."""
 
 
-def refuse_unsafe(server: Server, settings: Mapping[str, str]) -> None:
+def refuse_unsafe(server: MySQLServer, settings: Mapping[str, str]) -> None:
     """Raises UnsafeStoreError; the message names each setting and says what it must be."""
     if found := unsafe(settings):
         raise UnsafeStoreError(f"{server}: {'; '.join(found)}: what it commits could be lost; set it there (my.cnf)")

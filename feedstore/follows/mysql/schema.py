@@ -9,8 +9,8 @@ from typing import Final
 
 import pymysql
 
-from feedstore.follows.mysql.connections import Bounds, Connection
-from feedstore.follows.mysql.servers import Server
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
+from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
 
 LOCK_WAIT_S: Final = 15
@@ -30,7 +30,7 @@ def migrations() -> tuple[tuple[int, str], ...]:
     return tuple((int(name.split("_", 1)[0]), entry.read_text("utf-8")) for name, entry in scripts)
 
 
-def migrate(server: Server, shard: int, shards: int, bounds: Bounds) -> None:
+def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) -> None:
     """Creates the database where it is missing, applies the migrations that it lacks, and makes it this shard.
 
     A migration commits statement by statement; each may run again where one was cut off.
@@ -53,7 +53,7 @@ def migrate(server: Server, shard: int, shards: int, bounds: Bounds) -> None:
         raise FollowStoreUnavailableError(f"{server}: {error}") from error
 
 
-def check(connection: Connection, server: Server, shard: int, shards: int) -> None:
+def check(connection: MySQLConnection, server: MySQLServer, shard: int, shards: int) -> None:
     """Refuses a database that is not this shard, with tables of this program's version. A store that opened its shards
     in another order would find nothing.
 
@@ -74,29 +74,29 @@ def _shard_name(shard: tuple[int, ...] | None) -> str:
     return "no shard" if shard is None else f"shard {shard[0]} of {shard[1]}"
 
 
-def _connect_or_create(server: Server, bounds: Bounds) -> Connection:
+def _connect_or_create(server: MySQLServer, bounds: PoolBounds) -> MySQLConnection:
     tls = server.tls_context()
     try:
-        return Connection(server, bounds, tls)
+        return MySQLConnection(server, bounds, tls)
     except pymysql.MySQLError as error:
         if error.args[0] != _UNKNOWN_DATABASE:
             raise
-    connection = Connection(server.without_database(), bounds, tls)
+    connection = MySQLConnection(server.without_database(), bounds, tls)
     try:
         connection.run([f"CREATE DATABASE IF NOT EXISTS `{server.database}`"])
     finally:
         connection.close()
-    return Connection(server, bounds, tls)
+    return MySQLConnection(server, bounds, tls)
 
 
-def _locked(connection: Connection, server: Server) -> None:
+def _locked(connection: MySQLConnection, server: MySQLServer) -> None:
     # Names of locks are the whole server's, and at most 64 characters.
     name = "feedstore." + hashlib.blake2b(server.database.encode(), digest_size=16).hexdigest()
     if connection.rows(f"SELECT GET_LOCK('{name}', {LOCK_WAIT_S})")[0][0] != 1:
         raise FollowStoreUnavailableError(f"{server}: another migration has been running for {LOCK_WAIT_S} s")
 
 
-def _migrate(connection: Connection, server: Server) -> None:
+def _migrate(connection: MySQLConnection, server: MySQLServer) -> None:
     stored, latest = _version(connection), migrations()[-1][0]
     if stored > latest:
         raise FollowStoreUnavailableError(f"{server}: it has version {stored}, this program knows {latest}")
@@ -106,7 +106,7 @@ def _migrate(connection: Connection, server: Server) -> None:
             connection.run([f"INSERT INTO schema_versions (version) VALUES ({version:d})"])
 
 
-def _version(connection: Connection) -> int:
+def _version(connection: MySQLConnection) -> int:
     """0 where there is nothing yet."""
     try:
         version = connection.rows("SELECT MAX(version) FROM schema_versions")[0][0]

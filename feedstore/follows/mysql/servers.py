@@ -23,7 +23,7 @@ _PARAMETERS: Final = ("ca", "cert", "key", "password_file", "tls")
 
 
 @dataclass(frozen=True)
-class Server:
+class MySQLServer:
     """One shard's database. Its text names the place and no secret.
 
     ca, cert, key: files. Without `ca`, the system's authorities are trusted.
@@ -42,7 +42,7 @@ class Server:
     def __str__(self) -> str:
         return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}"
 
-    def without_database(self) -> "Server":
+    def without_database(self) -> "MySQLServer":
         return replace(self, database="")
 
     def tls_context(self) -> ssl.SSLContext | None:
@@ -60,7 +60,7 @@ class Server:
         return context
 
 
-def parse(url: str, base: Path, environ: Mapping[str, str]) -> Server:
+def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
     """The server that a url names. base: where relative paths of files start from.
 
     The password comes from `password_file`, else from FEED_MYSQL_PASSWORD; a url with a password in it is refused,
@@ -95,4 +95,4 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> Server:
         password = (base / given["password_file"]).read_text("utf-8").rstrip("\r\n")
     else:
         password = environ.get(PASSWORD_VARIABLE, "")
-    return Server(host, port, unquote(parts.username or ""), database, password, cast("Tls", tls), **files)
+    return MySQLServer(host, port, unquote(parts.username or ""), database, password, cast("Tls", tls), **files)

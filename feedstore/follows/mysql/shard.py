@@ -22,8 +22,8 @@ from feedstore.clocks import step_ms
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.mysql import boards
 from feedstore.follows.mysql import statements as sql
-from feedstore.follows.mysql.connections import MAX_PACKET, Bounds, Connection, Pool, Reply, meaning
-from feedstore.follows.port import ClockStepError, Counts
+from feedstore.follows.mysql.connections import MAX_PACKET, MySQLConnection, MySQLPool, PoolBounds, Reply, meaning
+from feedstore.follows.port import ClockStepError, RecordCounts
 from feedstore.follows.shard import (
     BoardRow,
     Changes,
@@ -61,7 +61,7 @@ class MySQLShard:
     """
 
     def __init__(
-        self, pool: Pool, bounds: Bounds, own: Callable[[], int], clock: Callable[[], int] | None = None
+        self, pool: MySQLPool, bounds: PoolBounds, own: Callable[[], int], clock: Callable[[], int] | None = None
     ) -> None:
         self._pool = pool
         self._own = own
@@ -78,12 +78,12 @@ class MySQLShard:
         return self._time(replies[-1].rows[0]), packet.found(replies).standing
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
-        def attempt(connection: Connection) -> Result:
+        def attempt(connection: MySQLConnection) -> Result:
             return self._transact(connection, wanted, decide)
 
         return self._with_connection(attempt)
 
-    def _transact(self, connection: Connection, wanted: Wanted, decide: Decide[Result]) -> Result:
+    def _transact(self, connection: MySQLConnection, wanted: Wanted, decide: Decide[Result]) -> Result:
         began_s = time.monotonic()
         packet = _Reads(wanted, sql.LOCKED)
         replies = connection.run(["START TRANSACTION", *packet.statements, sql.STAMP])
@@ -96,7 +96,7 @@ class MySQLShard:
         self._commit(connection, _writes(changes, now_ms, found), began_s)
         return result
 
-    def _commit(self, connection: Connection, writes: Iterable[str], began_s: float) -> None:
+    def _commit(self, connection: MySQLConnection, writes: Iterable[str], began_s: float) -> None:
         """Ends a transaction. Raises FollowStoreUnavailableError if its outcome is unknown, or if it took too long."""
         *packets, last = _packets([*writes, "COMMIT"])
         for each in packets:
@@ -203,13 +203,13 @@ class MySQLShard:
         return boards.run_of(self._rows(boards.board_run(board, way, start, limit, look, marked)), way, limit)
 
     def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
-        def attempt(connection: Connection) -> Result:
+        def attempt(connection: MySQLConnection) -> Result:
             return self._arrange(connection, board, named, decide)
 
         return self._with_connection(attempt)
 
     def _arrange(
-        self, connection: Connection, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]
+        self, connection: MySQLConnection, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]
     ) -> Result:
         began_s = time.monotonic()
         look = boards.Look(board, [LineKey(row[2], row[3]) for row in named])
@@ -337,8 +337,8 @@ class MySQLShard:
         self._write(sql.bring_back(to_ms))
         return ahead_ms
 
-    def counts(self) -> Counts:
-        return Counts(*self._rows(sql.COUNTS)[0])
+    def counts(self) -> RecordCounts:
+        return RecordCounts(*self._rows(sql.COUNTS)[0])
 
     def close(self) -> None:
         self._pool.close()
@@ -361,7 +361,7 @@ class MySQLShard:
     def _run(self, statements: Sequence[str]) -> list[Reply]:
         """Independent statements, which may be repeated."""
 
-        def attempt(connection: Connection) -> list[Reply]:
+        def attempt(connection: MySQLConnection) -> list[Reply]:
             return [reply for packet in _packets(statements) for reply in connection.run(packet)]
 
         return self._with_connection(attempt)
@@ -373,7 +373,7 @@ class MySQLShard:
             writes = ["START TRANSACTION", *writes, "COMMIT"]
         self._run(writes)
 
-    def _with_connection(self, attempt: Callable[[Connection], _Done]) -> _Done:
+    def _with_connection(self, attempt: Callable[[MySQLConnection], _Done]) -> _Done:
         """Repeats what deadlocked or came too late, for as long as a transaction may take; what failed because its
         connection had died in the pool, once more on a new one.
         """

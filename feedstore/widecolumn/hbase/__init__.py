@@ -9,15 +9,15 @@ from feedstore.widecolumn.hbase.encoding import Record
 from feedstore.widecolumn.hbase.gateways import WillNotError
 from feedstore.widecolumn.hbase.records import RecordTable
 from feedstore.widecolumn.hbase.store import HBaseStore
-from feedstore.widecolumn.hbase.tables import Definition, Tables
+from feedstore.widecolumn.hbase.tables import TableDefinition, Tables
 
 __all__ = [
     "Addresses",
-    "Definition",
     "HBaseCluster",
     "HBaseStore",
     "Record",
     "RecordTable",
+    "TableDefinition",
     "Tables",
     "WillNotError",
 ]

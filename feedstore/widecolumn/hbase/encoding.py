@@ -37,7 +37,7 @@ class Record(NamedTuple):
     value: bytes
 
 
-class Request(NamedTuple):
+class ThriftRequest(NamedTuple):
     """items: TPut or TDelete, one for each row (and timestamp, where it is a put)."""
 
     call: Literal["putMultiple", "deleteMultiple"]
@@ -56,27 +56,27 @@ def put_of(structs: Structs, row: bytes, column: bytes, record: Record, sync: Sy
     return structs.TPut(row, cells, record.timestamp, DURABILITY[sync])
 
 
-def record_requests(structs: Structs, records: Iterable[tuple[bytes, Record]], sync: Sync) -> Iterator[Request]:
+def record_requests(structs: Structs, records: Iterable[tuple[bytes, Record]], sync: Sync) -> Iterator[ThriftRequest]:
     """The requests that write records, in the order in which they come: neighbours are best."""
     puts: list[Any] = []
     size = 0
     for row, record in records:
         more = len(row) + len(record.value)
         if puts and (len(puts) == RECORDS_MAX or size + more > BYTES_MAX):
-            yield Request("putMultiple", puts)
+            yield ThriftRequest("putMultiple", puts)
             puts, size = [], 0
         puts.append(put_of(structs, row, RECORD, record, sync))
         size += more
     if puts:
-        yield Request("putMultiple", puts)
+        yield ThriftRequest("putMultiple", puts)
 
 
-def mask_requests(structs: Structs, rows: Iterable[bytes], timestamp: int, sync: Sync) -> Iterator[Request]:
+def mask_requests(structs: Structs, rows: Iterable[bytes], timestamp: int, sync: Sync) -> Iterator[ThriftRequest]:
     """The requests that mask the records of rows up to a timestamp."""
     columns = [structs.TColumn(FAMILY, RECORD, timestamp)]
     deletes = (structs.TDelete(row, columns, DELETE_COLUMNS, DURABILITY[sync]) for row in rows)
     while some := [*islice(deletes, RECORDS_MAX)]:
-        yield Request("deleteMultiple", some)
+        yield ThriftRequest("deleteMultiple", some)
 
 
 _RANGE_FILTER = b"org.apache.hadoop.hbase.filter.ColumnRangeFilter"

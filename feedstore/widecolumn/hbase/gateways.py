@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.hbase.pool import Connection, GatewayError, Lease, Pool
+from feedstore.widecolumn.hbase.pool import GatewayConnection, GatewayError, Lease, Pool
 from feedstore.widecolumn.port import RefusedError, UnavailableError
 
 
-class Conversation(Connection, Protocol):
+class Conversation(GatewayConnection, Protocol):
     """A connection that a call is made on."""
 
     def set_deadline(self, deadline: float) -> None: ...

@@ -15,7 +15,7 @@ call its share of the time.
 """
 
 
-class Connection(Protocol):
+class GatewayConnection(Protocol):
     """What a pool needs of a connection."""
 
     def is_silent(self) -> bool:
@@ -25,7 +25,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=GatewayConnection)
 
 
 @dataclass(frozen=True)

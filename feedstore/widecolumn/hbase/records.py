@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from feedstore.widecolumn.hbase.addresses import Addresses
-from feedstore.widecolumn.hbase.encoding import FAMILY, RECORD, Record, Request, mask_requests, put_of, record_requests
+from feedstore.widecolumn.hbase.encoding import (
+    FAMILY,
+    RECORD,
+    Record,
+    ThriftRequest,
+    mask_requests,
+    put_of,
+    record_requests,
+)
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
@@ -71,7 +79,7 @@ class RecordTable:
 
     def put_cell(self, row: bytes, column: bytes, record: Record) -> None:
         put = put_of(structs, row, column, record, self._addresses.sync)
-        self._write(Request("putMultiple", [put]))
+        self._write(ThriftRequest("putMultiple", [put]))
 
     def replace_cell(self, row: bytes, column: bytes, expected: bytes | None, record: Record) -> bool:
         """Writes a cell if it has the value that is expected, or is missing (None). Returns whether it was so. If it
@@ -88,6 +96,6 @@ class RecordTable:
     def _read(self, ask: Callable[[Thrift2Connection], Any], deadline_s: float | None) -> Any:
         return self._thrift2.call(ask, self._addresses.read_ms, deadline_s=deadline_s)
 
-    def _write(self, request: Request) -> None:
+    def _write(self, request: ThriftRequest) -> None:
         call, items = request
         self._thrift2.call(lambda to: getattr(to.writes, call)(self._name, items), self._addresses.write_ms)

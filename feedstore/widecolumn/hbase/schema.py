@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from feedstore.widecolumn.hbase.coprocessors import CoprocessorSpec, attached, free_key
-from feedstore.widecolumn.hbase.tables import Definition, Tables
+from feedstore.widecolumn.hbase.tables import TableDefinition, Tables
 from feedstore.widecolumn.port import RefusedError, Table, Trim, UnavailableError, UnsafeTableError
 
 PURGE = "hbase.hstore.time.to.purge.deletes"
 
 
 @dataclass(frozen=True)
-class Difference:
+class TableDifference:
     """One setting of a table that is not what it must be.
 
     wanted, found: None is the default of HBase or of its configuration, which is unknown here.
@@ -36,7 +36,7 @@ class Difference:
         return f"{self.table}: {self.setting} is {found}, expected {wanted}{' (unsafe)' if self.is_unsafe else ''}"
 
 
-def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Definition:
+def definition(table: Table, overrides: Mapping[str, str] | None = None) -> TableDefinition:
     """What a table must be. One that the file does not name is made like the others, in one region.
 
     overrides: settings of the table that this installation needs otherwise, such as MEMSTORE_FLUSHSIZE on a small heap.
@@ -54,7 +54,7 @@ def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Defi
     settings = {key: text.format_map(values) for key, text in texts.items()} | dict(overrides or {})
     if table.trim is not None:
         settings[free_key(settings)] = str(_trim(table.trim))
-    return Definition(
+    return TableDefinition(
         table.name,
         {file["family"]: file["family_settings"]},
         settings,
@@ -62,22 +62,22 @@ def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Defi
     )
 
 
-def records_definition(name: str, split_keys: Sequence[bytes] = ()) -> Definition:
+def records_definition(name: str, split_keys: Sequence[bytes] = ()) -> TableDefinition:
     """A table of records (`RecordTable`): the same family. Its markers may go with the first compaction."""
     file = _file()
     settings = {key: text.format_map({"purge_window_ms": 0}) for key, text in file["table_settings"].items()}
-    return Definition(name, {file["family"]: file["family_settings"]}, settings, split_keys)
+    return TableDefinition(name, {file["family"]: file["family_settings"]}, settings, split_keys)
 
 
 @dataclass(frozen=True)
-class Applied:
+class SchemaChanges:
     """created: tables. changed: what a table that was there differed in before."""
 
     created: Sequence[str]
-    changed: Sequence[Difference]
+    changed: Sequence[TableDifference]
 
 
-def apply(tables: Tables, wanted: Sequence[Definition]) -> Applied:
+def apply(tables: Tables, wanted: Sequence[TableDefinition]) -> SchemaChanges:
     """Creates the tables that are missing. Of those that are there it brings the trim up to date, and sets what the
     table does not set (`repairs`); what somebody has set otherwise stays as it is.
 
@@ -86,7 +86,7 @@ def apply(tables: Tables, wanted: Sequence[Definition]) -> Applied:
     """
     tables.create_namespace()
     created: list[str] = []
-    changed: list[Difference] = []
+    changed: list[TableDifference] = []
     for each in wanted:
         there = tables.definition(each.name)
         if there is None:
@@ -96,10 +96,10 @@ def apply(tables: Tables, wanted: Sequence[Definition]) -> Applied:
             tables.change(each.name, changes)
             left = compare(each, tables.definition(each.name) or there)
             changed += [difference for difference in compare(each, there) if difference not in left]
-    return Applied(created, changed)
+    return SchemaChanges(created, changed)
 
 
-def repairs(wanted: Definition, there: Definition) -> dict[str, str | None]:
+def repairs(wanted: TableDefinition, there: TableDefinition) -> dict[str, str | None]:
     """The settings of a table that can be changed at any time without a second thought, with what they must be; None:
     not set. Pure.
 
@@ -118,24 +118,24 @@ def repairs(wanted: Definition, there: Definition) -> dict[str, str | None]:
     return changes
 
 
-def differences(tables: Tables, wanted: Sequence[Definition]) -> list[Difference]:
+def differences(tables: Tables, wanted: Sequence[TableDefinition]) -> list[TableDifference]:
     """Every setting of the tables that is not as wanted. Raises UnavailableError."""
-    found: list[Difference] = []
+    found: list[TableDifference] = []
     for each in wanted:
         there = tables.definition(each.name)
         if there is None:
-            found.append(Difference(each.name, "the table", "there", "missing", is_unsafe=True))
+            found.append(TableDifference(each.name, "the table", "there", "missing", is_unsafe=True))
         else:
             found += compare(each, there)
     return found
 
 
-def compare(wanted: Definition, there: Definition) -> list[Difference]:
+def compare(wanted: TableDefinition, there: TableDefinition) -> list[TableDifference]:
     """How a table differs from what it must be. Pure."""
-    found: list[Difference] = []
+    found: list[TableDifference] = []
     for family, settings in wanted.families.items():
         if family not in there.families:
-            found.append(Difference(wanted.name, f"family {family}", "there", "missing", is_unsafe=True))
+            found.append(TableDifference(wanted.name, f"family {family}", "there", "missing", is_unsafe=True))
             continue
         family_has = there.families[family]
         # What a family sets precedes what its table sets.
@@ -144,19 +144,19 @@ def compare(wanted: Definition, there: Definition) -> list[Difference]:
         found += _unlike(wanted.name, of_table, {**there.settings, **_shadowing(of_table, family_has)})
     found += _trim_differences(wanted, there)
     found += [
-        Difference(wanted.name, f"coprocessor {each.class_name}", "missing", "there", is_unsafe=False)
+        TableDifference(wanted.name, f"coprocessor {each.class_name}", "missing", "there", is_unsafe=False)
         for each in attached(there.settings).values()
         if each.class_name != _file()["trim"]["class"]
     ]
     found += [
-        Difference(wanted.name, f"family {family}", "missing", "there", is_unsafe=False)
+        TableDifference(wanted.name, f"family {family}", "missing", "there", is_unsafe=False)
         for family in there.families
         if family not in wanted.families
     ]
     return found
 
 
-def refuse_unsafe(tables: Tables, opened: Sequence[Definition]) -> None:
+def refuse_unsafe(tables: Tables, opened: Sequence[TableDefinition]) -> None:
     """Refuses tables on which the rules would not hold.
 
     Raises:
@@ -177,7 +177,7 @@ def _trim(trim: Trim) -> CoprocessorSpec:
     return CoprocessorSpec(entry["jar"], entry["class"], entry["priority"], arguments)
 
 
-def _ours(there: Definition) -> dict[str, CoprocessorSpec]:
+def _ours(there: TableDefinition) -> dict[str, CoprocessorSpec]:
     """The trims that are attached to a table, by their keys."""
     return {key: each for key, each in attached(there.settings).items() if each.class_name == _file()["trim"]["class"]}
 
@@ -187,16 +187,16 @@ def _plain(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key not in attached(settings)}
 
 
-def _trim_differences(wanted: Definition, there: Definition) -> list[Difference]:
+def _trim_differences(wanted: TableDefinition, there: TableDefinition) -> list[TableDifference]:
     must, found = list(_ours(wanted).values()), list(_ours(there).values())
     if not must:
         # Nothing that such a table holds may be dropped.
-        return [Difference(wanted.name, "trim", None, str(each), is_unsafe=True) for each in found]
+        return [TableDifference(wanted.name, "trim", None, str(each), is_unsafe=True) for each in found]
     [trim] = must
     if not found:  # its rows only grow
-        return [Difference(wanted.name, "trim", str(trim), None, is_unsafe=False)]
+        return [TableDifference(wanted.name, "trim", str(trim), None, is_unsafe=False)]
     differences = [
-        Difference(
+        TableDifference(
             wanted.name,
             f"trim {part}",
             trim.parts().get(part),
@@ -208,7 +208,7 @@ def _trim_differences(wanted: Definition, there: Definition) -> list[Difference]
         if trim.parts().get(part) != each.parts().get(part)
     ]
     if len(found) > 1:
-        differences.append(Difference(wanted.name, "trim", "once", f"{len(found)} times", is_unsafe=False))
+        differences.append(TableDifference(wanted.name, "trim", "once", f"{len(found)} times", is_unsafe=False))
     return differences
 
 
@@ -222,9 +222,9 @@ def _shadowing(wanted: Mapping[str, str], family_has: Mapping[str, str]) -> dict
     return {key: family_has[key] for key in wanted if key in family_has}
 
 
-def _unlike(table: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> list[Difference]:
+def _unlike(table: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> list[TableDifference]:
     return [
-        Difference(table, key, value, found.get(key), is_unsafe=_is_unsafe(key, value, found.get(key)))
+        TableDifference(table, key, value, found.get(key), is_unsafe=_is_unsafe(key, value, found.get(key)))
         for key, value in wanted.items()
         if not _is_same(value, found.get(key))
     ]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Definition:
+class TableDefinition:
     """What HBase knows of a table. families: the settings of each by its name; a family's precede the table's.
 
     split_keys: where it was or is to be split; not known of a table that is there.
@@ -34,12 +34,12 @@ class Tables:
         self._gateways = gateways
         self._namespace = namespace
 
-    def definition(self, name: str) -> Definition | None:
+    def definition(self, name: str) -> TableDefinition | None:
         """None where there is no such table."""
         if not self.exists(name):
             return None
         found = self._ask(lambda to: to.getTableDescriptor(self._named(name)))
-        return Definition(
+        return TableDefinition(
             name,
             {_text(each.name): _texts(each.attributes) | _texts(each.configuration) for each in found.columns or ()},
             _texts(found.attributes),
@@ -52,7 +52,7 @@ class Tables:
     def is_enabled(self, name: str) -> bool:
         return bool(self._ask(lambda to: to.isTableEnabled(self._named(name))))
 
-    def create(self, wanted: Definition) -> None:
+    def create(self, wanted: TableDefinition) -> None:
         """Makes a table, and its namespace; a table of that name that is there stays as it is."""
         families = [structs.TColumnFamilyDescriptor(each.encode(), _bytes(s)) for each, s in wanted.families.items()]
         descriptor = structs.TTableDescriptor(self._named(wanted.name), families, _bytes(wanted.settings))

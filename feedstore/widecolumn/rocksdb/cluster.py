@@ -56,7 +56,7 @@ from feedstore.widecolumn.resolution import Garbage, Version, garbage, masks
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.dead_runs import DeadRuns, step_over
 from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files
-from feedstore.widecolumn.rocksdb.secondary import Follower
+from feedstore.widecolumn.rocksdb.secondary import Secondary
 
 _MARKER, _PUT = 0, 1
 _REVERSED_FROM = 2**63 - 1
@@ -96,7 +96,7 @@ class RocksCluster:
         self._open_stores = {table.name for table in tables}
         self._failure: str | None = None
         self._files: Files | None = None
-        self._follower = Follower(path, self._layout) if access == "read" else None
+        self._follower = Secondary(path, self._layout) if access == "read" else None
         try:
             self._files = self._open_files()
         except Exception:

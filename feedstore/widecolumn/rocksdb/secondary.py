@@ -16,7 +16,7 @@ _ATTEMPTS_MAX = 10
 _MANIFEST, _LOG, _TABLE = "MANIFEST-", ".log", ".sst"
 
 
-class Follower:
+class Secondary:
     """The files of a RocksDB, up to date with their owner. Not thread-safe.
 
     RocksDB's secondary instance follows the owner's log, and keeps in memory what it has read there. Once the owner has

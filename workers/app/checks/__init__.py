@@ -2,7 +2,7 @@
 (`policy`).
 """
 
-from workers.app.checks.facts import Facts, gather
-from workers.app.checks.policy import CHECKS, Check, Finding, findings
+from workers.app.checks.facts import HomeFacts, gather
+from workers.app.checks.policy import CHECKS, Check, CheckFinding, findings
 
-__all__ = ["CHECKS", "Check", "Facts", "Finding", "findings", "gather"]
+__all__ = ["CHECKS", "Check", "CheckFinding", "HomeFacts", "findings", "gather"]

@@ -15,7 +15,7 @@ from feedstore.app.config import Config
 from feedstore.errors import PortError
 from feedstore.follows.port import OutdatedStoreError
 from feedstore.http import cursors, tokens
-from feedstore.http.tokens import Token
+from feedstore.http.tokens import IssuedToken
 from workers.app import wiring
 from workers.queue.embedded import NoQueueError, stored_partitions
 
@@ -33,7 +33,7 @@ class Located:
 
 
 @dataclass(frozen=True)
-class Entry:
+class HomeFile:
     """A file or directory of a home. mode: the bits of its rights. usable: whether this user may read and write it."""
 
     path: Path
@@ -54,7 +54,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Facts:
+class HomeFacts:
     """located: resolved, so that two names of one place are equal. failed: what a start-up path refuses, by its check.
     partitions: of the topics of an embedded queue that is there. clocks_ms: the times of the shards. newest_ms: when
     the youngest file of the home was written. open_files_max: None where there is no bound.
@@ -64,18 +64,18 @@ class Facts:
     user: int
     now_ms: int
     located: tuple[Located, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[HomeFile, ...]
     rooms: tuple[Room, ...]
     failed: Mapping[str, tuple[str, ...]]
     partitions: tuple[int, ...]
     clocks_ms: tuple[int, ...]
     newest_ms: int
     open_files_max: int | None
-    tokens: tuple[Token, ...]
+    tokens: tuple[IssuedToken, ...]
     missing_http: tuple[str, ...]
 
 
-def gather(config: Config, environ: Mapping[str, str]) -> Facts:
+def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
     """Looks at everything. Writes nothing, and asks no server."""
     failed: dict[str, list[str]] = {}
 
@@ -92,7 +92,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> Facts:
     entries = tuple(_entries(config, [each.path for each in located]))
     partitions: list[int] = []
     clocks_ms: list[int] = []
-    found_tokens: list[Token] = []
+    found_tokens: list[IssuedToken] = []
     names = [each.path for each in located]
     if "places" not in failed and len(set(names)) == len(names) and all(entry.usable for entry in entries):
         attempt("follow store", lambda: _open_follows(config, clocks_ms))
@@ -101,7 +101,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> Facts:
             attempt("clusters", lambda name=cluster.name: _open_cluster(config, name))  # type: ignore[misc]
     attempt("http", lambda: found_tokens.extend(_http(config, environ)))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return Facts(
+    return HomeFacts(
         config=config,
         user=os.geteuid(),
         now_ms=feedstore_wiring.wall_ms(),
@@ -131,7 +131,7 @@ def _located(config: Config) -> Iterator[Located]:
         yield Located("the queue", config.queue_file.resolve())
 
 
-def _entries(config: Config, places: list[Path]) -> Iterator[Entry]:
+def _entries(config: Config, places: list[Path]) -> Iterator[HomeFile]:
     """The home's own files and directories, and those of its places, which may be elsewhere."""
     seen: set[Path] = set()
     for root in (config.home, *places):
@@ -145,7 +145,7 @@ def _entries(config: Config, places: list[Path]) -> Iterator[Entry]:
                 status = path.stat()
             except OSError:
                 continue  # it may have gone since it was listed; one that must be there is missed where it is opened
-            yield Entry(path, status.st_mode & 0o777, status.st_uid, os.access(path, os.R_OK | os.W_OK))
+            yield HomeFile(path, status.st_mode & 0o777, status.st_uid, os.access(path, os.R_OK | os.W_OK))
 
 
 def _beneath(root: Path) -> Iterator[Path]:
@@ -220,7 +220,7 @@ def _open_cluster(config: Config, name: str) -> None:
         cluster.opened()
 
 
-def _http(config: Config, environ: Mapping[str, str]) -> list[Token]:
+def _http(config: Config, environ: Mapping[str, str]) -> list[IssuedToken]:
     if config.http.cursor_key.exists() or cursors.VARIABLE in environ:
         cursors.load_key(config.http.cursor_key, environ)
     return [] if config.http.tokens is None else tokens.listed(config.http.tokens)

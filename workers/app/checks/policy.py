@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from feedstore.widecolumn.behind import AHEAD_MS
-from workers.app.checks.facts import Facts
+from workers.app.checks.facts import HomeFacts
 
 FREE_BYTES_MIN: Final = 256 << 20
 """Less room than this on a disk is gone within minutes: compactions and logs alone need as much."""
@@ -18,7 +18,7 @@ DELIVERY_AGE_MS_MIN: Final = 60_000
 _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """Something that is wrong, with what to do. check: the name of the check that found it."""
 
     check: str
@@ -29,20 +29,20 @@ class Check(NamedTuple):
     """look: says everything that is wrong. looked_at: what is said if nothing is."""
 
     name: str
-    look: Callable[[Facts], Iterator[str]]
-    looked_at: Callable[[Facts], str]
+    look: Callable[[HomeFacts], Iterator[str]]
+    looked_at: Callable[[HomeFacts], str]
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: HomeFacts) -> list[CheckFinding]:
     """Everything that is wrong, in the order of the checks."""
     return [
-        Finding(check.name, message)
+        CheckFinding(check.name, message)
         for check in CHECKS
         for message in (*facts.failed.get(check.name, ()), *check.look(facts))
     ]
 
 
-def _places(facts: Facts) -> Iterator[str]:
+def _places(facts: HomeFacts) -> Iterator[str]:
     for one, other in combinations(facts.located, 2):
         if one.path == other.path:
             yield f"{one.what} and {other.what} are in one place, {one.path}: give each its own"
@@ -59,7 +59,7 @@ def _places(facts: Facts) -> Iterator[str]:
         yield "two shards of the follow store have one url"
 
 
-def _limits(facts: Facts) -> Iterator[str]:
+def _limits(facts: HomeFacts) -> Iterator[str]:
     config = facts.config
     if config.worker.tick_ms > TICK_MS_MAX:
         found = f"worker.tick: {config.worker.tick_ms} ms"
@@ -78,7 +78,7 @@ def _limits(facts: Facts) -> Iterator[str]:
         )
 
 
-def _rights(facts: Facts) -> Iterator[str]:
+def _rights(facts: HomeFacts) -> Iterator[str]:
     others = [entry for entry in facts.entries if entry.owner not in (facts.user, 0)]
     unusable = [entry for entry in facts.entries if not entry.usable]
     if unusable:
@@ -100,7 +100,7 @@ def _some(count: int, first: str) -> str:
     return first if count == 1 else f"{first} and {count - 1:,} more"
 
 
-def _disk(facts: Facts) -> Iterator[str]:
+def _disk(facts: HomeFacts) -> Iterator[str]:
     for room in facts.rooms:
         if room.read_only:
             yield f"{room.path}: its file system is read-only"
@@ -113,7 +113,7 @@ def _disk(facts: Facts) -> Iterator[str]:
             yield f"{room.path}: on {room.kind}: locks and syncs there do not hold; take a disk of this machine"
 
 
-def _clock(facts: Facts) -> Iterator[str]:
+def _clock(facts: HomeFacts) -> Iterator[str]:
     for shard, ms in enumerate(facts.clocks_ms):
         if ms > facts.now_ms + AHEAD_MS:
             yield (
@@ -125,7 +125,7 @@ def _clock(facts: Facts) -> Iterator[str]:
         yield "this machine's clock is before the time at which files of the home were written: set the clock"
 
 
-def _queue(facts: Facts) -> Iterator[str]:
+def _queue(facts: HomeFacts) -> Iterator[str]:
     wanted = facts.config.partitions
     if facts.partitions and set(facts.partitions) != {wanted}:
         yield (
@@ -134,7 +134,7 @@ def _queue(facts: Facts) -> Iterator[str]:
         )
 
 
-def _http(facts: Facts) -> Iterator[str]:
+def _http(facts: HomeFacts) -> Iterator[str]:
     http = facts.config.http
     if http.tokens is None:
         return
@@ -144,7 +144,7 @@ def _http(facts: Facts) -> Iterator[str]:
         yield f"{http.tokens}: every token has expired: feedctl token new"
 
 
-def _nothing(_: Facts) -> Iterator[str]:
+def _nothing(_: HomeFacts) -> Iterator[str]:
     return iter(())
 
 

@@ -4,10 +4,10 @@ Needs the extra `kafka`. A queue is opened by its url (see `address`); its topic
 the first publisher or reader.
 """
 
-from workers.queue.kafka.address import Address, parse
+from workers.queue.kafka.address import KafkaAddress, parse
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.dead_letters import KafkaDeadLetters
 from workers.queue.kafka.queue import KafkaQueue
 from workers.queue.kafka.tail import KafkaTail
 
-__all__ = ["Address", "KafkaConsumer", "KafkaDeadLetters", "KafkaQueue", "KafkaTail", "parse"]
+__all__ = ["KafkaAddress", "KafkaConsumer", "KafkaDeadLetters", "KafkaQueue", "KafkaTail", "parse"]

@@ -29,7 +29,7 @@ _LEAST_POLL_INTERVAL_MS, _MOST_POLL_INTERVAL_MS = 1_000, 86_400_000
 
 
 @dataclass(frozen=True)
-class Address:
+class KafkaAddress:
     """A Kafka cluster, as a client needs it.
 
     servers: `host:port` of brokers to ask for all the others.
@@ -107,7 +107,7 @@ class Address:
         return options
 
 
-def parse(url: str, environ: Mapping[str, str]) -> Address:
+def parse(url: str, environ: Mapping[str, str]) -> KafkaAddress:
     """What a `kafka://` url and the environment say.
 
     Raises:
@@ -124,7 +124,7 @@ def parse(url: str, environ: Mapping[str, str]) -> Address:
     password_file = values.pop("password_file", None)
     password = environ.get(PASSWORD) if password_file is None else Path(password_file).read_text("utf-8").strip()
     interval_ms = _number(_POLL_INTERVAL, values.pop(_POLL_INTERVAL, str(MAX_POLL_INTERVAL_MS)))
-    return Address(
+    return KafkaAddress(
         servers,
         password=password,
         key_password=environ.get(KEY_PASSWORD),

@@ -20,7 +20,7 @@ from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from workers.queue.checks import check_limit, check_partition, check_position
 from workers.queue.kafka import reading
-from workers.queue.kafka.address import Address
+from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
@@ -44,7 +44,7 @@ class KafkaConsumer:
 
     def __init__(
         self,
-        address: Address,
+        address: KafkaAddress,
         topic: str,
         group: str,
         partitions: Callable[[], int],

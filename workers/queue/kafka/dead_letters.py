@@ -22,7 +22,7 @@ from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
 from workers.queue.checks import check_limit
-from workers.queue.kafka.address import Address
+from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.queue import REQUEST_MS, connect, producer
 from workers.queue.port import DeadLetter, QueueError, QueueUnavailableError, Topic
@@ -39,7 +39,7 @@ MAX_DETAIL_CHARS: Final = 20_000
 class KafkaDeadLetters:
     """Dead letters in a topic. Thread-safe; one call at a time."""
 
-    def __init__(self, address: Address, client: kafka.KafkaConsumer, sender: kafka.KafkaProducer) -> None:
+    def __init__(self, address: KafkaAddress, client: kafka.KafkaConsumer, sender: kafka.KafkaProducer) -> None:
         """For `open`."""
         self._address = address
         self._place = TopicPartition(address.named(DEAD), 0)
@@ -52,7 +52,7 @@ class KafkaDeadLetters:
         self._closed = False
 
     @classmethod
-    def open(cls, address: Address) -> "KafkaDeadLetters":
+    def open(cls, address: KafkaAddress) -> "KafkaDeadLetters":
         """The dead letters at an address.
 
         Raises:
@@ -191,7 +191,7 @@ class KafkaDeadLetters:
             _log.warning("dead_letters.not_deleted", error=describe(error))
 
 
-def _check_there(address: Address, partitions: set[int]) -> None:
+def _check_there(address: KafkaAddress, partitions: set[int]) -> None:
     if not partitions:
         name = address.named(DEAD)
         raise QueueUnavailableError(f"{address}: no topic {name}; make it first (feedctl topics apply)")

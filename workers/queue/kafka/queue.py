@@ -21,7 +21,7 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.queue.checks import check_partition, refuse_oversized
-from workers.queue.kafka.address import Address
+from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.tail import KafkaTail
@@ -42,7 +42,7 @@ class KafkaQueue:
     """All topics. Several queues may be open on one cluster, in one process or in many."""
 
     def __init__(
-        self, address: Address, admin: kafka.KafkaAdminClient, partitions: Mapping[Topic[object], int]
+        self, address: KafkaAddress, admin: kafka.KafkaAdminClient, partitions: Mapping[Topic[object], int]
     ) -> None:
         """For `open`. partitions: how many of each topic are known to be there."""
         self._address = address
@@ -56,7 +56,7 @@ class KafkaQueue:
         self._closed = False
 
     @classmethod
-    def open(cls, address: Address, topics: Iterable[Topic[object]]) -> "KafkaQueue":
+    def open(cls, address: KafkaAddress, topics: Iterable[Topic[object]]) -> "KafkaQueue":
         """The queue at an address, with these topics.
 
         Raises:
@@ -323,7 +323,7 @@ class KafkaQueue:
         return GroupBusyError(f"{self._address}: {topic} has a live consumer of {group}; close it first")
 
 
-def connect(address: Address) -> kafka.KafkaAdminClient:
+def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
     """A client for what is neither publishing nor reading; its caller closes it. Thread-safe.
 
     Raises:
@@ -335,7 +335,9 @@ def connect(address: Address) -> kafka.KafkaAdminClient:
         )
 
 
-def producer(address: Address, max_request_size: int = 1_048_576, api_version: object = None) -> kafka.KafkaProducer:
+def producer(
+    address: KafkaAddress, max_request_size: int = 1_048_576, api_version: object = None
+) -> kafka.KafkaProducer:
     """An idempotent producer; raises what kafka-python raises. api_version: the brokers', where it is known."""
     return kafka.KafkaProducer(
         enable_idempotence=True,
@@ -355,7 +357,7 @@ def producer(address: Address, max_request_size: int = 1_048_576, api_version: o
     )
 
 
-def _count(address: Address, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
+def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
     """How many partitions a topic has. Raises QueueUnavailableError if there is none."""
     name = address.named(topic.name)
     (found,) = admin.describe_topics([name])

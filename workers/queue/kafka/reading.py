@@ -6,7 +6,7 @@ from typing import Any, Final
 import kafka
 from kafka.structs import TopicPartition
 
-from workers.queue.kafka.address import Address
+from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.prefetch import PrefetchBuffer
 from workers.queue.port import Message
 
@@ -32,7 +32,7 @@ REQUEST_S: Final = 10.0
 CLOSE_S: Final = 5.0
 
 
-def client(address: Address, **options: object) -> kafka.KafkaConsumer:
+def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
     """A client that never moves a position by itself; raises what kafka-python raises. options: more of them."""
     return kafka.KafkaConsumer(
         enable_auto_commit=False,

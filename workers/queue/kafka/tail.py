@@ -10,7 +10,7 @@ from kafka.structs import TopicPartition
 
 from workers.queue.checks import check_limit
 from workers.queue.kafka import reading
-from workers.queue.kafka.address import Address
+from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.prefetch import PrefetchBuffer
 from workers.queue.port import Message, PositionLostError, QueueError
@@ -19,7 +19,7 @@ from workers.queue.port import Message, PositionLostError, QueueError
 class KafkaTail:
     """Reads every partition of a topic."""
 
-    def __init__(self, address: Address, topic: str, partitions: int, closed: Callable[[], bool]) -> None:
+    def __init__(self, address: KafkaAddress, topic: str, partitions: int, closed: Callable[[], bool]) -> None:
         """For KafkaQueue. partitions: how many the topic has now. closed: whether the queue was."""
         self._place = f"{address}: {topic}"
         self._topic = topic

@@ -12,7 +12,7 @@ import kafka
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
-from workers.queue.kafka.address import Address
+from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.dead_letters import DEAD, MAX_RECORD_BYTES
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.queue import connect
@@ -37,7 +37,7 @@ _BROKER: Final = "broker "
 
 
 @dataclass(frozen=True)
-class Definition:
+class TopicDefinition:
     """What a topic must be. config: by the names that Kafka gives them; retention_ms_min: -1 for ever."""
 
     name: str
@@ -47,7 +47,7 @@ class Definition:
     config: Mapping[str, str]
 
 
-class Difference(NamedTuple):
+class TopicDifference(NamedTuple):
     """What is not as it must be. what: `missing`, `partitions`, `replication` or the name of a setting.
     fixable: `apply` does it; the rest is for the operator of the brokers. is_unsafe: with it, messages that were
         acknowledged could be lost, or be gone before a group has read them.
@@ -71,8 +71,8 @@ class Difference(NamedTuple):
 
 
 def definitions(
-    address: Address, topics: Iterable[Topic[object]], *, partitions: int, replication: int, action_age_ms: int
-) -> list[Definition]:
+    address: KafkaAddress, topics: Iterable[Topic[object]], *, partitions: int, replication: int, action_age_ms: int
+) -> list[TopicDefinition]:
     """What the topics must be. Raises ValueError for numbers that make no sense."""
     for name, value in (("partitions", partitions), ("replication", replication), ("action_age_ms", action_age_ms)):
         if value < 1:
@@ -96,12 +96,15 @@ def definitions(
         "retention.bytes": "-1",
     }
     return [
-        *(Definition(address.named(topic.name), partitions, replication, action_age_ms + 1, queue) for topic in topics),
-        Definition(address.named(DEAD), 1, replication, _FOREVER, dead),
+        *(
+            TopicDefinition(address.named(topic.name), partitions, replication, action_age_ms + 1, queue)
+            for topic in topics
+        ),
+        TopicDefinition(address.named(DEAD), 1, replication, _FOREVER, dead),
     ]
 
 
-def differences(address: Address, wanted: list[Definition]) -> list[Difference]:
+def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
     """Everything that is not as it must be; empty where workers may start.
 
     A retention that is longer than asked for is none: only one that rule 8 forbids.
@@ -117,7 +120,7 @@ def differences(address: Address, wanted: list[Definition]) -> list[Difference]:
         admin.close()
 
 
-def refuse_unsafe(address: Address, wanted: list[Definition]) -> None:
+def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
     """Refuses topics on which what was acknowledged could be lost.
 
     Raises:
@@ -130,7 +133,7 @@ def refuse_unsafe(address: Address, wanted: list[Definition]) -> None:
         raise UnsafeTopicsError(f"{'; '.join(map(str, unsafe))}; {mends}")
 
 
-def apply(address: Address, wanted: list[Definition]) -> list[Difference]:
+def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
     """Makes what is missing, adds partitions, changes settings; returns what is left to somebody else.
 
     Raises:
@@ -151,7 +154,7 @@ def apply(address: Address, wanted: list[Definition]) -> list[Difference]:
     return differences(address, wanted)
 
 
-def _create(admin: kafka.KafkaAdminClient, topic: Definition) -> None:
+def _create(admin: kafka.KafkaAdminClient, topic: TopicDefinition) -> None:
     try:
         admin.create_topics(
             {
@@ -167,7 +170,7 @@ def _create(admin: kafka.KafkaAdminClient, topic: Definition) -> None:
         return  # somebody else made it just now
 
 
-def _change(admin: kafka.KafkaAdminClient, topic: Definition, found: list[Difference]) -> None:
+def _change(admin: kafka.KafkaAdminClient, topic: TopicDefinition, found: list[TopicDifference]) -> None:
     fixable = {difference.what for difference in found if difference.fixable}
     if "partitions" in fixable:
         admin.create_partitions({topic.name: topic.partitions})
@@ -176,11 +179,13 @@ def _change(admin: kafka.KafkaAdminClient, topic: Definition, found: list[Differ
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic.name, settings)])
 
 
-def _topic_differences(admin: kafka.KafkaAdminClient, wanted: list[Definition]) -> list[Difference]:
+def _topic_differences(admin: kafka.KafkaAdminClient, wanted: list[TopicDefinition]) -> list[TopicDifference]:
     found = {topic["name"]: topic for topic in admin.describe_topics([topic.name for topic in wanted])}
     there = [topic for topic in wanted if _is_there(found[topic.name])]
     settings = _settings(admin, ConfigResourceType.TOPIC, [topic.name for topic in there])
-    differences = [Difference(topic.name, "missing", "a topic", "none", True) for topic in wanted if topic not in there]
+    differences = [
+        TopicDifference(topic.name, "missing", "a topic", "none", True) for topic in wanted if topic not in there
+    ]
     for topic in there:
         differences += _compare(topic, found[topic.name]["partitions"], settings[topic.name])
     return differences
@@ -195,21 +200,25 @@ def _is_there(topic: Mapping[str, Any]) -> bool:
     return True
 
 
-def _compare(topic: Definition, partitions: list[Mapping[str, Any]], found: Mapping[str, str]) -> Iterator[Difference]:
+def _compare(
+    topic: TopicDefinition, partitions: list[Mapping[str, Any]], found: Mapping[str, str]
+) -> Iterator[TopicDifference]:
     if len(partitions) != topic.partitions:
         # More of them cannot be taken away; the definition must say what is there.
         fixable = len(partitions) < topic.partitions
-        yield Difference(topic.name, "partitions", str(topic.partitions), str(len(partitions)), fixable)
+        yield TopicDifference(topic.name, "partitions", str(topic.partitions), str(len(partitions)), fixable)
     replication = min(len(partition["replica_nodes"]) for partition in partitions)
     if replication < topic.replication:
-        yield Difference(topic.name, "replication", str(topic.replication), str(replication), False, is_unsafe=True)
+        yield TopicDifference(
+            topic.name, "replication", str(topic.replication), str(replication), False, is_unsafe=True
+        )
     for name, expected in topic.config.items():
         value = found.get(name, "")
         if name == "retention.ms" and _keeps_long_enough(int(value), topic.retention_ms_min):
             continue
         if value != expected:
             unsafe = name in _UNSAFE and not _is_safe(name, value, topic)
-            yield Difference(topic.name, name, expected, value or "nothing", True, unsafe)
+            yield TopicDifference(topic.name, name, expected, value or "nothing", True, unsafe)
 
 
 _UNSAFE: Final = frozenset(
@@ -224,7 +233,7 @@ _UNSAFE: Final = frozenset(
 )
 
 
-def _is_safe(name: str, value: str, topic: Definition) -> bool:
+def _is_safe(name: str, value: str, topic: TopicDefinition) -> bool:
     """Whether a setting loses nothing, though it is another one than wanted."""
     return name == "min.insync.replicas" and value.isdecimal() and int(value) >= min(IN_SYNC_MIN, topic.replication)
 
@@ -233,13 +242,13 @@ def _keeps_long_enough(retention_ms: int, least_ms: int) -> bool:
     return retention_ms == _FOREVER or (least_ms != _FOREVER and retention_ms >= least_ms)
 
 
-def _broker_differences(admin: kafka.KafkaAdminClient) -> Iterator[Difference]:
+def _broker_differences(admin: kafka.KafkaAdminClient) -> Iterator[TopicDifference]:
     """Settings of the brokers themselves, which no client may change."""
     name = "offsets.retention.minutes"
     brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
     for broker, found in _settings(admin, ConfigResourceType.BROKER, brokers).items():
         if int(found.get(name, OFFSETS_RETENTION_MIN)) < OFFSETS_RETENTION_MIN:
-            yield Difference(f"{_BROKER}{broker}", name, f"at least {OFFSETS_RETENTION_MIN}", found[name], False)
+            yield TopicDifference(f"{_BROKER}{broker}", name, f"at least {OFFSETS_RETENTION_MIN}", found[name], False)
 
 
 def _settings(admin: kafka.KafkaAdminClient, kind: ConfigResourceType, names: list[str]) -> dict[str, dict[str, str]]:
