@@ -19,7 +19,7 @@ from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from workers.app import wiring
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
-from workers.cli.top import Seen, rendered
+from workers.cli.top import LastLook, rendered
 
 MINUTE_MS = 60_000
 WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
@@ -108,7 +108,7 @@ def test_a_screen_says_rates_and_what_needs_attention():
         waits_ms=2_000,
         dead=3,
     )
-    lines = list(rendered("/srv/home", Seen(10.0, HEALTHY), Seen(12.0, later)))
+    lines = list(rendered("/srv/home", LastLook(10.0, HEALTHY), LastLook(12.0, later)))
     assert lines[0] == "/srv/home   worker 12"
     assert lines[1] == "! there are 3 dead letters"
     assert any(re.fullmatch(r"expander +1,234 +100", line) for line in lines)
@@ -117,7 +117,7 @@ def test_a_screen_says_rates_and_what_needs_attention():
     assert any(re.fullmatch(r"a +0.5 s  ticks +0 +0 +0", line) for line in lines)
     assert "the oldest action that is not relayed: 2.0 s" in lines
     assert "disk            10.0 GiB free (10%): cluster a" in lines
-    assert list(rendered("/srv/home", None, Seen(0.0, HEALTHY)))[1] == "nothing needs attention"
+    assert list(rendered("/srv/home", None, LastLook(0.0, HEALTHY)))[1] == "nothing needs attention"
 
 
 def test_top_prints_once_and_ends_as_status_does(cli: Cli):

@@ -17,7 +17,7 @@ from workers.cli.session import REFUSED, Session, pass_session
 from workers.following.ports import Ports
 
 
-class Seen(NamedTuple):
+class LastLook(NamedTuple):
     """What a look found, and when, in monotonic seconds."""
 
     at_s: float
@@ -54,9 +54,9 @@ def top(session: Session, every: str, *, once: bool) -> None:
 
 def _once(session: Session, every_s: float) -> None:
     with session.ports("read") as ports:
-        before = Seen(time.monotonic(), _looked(session, ports))
+        before = LastLook(time.monotonic(), _looked(session, ports))
         time.sleep(every_s)
-        seen = Seen(time.monotonic(), _looked(session, ports))
+        seen = LastLook(time.monotonic(), _looked(session, ports))
     say("\n".join(rendered(str(session.home), before, seen)))
     if problems(seen.condition, None):
         sys.exit(REFUSED)
@@ -65,12 +65,12 @@ def _once(session: Session, every_s: float) -> None:
 def _again(session: Session, every_s: float) -> None:
     with ExitStack() as stack:
         ports: Ports | None = None
-        before: Seen | None = None
+        before: LastLook | None = None
         while True:
-            seen: Seen | None = None
+            seen: LastLook | None = None
             try:
                 ports = ports or stack.enter_context(session.ports("read"))
-                seen = Seen(time.monotonic(), _looked(session, ports))
+                seen = LastLook(time.monotonic(), _looked(session, ports))
                 lines = list(rendered(str(session.home), before, seen))
             except NotNowError as error:
                 lines = [str(session.home), f"! not known now: {error}"]
@@ -87,7 +87,7 @@ def _looked(session: Session, ports: Ports) -> Condition:
     return look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, 0.0)
 
 
-def rendered(home: str, before: Seen | None, seen: Seen) -> Iterator[str]:
+def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str]:
     """The lines of a screen. before: the look before, for rates. Lines that begin with ! need attention. Pure."""
     found = seen.condition
     worker = "no worker" if found.worker is None else f"worker {found.worker or 'unknown'}"
@@ -116,7 +116,7 @@ def rendered(home: str, before: Seen | None, seen: Seen) -> Iterator[str]:
         yield f"disk            {disk.free_bytes / (1 << 30):,.1f} GiB free ({share:.0%}): {disk.store}"
 
 
-def _rates(before: Seen, seen: Seen) -> Mapping[str, float]:
+def _rates(before: LastLook, seen: LastLook) -> Mapping[str, float]:
     """Messages a second that each group was done with. One that went back has none."""
     took_s = seen.at_s - before.at_s
     done = before.condition.done
