@@ -1,15 +1,19 @@
 """What web processes hold of the catalog of pins, kept fresh by the queue: real processes on one home."""
 
+import random
 import re
 import socket
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import httpx
 import pytest
 
 from feedstore.app import config as configuration
-from feedstore.domain import Pin, PinDeleted, PinSaved
+from feedstore.app.services import open_services
+from feedstore.domain import DeletePin, Follow, Pin, PinDeleted, PinSaved, SavePin, user
+from feedstore.following.service import FeedService
+from feedstore.follows.port import Request
 from tests.cli.command import Cli, eventually
 from tests.cli.test_catalog import current
 from tests.http.http_servers import feedctl_serve
@@ -118,3 +122,48 @@ def test_a_web_process_starts_without_the_follow_store_and_shows_pages(
                 assert answer.json()["type"].endswith("follow-store-unavailable"), answer.text
         monkeypatch.setenv("FEED_FOLLOWS_SHARDS", '["mysql://nobody"]')
         assert "expected mysql://USER@HOST" in cli("serve", "--port", 0, code=2).stderr
+
+
+def test_every_page_of_pins_is_that_of_the_follow_store(cli: Cli) -> None:
+    """Of every user, deletions and what came after the build included; the follow store is asked for none of them."""
+    rng = random.Random(1)
+    owners, readers = range(1, 9), range(101, 113)
+    followed = {reader: rng.sample(owners, 4) for reader in readers}
+    saved = {pin: Pin(pin, owner := rng.choice(owners), 10 * owner, 1_000 + pin // 3) for pin in range(1, 301)}
+    first, late = [pin for pin in saved if pin <= 250], [pin for pin in saved if pin > 250]
+    deleted = rng.sample(first, 80)
+    config = configuration.load(cli.home, {})
+    with (cli.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n")
+    with_catalog = configuration.load(cli.home, {})
+    with ExitStack() as stack:
+        plain = stack.enter_context(open_services(config))
+        plain.feeds.record([Request(Follow(reader, user(owner))) for reader in readers for owner in followed[reader]])
+        plain.feeds.record([Request(SavePin(saved[pin])) for pin in first])
+        plain.feeds.record([Request(DeletePin(pin)) for pin in deleted[:40]])
+        stack.enter_context(cli.worker())
+        eventually(lambda: all(len(current(cli, each)) == 1 for each in "ab"), "generations are in use")
+        plain.feeds.record([Request(SavePin(saved[pin])) for pin in late])
+        plain.feeds.record([Request(DeletePin(pin)) for pin in deleted[40:]])
+        live = sorted(
+            (pin for pin in saved.values() if pin.pin not in deleted), key=lambda pin: (-pin.created_ms, pin.pin)
+        )
+        wanted = {reader: [pin for pin in live if pin.owner in followed[reader]] for reader in readers}
+        eventually(lambda: {each: walked(plain.feeds, each) for each in readers} == wanted, "all has landed")
+        eventually(lambda: cli("catalog", "verify", "pins", code=None).exit_code == 0, "the catalogs have it, too")
+        other = stack.enter_context(open_services(with_catalog))
+        assert other.catalogs is not None
+        assert {each: walked(other.feeds, each) for each in readers} == wanted
+        counts = other.catalogs.catalog("pins").counts()
+        assert (counts.source, counts.missing) == (0, 0)
+        assert counts.hit + counts.fetched == sum(map(len, wanted.values()))
+
+
+def walked(feeds: FeedService, reader: int) -> list[Pin]:
+    """All pages of a feed, one after the other."""
+    page = feeds.pins_page(reader, 7)
+    found = page.pins
+    while page.cursor is not None:
+        page = feeds.pins_page(reader, 7, page.cursor)
+        found += page.pins
+    return found
