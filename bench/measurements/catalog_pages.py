@@ -292,8 +292,8 @@ def builds(context: Context) -> list[Row]:
         for _ in range(context.repeats):
             with _stores(config) as stores:
                 began = time.perf_counter()
-                built = [built(store, follows) for store in stores]
-                from_follows.append(min(built) / (time.perf_counter() - began))
+                made = [built(store, follows) for store in stores]
+                from_follows.append(min(made) / (time.perf_counter() - began))
                 began = time.perf_counter()
                 loaded = stores[0].load(wiring.wall_ms(), stored(file))
                 from_records.append(loaded.records / (time.perf_counter() - began))

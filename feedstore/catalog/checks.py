@@ -86,14 +86,32 @@ class Checked:
             ):
                 _refuse_first(before, some)
             before = keys[-1]
-            heads = map(_SIZES.pack, sizes, record_sizes)
-            self._hash.update(b"".join(chain.from_iterable(zip(heads, keys, records, strict=True))))
+            self._hash.update(_hashed(keys, records, sizes, record_sizes))
             self.records += len(some)
             yield from some
 
     @property
     def sha256(self) -> str:
         return self._hash.hexdigest()
+
+
+def is_of(records: Iterable[tuple[bytes, bytes]], checked: Checked) -> bool:
+    """Whether these are the records that have passed there."""
+    number = 0
+    found = hashlib.sha256()
+    given = iter(records)
+    while some := list(islice(given, _CHECKED_AT_ONCE)):
+        keys, values = zip(*some, strict=True)
+        found.update(_hashed(keys, values, map(len, keys), map(len, values)))
+        number += len(some)
+    return (number, found.hexdigest()) == (checked.records, checked.sha256)
+
+
+def _hashed(
+    keys: Sequence[bytes], records: Sequence[bytes], sizes: Iterable[int], record_sizes: Iterable[int]
+) -> bytes:
+    heads = map(_SIZES.pack, sizes, record_sizes)
+    return b"".join(chain.from_iterable(zip(heads, keys, records, strict=True)))
 
 
 def _refuse_first(before: bytes, records: Iterable[tuple[bytes, bytes]]) -> None:

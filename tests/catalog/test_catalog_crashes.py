@@ -9,9 +9,9 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -378,6 +378,39 @@ def test_a_flipped_bit_is_named_and_never_an_empty_answer(path: Path, clock: Clo
                 assert found.records == {A: b"20", b"b": b"x"}
     assert noticed
     assert all(str(path) in each for each in noticed)
+
+
+def _flipped(records: Iterable[tuple[bytes, bytes]], at: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for key, record in records:
+        yield key, bytes([record[0] ^ 1]) + record[1:] if key == at else record
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda records: _flipped(records, b"b"),
+        lambda records: islice(records, 2),
+        lambda records: (each for each in records if each[0] != b"a"),
+    ],
+    ids=["another record", "the last one is missing", "the first one is missing"],
+)
+def test_what_is_not_read_back_as_it_was_given_gets_no_name(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Any], Any]
+):
+    write_parts = generations._write_parts
+
+    def written(to: Path, records: Any, part_bytes: int) -> list[Path]:
+        given = list(records)
+        return write_parts(to, fault(given), part_bytes)
+
+    with closing(opened(path, clock)) as store:
+        before = store.generations()
+        with monkeypatch.context() as patched:
+            patched.setattr(generations, "_write_parts", written)
+            with pytest.raises(CatalogUnavailableError, match="is not what was written"):
+                store.load(50, [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+        assert store.generations() == before
+        assert not [*path.glob("*.new")]
 
 
 def test_a_generation_of_an_earlier_program_is_read(path: Path, reader: RocksCatalogReader):

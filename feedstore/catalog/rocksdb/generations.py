@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from rocksdict import (
@@ -22,7 +22,7 @@ from rocksdict import (
 )
 
 from feedstore import durable
-from feedstore.catalog.checks import Checked
+from feedstore.catalog.checks import Checked, is_of
 from feedstore.catalog.port import CatalogUnavailableError, Generation
 from feedstore.catalog.rocksdb.directory import unavailable
 
@@ -49,9 +49,11 @@ def write(
     clock: Callable[[], float],
     part_bytes: int = PART_BYTES,
 ) -> str:
-    """Writes a generation into an empty directory, at constant memory, and syncs all of it. Returns the sha256.
+    """Writes a generation into an empty directory, at constant memory, reads it back, and syncs all of it. Returns the
+    sha256.
 
-    clock: monotonic seconds. Raises CatalogRefusedError, CatalogUnavailableError, and what `records` raises.
+    clock: monotonic seconds. Raises CatalogRefusedError, CatalogUnavailableError (among others, what is read is not
+    what was written), and what `records` raises.
     """
     began_s = clock()
     checked = Checked(records)
@@ -65,6 +67,7 @@ def write(
                 db.ingest_external_file([*map(str, parts)], moving)
         finally:
             db.close()
+    _refuse_differing(path, checked)
     with unavailable(path):
         size = sum(each.stat().st_size for each in path.glob("*.sst"))
         about = _About(as_of_ms, checked.records, size, checked.sha256, int((clock() - began_s) * 1_000))
@@ -73,6 +76,19 @@ def write(
             _sync(each)
         durable.sync_directory(path)
     return checked.sha256
+
+
+def _refuse_differing(path: Path, written: Checked) -> None:
+    """Before it has a name: what differs from what was given must never be used, and no later check looks at it all."""
+    options = _options(None)
+    with _failing(path):
+        db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
+        try:
+            is_whole = is_of(cast("Any", db.items()), written)
+        finally:
+            db.close()
+    if not is_whole:
+        raise CatalogUnavailableError(f"{path}: what is read is not what was written: load again, and look at the disk")
 
 
 def describe(path: Path, name: str, current: str | None) -> Generation:
