@@ -221,7 +221,7 @@ class SqliteFile:
             raise
 
     def _begun(self, *, synced: bool) -> sqlite3.Connection:
-        """The connection that writes, in a new transaction. For who holds the turn."""
+        """The connection that writes, in a new transaction. The caller holds the turn."""
         self.refuse_closed()
         if self._writer is None:
             self._writer = self.connect(self._use.writer_cache_kib)
@@ -367,7 +367,7 @@ class Turn:
             self._threads.release()
 
     def close(self) -> None:
-        """For who holds it in this process."""
+        """The caller holds it in this process."""
         self._next.close()
         self._lock.close()
 

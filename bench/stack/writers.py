@@ -68,7 +68,7 @@ def fill_with_fanout(config: Config, cells: int) -> None:
 
 @dataclass(frozen=True)
 class _Sample:
-    """rates: cells a second, into each cluster. processor_us: processor time for a cell of one cluster, by who took it:
+    """rates: cells a second, into each cluster. processor_us: processor time for a cell of one cluster, by its taker:
     `writer`, `gateway`, `cluster`, `kafka`, `native`.
     """
 

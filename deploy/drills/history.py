@@ -12,7 +12,7 @@ from deploy.drills.report import VERSION, DrillRun, Report
 from deploy.drills.samples import CallSample
 
 SAMPLES_MAX = 200_000
-"""So many are kept of a run at most: every call that failed, and of the others every so-and-so-many-th."""
+"""The most samples that are kept of a run: every call that failed, and an even selection of the others."""
 
 _SAMPLES = ".samples.jsonl.gz"
 

@@ -43,8 +43,8 @@ monotonic_s: Final = time.monotonic
 
 
 def home_clock(config: Config) -> HomeClock | None:
-    """What keeps the processes of a home in files on one time (which see); None if nothing of it is in files: servers
-    have clocks of their own.
+    """The clock that all processes of a home in files share (`HomeClock`). None if nothing of the home is in files:
+    servers have clocks of their own.
     """
     if not config.holds_files:
         return None

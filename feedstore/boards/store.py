@@ -39,7 +39,7 @@ _LOOK: Final = 100
 
 
 class Boards:
-    """Implements `BoardStore` (which see) on a follow store. spacing: other than the default in tests only."""
+    """Implements `BoardStore` on a follow store. spacing: other than the default in tests only."""
 
     def __init__(self, follows: FollowStore, spacing: Spacing = SPACING) -> None:
         self._follows = follows

@@ -64,12 +64,12 @@ def entries_of(cells: Iterable[bytes]) -> list[Entry]:
 
 
 def pins_of(cells: Sequence[bytes]) -> Sequence[int]:
-    """The pins of columns, in the same order: for who needs no times, in a fifth of the time."""
+    """The pins of columns, in the same order. It takes a fifth of the time of `entries_of`."""
     return struct.unpack(f">{2 * len(cells)}Q", b"".join(cells))[1::2]
 
 
 def pins_and_times(cells: Sequence[bytes]) -> list[int]:
-    """Pin, creation time, pin, creation time, and so on: the same numbers for who needs no entries, in less time."""
+    """Pin, creation time, pin, creation time, and so on: the numbers of `entries_of` in less time, without entries."""
     numbers = list(struct.unpack(f">{2 * len(cells)}Q", b"".join(cells)))
     numbers[::2], numbers[1::2] = numbers[1::2], [MAX_ID - reverse for reverse in numbers[::2]]
     return numbers

@@ -55,8 +55,8 @@ class Witnesses:
         return number
 
     def renew(self) -> None:
-        """Takes the table as it is from now on: for who has just seen to it that what it may lack is written again, and
-        that the watermark says so. Raises UnavailableError: do it again.
+        """Takes the table as it is from now on. The caller has just made sure that what the table may lack is written
+        again, and that the watermark says so. Raises UnavailableError: do it again.
         """
         self._look()
         self._progress.note_applied({}, self.mark())

@@ -237,17 +237,17 @@ class Shard(Protocol):
         ...
 
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
-        """As the store's (which see): one statement."""
+        """As `FollowStore.board_run`, in one statement."""
         ...
 
     def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
-        """As the store's (which see). Locks are taken in the order of the board, its lines, its placed pins, the state
+        """As `FollowStore.arrange`. Locks are taken in the order of the board, its lines, its placed pins, the state
         of the shard.
         """
         ...
 
     def next_arranged_board(self, after: int) -> int | None:
-        """As the store's (which see), of this shard."""
+        """As `FollowStore.next_arranged_board`, for the boards of this shard."""
         ...
 
     def users(self, after_user: int, limit: int) -> list[int]:
@@ -269,7 +269,9 @@ class Shard(Protocol):
     def expire(self, purge_window_ms: int, limit: int) -> int: ...
 
     def bring_back(self, to_ms: int) -> int:
-        """As the store's (which see); by how much it was ahead, 0 if it was not. Again, it changes nothing."""
+        """As `FollowStore.bring_back`. Returns by how many ms the shard was ahead, 0 if it was not. Calling it again
+        changes nothing.
+        """
         ...
 
     def counts(self) -> RecordCounts: ...

@@ -90,7 +90,7 @@ def mix(value: int) -> int:
 
 
 class ShardedFollowStore:
-    """Implements `FollowStore` (which see). The number and the order of the shards are part of the data.
+    """Implements `FollowStore`. The number and the order of the shards are part of the data.
 
     executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with
         the store.

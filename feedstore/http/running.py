@@ -32,7 +32,7 @@ class InLoop:
 
 
 class InThreads:
-    """In threads, and a bounded number of calls that wait for one: for whatever asks a server.
+    """In threads: for calls that ask a server. A bounded number of calls waits for a thread.
 
     Used by one event loop. clock: the server's. Raises ProblemError if too many calls wait, or if one has waited
     too long.

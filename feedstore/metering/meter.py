@@ -10,7 +10,7 @@ from feedstore.metering.definitions import Definition
 from feedstore.metering.histogram import Histogram
 
 LOOK_LASTS_S: Final = 30.0
-"""How long what a look has found is told. After that it is unknown: who looks hangs, or has ended."""
+"""How long a gauge is served after it was last measured. Then it is unknown: what measures it hangs, or has ended."""
 
 
 SAMPLES: Final = 50

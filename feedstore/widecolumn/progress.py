@@ -164,8 +164,8 @@ class Progress:
         return None if settled is None else _watermark(settled, self._held())
 
     def landed_before(self, settled_ms: int) -> int:
-        """The watermark as it would be if a tick had come through everything: for who knows, since a look at the
-        queue, that nothing from before a settled time is on its way. Raises UnavailableError.
+        """The watermark as it would be if a tick had come through everything. The caller has looked at the queue, and
+        knows that nothing from before a settled time is on its way. Raises UnavailableError.
         """
         return _watermark(settled_ms, self._held())
 

@@ -1,8 +1,9 @@
 """What `make lint` holds of plain English: Markdown is wrapped at 120, and a few words are not used.
 
 Each word of the list hides a plainer one, or a subject: "stands" is "is", "whoever" is "a reader" or "an operator",
-"nobody" is "no ...", "anew" is "again", "beside" is "next to", "while" or "as well as", "goes on" is "continues",
-"is taken for" is "counts as". Fenced code, code spans and the targets of links are not read; a table's row is one line.
+"nobody" is "no ...", "anew" is "again", "beside" is "next to", "while" or "as well as", "goes on" is "continues", "is
+taken for" is "counts as", "for who" is "for callers that" or "the caller", "which see" is the name of what to see.
+Fenced code, code spans and the targets of links are not read; a table's row is one line.
 """
 
 import re
@@ -12,7 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 120
-WORDS = re.compile(r"\b(stands?|whoever|nobody|anew|beside|go(?:es)? on|(?:is|are) taken for)\b", re.IGNORECASE)
+WORDS = re.compile(
+    r"\b(stands?|whoever|nobody|anew|beside|go(?:es)? on|(?:is|are) taken for|for who(?! in\b)|which see)\b",
+    re.IGNORECASE,
+)
 PAGES = ("*.md", "docs/**/*.md")
 # Code whose docstrings, comments and messages are held as well.
 CODE = ("feedstore/**/*.py", "workers/**/*.py", "deploy/**/*.py", "bench/**/*.py")

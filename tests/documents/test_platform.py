@@ -8,6 +8,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 PLATFORM = (
     "feedstore/clocks.py",
+    "feedstore/durable.py",
     "feedstore/errors.py",
     "feedstore/http",
     "feedstore/metering",

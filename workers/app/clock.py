@@ -1,4 +1,4 @@
-"""The time of a home, set by who knows that this machine's clock is right.
+"""Sets the time of a home, for an operator who knows that this machine's clock is right.
 
 What was stamped under a clock that was ahead keeps its time. The stores stamp, and the clusters tell, the right time
 from then on.
@@ -24,8 +24,8 @@ class Set(NamedTuple):
 
 
 def set_clock(config: Config) -> Set:
-    """Makes this process's clock that of the home, and brings back what is ahead of it. For who holds the home; on
-    servers, while no relay, expander or writer runs.
+    """Makes this process's clock that of the home, and brings back what is ahead of it. The caller holds the home;
+    on servers no relay, expander or writer runs.
 
     Interrupted at any step, it leaves some shards or clusters ahead: do it again.
 

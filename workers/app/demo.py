@@ -71,7 +71,7 @@ class DemoOutput:
 
 
 class Demo:
-    """Shows the promises on a home whose actions are recorded. For who holds the home."""
+    """Shows the promises on a home whose actions are recorded. The caller holds the home."""
 
     def __init__(self, config: Config, ports: Ports, stage: DemoOutput) -> None:
         self._config = config

@@ -33,8 +33,8 @@ ALL: Final[tuple[Definition, ...]] = tuple(each for _, definitions in SECTIONS f
 _HEAD: Final = """\
 # Metrics
 
-Every metric of every process, for who writes rules and dashboards. `make schemas` writes this page from the code: do
-not edit it. How to have them served: [operating.md](operating.md#metrics).
+Every metric of every process, for people who write rules and dashboards. `make schemas` writes this page from the
+code: do not edit it. How to have them served: [operating.md](operating.md#metrics).
 
 Names never change. Counters count from the start of each process. What is unknown has no sample: ask for `absent(...)`
 where that matters. Several processes may say the same of a group or a cluster: take the `max by (group)`. The column

@@ -84,8 +84,8 @@ def _close(paths: list[Path]) -> None:
 
 
 def migrate(config: Config, on_step: Callable[[MigrationStep], None]) -> int:
-    """Does all that is left; returns how many steps that were. For who holds the home. on_step: called with each step
-    before it is done.
+    """Does all that is left; returns how many steps that were. The caller holds the home. on_step: called with each
+    step before it is done.
 
     Raises what `plan` does, and OSError; do it again.
     """

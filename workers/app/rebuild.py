@@ -75,7 +75,7 @@ def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
 def make_anew(
     ports: Ports, config: Config, cluster: str, worker: Callable[[Worker], None], on_progress: OnProgress
 ) -> None:
-    """Replaces a cluster by an empty one, and asks for the refill of every feed. For who holds the home.
+    """Replaces a cluster by an empty one, and asks for the refill of every feed. The caller holds the home.
 
     What is queued or parked for the cluster is passed over: it was expanded before the refills are asked for, so that
     they bring it. The markers that mask some of it are gone. Expanders on other machines may have read before that what

@@ -60,7 +60,7 @@ def is_lost(config: Config) -> bool:
 
 
 def reindex(config: Config) -> Reindexed:
-    """Creates the queue again. For who holds the home, if `is_lost`.
+    """Creates the queue again. The caller holds the home, and `is_lost` says that the queue is gone.
 
     Raises:
         OtherPartitionsError: nothing was changed.

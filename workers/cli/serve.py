@@ -112,7 +112,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
 
 
 def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
-    """For who holds the home. ports: as its owner. lock: the home's."""
+    """The caller holds the home. ports: as its owner. lock: the home's."""
     with services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
         wiring.refuse_unsafe(ports, config, ports.replicas)
         queues = OpenQueues(ports)

@@ -42,8 +42,8 @@ def landed_before(ports: Ports) -> dict[str, int]:
 class Waiting(NamedTuple):
     """What waits for a worker.
 
-    work: messages and outbox rows by who must take them. Requests for refills do not count: they change no feed's
-        contents, and where an unfollow waits for one, its cluster's notes say so.
+    work: messages and outbox rows, by the loop that must take them. Requests for refills do not count: they change no
+        feed's contents, and where an unfollow waits for one, its cluster's notes say so.
     refills_ms: when the oldest request for a refill among the outbox rows committed; None where there is none.
     """
 
@@ -72,7 +72,7 @@ def _refill(row: OutboxRow) -> RefillAsked | None:
 
 
 def lags(ports: Ports) -> dict[str, int]:
-    """How much is left to do, by who has to do it: outbox rows for the relay, messages for the groups."""
+    """How much is left to do: outbox rows of the relay, messages of each group."""
     found = {
         RELAY: ports.follows.backlog(),
         EXPANDER: ports.queue.lag(ACTIONS, EXPANDER),

@@ -17,7 +17,7 @@ Body = TypeVar("Body")
 class Turns(Generic[Body]):
     """Messages that wait for their turn. Each sender's are taken in the order in which they came.
 
-    sender: a number for who sent a message.
+    sender: the sender of a message, as a number.
     as_they_come: how many messages of one sender in one poll are tried as they come, 1 or more.
     portion: how many messages are taken at once, 1 or more. What is polled meanwhile waits for them.
     """

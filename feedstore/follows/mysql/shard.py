@@ -4,7 +4,8 @@
 holds that row until it is committed. The settling caller takes the row alone: at that moment every time that was ever
 stamped is committed or gone, and what is stamped later is not before the time that is left in the row. Transactions do
 not wait for each other, only for the moment in which somebody settles; no tick has to run behind, and no clock has to
-be right. The row comes last: who holds it waits for hardly anything, and who settles waits for who holds it.
+be right. The row is locked last: a transaction that holds it waits for hardly anything else, so that the settling
+caller waits for a moment only.
 
 **Keys that do not exist yet** have no row to lock. They are inserted plainly; of two transactions the later fails on
 the duplicate and begins again, and then it finds and locks the row.
@@ -56,7 +57,7 @@ _Done = TypeVar("_Done")
 
 
 class MySQLShard:
-    """A Shard (which see). own: the time in ms by this process, which the database's is compared with. clock: the time
+    """Implements `Shard`. own: the time in ms by this process, which the database's is compared with. clock: the time
     in ms, in place of the database's own.
     """
 
