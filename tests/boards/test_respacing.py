@@ -9,6 +9,7 @@ from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.following import Limits
 from feedstore.follows.port import Request
 from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.metering import Counting
 from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
 from workers.boards import Respacing
@@ -95,9 +96,17 @@ class Endless:
 
 def test_what_takes_long_is_asked_for_again_so_that_others_go_first() -> None:
     boards = Endless()
-    Respacing(boards, 100).respace([RespaceAsked(9, 5, 1), RespaceAsked(9, 5, 2), RespaceAsked(9, 6, 2)])  # type: ignore[arg-type]
+    meter = Counting(lambda: 0.0)
+    respacing = Respacing(boards, 100, meter)  # type: ignore[arg-type]
+    respacing.respace([RespaceAsked(9, 5, 1), RespaceAsked(9, 5, 2), RespaceAsked(9, 6, 2)])
     assert boards.steps == 2 * TRANSACTIONS
     assert boards.asked == [(9, 5), (9, 6)]
+    counts = meter.counts()
+    assert [(each.name, each.value) for each in counts.counters] == [
+        ("feed_board_respaced_rows_total", 2 * TRANSACTIONS * 100)
+    ]
+    [windows] = counts.spreads
+    assert (windows.name, windows.sum, windows.counts[-1]) == ("feed_board_respace_window", 2 * 10**6, 2)
 
 
 def test_a_run_of_thousands_of_one_millisecond_is_spread_in_small_transactions(clock: Clock) -> None:

@@ -11,6 +11,7 @@ from feedstore.http import metrics as of_requests
 from feedstore.metering import WORKERS, Definition, Label
 from feedstore.metering import metrics as of_processes
 from feedstore.widecolumn import metrics as of_clusters
+from workers.boards import metrics as of_respacing
 from workers.following import metrics as of_feeds
 from workers.pipeline import metrics as of_stages
 from workers.queue import metrics as of_queues
@@ -23,7 +24,7 @@ SECTIONS: Final[tuple[tuple[str, Sequence[Definition]], ...]] = (
     ("The follow store", of_follows.DEFINITIONS),
     ("Reads, replicas and groups", of_reads.DEFINITIONS),
     ("Requests", of_requests.DEFINITIONS),
-    ("Boards", of_boards.DEFINITIONS),
+    ("Boards", (*of_boards.DEFINITIONS, *of_respacing.DEFINITIONS)),
     ("Catalogs", of_catalogs.DEFINITIONS),
     ("Processes", of_processes.DEFINITIONS),
 )

@@ -326,7 +326,7 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 
 def expander(ports: Ports, config: Config) -> Loop:
-    respacing = Respacing(Boards(ports.follows))
+    respacing = Respacing(Boards(ports.follows), meter=ports.meter)
     handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace, ports.meter)
     return _stage(ports, config, EXPANDER, ACTIONS)(
         encode=encode_action,

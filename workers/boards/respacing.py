@@ -8,6 +8,8 @@ import structlog
 
 from feedstore.boards import BoardStore
 from feedstore.domain import RespaceAsked
+from feedstore.metering import UNCOUNTED, Meter
+from workers.boards import metrics
 from workers.boards.walks import respaced
 
 ROWS: Final = 64
@@ -22,12 +24,15 @@ _log = structlog.get_logger()
 class Respacing:
     """Handles requests for re-spacing. Stateless: if it is killed, the next one plans from what is there.
 
-    rows: the most that one transaction writes; reorders of the board wait for it.
+    rows: the most that one transaction writes; reorders of the board wait for it. meter: what is counted.
     """
 
-    def __init__(self, boards: BoardStore, rows: int = ROWS) -> None:
+    def __init__(self, boards: BoardStore, rows: int = ROWS, meter: Meter = UNCOUNTED) -> None:
         self._boards = boards
         self._rows = rows
+        self._meter = meter
+        meter.add(metrics.ROWS, 0)
+        meter.observe(metrics.WINDOW, [])
 
     def respace(self, requests: Sequence[RespaceAsked]) -> None:
         """Makes room at each of these pins, or asks again for what takes long. Requests have no age: each is done by
@@ -47,5 +52,8 @@ class Respacing:
             else:
                 # Others were faster each time. They have asked for room themselves, if there is little.
                 _log.warning("boards.not_respaced", board=asked.board, pin=asked.pin, window=window)
+        self._meter.add(metrics.ROWS, rows)
+        if window:
+            self._meter.observe(metrics.WINDOW, [window])
         if rows:
             _log.info("boards.respaced", board=asked.board, pin=asked.pin, rows=rows, window=window)
