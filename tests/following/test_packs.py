@@ -43,7 +43,7 @@ from workers.following.messages import (
     schemas,
 )
 from workers.following.packing import column, packed
-from workers.following.packs import Pack, cell_mutations, decode_body, encode_body
+from workers.following.packs import Pack, cell_mutations, decode_body, encode_body, unpacked
 from workers.pipeline.decoding import MalformedError
 from workers.queue.port import MAX_MESSAGE_BYTES
 
@@ -148,32 +148,48 @@ def test_halves_together_are_the_whole_and_end_as_deliveries_of_one_block(messag
     assert all_cells(ended) == all_cells(messages)
 
 
+def buckets_of(message: object) -> set[int]:
+    return {bucket(user_id) for _, _, _, _, user_id, _, _, _ in cells_of(message)}
+
+
 @given(st.lists(deliveries(), min_size=1, max_size=6), st.integers(0, 2**32))
 def test_a_pack_is_divided_by_the_buckets_of_its_rows(messages: list[Delivery], seed: int) -> None:
     for pack in sent(messages):
-        assert pack.buckets == {bucket(user_id) for _, _, _, _, user_id, _, _, _ in cells_of(pack)}
+        assert pack.buckets == buckets_of(pack)
         buckets = sorted(pack.buckets)
         if len(buckets) > 1:
             some = frozenset(random.Random(seed).sample(buckets, random.Random(seed).randrange(1, len(buckets))))
             inside, outside = pack.divided(some)
 
-            assert inside.buckets == some
-            assert outside.buckets == pack.buckets - some
+            assert buckets_of(inside) == some
+            assert buckets_of(outside) == pack.buckets - some
             assert all_cells([inside, outside]) == all_cells([pack])
 
 
 @given(st.lists(deliveries(), min_size=1, max_size=6), st.integers(0, 2**32))
-def test_a_part_travels_as_a_pack_of_its_own_with_no_action_that_it_does_not_need(
-    messages: list[Delivery], seed: int
-) -> None:
+def test_a_part_travels_as_a_message_of_its_own(messages: list[Delivery], seed: int) -> None:
     for pack in sent(messages):
-        part, _ = pack.divided(frozenset([random.Random(seed).choice(sorted(pack.buckets))]))
-        again = decode_body(encode_body(part))
+        rng = random.Random(seed)
+        parts = [pack.divided(frozenset([rng.choice(sorted(pack.buckets))]))[0]] if len(pack.buckets) > 1 else [pack]
+        for part in [*parts, *(pack.halves() or ())]:
+            again = decode_body(encode_body(part))
+            assert all_cells([again]) == all_cells([part])
+            if isinstance(part, Pack):
+                assert isinstance(again, Pack)
+                assert again.actions.shape[1] == len(set(part.recorded()))
+                assert set(part.recorded()) == {action for action, *_ in cells_of(part)}
 
-        assert isinstance(again, Pack)
-        assert all_cells([again]) == all_cells([part])
-        assert again.actions.shape[1] == len({action for action, *_ in cells_of(part)})
-        assert set(part.recorded()) == set(again.recorded()) == {action for action, *_ in cells_of(part)}
+
+@given(st.lists(deliveries(), min_size=1, max_size=6), st.integers(0, 2**32))
+def test_parts_of_parts_need_what_their_blocks_need(messages: list[Delivery], seed: int) -> None:
+    rng = random.Random(seed)
+    for part in sent(messages):
+        while isinstance(part, Pack):
+            assert part.buckets == buckets_of(part)
+            assert part.cells() == len(cells_of(part))
+            by_rows = len(part.buckets) > 1 and rng.random() < 0.5
+            parts = part.divided(frozenset([rng.choice(sorted(part.buckets))])) if by_rows else part.halves()
+            part = None if parts is None else rng.choice(parts)  # noqa: PLW2901 - ever smaller
 
 
 # What travels
@@ -200,6 +216,21 @@ def test_a_pack_holds_no_more_than_its_bound_and_little_is_kept() -> None:
     kept.clear()
     next(packed(many()))
     assert len(kept) == 11, "a pack goes out as soon as it is full"
+
+
+def test_blocks_share_their_rows_and_pins() -> None:
+    """As the pins of one owner do, and the followers of one followee."""
+    to_many = Block([(user_id, 7) for user_id in range(1, 101)], [(1, 2)])
+    pins = [(pin, 2) for pin in range(1, 101)]
+    (message,) = packed(
+        [
+            *(Delivery(saved(pin), 6, [Block(to_many.rows, [(pin, 4)])]) for pin in range(1, 51)),
+            *(Delivery(Followed(one, user(2), 3, 4), 6, [Block([(one, 3)], pins)]) for one in range(3, 53)),
+        ]
+    )
+    assert isinstance(message, Packed)
+    assert (message.rows.count, message.pins.count) == (100 + 50, 50 + 100)
+    assert unpacked(message).cells() == 100 * 100
 
 
 def test_an_action_is_there_once_whatever_the_number_of_its_blocks() -> None:
@@ -343,15 +374,18 @@ ACTIONS, BLOCKS_OF, ROWS, PINS_OF = "actions", "blocks", "rows", "pins"
         pytest.param(set_column(ACTIONS, 1, values=[3, 4, 1, 2, 5, 6, 6]), id="a kind too many"),
         pytest.param(set_column(BLOCKS_OF, 1, values=[0, 0, 0, 1, 2, 3, 4, 6]), id="an action that is not there"),
         pytest.param(set_column(BLOCKS_OF, 2, values=[0, 0, 1, 1, 0, 0, 0, 2]), id="neither cells nor markers"),
-        pytest.param(set_column(BLOCKS_OF, 3, values=[3, 2, 1, 2, 1, 1, 2, 0]), id="a block without rows"),
-        pytest.param(set_column(BLOCKS_OF, 3, values=[3, 2, 1, 2, 1, 1, 1, 2]), id="a row too many"),
-        pytest.param(set_column(BLOCKS_OF, 3, values=[2, 2, 1, 2, 1, 1, 1, 1]), id="a row too few"),
-        pytest.param(set_column(BLOCKS_OF, 4, values=[1, 1, 1, 1, 2, 1, 2, 0]), id="a block without pins"),
-        pytest.param(set_column(BLOCKS_OF, 4, values=[1, 1, 1, 1, 2, 1, 1, 2]), id="a pin too many"),
-        pytest.param(set_column(ROWS, 1, values=[0] + [1] * 11), id="user 0"),
-        pytest.param(set_column(ROWS, 2, values=[1] * 11 + [0]), id="timestamp 0"),
-        pytest.param(set_column(PINS_OF, 1, values=[0] + [1] * 8), id="pin 0"),
-        pytest.param(set_column(PINS_OF, 2, values=[1] * 8 + [0]), id="creation time 0"),
+        pytest.param(set_column(BLOCKS_OF, 3, values=[0, 3, 5, 3, 6, 5, 5, 7]), id="a first row that is not there"),
+        pytest.param(set_column(BLOCKS_OF, 3, values=[0, 3, 5, 3, 6, 5, 5, MAX_ID]), id="a first row far away"),
+        pytest.param(set_column(BLOCKS_OF, 4, values=[3, 2, 1, 2, 1, 1, 1, 0]), id="a block without rows"),
+        pytest.param(set_column(BLOCKS_OF, 4, values=[3, 2, 1, 2, 2, 1, 1, 1]), id="a row too many"),
+        pytest.param(set_column(BLOCKS_OF, 4, values=[3, 2, 1, 2, 1, 1, 1, MAX_ID]), id="very many rows in a block"),
+        pytest.param(set_column(BLOCKS_OF, 5, values=[0, 0, 0, 0, 1, 0, 0, 3]), id="a first pin that is not there"),
+        pytest.param(set_column(BLOCKS_OF, 6, values=[1, 1, 1, 1, 2, 1, 1, 0]), id="a block without pins"),
+        pytest.param(set_column(BLOCKS_OF, 6, values=[1, 1, 1, 1, 3, 1, 1, 1]), id="a pin too many"),
+        pytest.param(set_column(ROWS, 1, values=[0, *range(1, 7)]), id="user 0"),
+        pytest.param(set_column(ROWS, 2, values=[1] * 6 + [0]), id="timestamp 0"),
+        pytest.param(set_column(PINS_OF, 1, values=[0, 1, 2]), id="pin 0"),
+        pytest.param(set_column(PINS_OF, 2, values=[1, 2, 0]), id="creation time 0"),
         pytest.param(lambda body: body.update(cluster=None), id="a refill of no cluster"),
         pytest.param(lambda body: body.update(cluster=""), id="a refill of a cluster without a name"),
         pytest.param(lambda body: body[ROWS].__setitem__(1, [1, 9, ""]), id="nine bytes"),
@@ -374,9 +408,9 @@ def test_the_sample_is_read() -> None:
 
 
 def test_numbers_that_together_are_too_large_are_malformed() -> None:
-    more = base64.b64encode(b"\xff" * 8 * 12).decode()
+    more = base64.b64encode(b"\xff" * 8 * 7).decode()
     assert refused(changed(lambda body: body[ROWS].__setitem__(1, [1, 8, more]))) == "malformed"
-    least = [MAX_ID, 1, base64.b64encode(bytes([0] * 11 + [1])).decode()]
+    least = [MAX_ID, 1, base64.b64encode(bytes([0] * 6 + [1])).decode()]
     assert refused(changed(lambda body: body[ROWS].__setitem__(1, least))) == "malformed"
 
 
@@ -385,9 +419,9 @@ def test_a_block_or_a_pack_of_too_many_cells_is_malformed() -> None:
         columns_of = {
             "read_ms": 6,
             "actions": [1, [3, 0, ""], [[1, 0, ""]] * 5],
-            "blocks": [blocks, [0, 0, ""], [0, 0, ""], [rows, 0, ""], [pins, 0, ""]],
-            "rows": [rows * blocks, [1, 0, ""], [1, 0, ""]],
-            "pins": [pins * blocks, [1, 0, ""], [1, 0, ""]],
+            "blocks": [blocks, [0, 0, ""], [0, 0, ""], [0, 0, ""], [rows, 0, ""], [0, 0, ""], [pins, 0, ""]],
+            "rows": [rows, [1, 0, ""], [1, 0, ""]],
+            "pins": [pins, [1, 0, ""], [1, 0, ""]],
         }
         return json.dumps({"v": 2, "body": {"type": "pack", **columns_of}}).encode()
 

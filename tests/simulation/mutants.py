@@ -34,7 +34,7 @@ from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.world import GENERAL, GROWING, PARKING, Profile, World
-from workers.following import Parking, Writer, fanout, packs, parking
+from workers.following import Parking, Writer, fanout, parking
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery, Hold, Parked
 from workers.following.packs import Pack
@@ -357,9 +357,14 @@ def _late_pack_brings_back_other_actions() -> Patches:
     return [(Pack, "recorded", recorded)]
 
 
-def _halves_lose_a_block() -> Patches:
-    real = packs._whole_blocks
-    return [(packs, "_whole_blocks", lambda pack, first, end: real(pack, first, max(first + 1, end - (first > 0))))]
+def _halves_are_the_first_half() -> Patches:
+    real = Pack.halves
+
+    def halves(pack: Pack) -> Any:
+        parts = real(pack)
+        return parts and (parts[0], parts[0])
+
+    return [(Pack, "halves", halves)]
 
 
 def _parts_have_each_others_rows() -> Patches:
@@ -749,7 +754,7 @@ MUTANTS: dict[str, Taken] = {
             _late_pack_brings_back_other_actions,
             profile=_LATE_AGAIN,
         ),
-        Taken("halves_lose_a_block", 11, "a block is in neither half of a pack", _halves_lose_a_block),
+        Taken("halves_are_the_first_half", 11, "the second half of a pack is lost", _halves_are_the_first_half),
         Taken(
             "parts_have_each_others_rows",
             11,

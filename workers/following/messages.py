@@ -133,15 +133,19 @@ class ActionColumns(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlockColumns(msgspec.Struct, frozen=True, array_like=True):
-    """Blocks, as `Block` has them: the next `rows` rows and the next `pins` pins of the pack.
+    """Blocks, as `Block` has them. Blocks of the same rows, or of the same pins, share them.
 
     actions: which action a block comes from, counted from 0. markers: 1 for delete markers, 0 for cells.
+    first_rows, rows: its rows are so many of the pack's, from one on that is counted from 0. first_pins, pins: the same
+        of its pins.
     """
 
     count: Count
     actions: Column
     markers: Column
+    first_rows: Column
     rows: Column
+    first_pins: Column
     pins: Column
 
 
@@ -157,7 +161,6 @@ class Packed(msgspec.Struct, frozen=True, tag_field="type", tag="pack", omit_def
     """Blocks of cells that many actions come to, column by column: what a `Delivery` for each block would say. Each
     action is there once. Purges and strays travel as deliveries.
 
-    rows, pins: of all blocks, in their order.
     read_ms, cluster: as of a delivery.
     """
 

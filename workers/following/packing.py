@@ -68,16 +68,15 @@ class Packer:
         self.cells = 0
         self._cluster = cluster
         self._actions: dict[Line, int] = {}
-        self._blocks: list[tuple[int, int, int, int]] = []
-        self._rows: list[tuple[int, int]] = []
-        self._pins: list[tuple[int, int]] = []
+        self._blocks: list[tuple[int, int, int, int, int, int]] = []
+        self._rows = _Runs()
+        self._pins = _Runs()
 
     def add(self, line: Line, block: Block, marker: int) -> None:
         """A block of an action. marker: 1 for delete markers, 0 for cells."""
         number = self._actions.setdefault(line, len(self._actions))
-        self._blocks.append((number, marker, len(block.rows), len(block.pins)))
-        self._rows += block.rows
-        self._pins += block.pins
+        rows, pins = self._rows.place(block.rows), self._pins.place(block.pins)
+        self._blocks.append((number, marker, rows, len(block.rows), pins, len(block.pins)))
         self.cells += block.cells()
 
     def packed(self) -> Packed:
@@ -87,10 +86,27 @@ class Packer:
             self.read_ms,
             ActionColumns(len(self._actions), kinds, numbers),
             BlockColumns(len(self._blocks), *columns(self._blocks)),
-            PairColumns(len(self._rows), *columns(self._rows)),
-            PairColumns(len(self._pins), *columns(self._pins)),
+            PairColumns(len(self._rows.pairs), *columns(self._rows.pairs)),
+            PairColumns(len(self._pins.pairs), *columns(self._pins.pairs)),
             self._cluster,
         )
+
+
+class _Runs:
+    """Pairs of numbers, of which the same run is kept once: pins of one owner have the same followers, and followers of
+    one followee get the same pins.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+        self._places: dict[tuple[tuple[int, int], ...], int] = {}
+
+    def place(self, run: Sequence[tuple[int, int]]) -> int:
+        """Where a run begins."""
+        place = self._places.setdefault(tuple(run), len(self.pairs))
+        if place == len(self.pairs):
+            self.pairs += run
+        return place
 
 
 def columns(lines: Sequence[Sequence[int]]) -> list[Column]:

@@ -25,14 +25,11 @@ from feedstore.widecolumn import Mutation
 from workers.following import packing
 from workers.following.messages import (
     PACK_CELLS,
-    ActionColumns,
     Block,
-    BlockColumns,
     Column,
     Delivery,
     Hold,
     Packed,
-    PairColumns,
     decode_delivery,
     encode_delivery,
 )
@@ -62,9 +59,10 @@ class Pack:
 
     read_ms, cluster: as of a `Delivery`.
     actions: an array of (6, actions): kinds and numbers, as `ActionColumns` has them.
-    blocks: (4, blocks): the action of each, counted from 0; whether it is of delete markers; how many rows; how many
-        pins.
-    rows: (2, rows): users and timestamps. pins: (2, pins): ids and creation times. Those of all blocks, in their order.
+    blocks: (6, blocks), as `BlockColumns` has them: the action of each; whether it is of delete markers; its first row,
+        and how many there are; its first pin, and how many.
+    rows: (2, rows): users and timestamps. pins: (2, pins): ids and creation times. A part of a pack may have more of
+        both than its blocks need.
     """
 
     read_ms: int
@@ -76,12 +74,20 @@ class Pack:
 
     def cells(self) -> int:
         """How many cells and markers it writes."""
-        return int((self.blocks[2] * self.blocks[3]).sum())
+        _, _, _, rows, _, pins = self.blocks
+        return int(rows @ pins)
 
     @cached_property
     def buckets(self) -> frozenset[int]:
-        """The first bytes of its row keys."""
-        return frozenset(mutations.buckets(self.rows[0]).tolist())
+        """The first bytes of the keys of the rows that its blocks need."""
+        import numpy as np  # noqa: PLC0415
+
+        _, _, first, count, _, _ = self.blocks
+        borders = np.zeros(self.rows.shape[1] + 1, np.int64)
+        np.add.at(borders, first, 1)
+        np.add.at(borders, first + count, -1)
+        needed = borders[:-1].cumsum() > 0
+        return frozenset(mutations.buckets(self.rows[0][needed]).tolist())
 
     def committed_ms(self) -> list[int]:
         """When the action of each block committed."""
@@ -90,7 +96,7 @@ class Pack:
 
     def large_saves(self, rows: int) -> list[int]:
         """When the saved pin of each block with so many rows or more committed."""
-        of, _, counts, _ = self.blocks
+        of, _, _, counts, _, _ = self.blocks
         found: list[int] = self.actions[1][of[(counts >= rows) & (self.actions[0][of] == packing.SAVE)]].tolist()
         return found
 
@@ -103,48 +109,42 @@ class Pack:
 
     def deliveries(self) -> Iterator[Delivery]:
         """The same as deliveries, one for each block."""
-        actions = [_action(line, self.cluster) for line in self.actions.T.tolist()]
-        rows, pins = iter(_pairs(self.rows)), iter(_pairs(self.pins))
-        for number, marker, row_count, pin_count in self.blocks.T.tolist():
-            blocks = [Block([next(rows) for _ in range(row_count)], [next(pins) for _ in range(pin_count)])]
+        rows, pins = _pairs(self.rows), _pairs(self.pins)
+        for number, marker, row, row_count, pin, pin_count in self.blocks.T.tolist():
+            action = _action(self.actions[:, number].tolist(), self.cluster)
+            blocks = [Block(rows[row : row + row_count], pins[pin : pin + pin_count])]
             puts, markers = ([], blocks) if marker else (blocks, [])
-            yield Delivery(actions[number], self.read_ms, puts, markers, cluster=self.cluster)
+            yield Delivery(action, self.read_ms, puts, markers, cluster=self.cluster)
 
     def halves(self) -> "tuple[Pack | Delivery, Pack | Delivery] | None":
-        """Two parts that together do the same: each has some of its blocks. A part of one block is a delivery. None if
-        it has only one.
-        """
+        """Two parts that together do the same: each has some of its blocks. None if it has only one."""
         count = self.blocks.shape[1]
         if count == 1:
             return None
-        first = _whole_blocks(self, 0, count // 2)
-        second = _whole_blocks(self, count // 2, count)
-        return _small(first), _small(second)
+        first, second = self.blocks[:, : count // 2], self.blocks[:, count // 2 :]
+        return self._part(first, self.rows), self._part(second, self.rows)
 
-    def divided(self, buckets: frozenset[int]) -> "tuple[Pack, Pack]":
-        """The part whose row keys begin with some bytes, and the rest; neither is empty if it needs some of them and
-        others.
-        """
+    def divided(self, buckets: frozenset[int]) -> "tuple[Pack | Delivery, Pack | Delivery]":
+        """The part whose row keys begin with some of the bytes that it needs, and the part with the others."""
         import numpy as np  # noqa: PLC0415
 
         inside = np.isin(mutations.buckets(self.rows[0]), list(buckets))
-        return _with_rows(self, inside), _with_rows(self, ~inside)
+        return self._with_rows(inside), self._with_rows(~inside)
 
-    def packed(self) -> Packed:
-        """What travels: only actions that its blocks come from."""
+    def _with_rows(self, wanted: "NDArray[np.bool_]") -> "Pack | Delivery":
+        """Some of its rows, and the blocks that still have one."""
         import numpy as np  # noqa: PLC0415
 
-        used, numbers = np.unique(self.blocks[0], return_inverse=True)
-        blocks = [numbers.tolist(), *self.blocks[1:].tolist()]
-        kinds, *rest = _columns(self.actions[:, used])
-        return Packed(
-            self.read_ms,
-            ActionColumns(len(used), kinds, rest),
-            BlockColumns(len(blocks[0]), *map(packing.column, blocks)),
-            PairColumns(self.rows.shape[1], *_columns(self.rows)),
-            PairColumns(self.pins.shape[1], *_columns(self.pins)),
-            self.cluster,
-        )
+        before = np.concatenate([[0], wanted.cumsum()])  # how many are wanted before each row
+        blocks = self.blocks.copy()
+        _, _, first, count, _, _ = self.blocks
+        blocks[2], blocks[3] = before[first], before[first + count] - before[first]
+        return self._part(blocks[:, blocks[3] > 0], self.rows[:, wanted])
+
+    def _part(self, blocks: "Numbers", rows: "Numbers") -> "Pack | Delivery":
+        """A pack with other blocks; as a delivery, if it is only one."""
+        part = replace(self, blocks=blocks, rows=rows)
+        return next(part.deliveries()) if blocks.shape[1] == 1 else part
 
 
 def decode_body(value: bytes) -> Delivery | Hold | Pack | Tick:
@@ -160,7 +160,10 @@ def decode_body(value: bytes) -> Delivery | Hold | Pack | Tick:
 
 def encode_body(body: Delivery | Hold | Pack) -> bytes:
     """The message of feed.deliveries that says it."""
-    return encode_delivery(body.packed() if isinstance(body, Pack) else body)
+    if not isinstance(body, Pack):
+        return encode_delivery(body)
+    (message,) = packing.packed(body.deliveries())
+    return encode_delivery(message)
 
 
 def halves(body: Delivery | Hold | Pack) -> tuple[Delivery | Pack, Delivery | Pack] | None:
@@ -186,7 +189,7 @@ def unpacked(message: Packed) -> Pack:
     """Raises InvalidValueError unless all that it says can be."""
     actions = _read(message.actions.count, [message.actions.kinds, *message.actions.numbers])
     of = message.blocks
-    blocks = _read(of.count, [of.actions, of.markers, of.rows, of.pins])
+    blocks = _read(of.count, [of.actions, of.markers, of.first_rows, of.rows, of.first_pins, of.pins])
     rows = _read(message.rows.count, [message.rows.ids, message.rows.times])
     pins = _read(message.pins.count, [message.pins.ids, message.pins.times])
     pack = Pack(message.read_ms, message.cluster, actions, blocks, rows, pins)
@@ -219,16 +222,16 @@ def _check_actions(pack: Pack) -> None:
 
 
 def _check_blocks(pack: Pack) -> None:
-    of, markers, rows, pins = pack.blocks
+    of, markers, first_rows, rows, first_pins, pins = pack.blocks
     if of.max() >= pack.actions.shape[1]:
         raise InvalidValueError("blocks.actions", int(of.max()), f"less than {pack.actions.shape[1]}")
     if markers.max() > 1:
         raise InvalidValueError("blocks.markers", int(markers.max()), "0 or 1")
-    for field, counts, pairs in (("rows", rows, pack.rows), ("pins", pins, pack.pins)):
-        if not 1 <= counts.min() <= counts.max() <= MAX_CHUNK:
-            raise InvalidValueError(f"blocks.{field}", [int(counts.min()), int(counts.max())], f"1 to {MAX_CHUNK}")
-        if counts.sum() != pairs.shape[1]:
-            raise InvalidValueError(f"blocks.{field}", int(counts.sum()), f"{pairs.shape[1]} together")
+    for field, first, count, pairs in (("rows", first_rows, rows, pack.rows), ("pins", first_pins, pins, pack.pins)):
+        if not 1 <= count.min() <= count.max() <= MAX_CHUNK:
+            raise InvalidValueError(f"blocks.{field}", [int(count.min()), int(count.max())], f"1 to {MAX_CHUNK}")
+        if first.max() > PACK_CELLS or (first + count).max() > pairs.shape[1]:
+            raise InvalidValueError(f"blocks.{field}", int(first.max()), f"places in {pairs.shape[1]}")
     if (rows * pins).max() > MAX_CHUNK:
         raise InvalidValueError("block", int((rows * pins).max()), f"at most {MAX_CHUNK} cells")
     if pack.cells() > PACK_CELLS:
@@ -253,16 +256,8 @@ def _read(count: int, columns: Sequence[Column]) -> "Numbers":
     return found
 
 
-def _columns(numbers: "Numbers") -> list[Column]:
-    return [packing.column(line) for line in numbers.tolist()]
-
-
 def _pairs(numbers: "Numbers") -> list[tuple[int, int]]:
     return list(zip(*numbers.tolist(), strict=True))
-
-
-def _small(pack: Pack) -> "Pack | Delivery":
-    return next(pack.deliveries()) if pack.blocks.shape[1] == 1 else pack
 
 
 def _action(line: Iterable[int], cluster: str | None) -> RecordedAction:
@@ -284,45 +279,16 @@ def _action(line: Iterable[int], cluster: str | None) -> RecordedAction:
             raise AssertionError(f"an action of the kind {kind} was unpacked")
 
 
-def _whole_blocks(pack: Pack, first: int, end: int) -> Pack:
-    """The blocks from `first` to before `end`."""
-    rows, pins = pack.blocks[2:, :first].sum(axis=1)
-    rows_end, pins_end = pack.blocks[2:, :end].sum(axis=1)
-    return replace(
-        pack,
-        blocks=pack.blocks[:, first:end],
-        rows=pack.rows[:, rows:rows_end],
-        pins=pack.pins[:, pins:pins_end],
-    )
-
-
-def _with_rows(pack: Pack, wanted: "NDArray[np.bool_]") -> Pack:
-    """Some of the rows, and the blocks that still have one."""
-    import numpy as np  # noqa: PLC0415
-
-    _, _, rows, pins = pack.blocks
-    block_of_row = np.repeat(np.arange(len(rows)), rows)
-    left = np.bincount(block_of_row[wanted], minlength=len(rows))
-    blocks = pack.blocks.copy()
-    blocks[2] = left
-    return replace(
-        pack,
-        blocks=blocks[:, left > 0],
-        rows=pack.rows[:, wanted],
-        pins=pack.pins[:, np.repeat(left > 0, pins)],
-    )
-
-
 def _cells(pack: Pack) -> "Numbers":
     """A line for each cell's number: whether it is a delete marker, user, timestamp, pin, creation time. A block is a
     cross product: the cells of its first row come first.
     """
     import numpy as np  # noqa: PLC0415
 
-    _, markers, rows, pins = pack.blocks
+    _, markers, first_rows, rows, first_pins, pins = pack.blocks
     count = rows * pins
     number = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)  # of a cell in its block
     pins_of = np.repeat(pins, count)
-    row = np.repeat(rows.cumsum() - rows, count) + number // pins_of
-    pin = np.repeat(pins.cumsum() - pins, count) + number % pins_of
+    row = np.repeat(first_rows, count) + number // pins_of
+    pin = np.repeat(first_pins, count) + number % pins_of
     return np.vstack([np.repeat(markers, count), pack.rows[:, row], pack.pins[:, pin]])
