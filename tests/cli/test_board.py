@@ -108,6 +108,25 @@ def test_pages_of_a_board_join(home: Cli) -> None:
     home("board", "checks", code=2)
 
 
+def test_an_export_has_every_pin_in_its_order_and_every_digit(home: Cli, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    home("reorder-pin", BOARD, 1, "--before", 6)
+    file = tmp_path / "board.parquet"
+    assert "6 pins written" in home("board", "export", BOARD, file).stderr
+    table = parquet.read_table(file)
+    shown = home.json("board", BOARD, "--limit", 500)["pins"]
+    assert str(table.schema.field("sequence").type) == "decimal128(38, 0)"
+    assert [
+        {**each, "sequence": str(each["sequence"])}
+        for each in table.select(["pin", "sequence", "moved_ms"]).to_pylist()
+    ] == [{name: each[name] for name in ("pin", "sequence", "moved_ms")} for each in shown]
+    assert [each["pin"] for each in shown] == [6, 1, 5, 4, 3, 2]
+    assert home.json("board", "export", 10, file, "--json") == {"board": 10, "pins": 0, "file": str(file)}
+    assert parquet.read_table(file).num_rows == 0
+    assert home("board", "export", BOARD, tmp_path / "none" / "x", code=1).stderr
+    assert [each.name for each in tmp_path.iterdir() if each.suffix in {".new", ".parquet"}] == ["board.parquet"]
+
+
 def test_replay_moves_pins_in_the_order_of_its_lines(cli: Cli) -> None:
     done = cli(
         "replay",

@@ -1,14 +1,16 @@
-"""board, board check, board respace, board reset: the order of a board."""
+"""board, board check, board export, board respace, board reset: the order of a board."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import click
 
 from feedstore.app.wiring import clock_of, open_follows
 from feedstore.boards import MAX_PAGE, BoardFindings, BoardPin, Boards, BoardStore, cursors, room
 from feedstore.domain import RespaceAsked
+from workers.boards.files import export
 from workers.boards.walks import checked, every_arranged, respaced
 from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, Session, json_option, pass_session
@@ -27,7 +29,7 @@ class _BoardGroup(click.Group):
 
 @click.group(cls=_BoardGroup, subcommand_metavar="BOARD [OPTIONS] | COMMAND [ARGS]...")
 def board() -> None:
-    """Show a board in its order; check it, make room on it, reset it.
+    """Show a board in its order; check it, export it, make room on it, reset it.
 
     \b
     Examples:
@@ -35,6 +37,7 @@ def board() -> None:
       feedctl board 9 --limit 100 --sequences
       feedctl board check 9
       feedctl board check --all
+      feedctl board export 9 board-9.parquet
       feedctl board respace 9
       feedctl board reset 9
     """
@@ -86,6 +89,38 @@ def show(session: Session, board_id: int, limit: int, cursor: str | None, *, seq
 def _numbers(pin: BoardPin, below: BoardPin | None) -> str:
     space = "" if below is None else f"room {room(pin.sequence - below.sequence)}"
     return f"{pin.sequence:>38}  {space:<8}"
+
+
+@board.command("export")
+@click.argument("board_id", metavar="BOARD", type=ID)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+@pass_session
+def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) -> None:
+    """Write every pin of BOARD into FILE, Parquet in the board's order: pin, created_ms, sequence, moved_ms.
+
+    A pin that is moved meanwhile may be in it twice, or not at all.
+
+    \b
+    Examples:
+      feedctl board export 9 board-9.parquet
+    """
+    progress = ProgressLine("board export")
+
+    def show_pins(done: int) -> None:
+        if progress.due():
+            progress.show(plural(done, "pin"))
+
+    try:
+        with _boards(session) as boards:
+            pins = export(boards, board_id, file, show_pins)
+    except OSError as error:
+        raise click.FileError(str(file), error.strerror or str(error)) from error
+    progress.clear()
+    if as_json:
+        emit_json({"board": board_id, "pins": pins, "file": str(file)})
+    else:
+        note(f"board {board_id}: {plural(pins, 'pin')} written to {file}")
 
 
 # Checking

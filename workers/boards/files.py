@@ -1,0 +1,48 @@
+"""A board in a file, for backups and analyses elsewhere: Parquet, in the board's order."""
+
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+from feedstore.boards import MAX_PAGE, BoardStore, Place
+from feedstore.errors import ConfigError
+
+
+def export(boards: BoardStore, board: int, path: Path, on_progress: Callable[[int], None]) -> int:
+    """Writes every pin of a board from the top: `pin`, `created_ms` and `moved_ms` (0: never) as int64, `sequence` as
+    decimal128(38, 0), which holds all its digits. Returns how many pins. A pin that is moved meanwhile may be in it
+    twice, or not at all. The file is there whole, or as it was before.
+
+    Raises ConfigError: its library is missing. OSError, FollowStoreUnavailableError.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - its library is an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(f"{path}: Parquet: install feedstore[parquet]: {error}") from error
+    schema = pa.schema(
+        [
+            ("pin", pa.int64()),
+            ("created_ms", pa.int64()),
+            ("sequence", pa.decimal128(38, 0)),
+            ("moved_ms", pa.int64()),
+        ]
+    )
+    new = path.with_name(path.name + ".new")
+    pins, more = 0, True
+    after: Place | None = None
+    with parquet.ParquetWriter(new, schema) as writer:
+        while more:
+            page = boards.page(board, MAX_PAGE, after)
+            columns = zip(*((p.pin, p.created_ms, Decimal(p.sequence), p.moved_ms) for p in page.pins), strict=True)
+            if page.pins:
+                writer.write_table(pa.table(list(columns), schema=schema))
+            pins += len(page.pins)
+            on_progress(pins)
+            after = page.after
+            more = after is not None
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    new.replace(path)
+    return pins
