@@ -16,7 +16,7 @@ from workers.boards import Respacing
 from workers.boards.respacing import TRANSACTIONS
 from workers.following import Expander
 from workers.following.expander import sender_of
-from workers.following.messages import Task, decode_action, encode_action, wrap_action
+from workers.following.messages import Task, decode_actions, encode_action, wrap_action
 
 NOW = 1_700_000_000_000
 LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
@@ -57,7 +57,7 @@ def test_the_expander_makes_room_however_late(follows: ShardedFollowStore, clock
     boards = Boards(follows)
     message = wrap_action(ask(boards, follows))
     order = [pin.pin for pin in boards.page(9, 10, None).pins]
-    task = decode_action(message)
+    (task,) = decode_actions(message)
     assert isinstance(task, Task)
     assert isinstance(task.action, RespaceAsked)
     clock.ms += years * 365 * 86_400_000
@@ -76,7 +76,7 @@ def test_a_request_takes_its_turn_by_its_board_and_needs_the_board_s_shard(follo
     assert sender_of(Task(asked)) == -9
     assert 1 <= len(follows.shards_of(asked)) <= 2
     assert follows.redate(asked) is None
-    assert decode_action(encode_action(Task(asked))) == Task(asked)
+    assert decode_actions(encode_action(Task(asked))) == (Task(asked),)
 
 
 class Endless:

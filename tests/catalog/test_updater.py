@@ -9,7 +9,7 @@ from feedstore.catalog.memory import MemoryCatalog
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
 from workers.app.catalogs import pin_update
 from workers.catalog.updater import CLOCKS_APART_MS, Updater, updater_group
-from workers.following.messages import Task, decode_action, encode_action
+from workers.following.messages import Task, decode_actions, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.ticks import Tick
 from workers.queue.memory import MemoryQueue
@@ -55,7 +55,7 @@ class Bench:
         consumer = self.queue.consumer(ACTIONS, GROUP)
         try:
             while messages := consumer.poll(3, 0):
-                bodies = [(each.partition, decode_action(each.value)) for each in messages]
+                bodies = [(each.partition, body) for each in messages for body in decode_actions(each.value)]
                 updater.enter(body.action for _, body in bodies if isinstance(body, Task))
                 updater.tick([each for each in bodies if isinstance(each[1], Tick)])
                 if commit:

@@ -18,7 +18,7 @@ BAD = {
     "truncated": (GOOD[:-9], "not_json"),
     "oversized": (b'{"v":1,"pad":"' + b"x" * (MAX_MESSAGE_BYTES - 20) + b'"}', "malformed"),
     "wrongly typed": (GOOD.replace(b'"pin":60', b'"pin":"60"'), "malformed"),
-    "of another version": (b'{"v":2,"body":{"type":"task"}}', "unknown_version"),
+    "of another version": (b'{"v":3,"body":{"type":"task"}}', "unknown_version"),
     "of another kind": (b'{"v":1,"body":{"type":"delivery"}}', "malformed"),
     "empty": (b"", "not_json"),
     "zero bytes": (bytes(40), "not_json"),

@@ -26,7 +26,7 @@ from workers.following.messages import (
     Hold,
     Parked,
     Task,
-    decode_action,
+    decode_actions,
     encode_delivery,
     encode_parked,
     wrap_action,
@@ -162,7 +162,7 @@ class Follows:
 
     def refills(self) -> list[RefillAsked]:
         """Those that were asked for."""
-        tasks = [decode_action(wrap_action(row.body)) for row in self._store.unrelayed(10_000, 0)]
+        tasks = [body for row in self._store.unrelayed(10_000, 0) for body in decode_actions(wrap_action(row.body))]
         actions = [task.action for task in tasks if isinstance(task, Task)]
         return [action for action in actions if isinstance(action, RefillAsked)]
 

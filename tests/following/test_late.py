@@ -23,10 +23,10 @@ from workers.following.messages import (
     Delivery,
     Hold,
     Task,
-    decode_action,
+    decode_actions,
     decode_parked,
     encode_action,
-    wrap_action,
+    wrap_actions,
 )
 from workers.following.packs import Pack, decode_body
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
@@ -80,7 +80,7 @@ class Pipeline:
         self.now_ms = START_MS
         self.follows = sqlite.open_store([":memory:"], lambda: self.now_ms)
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: self.now_ms)
-        self.relay = Relay(self.follows, 0, self.queue, ACTIONS, lambda: 0.0, wrap_action)
+        self.relay = Relay(self.follows, 0, self.queue, ACTIONS, lambda: 0.0, wrap_actions)
         self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.expander = Expander(self.follows, self.queue, LIMITS, Respacing(Boards(self.follows)).respace)
         self.feeds = {name: MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms)) for name in "ab"}
@@ -108,7 +108,7 @@ class Pipeline:
         self.relay.step()
         messages = self.tasks.poll(1_000, 0)
         self.tasks.commit({each.partition: each.offset + 1 for each in messages})
-        bodies = [decode_action(each.value) for each in messages]
+        bodies = [body for each in messages for body in decode_actions(each.value)]
         tasks = [body for body in bodies if isinstance(body, Task)]
         self.expanded += tasks
         self.expander.expand(tasks)

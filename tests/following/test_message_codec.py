@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,9 @@ from feedstore.domain import (
     Unfollowed,
 )
 from workers.following.messages import (
+    ACTIONS_A_MESSAGE,
+    ACTIONS_BYTES,
+    ACTIONS_VERSION,
     ActionMessage,
     Block,
     Delivery,
@@ -32,17 +36,19 @@ from workers.following.messages import (
     Purge,
     Stray,
     Task,
-    decode_action,
+    decode_actions,
     decode_delivery,
     decode_parked,
     encode_action,
     encode_delivery,
     encode_parked,
     schemas,
+    wrap_action,
+    wrap_actions,
 )
-from workers.pipeline.decoding import MalformedError
+from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES
+from workers.queue.port import MAX_MESSAGE_BYTES, MAX_POLL_BYTES
 
 NUMBERS = st.integers(1, MAX_ID)
 SMALL = st.integers(0, 1_000)
@@ -116,13 +122,13 @@ FULL = Delivery(
 """A delivery with something in every field."""
 
 SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
-    "follow": (encode_action(Task(Followed(1, Followee("board", 1), 3, 4))), decode_action),
-    "unfollow": (encode_action(Task(Unfollowed(1, Followee("user", 2), 3, 4))), decode_action),
-    "save": (encode_action(Task(PinSaved(PIN, 15))), decode_action),
-    "delete": (encode_action(Task(PinDeleted(PIN, 15))), decode_action),
-    "refill": (encode_action(Task(RefillAsked(1, "a", 2))), decode_action),
-    "sent back": (encode_action(Task(PinSaved(PIN, 15), "b", 16)), decode_action),
-    "action tick": (encode_action(Tick(1, 0, 1)), decode_action),
+    "follow": (encode_action(Task(Followed(1, Followee("board", 1), 3, 4))), decode_actions),
+    "unfollow": (encode_action(Task(Unfollowed(1, Followee("user", 2), 3, 4))), decode_actions),
+    "save": (encode_action(Task(PinSaved(PIN, 15))), decode_actions),
+    "delete": (encode_action(Task(PinDeleted(PIN, 15))), decode_actions),
+    "refill": (encode_action(Task(RefillAsked(1, "a", 2))), decode_actions),
+    "sent back": (encode_action(Task(PinSaved(PIN, 15), "b", 16)), decode_actions),
+    "action tick": (encode_action(Tick(1, 0, 1)), decode_actions),
     "delivery": (encode_delivery(FULL), decode_delivery),
     "hold": (encode_delivery(Hold(1, 2)), decode_delivery),
     "hold of one cluster": (encode_delivery(Hold(1, 2, "b")), decode_delivery),
@@ -149,7 +155,7 @@ def refused(decode: Callable[[bytes], object], value: bytes) -> str:
 
 @given(ACTION_MESSAGES)
 def test_action_messages_come_back(message: ActionMessage) -> None:
-    assert decode_action(encode_action(message)) == message
+    assert decode_actions(encode_action(message)) == (message,)
 
 
 @given(DELIVERY_MESSAGES)
@@ -317,8 +323,65 @@ def test_the_order_of_fields_and_white_space_say_nothing(sample: tuple[bytes, Ca
 def test_another_version_is_named_whatever_it_holds(version: int) -> None:
     for body in (json.loads(SAMPLES["hold"][0])["body"], {"type": "yet to come"}, None, [1], "x"):
         value = json.dumps({"v": version, "body": body}).encode()
-        assert refused(decode_action, value) == refused(decode_delivery, value) == "unknown_version"
+        assert refused(decode_delivery, value) == "unknown_version"
+        assert refused(decode_actions, value) == ("malformed" if version == ACTIONS_VERSION else "unknown_version")
     assert refused(decode_delivery, b'{"v": %d}' % version) == "unknown_version"
+
+
+RECORDED = st.lists(ACTION_MESSAGES, max_size=30).map(
+    lambda messages: [message.action for message in messages if isinstance(message, Task)]
+)
+
+
+@given(RECORDED)
+def test_recorded_actions_share_messages_and_come_back_in_their_order(actions: list[RecordedAction]) -> None:
+    values = wrap_actions([msgspec.json.encode(action) for action in actions])
+    assert [body for value in values for body in decode_actions(value)] == [Task(action) for action in actions]
+    assert len(values) == bool(actions)
+    assert all(ACTION_SCHEMA.is_valid(json.loads(value)) for value in values)
+
+
+def test_a_message_of_many_actions_is_bounded() -> None:
+    largest = msgspec.json.encode(Followed(2**63 - 1, Followee("board", 2**63 - 1), 2**63 - 1, 2**63 - 1))
+    values = wrap_actions([largest] * 5_001)
+    assert max(len(decode_actions(value)) for value in values) <= ACTIONS_A_MESSAGE
+    assert max(map(len, values)) <= ACTIONS_BYTES + 1_000 < MAX_POLL_BYTES
+    assert sum(len(decode_actions(value)) for value in values) == 5_001
+    small = msgspec.json.encode(Followed(1, Followee("user", 2), 3, 4))
+    assert [len(decode_actions(value)) for value in wrap_actions([small] * 2_001)] == [2_000, 1]
+    huge = wrap_actions([largest, b'{"type":"yet to come","x":"%s"}' % (b"x" * ACTIONS_BYTES), largest])
+    assert len(huge) == 3
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        b'{"type":"yet to come","x":[1,{"y":2}]}',
+        b'{"type":"follow","follower":0,"followee":{"kind":"user","id":2},"ts":1,"committed_ms":1}',
+        b"[]",
+        b"7",
+        b'{"type":"follow\xff"}',
+    ],
+)
+def test_of_many_actions_the_unknown_one_is_malformed_alone(newer: bytes) -> None:
+    known = msgspec.json.encode(Followed(1, Followee("user", 2), 3, 4))
+    (value,) = wrap_actions([known, newer, known])
+    first, bad, last = decode_actions(value)
+    assert first == last == Task(Followed(1, Followee("user", 2), 3, 4))
+    assert isinstance(bad, Malformed)
+    assert (bad.reason, bad.value) == ("malformed", wrap_action(newer))
+    assert bad.detail
+    # Sent again it is read by itself, and refused.
+    assert refused(decode_actions, bad.value) in ("malformed", "not_json")
+
+
+@pytest.mark.parametrize("damaged", [b'{"type":', b'1],"x":[2', b"1,2", b'{"a":1}}', b""])
+def test_a_damaged_action_spoils_no_other(damaged: bytes) -> None:
+    known = msgspec.json.encode(Followed(1, Followee("user", 2), 3, 4))
+    values = wrap_actions([known, damaged, known])
+    assert decode_actions(values[0]) == decode_actions(values[2]) == (Task(Followed(1, Followee("user", 2), 3, 4)),)
+    assert len(values) == 3
+    refused(decode_actions, values[1])
 
 
 def test_a_delivery_from_before_strays_has_none() -> None:
@@ -328,8 +391,8 @@ def test_a_delivery_from_before_strays_has_none() -> None:
 
 
 def test_a_message_of_the_other_topic_is_malformed() -> None:
-    assert refused(decode_action, encode_delivery(FULL)) == "malformed"
-    assert refused(decode_action, encode_delivery(Hold(1, 2))) == "malformed"
+    assert refused(decode_actions, encode_delivery(FULL)) == "malformed"
+    assert refused(decode_actions, encode_delivery(Hold(1, 2))) == "malformed"
     assert refused(decode_parked, encode_delivery(FULL)) == "malformed"
     assert refused(decode_delivery, SAMPLES["parked"][0]) == "malformed"
     assert refused(decode_delivery, SAMPLES["follow"][0]) == "malformed"
@@ -340,7 +403,7 @@ def test_the_largest_message_is_read_and_one_byte_more_is_oversized() -> None:
     largest = value + b" " * (MAX_MESSAGE_BYTES - len(value))
     assert decode_delivery(largest) == FULL
     assert refused(decode_delivery, largest + b" ") == "oversized"
-    assert refused(decode_action, bytes(10_000_000)) == "oversized"
+    assert refused(decode_actions, bytes(10_000_000)) == "oversized"
 
 
 def _with_action(action: str) -> bytes:
@@ -397,7 +460,7 @@ def test_odd_bytes_have_their_reason(value: bytes, reason: str) -> None:
     ],
 )
 def test_an_action_that_cannot_be_is_malformed(action: str) -> None:
-    assert refused(decode_action, _with_action(action)) == "malformed"
+    assert refused(decode_actions, _with_action(action)) == "malformed"
 
 
 @pytest.mark.parametrize(
@@ -421,7 +484,7 @@ def test_a_delivery_that_cannot_be_is_malformed(field: str, wrong: object) -> No
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(value: bytes) -> None:
-    refused(decode_action, value)
+    refused(decode_actions, value)
     refused(decode_delivery, value)
     refused(decode_parked, value)
 
@@ -436,7 +499,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_random_json_is_refused(document: object) -> None:
     value = json.dumps(document).encode()
-    refused(decode_action, value)
+    refused(decode_actions, value)
     refused(decode_delivery, value)
 
 

@@ -22,7 +22,7 @@ from workers.following.messages import (
     Delivery,
     Task,
     encode_delivery,
-    wrap_action,
+    wrap_actions,
 )
 from workers.following.task_slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
@@ -55,7 +55,7 @@ class World:
         self.feeds = MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms))
         self.progress = Progress(MemoryStore(progress_table(LIMITS.purge_window_ms)))
         self.relays = [
-            Relay(self.follows, shard, self.queue, ACTIONS, lambda: self.now_s, wrap_action) for shard in range(3)
+            Relay(self.follows, shard, self.queue, ACTIONS, lambda: self.now_s, wrap_actions) for shard in range(3)
         ]
         self.follows.about_now()
         self.look()

@@ -19,7 +19,7 @@ from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
 from workers.boards import Respacing
 from workers.following import Expander, Writer
-from workers.following.messages import Task, decode_action, decode_delivery
+from workers.following.messages import Task, decode_actions, decode_delivery
 from workers.pipeline.decoding import MalformedError
 
 LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
@@ -78,6 +78,6 @@ def test_a_writer_does_not_take_an_unknown_message_for_written() -> None:
 
 
 def test_a_message_of_an_unknown_kind_is_a_dead_letter() -> None:
-    for decode, body in ((decode_action, Task(MUTED)), (decode_action, PAUSED), (decode_delivery, PAUSED)):
+    for decode, body in ((decode_actions, Task(MUTED)), (decode_actions, PAUSED), (decode_delivery, PAUSED)):
         with pytest.raises(MalformedError, match="Invalid value"):
             decode(msgspec.json.encode({"v": 1, "body": body}))

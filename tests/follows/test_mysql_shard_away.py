@@ -12,7 +12,7 @@ import pytest
 from feedstore.domain import Follow, Followed, user
 from feedstore.follows import mysql
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
-from workers.following.messages import Task, decode_action, encode_action, wrap_action
+from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
@@ -113,14 +113,14 @@ def rest(store: FollowStore, door: Door, recorded: set[object], held: set[object
     queue = MemoryQueue(dict.fromkeys(TOPICS, 1), lambda: 1_000)
     consumer = queue.consumer(ACTIONS, "expander")
     loops = [
-        *(Relay(store, shard, queue, ACTIONS, time.monotonic, wrap_action) for shard in range(3)),
+        *(Relay(store, shard, queue, ACTIONS, time.monotonic, wrap_actions) for shard in range(3)),
         Ticker(store, queue, ACTIONS, time.monotonic, encode_action),
     ]
 
     def relayed() -> tuple[set[object], bool]:
         for loop in loops:
             loop.step()
-        bodies = [decode_action(message.value) for message in consumer.poll(1_000, 0)]
+        bodies = [body for message in consumer.poll(1_000, 0) for body in decode_actions(message.value)]
         return {body.action for body in bodies if isinstance(body, Task)}, any(
             isinstance(each, Tick) for each in bodies
         )

@@ -10,7 +10,7 @@ import pytest
 
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
-from workers.pipeline.decoding import MalformedError
+from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage, TooManyDeadLettersError
@@ -19,15 +19,19 @@ from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import Consumer, Message, PositionLostError, QueueUnavailableError, Topic
 
 
-def decode(value: bytes) -> list[str | Tick]:
+def decode(value: bytes) -> list[str | Tick | Malformed]:
     if value.startswith(b"bad"):
         raise MalformedError("not_json", f"cannot read {value!r}")
-    return [
-        Tick(int(body[5:]), 0, 1) if body.startswith("tick ") else body for body in value.decode().split("+") if body
-    ]
+    return [_body(body) for body in value.decode().split("+") if body]
 
 
-TOPIC: Topic[str | Tick] = Topic("tests", durable=True, decode=decode)
+def _body(body: str) -> str | Tick | Malformed:
+    if body.startswith("newer"):
+        return Malformed(body.encode(), "malformed", f"no such kind: {body}")
+    return Tick(int(body[5:]), 0, 1) if body.startswith("tick ") else body
+
+
+TOPIC: Topic[str | Tick | Malformed] = Topic("tests", durable=True, decode=decode)
 
 
 @dataclass
@@ -364,6 +368,28 @@ def test_a_message_of_several_bodies_that_cannot_be_read_is_buried_as_it_is() ->
 
     assert bench.done == []
     assert bench.letters() == [("not_json", b"bad 1+2")]
+
+
+def test_rule_12_of_a_message_with_several_bodies_the_one_that_cannot_be_read_is_buried_alone() -> None:
+    bench = Bench()
+    bench.publish("1+newer a+2+newer b", "3+tick 9", "newer c+newer d")
+
+    bench.run()
+
+    assert sorted(bench.done) == ["1", "2", "3"]
+    assert sorted(bench.letters()) == [("malformed", b"newer %c" % each) for each in b"abcd"]
+    assert bench.lag() == 0
+
+
+def test_rule_12_many_bodies_that_cannot_be_read_stop_the_worker_only_if_none_can() -> None:
+    bench = Bench(RetryPolicy(dead_in_a_row=5))
+    bench.publish("+".join(f"newer {number}+{number}" for number in range(20)))
+    bench.run()
+    assert len(bench.letters()) == len(bench.done) == 20
+    bench.publish("+".join(f"newer {number}" for number in range(20, 40)))
+    with pytest.raises(TooManyDeadLettersError):
+        bench.run()
+    assert len(bench.letters()) == 24, "the last of the first message was one in a row"
 
 
 def test_a_message_without_bodies_is_done() -> None:

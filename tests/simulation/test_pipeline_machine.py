@@ -7,6 +7,7 @@ On tables in memory and SQLite, and with a smaller budget on real RocksDB direct
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -26,8 +27,7 @@ from tests.simulation.model import Model
 from tests.simulation.reading import page
 from workers.boards import Respacing
 from workers.following import Expander, Writer
-from workers.following.messages import Task, decode_action, encode_action, wrap_action
-from workers.following.packs import decode_body
+from workers.following.messages import Task, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
@@ -68,7 +68,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def make_handlers(self) -> None:
         self.relays = [
-            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_action)
+            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_actions)
             for shard in range(self.follows.shards())
         ]
         self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
@@ -161,8 +161,8 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def take(self, group: str, limit: int, *, done: bool) -> bool:
         messages = self.consumers[group].poll(limit, 0)
-        decode = decode_action if group == "expander" else decode_body
-        bodies = [(message.partition, decode(message.value)) for message in messages]
+        topic: Topic[Any] = ACTIONS if group == "expander" else DELIVERIES
+        bodies = [(message.partition, body) for message in messages for body in topic.decode(message.value)]
         work = [body for _, body in bodies if not isinstance(body, Tick)]
         if group == "expander":
             if work:

@@ -52,7 +52,7 @@ from workers.app import rebuild
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, backfill, housekeeping, purge, writer
 from workers.following.housekeeping import Sweeper
-from workers.following.messages import encode_action, wrap_action
+from workers.following.messages import encode_action, wrap_actions
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
@@ -226,7 +226,7 @@ class World:
             for name, port in self.ports.items()
         }
         self.relays = [
-            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_action) for shard in range(shards)
+            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_actions) for shard in range(shards)
         ]
         self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.sweepers = {

@@ -36,7 +36,7 @@ from workers.following.messages import (
     Parked,
     encode_action,
     encode_parked,
-    wrap_action,
+    wrap_actions,
 )
 from workers.following.packs import Pack, encode_body, halves
 from workers.following.ports import Ports
@@ -45,6 +45,7 @@ from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.task_slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.begun import Begun
+from workers.pipeline.decoding import Malformed
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.runtime import Loop, Worker
@@ -308,7 +309,7 @@ def canaries(ports: Ports, config: Config) -> list[Loop]:
 def relays(ports: Ports, config: Config) -> list[Loop]:
     """A relay for each shard of the follow store, and what sends the ticks."""
     every = [
-        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_action, ports.meter)
+        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_actions, ports.meter)
         for shard in range(ports.follows.shards())
     ]
     tickers: list[Loop] = [ticker(ports, config)]
@@ -397,7 +398,7 @@ def _from_its_cluster(
     return Begun(group, applied.begin, lambda: stage(applied), rest, OlderClusterError, ports.meter)
 
 
-def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick]) -> "partial[Stage[Body]]":
+def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick | Malformed]) -> "partial[Stage[Body]]":
     """What every stage is made of; the caller says what it does."""
     return partial(
         Stage[Body],

@@ -18,7 +18,7 @@ from feedstore.catalog.reader import Catalog
 from feedstore.clocks import STEP_MAX_MS
 from feedstore.errors import NotNowError
 from workers.catalog.messages import Posted
-from workers.pipeline.decoding import MalformedError
+from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Settled, Tick
 from workers.queue.port import Queue, QueueError, QueueUnavailableError, Tail, Topic
@@ -129,7 +129,7 @@ class Listener(Generic[Body]):
         name: str,
         hears: Hears[Body],
         connect: Callable[[], Queue],
-        topic: Topic[Body | Tick],
+        topic: Topic[Body | Tick | Malformed],
         clock: Callable[[], float],
         clock_ms: Callable[[], int],
         silent_s: float,
@@ -209,6 +209,9 @@ class Listener(Generic[Body]):
                 malformed += 1
                 continue
             for body in bodies:
+                if isinstance(body, Malformed):
+                    malformed += 1
+                    continue
                 self._hears.hear(message.partition, body)
                 if isinstance(body, Tick):
                     ticks.append(body)

@@ -1,26 +1,32 @@
 """What travels in the queue, and its codec: versioned JSON.
 
 On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold, Packed and Tick. On `feed.retries`: Parked.
-Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; the JSON Schema of each topic is exported into
-`schemas/`. Packed has version 2: an earlier writer that meets one says so.
+Every message is an object `{"v": 1, "body": {"type": ..., ...}}`, or, of the tasks of many recorded actions,
+`{"v": 2, "actions": [...]}`; the JSON Schema of each topic is exported into `schemas/`. Packed has version 2: an
+earlier writer that meets one says so.
 """
 
-from typing import Annotated, Final, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from feedstore.domain import InvalidValueError, RecordedAction
 from feedstore.following import MAX_CHUNK, ROW_BYTES
-from workers.pipeline.decoding import MalformedError
+from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.ticks import Tick
 from workers.queue.port import MAX_MESSAGE_BYTES
 
 VERSION: Final = 1
 PACKED_VERSION: Final = 2
+ACTIONS_VERSION: Final = 2
 
 PACK_CELLS: Final = 10_000
 """The most cells in one pack."""
+ACTIONS_A_MESSAGE: Final = 2_000
+ACTIONS_BYTES: Final = 250_000
+"""A message of many actions has at most so many, and about so many bytes: two of them fit in a poll."""
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -206,9 +212,19 @@ ActionMessage = Task | Tick
 DeliveryMessage = Delivery | Hold | Tick | Packed
 
 
-class _ActionEnvelope(msgspec.Struct, frozen=True):
-    v: int
+class _ActionEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
     body: ActionMessage
+
+
+class _ActionsEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=ACTIONS_VERSION):
+    """Tasks of recorded actions, each for all clusters."""
+
+    actions: Annotated[list[RecordedAction], Meta(min_length=1)]
+
+
+class _RawActions(msgspec.Struct, frozen=True):
+    v: Literal[2]
+    actions: Annotated[list[msgspec.Raw], Meta(min_length=1)]
 
 
 class _DeliveryEnvelope(msgspec.Struct, frozen=True):
@@ -235,14 +251,16 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.json.Encoder()
-_actions = msgspec.json.Decoder(_ActionEnvelope)
+_actions = msgspec.json.Decoder(_ActionEnvelope | _ActionsEnvelope)
+_raw_actions = msgspec.json.Decoder(_RawActions)
+_recorded = msgspec.json.Decoder(RecordedAction)
 _deliveries = msgspec.json.Decoder(_DeliveryEnvelope)
 _retries = msgspec.json.Decoder(_RetryEnvelope)
 _version = msgspec.json.Decoder(_Version)
 
 
 def encode_action(message: ActionMessage) -> bytes:
-    return _encoder.encode(_ActionEnvelope(VERSION, message))
+    return _encoder.encode(_ActionEnvelope(message))
 
 
 def wrap_action(recorded: bytes) -> bytes:
@@ -250,6 +268,31 @@ def wrap_action(recorded: bytes) -> bytes:
     not know, a newer reader may.
     """
     return _encoder.encode(_WrappedEnvelope(VERSION, _Wrapped(msgspec.Raw(recorded))))
+
+
+def wrap_actions(recorded: Sequence[bytes]) -> list[bytes]:
+    """The messages of recorded actions that are JSON already. The bytes are copied: of what is between the braces
+    nothing is known here. One that is no JSON gets a message of its own, as all of its neighbours do.
+    """
+    messages: list[bytes] = []
+    some: list[bytes] = []
+    size = 0
+    for each in recorded:
+        if some and (size + len(each) > ACTIONS_BYTES or len(some) == ACTIONS_A_MESSAGE):
+            messages += _wrapped(some)
+            some, size = [], 0
+        some.append(each)
+        size += len(each) + 1
+    return messages + (_wrapped(some) if some else [])
+
+
+def _wrapped(some: Sequence[bytes]) -> list[bytes]:
+    message = b'{"v":%d,"actions":[%s]}' % (ACTIONS_VERSION, b",".join(some))
+    try:
+        whole = len(some) > 1 and len(_raw_actions.decode(message).actions) == len(some)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        whole = False
+    return [message] if whole else [wrap_action(each) for each in some]
 
 
 def encode_delivery(message: DeliveryMessage) -> bytes:
@@ -260,9 +303,38 @@ def encode_parked(message: Parked) -> bytes:
     return _encoder.encode(_RetryEnvelope(VERSION, message))
 
 
-def decode_action(value: bytes) -> ActionMessage:
-    """Raises MalformedError where `value` is no message of feed.actions."""
-    return _decode(_actions, value).body
+def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
+    """The tasks of a message of feed.actions, or its tick. Of several tasks those that cannot be decoded are malformed,
+    each by itself. Raises MalformedError where `value` is no such message.
+    """
+    _refuse_oversized(value)
+    try:
+        envelope = _actions.decode(value)
+    except (msgspec.ValidationError, InvalidValueError) as error:
+        _refuse_other_version(value, ACTIONS_VERSION)
+        return _each_action(value, MalformedError("malformed", str(error)))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return _each_action(value, MalformedError("not_json", str(error)))
+    if isinstance(envelope, _ActionEnvelope):
+        return (envelope.body,)
+    return [Task(action) for action in envelope.actions]
+
+
+def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage | Malformed]:
+    """The tasks of a message of which something cannot be read: the others are done. Raises `whole` if it has none."""
+    try:
+        actions = _raw_actions.decode(value).actions
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        actions = []
+    if len(actions) < 2:
+        raise whole
+    bodies: list[ActionMessage | Malformed] = []
+    for each in actions:
+        try:
+            bodies.append(Task(_recorded.decode(each)))
+        except (msgspec.DecodeError, InvalidValueError, RecursionError, UnicodeDecodeError) as bad:
+            bodies.append(Malformed(wrap_action(bytes(each)), "malformed", str(bad)))
+    return bodies
 
 
 def decode_delivery(value: bytes) -> DeliveryMessage:
@@ -280,13 +352,17 @@ def decode_parked(value: bytes) -> Parked:
     return _decode(_retries, value).body
 
 
-_Envelope = TypeVar("_Envelope", _ActionEnvelope, _DeliveryEnvelope, _RetryEnvelope)
+_Envelope = TypeVar("_Envelope", _DeliveryEnvelope, _RetryEnvelope)
+
+
+def _refuse_oversized(value: bytes) -> None:
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
 
 
 def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes, newest: int = VERSION) -> _Envelope:
     """newest: the newest version of such a message."""
-    if len(value) > MAX_MESSAGE_BYTES:
-        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    _refuse_oversized(value)
     try:
         envelope = decoder.decode(value)
     except (msgspec.ValidationError, InvalidValueError) as error:
@@ -320,7 +396,7 @@ def _refuse_version(version: int, newest: int) -> None:
 def schemas() -> dict[str, dict[str, object]]:
     """The JSON Schema of each topic's messages, by the name of its file in `schemas/`."""
     return {
-        "feed.actions.schema.json": msgspec.json.schema(_ActionEnvelope),
+        "feed.actions.schema.json": msgspec.json.schema(_ActionEnvelope | _ActionsEnvelope),
         "feed.deliveries.schema.json": msgspec.json.schema(_DeliveryEnvelope),
         "feed.retries.schema.json": msgspec.json.schema(_RetryEnvelope),
     }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
-from workers.pipeline.decoding import MalformedError
+from workers.pipeline.decoding import Malformed, MalformedError
 from workers.queue.port import DeadLetter, DeadLetters, Queue, Topic
 
 SET_ASIDE: Final = "retry of "
@@ -48,9 +48,14 @@ def redeliver(
             on_kept(letter, f"unknown_topic: this program knows no topic {letter.topic} in this home")
             continue
         try:
-            topic.decode(letter.value)
+            bodies = topic.decode(letter.value)
         except MalformedError as error:
             on_kept(letter, f"{error.reason}: {error}")
+            continue
+        # A letter is of one body, but for one that an earlier program could not read at all.
+        bad = next((body for body in bodies if isinstance(body, Malformed)), None)
+        if bad is not None:
+            on_kept(letter, f"{bad.reason}: {bad.detail}")
             continue
         group = letter.group
         if not group.startswith(SET_ASIDE):

@@ -7,16 +7,16 @@ from workers.following.messages import (
     Hold,
     Parked,
     Task,
-    decode_action,
+    decode_actions,
     decode_parked,
 )
 from workers.following.packs import Pack, decode_body
-from workers.pipeline.decoding import single
+from workers.pipeline.decoding import Malformed, single
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Topic
 
-ACTIONS: Final[Topic[Task | Tick]] = Topic("feed.actions", durable=True, decode=single(decode_action))
-"""Tasks: recorded actions, for the expander."""
+ACTIONS: Final[Topic[Task | Tick | Malformed]] = Topic("feed.actions", durable=True, decode=decode_actions)
+"""Tasks: recorded actions, for the expander; many in a message."""
 DELIVERIES: Final[Topic[Delivery | Hold | Pack | Tick]] = Topic(
     "feed.deliveries", durable=False, decode=single(decode_body)
 )

@@ -1,7 +1,7 @@
 """What the decoder of a topic is made of."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Body = TypeVar("Body")
 
@@ -14,6 +14,16 @@ class MalformedError(ValueError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Malformed(NamedTuple):
+    """A body that cannot be decoded, of a message whose other bodies can be. value: the message of it alone, for the
+    dead letters. reason, detail: as of a MalformedError.
+    """
+
+    value: bytes
+    reason: str
+    detail: str
 
 
 def single(decode: Callable[[bytes], Body]) -> Callable[[bytes], tuple[Body]]:

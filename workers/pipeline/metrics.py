@@ -41,10 +41,15 @@ AWAY: Final = Definition(
 
 # Relays and ticks
 RELAYED: Final = Definition(
-    "feed_relay_messages_total", "counter", "Messages that a relay has published", _RELAY, ("work", "relay"), (SHARD,)
+    "feed_relay_messages_total",
+    "counter",
+    "Rows of an outbox that a relay has published, in messages of many",
+    _RELAY,
+    ("work", "relay"),
+    (SHARD,),
 )
 RELAYED_BYTES: Final = Definition(
-    "feed_relay_bytes_total", "counter", "Bytes of these messages", _RELAY, ("work", "relay"), (SHARD,)
+    "feed_relay_bytes_total", "counter", "Bytes of the messages", _RELAY, ("work", "relay"), (SHARD,)
 )
 TICKS: Final = Definition(
     "feed_ticks_total",

@@ -64,7 +64,7 @@ class Relay(Generic[Rows]):
     """Publishes the rows of one shard's outbox to a topic. Any number may run: a row that two of them relay arrives
     twice.
 
-    clock: monotonic seconds. wrap: the message of a row.
+    clock: monotonic seconds. wrap: the messages of rows, in their order; what many rows say fits in few.
     """
 
     rest_s = _REST_S
@@ -76,7 +76,7 @@ class Relay(Generic[Rows]):
         queue: Queue,
         topic: Topic[object],
         clock: Callable[[], float],
-        wrap: Callable[[bytes], bytes],
+        wrap: Callable[[Sequence[bytes]], Sequence[bytes]],
         meter: Meter = UNCOUNTED,
     ) -> None:
         self._wrap = wrap
@@ -101,10 +101,10 @@ class Relay(Generic[Rows]):
         try:
             rows = self._outbox.unrelayed(MAX_BATCH, self._shard)
             if rows:
-                messages = [self._wrap(row.body) for row in rows]
+                messages = self._wrap([row.body for row in rows])
                 self._queue.publish(self._topic, messages)
                 self._outbox.mark_relayed(rows)
-                self._meter.add(metrics.RELAYED, len(messages), str(self._shard))
+                self._meter.add(metrics.RELAYED, len(rows), str(self._shard))
                 self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
         except NotNowError as error:
             wait_s = self._rest.failed()

@@ -29,8 +29,8 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
-from workers.pipeline.decoding import MalformedError
-from workers.pipeline.lots import Item, Lots
+from workers.pipeline.decoding import Malformed, MalformedError
+from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
 from workers.pipeline.retry import REST_S, Rest, RetryPolicy
 from workers.pipeline.tally import Tally
@@ -81,10 +81,11 @@ class _Corpse(Generic[Body]):
     between it and the undecodable one before it.
     """
 
-    item: Item[Body] | Item[None]
+    item: Item[Body] | Item[None] | Item[Malformed]
     reason: str
     detail: str
     after_good: bool = False
+    value: bytes | None = None
 
 
 @dataclass(eq=False)
@@ -128,7 +129,7 @@ class Stage(Generic[Body]):
     def __init__(
         self,
         name: str,
-        topic: Topic[Body | Tick],
+        topic: Topic[Body | Tick | Malformed],
         consumer: Consumer,
         dead: DeadLetters,
         *,
@@ -302,13 +303,9 @@ class Stage(Generic[Body]):
                 corpses.append(_Corpse(item, error.reason, str(error), after_good=len(items) > good))
                 good = len(items)
                 continue
-            work: list[Body] = []
-            for body in bodies:
-                if isinstance(body, Tick):
-                    self._lots.tick(lot, message.partition, body)
-                else:
-                    work.append(body)
-            items += self._lots.take(lot, message, work, whole=len(bodies) == 1)
+            taken, bad = self._take_bodies(lot, message, bodies)
+            items += taken
+            corpses += bad
         self._tally.polled(self._lots.size - size)
         self._quiet = self._quiet and not items
         items = self._leave_until_due(items)
@@ -324,6 +321,28 @@ class Stage(Generic[Body]):
         if corpses:
             self._ready.append(_Corpses(corpses))
         return polled
+
+    def _take_bodies(
+        self, lot: Lot, message: Message, bodies: Sequence[Body | Tick | Malformed]
+    ) -> tuple[list[Item[Body]], list[_Corpse[Body]]]:
+        """The bodies of a message that are to be done, and those that cannot be decoded."""
+        work: list[Body] = []
+        malformed: list[Malformed] = []
+        for body in bodies:
+            if isinstance(body, Tick):
+                self._lots.tick(lot, message.partition, body)
+            elif isinstance(body, Malformed):
+                malformed.append(body)
+            else:
+                work.append(body)
+        items = self._lots.take(lot, message, work, whole=len(bodies) == 1)
+        if not malformed:
+            return items, []
+        bad = self._lots.take(lot, message, malformed, whole=False)
+        return items, [
+            _Corpse(item, item.body.reason, item.body.detail, after_good=bool(work), value=item.body.value)
+            for item in bad
+        ]
 
     def _leave_until_due(self, items: list[Item[Body]]) -> list[Item[Body]]:
         """Puts messages that are not due yet aside; returns the rest."""
@@ -671,11 +690,16 @@ class Stage(Generic[Body]):
         message = item.taken.message
         body = item.body
         # The rest of a message may be done, or wait: what is sent again later is this part alone.
-        value = message.value if body is None or item.taken.whole else self._encode(body)
+        if corpse.value is not None:
+            value = corpse.value
+        elif body is None or isinstance(body, Malformed) or item.taken.whole:
+            value = message.value
+        else:
+            value = self._encode(body)
 
         def bury() -> None:
             self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), value)
-            if self._given_up is not None and body is not None:
+            if self._given_up is not None and body is not None and not isinstance(body, Malformed):
                 self._given_up(body)
 
         self._aside(bury)

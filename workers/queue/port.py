@@ -26,8 +26,8 @@ class Topic(Generic[Body_co]):
 
     durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
         is not, but only together with the positions of the messages that they were made from.
-    decode: the bodies of a message, in order: each is something to do, and is done or given up by itself. Raises
-        `MalformedError` of `workers.pipeline.decoding`.
+    decode: the bodies of a message, in order: each is something to do, and is done or given up by itself. One that
+        cannot be decoded is a `Malformed` of `workers.pipeline.decoding`; if none can, it raises MalformedError.
     """
 
     name: str
