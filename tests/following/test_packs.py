@@ -31,11 +31,13 @@ from feedstore.following import MAX_CHUNK, bucket, columns, mutations, row_key
 from feedstore.widecolumn import DeleteCells, PutCells, Table
 from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.checks import check_batch
+from workers.following import messages
 from workers.following.messages import (
     PACK_CELLS,
     Block,
     Column,
     Delivery,
+    Hold,
     Packed,
     Purge,
     Stray,
@@ -44,8 +46,14 @@ from workers.following.messages import (
 )
 from workers.following.packing import column, packed
 from workers.following.packs import Pack, cell_mutations, decode_body, encode_body, unpacked
-from workers.pipeline.decoding import MalformedError
-from workers.queue.port import MAX_MESSAGE_BYTES
+from workers.following.redeliver import redeliver
+from workers.following.topics import DELIVERIES
+from workers.pipeline.decoding import MalformedError, single
+from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.stage import Stage
+from workers.pipeline.ticks import Tick
+from workers.queue.memory import MemoryDeadLetters, MemoryQueue
+from workers.queue.port import MAX_MESSAGE_BYTES, Topic
 
 NUMBERS = st.integers(1, 300) | st.integers(1, MAX_ID - 1)
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=5)
@@ -437,6 +445,43 @@ def test_other_bodies_have_no_second_version_and_packs_no_first() -> None:
     assert refused(b'{"v":2,"body":{"type":"hold","since_ms":1,"until_ms":2}}') == "malformed"
     assert refused(VALUE.replace(b'{"v":2', b'{"v":3')) == "unknown_version"
     assert refused(VALUE + b" " * (MAX_MESSAGE_BYTES + 1 - len(VALUE))) == "oversized"
+
+
+class EarlierEnvelope(msgspec.Struct):
+    """What a writer of before packs decodes."""
+
+    v: int
+    body: Delivery | Hold | Tick
+
+
+def test_an_earlier_writer_names_the_version_and_keeps_the_pack_as_it_is() -> None:
+    """So that `feedctl dead retry` brings it back once that writer is a newer one."""
+    decoder = msgspec.json.Decoder(EarlierEnvelope)
+    earlier = Topic(DELIVERIES.name, durable=False, decode=single(lambda value: messages._decode(decoder, value)))  # type: ignore[type-var]
+    queue, dead = MemoryQueue({DELIVERIES: 1}, lambda: 1), MemoryDeadLetters()
+    stage: Stage[Any] = Stage(
+        "writer-a",
+        earlier,
+        queue.consumer(DELIVERIES, "writer-a"),
+        dead,
+        encode=lambda _: pytest.fail("one body"),
+        handle=lambda _: pytest.fail("it reads nothing"),
+        ticks=lambda _: None,
+        policy=RetryPolicy(),
+        rng=random.Random(1),
+        clock=lambda: 0.0,
+        wall_ms=lambda: 1,
+        patience_s=0,
+    )
+    queue.publish(DELIVERIES, [VALUE])
+    stage.step()
+    stage.close()
+
+    (letter,) = dead.letters(0, 10)
+    assert (letter.reason, letter.value) == ("unknown_version", VALUE)
+    assert redeliver(queue, [DELIVERIES], dead, [letter], lambda _, why: pytest.fail(why)) == 1
+    (again,) = queue.consumer(DELIVERIES, "writer-b").poll(10, 0)[1:]
+    assert cells_of(decode_body(again.value)) == cells_of(decode_body(VALUE))
 
 
 def test_a_pack_cut_anywhere_is_no_json() -> None:
