@@ -84,6 +84,8 @@ dead_letters_in_a_row = 100   # so many messages in a row that cannot be done st
 
 [metrics]
 # listen = "127.0.0.1:9464"   # where a worker serves its metrics; feedctl serve has its own at /metrics
+# targets = "targets"         # a directory in which processes are named for a Prometheus of this machine (file_sd)
+# prometheus = "http://127.0.0.1:9090"   # where the site's plots come from; without it, from this process alone
 """
 
 

@@ -1,7 +1,9 @@
 """Turns the configuration into a server."""
 
+import json
 import resource
 import socket
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +29,9 @@ from feedstore.http.running import InLoop, InThreads, Runner
 from feedstore.http.server import HttpServer
 from feedstore.http.site import assets
 from feedstore.http.tokens import Access, Loopback, Tokens, is_loopback
+from feedstore.metering.asking import PrometheusHours
+from feedstore.metering.plots import Plot
+from feedstore.metering.sampling import Sampler
 
 if TYPE_CHECKING:
     from feedstore.catalog.posting import Posting
@@ -51,11 +56,12 @@ def open_app(
     clock: Callable[[], float] = monotonic_s,
     posting: "Posting | None" = None,
     counted: Callable[[], Sequence[Metric]] = tuple,
+    plots: Sequence[Plot] = (),
 ) -> App:
     """owns_clusters: whether this process writes the clusters. Then reads of clusters in files take microseconds, and
     need no thread; if another process owns the files, they may have to catch up with it. clock: the service's own.
-    posting: where updates of catalogs go; None: they are refused. counted: what else this process
-    counts.
+    posting: where updates of catalogs go; None: they are refused. counted: what else this process counts. plots: of
+    the work of the last hour.
 
     Raises ConfigError.
     """
@@ -85,9 +91,10 @@ def open_app(
             *counted(),
         ]
 
+    hours = _hours(config, plots, metrics, clock, wall_ms)
     served = Served(
         [
-            Part(of_feeds.FeedApi(service, queues, cursors, wall_ms), of_feeds.ENDPOINTS),
+            Part(of_feeds.FeedApi(service, queues, cursors, wall_ms, hours.hour), of_feeds.ENDPOINTS),
             Part(of_boards.BoardApi(boards, cursors), of_boards.ENDPOINTS),
             *catalog_parts,
         ],
@@ -97,8 +104,26 @@ def open_app(
         service.answers,
         queues.stopped,
         metrics,
+        hours.close,
     )
     return App(served, access, pages, bounded, calls, bounds, clock)
+
+
+def _hours(
+    config: Config,
+    plots: Sequence[Plot],
+    metrics: Callable[[], Sequence[Metric]],
+    clock: Callable[[], float],
+    wall_ms: Callable[[], int],
+) -> PrometheusHours | Sampler:
+    """Where plots come from: the Prometheus that scrapes all processes, or samples of this one."""
+    if config.metrics.prometheus is not None:
+        matching = f"home={json.dumps(str(config.home))}"
+        return PrometheusHours(config.metrics.prometheus, matching, plots, clock, time.time)
+    sampler = Sampler(plots, metrics, wall_ms)
+    if plots:
+        sampler.start()
+    return sampler
 
 
 def _threads(config: Config, clock: Callable[[], float]) -> InThreads:

@@ -33,6 +33,7 @@ from feedstore.http.endpoint import Asked, Endpoint
 from feedstore.http.problems import ProblemError
 from feedstore.http.queues import GroupState, Letter, Queues, QueuesUnavailableError
 from feedstore.http.wire import Nothing, id_of
+from feedstore.metering.plots import Drawn, Hour, PlotsUnavailableError, Series
 from feedstore.replicas.race import DeadlineExceededError
 from feedstore.widecolumn import UnavailableError
 
@@ -43,18 +44,22 @@ PROBLEMS: Final[problems.Known] = {
     DeadlineExceededError: problems.DEADLINE_EXCEEDED,
     UnavailableError: problems.CLUSTERS_UNAVAILABLE,
     FollowStoreUnavailableError: problems.FOLLOWS_UNAVAILABLE,
+    PlotsUnavailableError: problems.PLOTS_UNAVAILABLE,
 }
 NO_KEY_TRIES: Final = 2
 """Attempts to save a pin without a time: another caller may save it first, with another time."""
 
 
 class FeedApi(NamedTuple):
-    """What the endpoints work on. now_ms: the clock for pins that are saved without a time."""
+    """What the endpoints work on. now_ms: the clock for pins that are saved without a time. hour: plots of the work of
+    the last hour.
+    """
 
     service: FeedService
     queues: Queues
     cursors: Cursors
     now_ms: Callable[[], int]
+    hour: Callable[[], Hour]
 
 
 # Feeds
@@ -191,6 +196,10 @@ def _status(api: FeedApi, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG00
         None if queues is None else queues.dead_letters,
         api.queues.stopped(),
     )
+
+
+def _work(api: FeedApi, asked: Asked[Nothing, None]) -> Hour:  # noqa: ARG001 - it has no parameters
+    return api.hour()
 
 
 def _letters(api: FeedApi, asked: Asked[LettersQuery, None]) -> Letters:
@@ -382,6 +391,23 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
             wire.ReadsLine(0, 0, 0, 0),
             [GroupState("relay", None, 0), GroupState("expander", "feed.actions", 0)],
             0,
+        ),
+    ),
+    Endpoint(
+        "work",
+        "GET",
+        "/v1/work",
+        "read",
+        "Plots of the work of the last hour",
+        Nothing,
+        None,
+        Hour,
+        _work,
+        Hour(
+            "own",
+            10_000,
+            [1_341_100_963_000, 1_341_100_973_000],
+            [Drawn("lag", "Lag", "Messages that a group has not done", "messages", [Series("relay", [None, 3.0])])],
         ),
     ),
     Endpoint(

@@ -36,6 +36,14 @@ FAILOVERS: Final = Definition(
 PROBES: Final = Definition(
     "feed_read_probes_total", "counter", "Reads that tested a cluster whose breaker is open", _WHERE, ("serve",)
 )
+PAGES: Final = Definition(
+    "feed_pages_total",
+    "counter",
+    "Pages of feeds that a cluster has served; a page of pins may take several",
+    "feedstore/following/service.py",
+    ("serve",),
+    (CLUSTER,),
+)
 BREAKER: Final = Definition(
     "feed_cluster_breaker_open",
     "gauge",
@@ -83,7 +91,7 @@ DEAD_LETTERS: Final = Definition(
     ("serve", "work", "relay"),
 )
 
-DEFINITIONS: Final = (READS, HEDGES, FAILOVERS, PROBES, BREAKER, BEHIND, READ_P95, STOPPED, LAG, DEAD_LETTERS)
+DEFINITIONS: Final = (READS, HEDGES, FAILOVERS, PROBES, PAGES, BREAKER, BEHIND, READ_P95, STOPPED, LAG, DEAD_LETTERS)
 
 _BREAKER_OPEN: Final = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 
@@ -100,6 +108,10 @@ def metrics(service: FeedService, queues: QueuesState | None, stopped: str | Non
         of_reads = families.counter(definition)
         of_reads.add_metric([], count)
         yield of_reads
+    pages = families.counter(PAGES)
+    for name, served in service.pages_served().items():
+        pages.add_metric([name], served)
+    yield pages
     breaker, behind, p95 = families.gauge(BREAKER), families.gauge(BEHIND), families.gauge(READ_P95)
     for each in service.clusters():
         breaker.add_metric([each.name], _BREAKER_OPEN[each.breaker])

@@ -10,6 +10,8 @@ What may be raised, sorted by what the caller should do:
 - `FollowStoreUnavailableError`: not now. An action may have been recorded or not: try again with the same key.
 """
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
@@ -117,6 +119,8 @@ class FeedService:
         self._within_s = within_s
         self._clock = clock
         self._close = close
+        self._counting = threading.Lock()
+        self._served: Counter[str] = Counter()
 
     # Pages
     # ------------------------------------------------------------------------------------------------------------
@@ -137,6 +141,8 @@ class FeedService:
             UnavailableError: no cluster answered; DeadlineExceededError: in time.
         """
         page = self._pages.page(user, limit, cursor, deadline_s)
+        with self._counting:
+            self._served[page.served_by] += 1
         if page.cursor is None and page.returned < self._cap:
             self._refills.ask(user)
         return page
@@ -275,6 +281,11 @@ class FeedService:
         Raises UnavailableError.
         """
         self._replicas.read(FEEDS, row_key(MAX_ID), None, 1, deadline_s)
+
+    def pages_served(self) -> dict[str, int]:
+        """How many pages each cluster has served since this was opened."""
+        with self._counting:
+            return dict(self._served)
 
     def counters(self) -> ReadCounters:
         """Reads, hedges, failovers and probes since this was opened."""

@@ -86,6 +86,7 @@ class Served:
     ready: Callable[[], None]
     stopped: Callable[[], str | None]
     metrics: Callable[[], Sequence[Metric]]
+    close: Callable[[], None] = lambda: None
 
 
 class App:
@@ -127,6 +128,7 @@ class App:
         self._draining = True
 
     def close(self) -> None:
+        self._served.close()
         self._pages.close()
         self._bounded.close()
         self._calls.close()

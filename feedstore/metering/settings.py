@@ -17,6 +17,11 @@ def split(address: str) -> tuple[str, int]:
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """listen: where a worker serves its metrics, HOST:PORT or PORT; None: nowhere."""
+    """listen: where a worker serves its metrics, HOST:PORT or PORT; None: nowhere. targets: a directory in which each
+    process that serves metrics is named for a Prometheus of this machine. prometheus: http://HOST:PORT of one that
+    scrapes all processes; the plots of the last hour come from it.
+    """
 
     listen: Annotated[str, Meta(pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?[0-9]{1,5}$")] | None = None
+    targets: str | None = None
+    prometheus: Annotated[str, Meta(pattern=r"^https?://[^\s/]+$")] | None = None

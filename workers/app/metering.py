@@ -5,15 +5,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
 
+from feedstore.app.config import Config
 from feedstore.errors import ConfigError
 from feedstore.metering import Counting, Counts
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
+from workers.app import targets
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -96,11 +99,12 @@ def _name(metric: "Metric") -> str:
 
 
 @contextlib.contextmanager
-def serving(address: str | None, counting: Counting, program: str) -> Iterator[MetricsEndpoint | None]:
-    """Serves the metrics of a worker as long as it works. address: HOST:PORT; None: they are not served.
+def serving(config: Config, at: str | None, counting: Counting, program: str) -> Iterator[MetricsEndpoint | None]:
+    """Serves the metrics of a worker as long as it works. at: HOST:PORT; None: as configured, or nowhere.
 
     Raises ConfigError: it cannot listen there, or the library is missing.
     """
+    address = at or config.metrics.listen
     if address is None:
         yield None
         return
@@ -115,4 +119,11 @@ def serving(address: str | None, counting: Counting, program: str) -> Iterator[M
     with contextlib.closing(served):
         served.start()
         _log.info("metrics.served", address=f"{served.address}/metrics")
-        yield endpoint
+        with targets.named(targets_of(config), config.home, program, served.address):
+            yield endpoint
+
+
+def targets_of(config: Config) -> Path | None:
+    """Where this home's processes are named for a Prometheus. A relative path begins at the home."""
+    folder = config.metrics.targets
+    return None if folder is None else config.home / folder

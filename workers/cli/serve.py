@@ -22,8 +22,9 @@ from feedstore.errors import ConfigError
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
 from feedstore.metering import Counting
-from workers.app import gc_tuning, home, logs, metering, wiring
+from workers.app import gc_tuning, home, logs, metering, targets, wiring
 from workers.app.home import HomeBusyError
+from workers.app.plots import PLOTS
 from workers.app.queue_status import LazyQueues, OpenQueues
 from workers.cli.output import note, say
 from workers.cli.session import Session, pass_session
@@ -182,10 +183,12 @@ def _serving(
             owns_clusters=owns_clusters,
             posting=posting,
             counted=lambda: endpoint.metrics(without=_OF_READS),
+            plots=PLOTS,
         )
         _listen(config, services, stack)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
         server.start()
+        stack.enter_context(targets.named(metering.targets_of(config), config.home, "serve", server.address))
         say(server.address)
         note(f"serving; try it in a browser, or: curl {server.address}/v1/users/1/feed")
         yield server

@@ -34,7 +34,7 @@ class _Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the servers of a stack are. database, kafka: HOST:PORT. jars: the Java class path of `feedctl table`.
 
     options: of the databases' urls, besides the password's file. has_tokens: whether the HTTP API asks for
-    them.
+    them. prometheus: HOST:PORT of one that scrapes what the directory `targets` names; empty if there is none.
     """
 
     clusters: dict[str, _Gateways]
@@ -44,6 +44,8 @@ class _Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jars: str = ""
     options: str = ""
     has_tokens: bool = False
+    prometheus: str = ""
+    targets: str = ""
 
 
 def home(kind: Kind) -> Path:
@@ -73,7 +75,17 @@ def replacements(directory: Path) -> dict[str, str]:
     jars = ":".join(f"{path.with_name('jars')}/{each}/*" for each in ("hbase", "trim"))
     password_file = str(path.with_name("mariadb.password"))
     clusters = {name: gateways(name) for name in ("a", "b")}
-    return _replacements(_Places(clusters, at("mariadb"), password_file, at("kafka"), jars))
+    places = _Places(
+        clusters,
+        at("mariadb"),
+        password_file,
+        at("kafka"),
+        jars,
+        # A stack that was started by an earlier version has none.
+        prometheus=at("prometheus") if "prometheus" in ports else "",
+        targets=str(path.with_name("targets")),
+    )
+    return _replacements(places)
 
 
 def docker_replacements(directory: Path) -> dict[str, str]:
@@ -121,4 +133,9 @@ def _replacements(places: _Places) -> dict[str, str]:
         made["[worker]\n"] = f'[hbase]\njars = "{places.jars}" # the Java class path of feedctl table\n\n[worker]\n'
     if places.has_tokens:
         made['# tokens = "tokens.toml"'] = 'tokens = "tokens.toml"'
+    if places.prometheus:
+        made['# prometheus = "http://127.0.0.1:9090"'] = f'prometheus = "http://{places.prometheus}"'
+        made['# targets = "targets" '] = f'targets = "{places.targets}" '
+        # Several commands of one home run on this machine: each takes a port of its own.
+        made['# listen = "127.0.0.1:9464"'] = 'listen = "127.0.0.1:0"'
     return made

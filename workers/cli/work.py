@@ -75,7 +75,7 @@ def run_worker(
     gc_tuning.relax()
     config = session.config
     wiring.refuse_unsafe(ports, config)
-    with metering.serving(metrics_at or config.metrics.listen, ports.meter, "work") as endpoint:
+    with metering.serving(config, metrics_at, ports.meter, "work") as endpoint:
 
         def start_writer(cluster: str) -> WriterProcess:
             heard = None if endpoint is None else endpoint.heard()
@@ -227,11 +227,10 @@ def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: P
             f"{session.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work"
         )
     gc_tuning.relax()
-    address = metrics_at or session.config.metrics.listen
     with (
         stopping() as stop,
         session.ports("write") as ports,
-        metering.serving(address, ports.meter, program),
+        metering.serving(session.config, metrics_at, ports.meter, program),
     ):
         worker = Worker(loops(ports), ports.meter)
         every = worker.running()

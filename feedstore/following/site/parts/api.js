@@ -61,6 +61,7 @@ export const readBoard = (board, limit, cursor, signal) =>
 /** where: { before, after } or { to }. The same request again is harmless. */
 export const placePin = (board, pin, where) => ask("POST", `/v1/boards/${board}/pins/${pin}/place`, { body: where });
 export const readStatus = () => ask("GET", "/v1/status");
+export const readWork = () => ask("GET", "/v1/work");
 export const readLetters = (limit) => ask("GET", "/v1/dead-letters", { query: { limit } });
 
 export const readCatalogs = () => ask("GET", "/v1/catalogs");

@@ -11,6 +11,7 @@ import { Rhythm } from "./rhythm.js";
 import { showClusters, showLetters, showQueue } from "./state.js";
 import { behindText, counted, idOf, timeText } from "./values.js";
 import { Why } from "./why.js";
+import { WorkView } from "./work.js";
 
 const LOOK_MS = 3_000;
 /** While an action of this tab is on its way. */
@@ -43,6 +44,7 @@ const following = new FollowingPanel(() => {
 });
 const board = new BoardView((problem) => showTrouble("board", problem));
 const catalogs = new CatalogPanel();
+const work = new WorkView((problem) => showTrouble("work", problem));
 const pause_ms = () => (following.isWaiting ? WAITING_MS : LOOK_MS);
 const feedRhythm = new Rhythm(look, pause_ms);
 const stateRhythm = new Rhythm(lookAtState, pause_ms);
@@ -240,27 +242,40 @@ function tokenChanged() {
   feedRhythm.now();
   following.refresh();
   board.refresh();
+  work.refresh();
 }
 
 // Whoever sits in front
 // -----------------------------------------------------------------------------------------------------------------
 
-/** Shows what the address names: a board, or the feed of a user. */
+const SKIPS = { feed: ["#feed", "Skip to the feed"], board: ["#grid", "Skip to the pins"], work: ["#plots", "Skip to the plots"] };
+
+/** Shows what the address names: the work, a board, or the feed of a user. */
 function fromAddress() {
   const named = new URLSearchParams(location.search);
-  const boardId = idOf(named.get("board") ?? "");
-  const userId = boardId === null ? idOf(named.get("user") ?? "") : null;
+  const isWork = named.has("work");
+  const boardId = isWork ? null : idOf(named.get("board") ?? "");
+  const userId = isWork || boardId !== null ? null : idOf(named.get("user") ?? "");
+  const view = isWork ? "work" : boardId === null ? "feed" : "board";
   find("what").value = boardId === null ? "user" : "board";
   find("user").value = boardId ?? userId ?? "";
-  document.body.dataset.view = boardId === null ? "feed" : "board";
-  find("feed-view").hidden = boardId !== null;
-  find("board-view").hidden = boardId === null;
-  const [place, text] = boardId === null ? ["#feed", "Skip to the feed"] : ["#grid", "Skip to the pins"];
+  document.body.dataset.view = view;
+  for (const each of Object.keys(SKIPS)) find(`${each}-view`).hidden = each !== view;
+  find("to-work").toggleAttribute("aria-current", isWork);
+  const [place, text] = SKIPS[view];
   find("skip").href = place;
   say(find("skip"), text);
   if (userId !== user || feed === null) choose(userId);
   board.show(boardId);
+  work.show(isWork);
 }
+
+find("to-work").addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState(null, "", "?work");
+  fromAddress();
+});
 
 find("whose").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,0 +1,120 @@
+"""Makes the dashboard, `dashboard.json`, for Grafana: the site's plots, then a panel for each metric of a worker.
+
+python -m deploy.monitoring.dashboard            # writes it
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from feedstore.metering import Definition
+from feedstore.metering.plots import Growth, Largest, Quantile, Reading, query
+from workers.app.metrics import SECTIONS
+from workers.app.plots import PLOTS
+
+FILE: Final = Path(__file__).with_name("dashboard.json")
+COLUMNS: Final = 24
+_WIDTH, _HEIGHT = 8, 7
+_SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
+_MATCHING: Final = 'home="$home"'
+_WINDOW: Final = "$__rate_interval"
+_UNITS: Final = {"seconds": "s", "bytes": "bytes"}
+_NO_PANEL: Final = {"feed_build_info"}
+"""Its value is always 1."""
+
+
+def dashboard() -> dict[str, Any]:
+    """As Grafana imports it."""
+    return {
+        "title": "feedstore",
+        "uid": "feedstore",
+        "schemaVersion": 39,
+        "time": {"from": "now-1h", "to": "now"},
+        "refresh": "10s",
+        "timezone": "browser",
+        "templating": {
+            "list": [
+                {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus"},
+                {
+                    "name": "home",
+                    "label": "Home",
+                    "type": "query",
+                    "datasource": _SOURCE,
+                    "query": "label_values(feed_build_info, home)",
+                    "refresh": 2,
+                },
+            ]
+        },
+        "panels": list(_panels()),
+    }
+
+
+def text() -> str:
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    number, top = 1, 0
+    first = [
+        (plot.title, plot.says, plot.unit, [(_asked(reading), _legend(reading)) for reading in plot.readings])
+        for plot in PLOTS
+    ]
+    rows = [("The last hour", first)]
+    rows += [
+        (title, [_of(each) for each in definitions if each.name not in _NO_PANEL]) for title, definitions in SECTIONS
+    ]
+    for title, panels in rows:
+        yield {"id": number, "type": "row", "title": title, "gridPos": {"x": 0, "y": top, "w": COLUMNS, "h": 1}}
+        number, top = number + 1, top + 1
+        width = COLUMNS // len(panels) if title == rows[0][0] else _WIDTH
+        for at, (name, says, unit, asked) in enumerate(panels):
+            place = {"x": at * width % COLUMNS, "y": top + at * width // COLUMNS * _HEIGHT, "w": width, "h": _HEIGHT}
+            yield {
+                "id": number,
+                "type": "timeseries",
+                "title": name,
+                "description": says,
+                "datasource": _SOURCE,
+                "gridPos": place,
+                "fieldConfig": {"defaults": {"unit": _UNITS.get(unit, "short"), "min": 0}, "overrides": []},
+                "options": {"tooltip": {"mode": "multi"}},
+                "targets": [
+                    {"refId": chr(ord("A") + place), "datasource": _SOURCE, "expr": expression, "legendFormat": legend}
+                    for place, (expression, legend) in enumerate(asked)
+                ],
+            }
+            number += 1
+        top += -(-len(panels) * width // COLUMNS) * _HEIGHT
+
+
+def _asked(reading: Reading) -> str:
+    return query(reading, _MATCHING, _WINDOW)
+
+
+def _legend(reading: Reading) -> str:
+    return f"{{{{{reading.by}}}}}" + (f" p{100 * reading.q:g}" if isinstance(reading, Quantile) else "")
+
+
+def _of(definition: Definition) -> tuple[str, str, str, list[tuple[str, str]]]:
+    """The panel of a metric, by all of its labels."""
+    by = ", ".join(label.name for label in definition.labels)
+    legend = " ".join(f"{{{{{label.name}}}}}" for label in definition.labels) or definition.name
+    readings: list[tuple[Reading, str]]
+    match definition.kind:
+        case "gauge":
+            readings = [(Largest(definition, by), legend)]
+        case "counter":
+            readings = [(Growth(definition, by), legend)]
+        case "histogram":
+            readings = [(Quantile(definition, by, q), f"{legend} p{100 * q:g}") for q in (0.5, 0.99)]
+        case "summary":
+            braces = f"{{{_MATCHING}}}[{_WINDOW}]"
+            mean = f"rate({definition.name}_sum{braces}) / rate({definition.name}_count{braces})"
+            return definition.name, definition.help, definition.unit, [(mean, legend)]
+    unit = definition.unit if definition.kind != "counter" else ""
+    return definition.name, definition.help, unit, [(_asked(reading), said) for reading, said in readings]
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

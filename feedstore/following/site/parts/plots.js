@@ -1,0 +1,33 @@
+/** How values of plots are written, and the colours of their lines. Nothing here knows the document. */
+
+/** Lines of a median are dashed: the line of the slowest hundredth is the one to look at. */
+export const DASH = /(^| )p50$/;
+/** As many as style.css has. */
+const COLOURS = 6;
+
+/** unit: `seconds`, or what is counted. null: not known. */
+export function valueText(value, unit) {
+  if (value === null) return "–";
+  return unit === "seconds" ? secondsText(value) : countText(value);
+}
+
+function secondsText(seconds) {
+  if (seconds === 0) return "0 s";
+  if (seconds < 1) return `${Number((1_000 * seconds).toPrecision(3))} ms`;
+  if (seconds < 120) return `${Number(seconds.toPrecision(3))} s`;
+  if (seconds < 7_200) return `${Number((seconds / 60).toPrecision(3))} min`;
+  if (seconds < 172_800) return `${Number((seconds / 3_600).toPrecision(3))} h`;
+  return `${Number((seconds / 86_400).toPrecision(3))} d`;
+}
+
+function countText(value) {
+  if (value >= 1e6) return `${Number((value / 1e6).toPrecision(3))} M`;
+  if (value >= 1e4) return `${Number((value / 1e3).toPrecision(3))} k`;
+  return Number(value.toPrecision(3)).toLocaleString("en");
+}
+
+/** The number of a line's colour, from 1. A median has that of the line that it belongs to. */
+export function colourOf(series, place) {
+  const stems = [...new Set(series.map((each) => each.name.replace(/ p[0-9]+$/, "")))];
+  return (stems.indexOf(series[place].name.replace(/ p[0-9]+$/, "")) % COLOURS) + 1;
+}

@@ -1,0 +1,102 @@
+"""Asks a Prometheus for plots, over its HTTP API (`/api/v1/query_range`)."""
+
+import math
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from feedstore.metering.plots import HOUR_S, WINDOW_S, Hour, Plot, PlotsUnavailableError, Reading, drawn, name_of, query
+
+STEP_S: Final = 15
+AGAIN_S: Final = 5.0
+"""How long an answer holds: all who look at about the same time get the same."""
+WITHIN_S: Final = 3.0
+"""How long one query may take."""
+_ANSWER_MAX: Final = 8_000_000
+
+
+class _Found(msgspec.Struct, frozen=True):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class _Data(msgspec.Struct, frozen=True):
+    result: list[_Found]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    data: _Data
+
+
+_decode: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class PrometheusHours:
+    """Thread-safe. url: http://HOST:PORT. matching: which of its series are ours, such as `home="x"`.
+
+    clock: monotonic seconds. wall_s: the time.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        matching: str,
+        plots: Sequence[Plot],
+        clock: Callable[[], float],
+        wall_s: Callable[[], float],
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._matching = matching
+        self._plots = plots
+        self._clock = clock
+        self._wall_s = wall_s
+        self._lock = threading.Lock()
+        self._kept: tuple[float, Hour] | None = None
+
+    def hour(self) -> Hour:
+        """Raises PlotsUnavailableError."""
+        with self._lock:
+            if self._kept is None or self._clock() - self._kept[0] >= AGAIN_S:
+                self._kept = self._clock(), self._asked()
+            return self._kept[1]
+
+    def close(self) -> None:
+        """It has nothing open."""
+
+    def _asked(self) -> Hour:
+        # At whole steps: the points of the next answer are the same, but for the newest.
+        end = math.floor(self._wall_s() / STEP_S) * STEP_S
+        times = range(end - HOUR_S + STEP_S, end + 1, STEP_S)
+        places = {at: place for place, at in enumerate(times)}
+        lines: dict[tuple[str, str], list[float | None]] = {}
+        for plot in self._plots:
+            for reading in plot.readings:
+                for found in self._series(reading, times):
+                    name = name_of(reading, found.metric.get(reading.by, ""))
+                    line = lines.setdefault((plot.name, name), [None] * len(times))
+                    for at, text in found.values:
+                        number = float(text)
+                        if math.isfinite(number):
+                            line[places[round(at)]] = number
+        return Hour("prometheus", 1_000 * STEP_S, [1_000 * at for at in times], drawn(self._plots, lines))
+
+    def _series(self, reading: Reading, times: range) -> list[_Found]:
+        asked = urllib.parse.urlencode(
+            {
+                "query": query(reading, self._matching, f"{WINDOW_S}s"),
+                "start": times[0],
+                "end": times[-1],
+                "step": STEP_S,
+                "timeout": f"{WITHIN_S}s",
+            }
+        )
+        try:
+            with urllib.request.urlopen(f"{self._url}/api/v1/query_range?{asked}", timeout=WITHIN_S) as answer:  # noqa: S310 - the configuration's own
+                return _decode(answer.read(_ANSWER_MAX)).data.result
+        except (OSError, urllib.error.URLError, msgspec.MsgspecError, ValueError) as error:
+            raise PlotsUnavailableError(f"{self._url} does not answer: {error}") from error

@@ -1,0 +1,245 @@
+"""Plots of what is counted, over the last hour.
+
+A line of a plot is a reading of one metric: the largest value of a gauge, the rate of a counter, or a quantile of a
+histogram, by one label. It can be had in two ways that say the same: from samples that this process takes (`Recorder`),
+and as a query of a Prometheus (`query`), which has samples of all processes.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, assert_never
+
+import msgspec
+from prometheus_client.core import Metric
+
+from feedstore.errors import NotNowError
+from feedstore.metering.definitions import Definition
+
+HOUR_S: Final = 3_600
+EVERY_S: Final = 10
+"""How far samples of this process are apart."""
+WINDOW_S: Final = 60
+"""Rates and quantiles are those of so long before each point."""
+
+Source = Literal["own", "prometheus"]
+
+
+class PlotsUnavailableError(NotNowError):
+    """Not now: the Prometheus that was named does not answer."""
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The value of a gauge; where several processes tell it, the largest. by: a label; for a query also several, with
+    commas, or none.
+    """
+
+    metric: Definition
+    by: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How much a counter grows in a second."""
+
+    metric: Definition
+    by: str
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """q: from 0 to 1, of what a histogram has counted."""
+
+    metric: Definition
+    by: str
+    q: float
+
+
+Reading = Largest | Growth | Quantile
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A question, and the lines that answer it. name: for programs. title, says: for people. unit: `seconds`, or what
+    is counted.
+    """
+
+    name: str
+    title: str
+    says: str
+    unit: str
+    readings: tuple[Reading, ...]
+
+
+class Series(msgspec.Struct, frozen=True):
+    """A line. values: for each time, null where nothing is known."""
+
+    name: str
+    values: list[float | None]
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """A plot with its lines."""
+
+    name: str
+    title: str
+    says: str
+    unit: str
+    series: list[Series]
+
+
+class Hour(msgspec.Struct, frozen=True):
+    """Plots at the same times, ascending. every_ms: how far these are apart, if no sample is missing. source: whose
+    samples they are, of this process or of a Prometheus.
+    """
+
+    source: Source
+    every_ms: int
+    times_ms: list[int]
+    plots: list[Drawn]
+
+
+def name_of(reading: Reading, value: str) -> str:
+    """What a line is called. value: that of its label."""
+    return f"{value} p{100 * reading.q:g}" if isinstance(reading, Quantile) else value
+
+
+def query(reading: Reading, matching: str, window: str) -> str:
+    """PromQL. matching: what is between the braces, such as `home="x"`; may be empty. window: such as `1m`."""
+    name = reading.metric.name
+    by = f"by ({reading.by}) " if reading.by else ""
+    buckets = f"{reading.by}, le" if reading.by else "le"
+    braces = f"{{{matching}}}" if matching else ""
+    match reading:
+        case Largest():
+            return f"max {by}({name}{braces})"
+        case Growth():
+            return f"sum {by}(rate({name}{braces}[{window}]))"
+        case Quantile():
+            return f"histogram_quantile({reading.q}, sum by ({buckets}) (rate({name}_bucket{braces}[{window}])))"
+        case _:
+            assert_never(reading)
+
+
+def drawn(plots: Sequence[Plot], lines: Mapping[tuple[str, str], Sequence[float | None]]) -> list[Drawn]:
+    """lines: the values of each line, by its plot's name and its own."""
+    return [
+        Drawn(
+            plot.name,
+            plot.title,
+            plot.says,
+            plot.unit,
+            [Series(name, list(values)) for (of, name), values in sorted(lines.items()) if of == plot.name],
+        )
+        for plot in plots
+    ]
+
+
+class _Sample(NamedTuple):
+    """values: of gauges and counters by their metric and the value of the label. buckets: the same of histograms, each
+    with the counts below its bounds.
+    """
+
+    at_s: float
+    values: Mapping[tuple[str, str], float]
+    buckets: Mapping[tuple[str, str], Mapping[float, float]]
+
+
+class Recorder:
+    """The last hour of plots, in memory: about 30 floats for each sample. Not thread-safe."""
+
+    def __init__(self, plots: Sequence[Plot], every_s: float = EVERY_S) -> None:
+        self._plots = plots
+        self._every_s = every_s
+        self._readings = [(plot, reading) for plot in plots for reading in plot.readings]
+        self._by = {reading.metric.name: reading.by for _, reading in self._readings}
+        self._recent: deque[_Sample] = deque(maxlen=round(WINDOW_S / every_s) + 1)
+        points = round(HOUR_S / every_s)
+        self._times_ms: deque[int] = deque(maxlen=points)
+        self._points: deque[Mapping[tuple[str, str], float]] = deque(maxlen=points)
+
+    def take(self, at_ms: int, metrics: Iterable[Metric]) -> None:
+        """Notes how everything is now, unless the clock has been put back: times ascend."""
+        if self._times_ms and at_ms <= self._times_ms[-1]:
+            return
+        self._recent.append(self._sampled(at_ms / 1_000, metrics))
+        self._times_ms.append(at_ms)
+        self._points.append(
+            {
+                (plot.name, name_of(reading, value)): number
+                for plot, reading in self._readings
+                for value, number in self._read(reading)
+            }
+        )
+
+    def hour(self) -> Hour:
+        names = dict.fromkeys(name for point in self._points for name in point)
+        lines = {name: [point.get(name) for point in self._points] for name in names}
+        return Hour("own", round(1_000 * self._every_s), list(self._times_ms), drawn(self._plots, lines))
+
+    def _sampled(self, at_s: float, metrics: Iterable[Metric]) -> _Sample:
+        values: dict[tuple[str, str], float] = {}
+        buckets: dict[tuple[str, str], dict[float, float]] = {}
+        for metric in metrics:
+            name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+            if name not in self._by:
+                continue
+            for sample in metric.samples:
+                key = name, sample.labels.get(self._by[name], "")
+                if metric.type == "gauge":
+                    values[key] = max(sample.value, values.get(key, sample.value))
+                elif sample.name == name:
+                    values[key] = values.get(key, 0) + sample.value
+                elif sample.name == f"{name}_bucket":
+                    counts = buckets.setdefault(key, {})
+                    bound = float(sample.labels["le"])
+                    counts[bound] = counts.get(bound, 0) + sample.value
+        return _Sample(at_s, values, buckets)
+
+    def _read(self, reading: Reading) -> Iterator[tuple[str, float]]:
+        """What the latest sample says, by the value of the label."""
+        first, last = self._recent[0], self._recent[-1]
+        name = reading.metric.name
+        match reading:
+            case Largest():
+                yield from ((value, number) for (of, value), number in last.values.items() if of == name)
+            case Growth():
+                if last.at_s <= first.at_s:
+                    return
+                for (of, value), number in last.values.items():
+                    if of == name:
+                        grown = _growth(first.values.get((of, value), 0), number)
+                        yield value, grown / (last.at_s - first.at_s)
+            case Quantile():
+                for (of, value), counts in last.buckets.items():
+                    if of == name:
+                        before = first.buckets.get((of, value), {}) if len(self._recent) > 1 else counts
+                        grown_by = {bound: _growth(before.get(bound, 0), count) for bound, count in counts.items()}
+                        if (found := quantile(reading.q, grown_by)) is not None:
+                            yield value, found
+            case _:
+                assert_never(reading)
+
+
+def _growth(before: float, now: float) -> float:
+    """Of a counter. One that is smaller than before began again from 0."""
+    return now - before if now >= before else now
+
+
+def quantile(q: float, below: Mapping[float, float]) -> float | None:
+    """As Prometheus' `histogram_quantile`: between the bounds of a bucket, counts are taken to be spread evenly.
+
+    below: for each bound, how many values are at most that; the last bound is infinite. None if there are no values.
+    """
+    bounds = sorted(below)
+    if not bounds or not below[bounds[-1]]:
+        return None
+    rank = q * below[bounds[-1]]
+    at = next(place for place, bound in enumerate(bounds) if below[bound] >= rank)
+    if math.isinf(bounds[at]):
+        return bounds[at - 1] if at else None
+    low, low_count = (bounds[at - 1], below[bounds[at - 1]]) if at else (0.0, 0.0)
+    inside = below[bounds[at]] - low_count
+    return low + (bounds[at] - low) * ((rank - low_count) / inside if inside else 1.0)

@@ -1,0 +1,57 @@
+"""Takes samples of this process, on a thread of its own."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+from prometheus_client.core import Metric
+
+from feedstore.errors import PortError
+from feedstore.metering.plots import EVERY_S, Hour, Plot, Recorder
+
+_log = structlog.get_logger()
+
+
+class Sampler:
+    """Thread-safe. metrics: how everything is now; it may wait, and then a sample is missing. wall_ms: the time."""
+
+    def __init__(
+        self,
+        plots: Sequence[Plot],
+        metrics: Callable[[], Iterable[Metric]],
+        wall_ms: Callable[[], int],
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._recorder = Recorder(plots, every_s)
+        self._metrics = metrics
+        self._wall_ms = wall_ms
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """It ends by itself after the sample that it is taking."""
+        self._end.set()
+
+    def hour(self) -> Hour:
+        with self._lock:
+            return self._recorder.hour()
+
+    def take(self) -> None:
+        """One sample, now."""
+        try:
+            metrics = list(self._metrics())
+        except PortError as error:
+            _log.info("sample.unavailable", error=str(error))
+            return
+        with self._lock:
+            self._recorder.take(self._wall_ms(), metrics)
+
+    def _run(self) -> None:
+        self.take()
+        while not self._end.wait(self._every_s):
+            self.take()

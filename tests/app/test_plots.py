@@ -1,0 +1,147 @@
+"""Plots of the last hour: from samples of a process, and from a Prometheus."""
+
+import http.server
+import json
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from prometheus_client.core import Metric
+
+from feedstore.metering import Definition, Label, families
+from feedstore.metering.asking import STEP_S, PrometheusHours
+from feedstore.metering.plots import (
+    Growth,
+    Hour,
+    Largest,
+    Plot,
+    PlotsUnavailableError,
+    Quantile,
+    Recorder,
+    quantile,
+    query,
+)
+from workers.app.metrics import ALL
+from workers.app.plots import PLOTS
+
+BY = (Label("cluster", of="those of the test"),)
+LAG = Definition("feed_test_lag", "gauge", "Lag", "here", ("serve",), BY)
+CELLS = Definition("feed_test_cells_total", "counter", "Cells", "here", ("serve",), BY)
+TOOK = Definition("feed_test_seconds", "histogram", "Time", "here", ("serve",), BY, (0.1, 1.0))
+TESTED = (
+    Plot("lag", "Lag", "", "messages", (Largest(LAG, "cluster"),)),
+    Plot("cells", "Cells", "", "cells/s", (Growth(CELLS, "cluster"),)),
+    Plot("took", "Took", "", "seconds", (Quantile(TOOK, "cluster", 0.5), Quantile(TOOK, "cluster", 0.99))),
+)
+
+
+def told(*, lag: float, cells: float, below: tuple[int, int, int]) -> list[Metric]:
+    gauge, counter, histogram = families.gauge(LAG), families.counter(CELLS), families.histogram(TOOK)
+    gauge.add_metric(["a"], lag)
+    counter.add_metric(["a"], cells)
+    bounds = ("0.1", "1.0", "+Inf")
+    histogram.add_metric(["a"], list(zip(bounds, map(float, below), strict=True)), 0.0)
+    return [gauge, counter, histogram]
+
+
+def lines(hour: Hour) -> dict[str, list[float | None]]:
+    return {each.name: each.values for plot in hour.plots for each in plot.series}
+
+
+def test_a_recorder_says_values_rates_and_quantiles_of_the_last_minute() -> None:
+    recorder = Recorder(TESTED)
+    recorder.take(0, told(lag=3, cells=100, below=(5, 5, 5)))
+    recorder.take(10_000, told(lag=0, cells=400, below=(5, 15, 15)))
+    hour = recorder.hour()
+    assert (hour.source, hour.times_ms) == ("own", [0, 10_000])
+    lag, cells, took = hour.plots
+    assert lag.series[0].values == [3, 0]
+    assert cells.series[0].values == [None, 30]
+    assert {each.name: each.values for each in took.series} == {
+        "a p50": [None, pytest.approx(0.55)],
+        "a p99": [None, pytest.approx(0.991)],
+    }
+
+
+def test_a_counter_that_began_again_has_grown_by_what_it_says_now() -> None:
+    recorder = Recorder(TESTED[1:2])
+    recorder.take(0, told(lag=0, cells=1_000, below=(0, 0, 0)))
+    recorder.take(10_000, told(lag=0, cells=50, below=(0, 0, 0)))
+    assert lines(recorder.hour()) == {"a": [None, 5]}
+
+
+def test_a_recorder_keeps_an_hour_and_no_time_twice() -> None:
+    recorder = Recorder(TESTED, every_s=10)
+    for at in range(400):
+        recorder.take(10_000 * at, told(lag=at, cells=0, below=(0, 0, 0)))
+    recorder.take(5, told(lag=9, cells=0, below=(0, 0, 0)))
+    hour = recorder.hour()
+    assert (len(hour.times_ms), hour.times_ms[-1]) == (360, 3_990_000)
+    assert hour.plots[0].series[0].values == list(range(40, 400))
+
+
+def test_a_quantile_is_where_prometheus_puts_it() -> None:
+    assert quantile(0.5, {1.0: 10, 2.0: 20, float("inf"): 20}) == 1.0
+    assert quantile(0.75, {1.0: 10, 2.0: 20, float("inf"): 20}) == 1.5
+    assert quantile(0.99, {1.0: 10, float("inf"): 20}) == 1.0, "beyond the last bound it is not known"
+    assert quantile(0.5, {1.0: 0, float("inf"): 0}) is None
+
+
+def test_a_reading_as_a_query() -> None:
+    of_lag, of_cells, of_took = (plot.readings[0] for plot in TESTED)
+    assert query(of_lag, "", "1m") == "max by (cluster) (feed_test_lag)"
+    assert query(of_cells, 'home="h"', "1m") == 'sum by (cluster) (rate(feed_test_cells_total{home="h"}[1m]))'
+    assert "0.5, sum by (cluster, le) (rate(feed_test_seconds_bucket[1m]))" in query(of_took, "", "1m")
+
+
+def test_plots_of_the_work_read_defined_metrics_by_labels_that_these_have() -> None:
+    for plot in PLOTS:
+        for reading in plot.readings:
+            assert reading.metric in ALL
+            assert reading.by in {label.name for label in reading.metric.labels}
+            assert isinstance(reading, Quantile) == (reading.metric.kind == "histogram")
+
+
+@contextmanager
+def prometheus(answer: bytes, status: int = 200) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    asked: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query)))
+            self.send_response(status)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_a_prometheus_is_asked_for_an_hour_and_not_again_for_a_moment() -> None:
+    now = 7_200.0
+    found = {"metric": {"cluster": "a"}, "values": [[now - STEP_S, "4"], [now, "NaN"]]}
+    with prometheus(json.dumps({"status": "success", "data": {"result": [found]}}).encode()) as (url, asked):
+        source = PrometheusHours(url, 'home="h"', TESTED[:1], lambda: 0.0, lambda: now + 3)
+        hour = source.hour()
+        assert source.hour() == hour
+    assert len(asked) == 1
+    assert asked[0]["query"] == 'max by (cluster) (feed_test_lag{home="h"})'
+    assert (float(asked[0]["end"]), float(asked[0]["step"])) == (now, STEP_S)
+    assert (hour.source, len(hour.times_ms), hour.times_ms[-1]) == ("prometheus", 240, 7_200_000)
+    assert lines(hour)["a"][-3:] == [None, 4, None]
+
+
+@pytest.mark.parametrize(("answer", "status"), [(b"no", 200), (b"{}", 200), (b"away", 503)])
+def test_a_prometheus_that_does_not_answer_is_not_now(answer: bytes, status: int) -> None:
+    with prometheus(answer, status) as (url, _), pytest.raises(PlotsUnavailableError):
+        PrometheusHours(url, "", TESTED[:1], lambda: 0.0, lambda: 7_200.0).hour()

@@ -1,0 +1,62 @@
+"""The page *Work*, in a real browser, on a real `feedctl serve` that takes samples of itself."""
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from tests.browser.served import Served
+from tests.browser.sight import Sight
+
+pytestmark = pytest.mark.browser
+
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+INK = """
+return [...document.querySelectorAll('#plots canvas')].map((each) => {
+  const pixels = each.getContext('2d').getImageData(0, 0, each.width, each.height).data;
+  return pixels.some((value, at) => at % 4 === 3 && value > 0);
+});
+"""
+
+
+def has_plots(sight: Sight) -> None:
+    sight.until(lambda: len(sight.driver.find_elements(By.CSS_SELECTOR, "#plots canvas")) == 4, "each plot has data")
+    assert sight.driver.execute_script(INK) == [True] * 4
+
+
+def titles(sight: Sight) -> list[str]:
+    return [each.text for each in sight.driver.find_elements(By.CSS_SELECTOR, "#plots h3")]
+
+
+def test_the_work_is_plotted_from_samples_of_the_server(served: Served, sight: Sight) -> None:
+    for pin in range(601, 605):
+        served.save(pin, owner=2, board=20)
+        served.feed(1)
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) > 0, "a feed")
+    sight.find("to-work").click()
+    sight.says("work-brief", "own samples", "10 s")
+    has_plots(sight)
+    assert titles(sight) == ["Action to visible", "Lag", "Cells written", "Pages served"]
+    groups = [each.text for each in sight.driver.find_elements(By.CSS_SELECTOR, "#plots .plot:nth-child(2) .key li")]
+    assert [each.split()[0] for each in groups] == [
+        "expander", "relay", "retries-a", "retries-b", "writer-a", "writer-b",
+    ]  # fmt: skip
+    assert not sight.is_shown("feed-view")
+    assert not sight.is_shown("connection")
+    logged = [each["message"] for each in sight.driver.get_log("browser") if "Content Security" in each["message"]]
+    assert logged == [], "the library keeps to the policy"
+
+    sight.driver.back()
+    sight.until(lambda: sight.is_shown("feed-view") and not sight.is_shown("work-view"), "the feed again")
+
+
+def test_on_a_phone_the_plots_are_below_each_other_and_nothing_is_cut_off(sight: Sight) -> None:
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    try:
+        sight.driver.get(f"{sight.address}/?work")
+        sight.until(lambda: titles(sight) != [], "the plots")
+        wide, shown = sight.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= shown
+        lefts = "return [...document.querySelectorAll('.plot')].map((each) => each.getBoundingClientRect().left)"
+        assert len(set(sight.driver.execute_script(lefts))) == 1
+    finally:
+        sight.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -1,0 +1,45 @@
+"""Tells a Prometheus on this machine what to scrape: a file for each process, as its `file_sd_configs` read them."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from feedstore.errors import ConfigError
+
+
+@contextlib.contextmanager
+def named(folder: Path | None, home: Path, program: str, address: str) -> Iterator[None]:
+    """The file is there until the process ends in order. That of a process that was killed stays, so that its absence
+    is noticed, until the next process of the same command begins.
+
+    folder: where the files are; None: nothing is told. address: http://HOST:PORT.
+
+    Raises ConfigError: there is no such folder.
+    """
+    if folder is None:
+        yield
+        return
+    stem = f"{hashlib.sha256(str(home).encode()).hexdigest()[:12]}-{program}-"
+    for left in folder.glob(f"{stem}*.json"):
+        if not _runs(left.stem.removeprefix(stem)):
+            left.unlink(missing_ok=True)
+    path = folder / f"{stem}{os.getpid()}.json"
+    target = {"targets": [address.removeprefix("http://")], "labels": {"home": str(home), "program": program}}
+    # Prometheus may read it at any moment: it is there as a whole.
+    new = path.with_suffix(".new")
+    try:
+        new.write_text(json.dumps([target]), encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise ConfigError(f"metrics.targets: {folder}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _runs(pid: str) -> bool:
+    return pid.isdigit() and Path("/proc", pid).exists()
