@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
 .PHONY: help demo check units test lint types layers style prose format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser test-clocks test-rules docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
+	test-stack test-browser test-clocks test-rules test-alerts docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
 help: ## list the commands
@@ -70,6 +70,13 @@ test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (
 test-rules: $(VENV)/test ## test the alert rules (installs Prometheus with apt if it is missing, and starts no service)
 	@deploy/monitoring/install
 	@$(BIN)/pytest -m promtool
+
+# A stack of its own, as servers are killed. ALERTS: names of faults, or --healthy 1200; a quarter of an hour for all of them.
+ALERTS ?=
+test-alerts: stack-ready coprocessor $(VENV)/test ## break a running system, and look at which alert fires (ALERTS=faults, or --healthy SECONDS)
+	@tests/clocks/install
+	@$(BIN)/python -m tests.monitoring.faults --stack $(STACK)-alerts $(ALERTS); status=$$?; \
+		$(PYTHON) -m deploy.local down --home $(STACK)-alerts; exit $$status
 
 lint: $(VENV)/lint ## style, types, import layers, and plain English
 	@$(MAKE) --no-print-directory --jobs=3 types layers style prose
