@@ -98,8 +98,9 @@ format: $(VENV)/lint ## rewrite what the formatter and safe fixes can
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-schemas: $(VENV)/run ## write schemas/ and docs/metrics.md from the code
+schemas: $(VENV)/run ## write schemas/, docs/metrics.md and the dashboard from the code
 	@$(BIN)/python -m workers.app.schemas
+	@$(BIN)/python -m deploy.monitoring.dashboard
 
 bench: $(VENV)/bench ## measure (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)

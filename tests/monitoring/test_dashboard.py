@@ -16,7 +16,7 @@ ASKED = [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 
 def test_the_file_is_up_to_date() -> None:
-    assert dashboard.FILE.read_text(encoding="utf-8") == dashboard.text(), "python -m deploy.monitoring.dashboard"
+    assert dashboard.FILE.read_text(encoding="utf-8") == dashboard.text(), "`make schemas` writes it"
 
 
 def test_every_metric_has_a_panel_and_every_panel_asks_for_metrics() -> None:
