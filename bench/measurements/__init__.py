@@ -14,6 +14,7 @@ from bench.measurements import (
     fanout,
     growth,
     http,
+    packs,
     page,
     pipeline,
     recording,
@@ -30,6 +31,7 @@ Measurement = Callable[[Context], list[Row]]
 MEASUREMENTS: dict[str, Measurement] = {
     pipeline.NAME: pipeline.measure,
     writer.NAME: writer.measure,
+    packs.NAME: packs.measure,
     cells.NAME: cells.measure,
     verify.NAME: verify.measure,
     page.NAME: page.measure,
