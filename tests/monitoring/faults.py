@@ -58,6 +58,8 @@ class System:
     def __init__(self, stack: Stack, directory: Path, rate: float) -> None:
         self.stack = stack
         self.home = directory / "home"
+        self.homes = {str(self.home)}
+        """Those whose alerts count."""
         self.address = ""
         self.requests = self.refused = 0
         self._log = (directory / "log").open("ab")
@@ -243,10 +245,14 @@ def full_disk(system: System) -> Iterator[None]:
         )
         assert process.stdout is not None
         process.stdout.readline()
+        system.homes.add(str(home))
         fill(place / "ballast")
         yield
         (place / "ballast").unlink()
     finally:
+        # It ends, and is remembered as a home without a worker.
+        system.homes.clear()
+        system.homes.add(str(system.home))
         if process is not None:
             process.terminate()
             process.wait()
@@ -289,11 +295,10 @@ def firing(system: System) -> set[str]:
     url = f"http://127.0.0.1:{system.stack.port('prometheus')}/api/v1/alerts"
     with urllib.request.urlopen(url, timeout=10) as answer:
         alerts = json.load(answer)["data"]["alerts"]
-    ours = str(system.home.parent)
     return {
         each["labels"]["alertname"]
         for each in alerts
-        if each["state"] == "firing" and each["labels"]["home"].startswith(ours)
+        if each["state"] == "firing" and each["labels"]["home"] in system.homes
     }
 
 
