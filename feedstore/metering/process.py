@@ -1,9 +1,11 @@
 """A process: its processor time, memory, descriptors and threads, as the kernel says."""
 
+import errno
 import os
 import platform
 import resource
 import time
+import weakref
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -28,16 +30,22 @@ class ProcessCounts:
     def __init__(self, name: str) -> None:
         self._labels = (name,)
         self._build = (program_version(), platform.python_version())
-        self._started_s = time.time() - _age_s()
+        # Kept open: a process that may open no more files is to say so.
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._stat = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._statm)
+        weakref.finalize(self, os.close, self._stat)
+        self._started_s = time.time() - self._age_s()
 
     def counts(self) -> Counts:
         used = resource.getrusage(resource.RUSAGE_SELF)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = float("inf") if soft == resource.RLIM_INFINITY else soft
         gauges = {
-            metrics.RESIDENT: int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES,
-            metrics.OPEN_FILES: sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1,  # the one that lists them
-            metrics.MAX_FILES: float("inf") if soft == resource.RLIM_INFINITY else soft,
-            metrics.THREADS: sum(1 for _ in Path("/proc/self/task").iterdir()),
+            metrics.RESIDENT: int(os.pread(self._statm, 200, 0).split()[1]) * _PAGE_BYTES,
+            metrics.OPEN_FILES: _open_files(most),
+            metrics.MAX_FILES: most,
+            metrics.THREADS: int(self._stat_fields()[17]),
             metrics.STARTED: self._started_s,
         }
         return Counts(
@@ -48,9 +56,19 @@ class ProcessCounts:
             ],
         )
 
+    def _stat_fields(self) -> list[bytes]:
+        """From the third one on. The second, the name of the program in brackets, may hold spaces."""
+        return os.pread(self._stat, 4_000, 0).rpartition(b")")[2].split()
 
-def _age_s() -> float:
-    """How long ago this process began. The name of its program, in brackets, may hold spaces."""
-    began = int(Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
-    up_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    return max(0.0, up_s - began / os.sysconf("SC_CLK_TCK"))
+    def _age_s(self) -> float:
+        up_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+        return max(0.0, up_s - int(self._stat_fields()[19]) / os.sysconf("SC_CLK_TCK"))
+
+
+def _open_files(most: float) -> float:
+    try:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1  # the one that lists them
+    except OSError as error:
+        if error.errno == errno.EMFILE:  # none is left to list them with
+            return most
+        raise
