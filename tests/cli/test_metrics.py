@@ -69,6 +69,11 @@ def test_a_worker_says_what_it_and_its_writers_do(cli: Cli):
     with working(cli) as (process, address):
         cli("follow", 1, "--user", 2)
         cli("save-pin", 7, "--owner", 2, "--board", 3)
+        # Expanded together with the unfollow, the pin would have no follower.
+        eventually(
+            lambda: all(value(scraped(address), "feed_action_visible_seconds_count", cluster=name) for name in "ab"),
+            "the pin is delivered",
+        )
         cli("unfollow", 1, "--user", 2)
         eventually(
             lambda: (
