@@ -185,3 +185,15 @@ def test_without_a_worker_a_canary_is_late(cli: Cli):
     shown = cli("canary", "--within", "200ms", code=1).stdout
     assert shown.splitlines() == ["cluster   a: 0 of 16 parts", "cluster   b: 0 of 16 parts"]
     assert "expected a duration" in cli("canary", "--within", "soon", code=2).stderr
+
+
+@pytest.mark.processes
+def test_a_worker_that_ends_by_itself_sends_no_canaries(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FEED_WORKER_CANARY", "200ms")
+    monkeypatch.setenv("FEED_METRICS_LISTEN", "127.0.0.1:0")
+    cli("follow", 1, "--user", 2)
+
+    cli("work", "--until-idle")
+    cli("rebuild", "--all", "--cluster", "a")
+
+    assert cli.json("status")["counts"]["pins"] == 0

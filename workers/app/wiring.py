@@ -260,40 +260,37 @@ _WRITER_BYTES = 8_000_000
 """How many bytes of messages a writer keeps: some 400,000 cells in packs, which take twice as many bytes as arrays."""
 
 
-def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, *, gauges: bool = False) -> Worker:
+def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, looking: Sequence[Loop] = ()) -> Worker:
     """A worker that runs everything in this process: relay, expander, housekeeping, and what writes each cluster.
-    writers: only these clusters are written. gauges: whether it looks at how things are, for its metrics.
+    writers: only these clusters are written. looking: what looks at how things are, for its metrics.
     """
     names = list(ports.replicas if writers is None else writers)
     each = [loop for name in names for loop in writing(ports, config, name)]
-    looking = looks(ports, config, faults=True) if gauges else []
     loops = [*relays(ports, config), expander(ports, config), *each, housekeeper(ports, config), *looking]
     return Worker(loops, ports.meter)
 
 
 def worker_with_writer_processes(
-    ports: Ports, config: Config, start_writer: Callable[[str], Loop], *, gauges: bool = False
+    ports: Ports, config: Config, start_writer: Callable[[str], Loop], looking: Sequence[Loop] = ()
 ) -> Worker:
     """A worker that runs everything but what writes the clusters, which is elsewhere. start_writer: starts that of a
-    cluster. gauges: as of `worker`.
+    cluster. looking: as of `worker`.
     """
     writers = [start_writer(name) for name in ports.replicas]
-    looking = looks(ports, config, faults=False) if gauges else []
     loops = [*relays(ports, config), expander(ports, config), *writers, housekeeper(ports, config), *looking]
     return Worker(loops, ports.meter)
 
 
-def looks(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
+def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
     """What looks at how things are. faults: as of `ClusterGauges`."""
-    return [
-        QueueGauges(ports, config, time.monotonic),
-        *(ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas),
-        *canaries(ports, config),
-    ]
+    each = [ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas]
+    return [QueueGauges(ports, config, time.monotonic), *each]
 
 
 def canaries(ports: Ports, config: Config) -> list[Loop]:
-    """What has canaries go the whole way, and looks for them in each cluster; the tables of the feeds are open."""
+    """What has canaries go the whole way, and looks for them in each cluster, if the configuration wants any. The
+    tables of the feeds are open. A worker that ends when everything has landed has none: they would never end.
+    """
     if config.worker.canary_ms is None:
         return []
     flights = CanaryFlights(

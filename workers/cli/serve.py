@@ -123,7 +123,8 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
                 queues.note_stopped(None)
                 home.note_stopped(lock, None)
                 try:
-                    wiring.worker(ports, config, gauges=True).run(ended)
+                    looking = [*wiring.gauges(ports, config, faults=True), *wiring.canaries(ports, config)]
+                    wiring.worker(ports, config, looking=looking).run(ended)
                 except WorkerFailedError as error:
                     # Pages outlive it.
                     queues.note_stopped(str(error))

@@ -16,7 +16,6 @@ from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine
 from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
 from workers.following import landed
-from workers.following.canary import CanaryFlights
 from workers.following.groups import TICKERS, writer_group
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Loop, Worker
@@ -47,7 +46,8 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     """
     # Before the lock: who sees that a worker holds the home may send it a signal.
     # Canaries are read as pages are; nothing else here reads feeds.
-    feeds = bool(metrics_at or session.config.metrics.listen) and session.config.worker.canary_ms is not None
+    served = bool(metrics_at or session.config.metrics.listen)
+    feeds = served and not until_idle and session.config.worker.canary_ms is not None
     with stopping() as stop, session.lock() as lock, session.ports("read", feeds=feeds) as ports:
         run_worker(session, ports, lock, stop, until_idle=until_idle, metrics_at=metrics_at)
 
@@ -81,7 +81,10 @@ def run_worker(
             heard = None if endpoint is None else endpoint.heard()
             return WriterProcess(config.home, cluster, session.log_level, lock, heard)
 
-        worker = wiring.worker_with_writer_processes(ports, config, start_writer, gauges=endpoint is not None)
+        looking = [] if endpoint is None else wiring.gauges(ports, config, faults=False)
+        if endpoint is not None and not until_idle:
+            looking += wiring.canaries(ports, config)
+        worker = wiring.worker_with_writer_processes(ports, config, start_writer, looking)
         if until_idle:
             run_until_landed(session, ports, worker, stop)
         else:
@@ -101,9 +104,9 @@ def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Stop)
         if not all_landed():
             return False
         # Its next tick would stay in the queue, and look like work that waits.
-        for each in (*TICKERS, CanaryFlights.name):
+        for each in TICKERS:
             worker.end(each)
-        if not worker.running().isdisjoint((*TICKERS, CanaryFlights.name)):
+        if not worker.running().isdisjoint(TICKERS):
             return False
         with contextlib.suppress(QueueUnavailableError):
             clusters = clusters_of(worker, ports)
@@ -173,8 +176,10 @@ def relay(session: Session, metrics_at: str | None) -> None:
     def loops(ports: Ports) -> list[Loop]:
         config = session.config
         wiring.refuse_unsafe(ports, config)
-        looks = wiring.looks(ports, config, faults=True) if metrics_at or config.metrics.listen else []
-        return [*wiring.relays(ports, config), wiring.housekeeper(ports, config), *looks]
+        looking: list[Loop] = []
+        if metrics_at or config.metrics.listen:
+            looking = [*wiring.gauges(ports, config, faults=True), *wiring.canaries(ports, config)]
+        return [*wiring.relays(ports, config), wiring.housekeeper(ports, config), *looking]
 
     _run_part(session, loops, "relay", metrics_at)
 
