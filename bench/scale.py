@@ -32,13 +32,13 @@ class Assumptions:
     top_followers: float = 38e6  # of the most followed: 7.6 % of all, as in the trace
     mean_followers: float = 100.0  # of the owner of a pin
     # Measured, processor time
-    action_s: float = 55e-6  # of an expander and its queries, an action
-    follower_s: float = 1.7e-6  # of an expander, a follower that it reads and packs
-    cell_s: float = 2.5e-6  # of a writer, a cell
-    stored_s: float = 9e-6  # of a region server and a gateway, a cell written, flushed and compacted
+    action_s: float = 100e-6  # of an expander and its queries, an action
+    follower_s: float = 3e-6  # of an expander, a follower that it reads and packs
+    cell_s: float = 2e-6  # of a writer, a cell
+    stored_s: float = 12.5e-6  # of a region server and a gateway, a cell written, flushed and compacted
     page_s: float = 350e-6  # of a gateway, a region server and a web process, a page
     entry_bytes: float = 18.4  # in HFiles
-    delivery_bytes: float = 20.0  # in the queue
+    delivery_bytes: float = 13.0  # in the queue
     edge_bytes: float = 110.0  # of a follow in both indexes of the database, with what its pages leave free
     # Chosen
     copies: float = 3.0  # of HDFS, and of Kafka
