@@ -90,8 +90,10 @@ class Steady:
         return seen
 
     def limit(self, before: Sequence[int]) -> float:
-        """The largest lag that is still what it was: three times as much, and three seconds of work beside."""
-        return 3 * median(before) + 3 * (self.per_s + TICKS)
+        """The largest lag that is still what it was: three times as much, and three seconds of work. What arrives
+        between two looks comes to about one message.
+        """
+        return 3 * median(before) + 3 / LOOK_S + TICKS
 
     def bring_back(self) -> None:
         """Starts what is missing, while work arrives."""
