@@ -231,8 +231,9 @@ def _nothing_works(condition: Condition) -> Iterator[str]:
     # What left the outbox is no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
     if oldest_ms is not None and oldest_ms > WAITS_MS:
-        left = max(condition.groups.values())
-        yield f"{plural(left, 'message')} to do for {ago(oldest_ms)}, and no worker runs in this home: feedctl work"
+        left = plural(max(condition.groups.values()), "message")
+        how = "for" if condition.waits_ms is not None else "for up to"
+        yield f"{left} to do {how} {ago(oldest_ms)}, and no worker runs in this home: feedctl work"
 
 
 def _parked(condition: Condition) -> Iterator[str]:
