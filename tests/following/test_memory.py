@@ -68,7 +68,8 @@ def test_memory_does_not_grow_with_what_is_followed(
     # Caches are bounded, too, by more than these follow.
     monkeypatch.setattr(expected, "_CACHED_COLUMNS", 1_000)
     monkeypatch.setattr(sharded, "_followee", sharded._followee.__wrapped__)
-    few, many = (peak(work, store) for store in stores)
+    # Threads that other tests have left, and the collector's moment, add to a peak and take nothing from it.
+    few, many = (min(peak(work, store) for _ in range(3)) for store in stores)
     assert many < 1.3 * few
 
 
