@@ -2,13 +2,15 @@
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from deploy.docker.commands import PROJECT, run, succeeds
 from deploy.local import jars
@@ -173,10 +175,7 @@ def _link(source: str | Path, target: str | Path) -> None:
 def _wheels(say: Say) -> Path:
     """What the Python package needs, for the Python of the image."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = [
-        *project["dependencies"],
-        *(each for extra in _EXTRAS for each in project["optional-dependencies"][extra]),
-    ]
+    needed = requirements(project, _EXTRAS)
     folder = WHEELS / hashlib.sha256("\n".join([_PYTHON, *needed]).encode()).hexdigest()[:12]
     if folder.is_dir():
         return folder
@@ -191,6 +190,31 @@ def _wheels(say: Say) -> Path:
     )  # fmt: skip
     new.rename(folder)
     return folder
+
+
+def requirements(project: dict[str, Any], extras: Iterable[str]) -> list[str]:
+    """What a package needs with these extras, as its pyproject.toml lists it.
+
+    An extra may name other extras of the package itself (`feedstore[metrics]`). No index knows the package, so what
+    they need takes their place.
+
+    Args:
+        project: the table `project` of pyproject.toml.
+        extras: names of `project.optional-dependencies`.
+    """
+    own = re.compile(re.escape(project["name"]) + r"\[([^]]*)\]")
+    needed = dict.fromkeys(project["dependencies"])
+    waiting = list(extras)
+    seen = set(waiting)
+    for extra in waiting:
+        for each in project["optional-dependencies"][extra]:
+            if names := own.fullmatch(each):
+                more = [name for name in re.split(r"\s*,\s*", names[1].strip()) if name not in seen]
+                seen.update(more)
+                waiting += more
+            else:
+                needed[each] = None
+    return list(needed)
 
 
 def _own_wheel(say: Say) -> Path:

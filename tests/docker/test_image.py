@@ -1,5 +1,6 @@
 """Where the base image's packages come from."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,24 @@ def test_no_image_is_made_under_debians_name(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(image, "run", lambda *words, **_: ran.append(words))
     image._import(tmp_path / "root")
     assert ran[0][-1] == image.MADE_BASE != image.BASE
+
+
+def test_an_extra_that_names_extras_of_the_package_itself_is_replaced_by_what_they_need() -> None:
+    project = {
+        "name": "own",
+        "dependencies": ["click>=8"],
+        "optional-dependencies": {
+            "http": ["own[metrics, tls]", "starlette>=1"],
+            "metrics": ["prometheus-client"],
+            "tls": ["own[http]", "certifi"],
+            "other": ["never"],
+        },
+    }
+    assert image.requirements(project, ["http"]) == ["click>=8", "starlette>=1", "prometheus-client", "certifi"]
+
+
+def test_the_image_asks_no_index_for_this_package() -> None:
+    project = tomllib.loads((image.PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = image.requirements(project, image._EXTRAS)
+    assert not [each for each in needed if each.startswith(project["name"])]
+    assert [each for each in needed if each.startswith("prometheus-client")]
