@@ -24,6 +24,8 @@ SUITE = "bookworm"
 IMAGE = "feedstore/cluster:local"
 CONTEXT = PROJECT / "build" / "docker" / "context"
 WHEELS = PROJECT / "build" / "docker" / "wheels"
+PARTS = ("__init__.py", "local", "docker", "hbase", "monitoring")
+"""What of the folder `deploy` is in the image: what its containers import, and no more."""
 
 _EXTRAS = ("mysql", "kafka", "hbase", "http", "hosts")
 _PYTHON = "3.11"
@@ -152,7 +154,7 @@ def _make_context(say: Say) -> None:
     }
     for name, folder in folders.items():
         _linked(folder, CONTEXT / name)
-    for name in ("__init__.py", "local", "docker", "hbase"):
+    for name in PARTS:
         _linked(PROJECT / "deploy" / name, CONTEXT / "deploy" / name)
 
 

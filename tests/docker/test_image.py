@@ -1,5 +1,8 @@
 """Where the base image's packages come from."""
 
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -112,3 +115,15 @@ def test_the_image_asks_no_index_for_this_package() -> None:
     needed = image.requirements(project, image._EXTRAS)
     assert not [each for each in needed if each.startswith(project["name"])]
     assert [each for each in needed if each.startswith("prometheus-client")]
+
+
+@pytest.mark.parametrize("module", ["container", "supervisor", "znode_cleanup"])
+def test_what_runs_in_a_container_imports_only_what_is_in_the_image(tmp_path: Path, module: str) -> None:
+    (tmp_path / "deploy").mkdir()
+    for part in image.PARTS:
+        (tmp_path / "deploy" / part).symlink_to(image.PROJECT / "deploy" / part)
+    subprocess.run(
+        [sys.executable, "-P", "-c", f"import deploy.docker.{module}"],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
