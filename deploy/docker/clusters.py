@@ -36,6 +36,9 @@ _AT_ONCE = 4
 _SHOWN_LINES = 40
 _STOP_S = 3
 _WORKER_STABLE_S = 5.0
+_TOO_OFTEN = 8
+"""A server that has ended so many times while it was waited for will not start. The engine waits longer each time: this
+is half a minute."""
 _LOOPBACK = "127.0.0.1"
 
 State = Literal["ready", "not ready", "stopped"]
@@ -206,6 +209,7 @@ class Clusters:
     def _wait(self, wanted: Sequence[str], began: float, deadline_s: float) -> None:
         waiting = list(wanted)
         said_at = time.monotonic()
+        restarts: dict[str, int] = {}  # when it was first seen
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while True:
                 found = self._inspected(waiting)
@@ -216,6 +220,14 @@ class Clusters:
                     said_at = time.monotonic()
                 if not waiting:
                     return
+                for name in waiting:
+                    container = found[name]
+                    # A worker ends as long as what it works on is not there yet.
+                    if container is None or name in names.WORKERS:
+                        continue
+                    ends = container.restarts - restarts.setdefault(name, container.restarts)
+                    if ends >= _TOO_OFTEN:
+                        raise StackError(self._with_log(name, f"it ended {ends} times, each time at its start"))
                 if time.monotonic() - began > deadline_s:
                     raise StackError(
                         self._with_log(waiting[0], f"not ready after {deadline_s:.0f} s: {details[waiting[0]]}")

@@ -1,5 +1,7 @@
 """Whose clusters run on an engine, and what is done to those of others: nothing. With a made-up engine."""
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,3 +124,18 @@ def test_a_set_up_goes_on_where_it_was_interrupted(
     ran.clear()
     assert container.main(["setup"]) == 0
     assert ran == init
+
+
+def test_a_server_that_ends_at_each_start_is_not_waited_for(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = Clusters(Path("/home-of-a-test"), lambda _: None)
+    restarts = {"a-control": iter(range(100, 200)), "relay": iter(range(0, 200, 20))}
+
+    def inspected(_: Clusters, wanted: Sequence[str]) -> dict[str, Any]:
+        return {name: docker_clusters._Container(next(restarts[name]), age_s=0.1) for name in wanted}
+
+    monkeypatch.setattr(Clusters, "_inspected", inspected)
+    monkeypatch.setattr(Clusters, "log", lambda *_: "ImportError: no such module")
+    monkeypatch.setattr(docker_clusters, "run_check", lambda _: "it is restarting")
+    monkeypatch.setattr(docker_clusters, "_ASK_S", 0.0)
+    with pytest.raises(StackError, match=r"a-control: it ended 8 times.*\n.*ImportError"):
+        clusters._wait(["relay", "a-control"], time.monotonic(), deadline_s=60)
