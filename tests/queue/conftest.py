@@ -5,7 +5,7 @@ from pathlib import Path
 
 import kafka_bench
 import pytest
-from queue_benches import Bench, embedded_bench, memory_bench
+from queue_benches import Bench, embedded_bench, memory_bench, metered_bench
 
 from deploy.local import Stack
 from workers.following.topics import TOPICS
@@ -16,6 +16,7 @@ from workers.queue.port import DeadLetters
 
 ADAPTERS = [
     pytest.param(memory_bench, id="memory"),
+    pytest.param(metered_bench, id="metered"),
     pytest.param(embedded_bench, id="embedded"),
     pytest.param(kafka_bench.kafka_bench, id="kafka", marks=pytest.mark.stack),
 ]

@@ -1,12 +1,15 @@
 """What the tests of queues share: a queue with its clock and its restart, made for each adapter."""
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from feedstore.metering import UNCOUNTED
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.embedded import EmbeddedQueue
 from workers.queue.memory import MemoryQueue
+from workers.queue.metered import MeteredQueue
 from workers.queue.port import Consumer, Message, Queue, Tail, Topic
 
 START_MS = 1_700_000_000_000
@@ -70,6 +73,13 @@ class Bench:
 def memory_bench(partitions: int, directory: Path) -> Bench:
     clock = Clock()
     return Bench(MemoryQueue(dict.fromkeys(TOPICS, partitions), clock), lambda queue: queue, clock, partitions)
+
+
+def metered_bench(partitions: int, directory: Path) -> Bench:
+    """A queue whose calls are counted: it is a queue like those that it counts."""
+    clock = Clock()
+    queue = MeteredQueue(MemoryQueue(dict.fromkeys(TOPICS, partitions), clock), TOPICS, UNCOUNTED, time.monotonic)
+    return Bench(queue, lambda queue: queue, clock, partitions)
 
 
 def embedded_bench(partitions: int, directory: Path) -> Bench:

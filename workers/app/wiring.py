@@ -53,6 +53,7 @@ from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
 from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letters
+from workers.queue.metered import MeteredQueue
 from workers.queue.port import DeadLetters, Queue, QueueError, Topic
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def open_ports(
         meter = Counting(time.monotonic)
         follows = feedstore_wiring.open_follows(config, clock, meter=meter)
         stack.callback(follows.close)
-        queue = stack.enter_context(closing(open_queue(config, clock, alone=alone)))
+        opened_queue = stack.enter_context(closing(open_queue(config, clock, alone=alone)))
+        queue = MeteredQueue(opened_queue, topics_of(config), meter, time.monotonic)
         dead = _open_dead_letters(config, stack)
         replicas = {}
         for cluster in config.clusters:

@@ -1,8 +1,21 @@
-"""What is looked at in the queue."""
+"""What is counted of the queue, and looked at in it."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from feedstore.metering import GROUP, PARTITION, Definition
+from feedstore.metering import GROUP, PARTITION, SHORT, WORKERS, Definition, Label
+
+_METERED: Final = "workers/queue/metered.py"
+
+REASONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "publish": ("unavailable", "refused"),
+    "poll": ("unavailable", "lost"),
+    "commit": ("unavailable",),
+}
+"""Each call that is counted, and why it may fail."""
+
+_TOPIC: Final = Label("topic", of="the topics of the queue: `feed.actions`, `feed.deliveries`, `feed.retries`, ...")
+_CALL: Final = Label("call", tuple(REASONS))
 
 PARTITION_LAG: Final = Definition(
     "feed_group_partition_lag",
@@ -12,5 +25,25 @@ PARTITION_LAG: Final = Definition(
     ("work", "relay"),
     (GROUP, PARTITION),
 )
+CALL_SECONDS: Final = Definition(
+    "feed_queue_call_seconds",
+    "histogram",
+    "Duration of a worker's calls of the queue, also of those that failed: `publish` until the messages are stored,"
+    " `commit` of positions, and a `poll` that brought messages: the wait for the first of them is a part of it, so"
+    " that only that of a busy group says how fast the queue is",
+    _METERED,
+    WORKERS,
+    (_TOPIC, _CALL),
+    SHORT,
+)
+FAILURES: Final = Definition(
+    "feed_queue_failures_total",
+    "counter",
+    "A worker's calls that the queue did not answer (`unavailable`; consumers of Kafka hear nothing instead), messages"
+    " that are too large for it (`refused`), and polls whose messages are gone (`lost`)",
+    _METERED,
+    WORKERS,
+    (_TOPIC, _CALL, Label("reason", ("unavailable", "refused", "lost"))),
+)
 
-DEFINITIONS: Final = (PARTITION_LAG,)
+DEFINITIONS: Final = (PARTITION_LAG, CALL_SECONDS, FAILURES)

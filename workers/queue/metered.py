@@ -1,0 +1,144 @@
+"""A queue whose calls are counted: how long they took, and what became of those that failed."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from feedstore.metering import Meter
+from workers.queue import metrics
+from workers.queue.port import (
+    Consumer,
+    Message,
+    MessageRefusedError,
+    PositionLostError,
+    Queue,
+    QueueUnavailableError,
+    Tail,
+    Topic,
+)
+
+Result = TypeVar("Result")
+
+
+class _Calls:
+    """Counts calls. clock: monotonic seconds."""
+
+    def __init__(self, meter: Meter, clock: Callable[[], float]) -> None:
+        self._meter = meter
+        self._clock = clock
+
+    def begin(self, topic: Topic[object], *calls: str) -> None:
+        """From the beginning: the first failure of a kind is an increase, too."""
+        for call in calls:
+            for reason in metrics.REASONS[call]:
+                self._meter.add(metrics.FAILURES, 0, topic.name, call, reason)
+
+    def call(
+        self, topic: Topic[object], name: str, work: Callable[[], Result], counts: Callable[[Result], bool]
+    ) -> Result:
+        """counts: whether the duration of a call with such a result says something of the queue."""
+        began_s = self._clock()
+        try:
+            result = work()
+        except (MessageRefusedError, PositionLostError, QueueUnavailableError) as error:
+            self._meter.add(metrics.FAILURES, 1, topic.name, name, _reason(error))
+            self._took(topic, name, began_s)
+            raise
+        if counts(result):
+            self._took(topic, name, began_s)
+        return result
+
+    def _took(self, topic: Topic[object], name: str, began_s: float) -> None:
+        self._meter.observe(metrics.CALL_SECONDS, [self._clock() - began_s], topic.name, name)
+
+
+def _reason(error: MessageRefusedError | PositionLostError | QueueUnavailableError) -> str:
+    match error:
+        case MessageRefusedError():
+            return "refused"
+        case PositionLostError():
+            return "lost"
+        case _:
+            return "unavailable"
+
+
+def _always(_: None) -> bool:
+    return True
+
+
+class MeteredQueue:
+    """queue: whose calls are counted. topics: all that are published to. clock: monotonic seconds.
+
+    Publishing, polling and committing are counted: what happens for each lot. Tails belong to no group and are not.
+    """
+
+    def __init__(self, queue: Queue, topics: Iterable[Topic[object]], meter: Meter, clock: Callable[[], float]) -> None:
+        self._queue = queue
+        self._calls = _Calls(meter, clock)
+        for topic in topics:
+            self._calls.begin(topic, "publish")
+
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+        self._calls.call(topic, "publish", lambda: self._queue.publish(topic, values, partition), _always)
+
+    def consumer(self, topic: Topic[object], group: str) -> "MeteredConsumer":
+        self._calls.begin(topic, "poll", "commit")
+        return MeteredConsumer(self._queue.consumer(topic, group), topic, self._calls)
+
+    def partitions(self, topic: Topic[object]) -> int:
+        return self._queue.partitions(topic)
+
+    def tail(self, topic: Topic[object]) -> Tail:
+        return self._queue.tail(topic)
+
+    def lag(self, topic: Topic[object], group: str) -> int:
+        return self._queue.lag(topic, group)
+
+    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
+        return self._queue.lags(topic, group)
+
+    def lost(self, topic: Topic[object], group: str) -> int:
+        return self._queue.lost(topic, group)
+
+    def reset(self, topic: Topic[object], group: str) -> int:
+        return self._queue.reset(topic, group)
+
+    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
+        return self._queue.rewind(topic, group, to_ms)
+
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
+        return self._queue.positions(topic, group)
+
+    def earliest(self, topic: Topic[object]) -> dict[int, int]:
+        return self._queue.earliest(topic)
+
+    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+        return self._queue.go_back(topic, group, positions)
+
+    def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
+        return self._queue.expire(kept_ms, readers)
+
+    def close(self) -> None:
+        self._queue.close()
+
+
+class MeteredConsumer:
+    """A member of a group, whose calls are counted."""
+
+    def __init__(self, consumer: Consumer, topic: Topic[object], calls: _Calls) -> None:
+        """For MeteredQueue."""
+        self._consumer = consumer
+        self._topic = topic
+        self._calls = calls
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        """The port's. One that brings nothing has waited for as long as it may, which says nothing of the queue."""
+        return self._calls.call(self._topic, "poll", lambda: self._consumer.poll(limit, timeout_s), bool)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self._calls.call(self._topic, "commit", lambda: self._consumer.commit(positions), _always)
+
+    def keep_alive(self) -> None:
+        self._consumer.keep_alive()
+
+    def close(self) -> None:
+        self._consumer.close()
