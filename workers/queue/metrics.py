@@ -14,7 +14,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Each call that is counted, and why it may fail."""
 
-_TOPIC: Final = Label("topic", of="the topics of the queue: `feed.actions`, `feed.deliveries`, `feed.retries`, ...")
+_TOPIC: Final = Label("topic", of="the topics of the queue")
 _CALL: Final = Label("call", tuple(REASONS))
 
 PARTITION_LAG: Final = Definition(
