@@ -20,7 +20,7 @@ RUNNING_CLUSTERS = "FEED_TEST_CLUSTER"
 
 # How long examples take says how busy the machine is, and nothing about the code.
 settings.register_profile(
-    "here", max_examples=part(settings().max_examples), suppress_health_check=[HealthCheck.too_slow]
+    "here", max_examples=part(settings().max_examples), suppress_health_check=[HealthCheck.too_slow], deadline=None
 )
 settings.load_profile("here")
 

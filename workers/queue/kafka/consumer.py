@@ -220,6 +220,10 @@ class KafkaConsumer:
 
     def _store(self) -> None:
         """Stores what is owed, where the group lets this member."""
+        if self._client.group_metadata().state != MemberState.STABLE:
+            # Nothing can be stored before a join has ended. It waits for the other members, and brokers answer the
+            # requests of a connection in their order: to ask for positions now would wait as long.
+            return
         try:
             for partition in self._positions.unknown():
                 place = TopicPartition(self._name, partition)
