@@ -60,6 +60,14 @@ def test_cells_of_several_rows_come_in_their_order(store: WideColumnStore):
     assert store.cells_of([]) == []
 
 
+def test_cells_of_many_rows_come_in_their_order(store: WideColumnStore):
+    rows = [b"%02d" % number for number in range(50)]
+    store.apply([Put([(row, 1 + number)], [A]) for number, row in enumerate(rows) if number % 3])
+    assert store.cells_of(rows[::-1]) == [
+        [Cell(A, 1 + number)] if number % 3 else [] for number in reversed(range(len(rows)))
+    ]
+
+
 def test_the_largest_timestamp_is_visible_once(store: WideColumnStore):
     store.apply([put(3, A), put(5, A), put(4, A)])
     assert store.cells(ROW) == [Cell(A, 5)]

@@ -113,9 +113,11 @@ service Pages {
   TResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io)
 }
 
-/* The same call as in Pages, read with the timestamps; and a scan that begins and ends in one call. */
+/* The same call as in Pages, read with the timestamps, of one row and of several; and a scan that begins and ends in one
+   call. */
 service Cells {
   TCellsResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io),
+  list<TCellsResult> getMultiple(1: required binary table, 2: required list<TGet> tgets) throws (1: TIOError io),
   list<TCellsResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
     throws (1: TIOError io)
 }
