@@ -24,6 +24,7 @@ from bench.stack import (
     sync,
     trace,
     trim,
+    visible,
     writers,
 )
 from bench.stack.servers import Servers
@@ -43,7 +44,10 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     trim.NAME_ON_WRITE: trim.measure_on_write,
     fanout.NAME: fanout.measure,
     trace.NAME: trace.measure,
+    trace.STAGES_NAME: trace.measure_stages,
     outage.NAME: outage.measure,
+    visible.NAME: visible.measure,
+    visible.GATHERING_NAME: visible.measure_gathering,
     drills.NAME: drills.measure,
     fanout_on_read.NAME: fanout_on_read.measure,
     catalog.NAME: catalog.measure,

@@ -1,8 +1,11 @@
 """All actions through the whole system on real servers: end to end, and one stage after the other."""
 
 import time
+from collections.abc import Mapping
 
-from bench.children import MIB, child, run
+import psutil
+
+from bench.children import MIB, Child, child, run
 from bench.context import Context
 from bench.ours import feedctl, ports, wait_idle
 from bench.results import Row
@@ -10,42 +13,72 @@ from bench.stack import stages
 from bench.stack.servers import Servers, home
 
 NAME = "trace"
+STAGES_NAME = "trace-stages"
 TRACE_S = 7_200.0
-RUNS = 1
-"""Minutes each: the samples are one a run, and the rows of the stages say where the time goes."""
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
-    """All actions end to end, and the time of each stage alone"""
-    seconds: list[float] = []
-    peaks: list[float] = []
-    by_stage: dict[str, list[float]] = {"replay": [], "relay": [], "expand": [], "write a": [], "write b": []}
-    for _ in range(RUNS):
-        with home(servers, context) as config:
-            replay_log, work_log = context.folder("trace") / "log", context.folder("trace") / "log"
-            began = time.perf_counter()
-            with (
-                ports(config) as opened,
-                child(feedctl(config.home, "work"), work_log) as worker,
-                child(feedctl(config.home, "replay", str(context.actions_file)), replay_log, watched=False) as replay,
-            ):
-                replay.wait(TRACE_S)
-                wait_idle(opened, TRACE_S)
-                seconds.append(time.perf_counter() - began)
-                peaks.append(worker.peak_bytes / MIB)
-            run(feedctl(config.home, "verify"), context.folder("verify") / "log", TRACE_S)
-        with home(servers, context) as config:
-            by_stage["replay"].append(stages.record(context, config))
-            by_stage["relay"].append(stages.relay(context, config))
-            by_stage["expand"].append(stages.expand(context, config))
-            by_stage["write a"].append(stages.write(context, config, "a"))
-            by_stage["write b"].append(stages.write(context, config, "b"))
-    count = context.actions_count
-    deliveries = len(context.deliveries)
+    """All actions end to end: the time, what it takes of processors, and the worker's memory"""
+    with home(servers, context) as config:
+        replay_log, work_log = context.folder("trace") / "log", context.folder("trace") / "log"
+        before = servers.processor_seconds()
+        began = time.perf_counter()
+        with (
+            ports(config) as opened,
+            child(feedctl(config.home, "work"), work_log) as worker,
+            child(feedctl(config.home, "replay", str(context.actions_file)), replay_log, watched=False) as replay,
+        ):
+            replay_s = _processor_s_to_the_end(replay)
+            wait_idle(opened, TRACE_S)
+            seconds = time.perf_counter() - began
+            processor = {"replay": replay_s, "work": _processor_s(worker), **_servers_s(servers, before)}
+        run(feedctl(config.home, "verify"), context.folder("verify") / "log", TRACE_S)
     return [
-        Row(NAME, "all actions, from the start of the replay until both clusters hold them", "s", seconds),
-        Row(NAME, "end to end", "actions/s", [count / each for each in seconds]),
-        Row(NAME, "end to end, into each of two clusters", "deliveries/s", [deliveries / each for each in seconds]),
-        Row(NAME, "worker's peak memory, all its processes", "MiB", peaks),
-        *(Row(NAME, f"{stage} alone, its start included", "s", taken) for stage, taken in by_stage.items()),
+        Row(NAME, "all actions, from the start of the replay until both clusters hold them", "s", [seconds]),
+        Row(NAME, "end to end", "actions/s", [context.actions_count / seconds]),
+        Row(NAME, "end to end, into each of two clusters", "deliveries/s", [len(context.deliveries) / seconds]),
+        Row(NAME, "worker's peak memory, all its processes", "MiB", [worker.peak_bytes / MIB]),
+        Row(NAME, "processor time of ours, replay and work", "s", [processor["replay"] + processor["work"]]),
+        *(Row(NAME, f"processor time of {name}", "s", [taken]) for name, taken in processor.items()),
     ]
+
+
+def measure_stages(servers: Servers, context: Context) -> list[Row]:
+    """The time of each stage alone, for all actions"""
+    with home(servers, context) as config:
+        alone = {
+            "replay": stages.record(context, config),
+            "relay": stages.relay(context, config),
+            "expand": stages.expand(context, config),
+            "write a": stages.write(context, config, "a"),
+            "write b": stages.write(context, config, "b"),
+        }
+    return [Row(STAGES_NAME, f"{stage} alone, its start included", "s", [taken]) for stage, taken in alone.items()]
+
+
+def _processor_s(running: Child) -> float:
+    """The processor time of a process, and of those that it has started and that run."""
+    process = psutil.Process(running.process.pid)
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def _processor_s_to_the_end(running: Child) -> float:
+    """Waits until a process has ended; its processor time, as far as it was looked at."""
+    taken, deadline = 0.0, time.monotonic() + TRACE_S
+    while running.process.poll() is None and time.monotonic() < deadline:
+        try:
+            taken = _processor_s(running)
+        except psutil.Error:
+            break
+        time.sleep(0.1)
+    running.wait(1.0)
+    return taken
+
+
+def _servers_s(servers: Servers, before: Mapping[str, float]) -> Mapping[str, float]:
+    after = servers.processor_seconds()
+    return {
+        kind: sum(taken - before[name] for name, taken in after.items() if name.startswith(kind))
+        for kind in ("hbase", "thrift2", "kafka", "mariadb")
+    }

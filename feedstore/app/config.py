@@ -79,6 +79,7 @@ partitions = 1                # of each topic; fixed when an embedded queue is m
 tick = "1s"                   # how often the watermarks move
 housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
 refill_again = "1h"           # how long a feed that was refilled because it ended early is left alone
+gather = "50ms"               # how far apart a writer's lots begin, if little comes; pages are later by up to that
 dead_letters_in_a_row = 100   # so many messages in a row that cannot be done stop the worker
 # canary = "15s"              # how often made-up users see whether the whole way works, for the metrics
 
@@ -88,6 +89,9 @@ dead_letters_in_a_row = 100   # so many messages in a row that cannot be done st
 # prometheus = "http://127.0.0.1:9090"   # where the site's plots come from; without it, from this process alone
 """
 
+
+GATHER_MS_MAX: Final = 100
+"""How far apart the lots of a writer may be kept."""
 
 ClusterScheme = Literal["rocksdb", "hbase"]
 FollowsScheme = Literal["sqlite", "mysql"]
@@ -145,16 +149,18 @@ class WorkerSettings(
         "tick_ms": "tick",
         "housekeeping_ms": "housekeeping",
         "refill_again_ms": "refill_again",
+        "gather_ms": "gather",
         "canary_ms": "canary",
     },
 ):
-    """How the workers work; what imports them is above this package. canary_ms: how often canaries go the whole way;
-    None: never.
+    """How the workers work; what imports them is above this package. gather_ms: how far apart a writer's lots begin, if
+    little comes. canary_ms: how often canaries go the whole way; None: never.
     """
 
     tick_ms: Ms = Ms(1_000)
     housekeeping_ms: Ms = Ms(3_600_000)
     refill_again_ms: Ms = Ms(3_600_000)
+    gather_ms: Ms = Ms(50)
     dead_letters_in_a_row: Annotated[int, Meta(ge=1)] = 100
     canary_ms: Ms | None = None
 
@@ -309,6 +315,8 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     names = [cluster.name for cluster in file.clusters]
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: clusters: two of them have the same name")
+    if file.worker.gather_ms > GATHER_MS_MAX:
+        raise ConfigError(f"{sources.blamed('worker.gather')}: worker.gather: expected {GATHER_MS_MAX}ms at most")
     clusters = tuple(_cluster(sources, cluster) for cluster in file.clusters)
     _refuse_one_place(path, clusters)
     shards_scheme = _shards_scheme(sources, file.follows.shards)

@@ -540,6 +540,7 @@ def test_a_service_opens_and_answers_while_a_cluster_is_away(tmp_path: Path):
         ("FEED_SERVING_PREFER", "c", "serving.prefer: no cluster 'c'; there are: a, b"),
         ("FEED_SERVING_DEADLINE", "soon", "serving.deadline: expected a duration"),
         ("FEED_SERVING_READS_AT_ONCE", "0", "reads_at_once"),
+        ("FEED_WORKER_GATHER", "101ms", "worker.gather: expected 100ms at most"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(tmp_path: Path, name: str, value: str, said: str):

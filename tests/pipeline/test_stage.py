@@ -11,6 +11,7 @@ import pytest
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
 from workers.pipeline.decoding import Malformed, MalformedError
+from workers.pipeline.gathering import ENOUGH_BYTES, Gathering
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage, TooManyDeadLettersError
@@ -66,8 +67,7 @@ class Bench:
             rng=random.Random(1),
             clock=lambda: self.now_s,
             wall_ms=lambda: 7,
-            patience_s=0,
-            **options,
+            **({"patience_s": 0} | options),
         )
 
     def reopen(self, **options: Any) -> None:
@@ -882,3 +882,141 @@ def test_waits_grow_and_are_jittered() -> None:
         bound = min(30.0, 0.1 * 2 ** min(attempt - 1, 30))
         assert 0 <= min(found) < bound * 0.1
         assert bound * 0.9 < max(found) <= bound
+
+
+class Arriving:
+    """A consumer of a queue to which messages are published at their times; its waits move the clock."""
+
+    def __init__(self, bench: Bench, arrivals: Sequence[tuple[float, str]]) -> None:
+        self._bench = bench
+        self._arrivals = list(arrivals)
+        self._poll = bench.stage._consumer.poll
+        bench.stage._consumer.poll = self.poll  # type: ignore[method-assign]
+
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        until_s = self._bench.now_s + timeout_s
+        self._publish()
+        while not (messages := self._poll(limit, 0)) and self._arrivals and self._arrivals[0][0] <= until_s:
+            self._bench.now_s = self._arrivals[0][0]
+            self._publish()
+        if not messages:
+            self._bench.now_s = until_s
+        return messages
+
+    def _publish(self) -> None:
+        while self._arrivals and self._arrivals[0][0] <= self._bench.now_s:
+            self._bench.publish(self._arrivals.pop(0)[1])
+
+
+def gathering_bench(distance_s: float, arrivals: Sequence[tuple[float, str]]) -> tuple[Bench, list[float]]:
+    """And the times at which its messages were handled."""
+    bench = Bench()
+    bench.reopen(gathering=Gathering(distance_s), patience_s=0.25)
+    Arriving(bench, arrivals)
+    times: list[float] = []
+
+    def noted(bodies: Sequence[str]) -> None:
+        times.append(round(bench.now_s, 6))
+
+    bench.fails = noted
+    return bench, times
+
+
+def run_until(bench: Bench, end_s: float) -> None:
+    while bench.now_s < end_s:
+        before_s = bench.now_s
+        bench.stage.step()
+        if bench.now_s == before_s:
+            bench.now_s += 0.001
+
+
+def test_what_comes_after_a_silence_does_not_wait() -> None:
+    bench, times = gathering_bench(0.05, [(0.1, "1"), (0.5, "2"), (0.9, "3")])
+    run_until(bench, 2)
+    assert bench.calls == [["1"], ["2"], ["3"]]
+    assert times == [0.1, 0.5, 0.9]
+
+
+def test_what_comes_soon_after_a_lot_is_done_together() -> None:
+    bench, times = gathering_bench(0.05, [(0.1, "1"), (0.11, "2"), (0.12, "3"), (0.149, "4"), (0.151, "5")])
+    run_until(bench, 1)
+    assert bench.calls == [["1"], ["2", "3", "4"], ["5"]]
+    assert times == [0.1, 0.15, 0.2], "the distance between the beginnings of two lots"
+
+
+def test_nothing_waits_for_more_than_the_distance() -> None:
+    arrivals = [(0.1 + 0.003 * number, str(number)) for number in range(200)]
+    bench, times = gathering_bench(0.05, arrivals)
+    run_until(bench, 2)
+    handled = [time for time, call in zip(times, bench.calls, strict=True) for _ in call]
+    assert bench.done == [str(number) for number in range(200)]
+    assert all(0 <= round(at - came, 6) <= 0.05 for at, (came, _) in zip(handled, arrivals, strict=True))
+    assert len(bench.calls) <= 0.6 / 0.05 + 2
+
+
+def test_what_is_enough_does_not_wait() -> None:
+    much = "x" * ENOUGH_BYTES
+    bench, times = gathering_bench(0.05, [(0.1, "1"), (0.11, "2"), (0.12, much), (0.15, "3")])
+    run_until(bench, 1)
+    assert [[body[:1] for body in call] for call in bench.calls] == [["1"], ["2", "x"], ["3"]]
+    assert times == [0.1, 0.12, 0.17]
+
+
+def test_what_failed_waits_for_its_retry_alone() -> None:
+    bench, times = gathering_bench(0.05, [(0.1, "1")])
+    failed: list[str] = []
+
+    def fails(bodies: Sequence[str]) -> Exception | None:
+        times.append(bench.now_s)
+        failed.extend(bodies)
+        return UnavailableError("away") if len(failed) == 1 else None
+
+    bench.fails = fails
+    run_until(bench, 60)
+    assert bench.done == ["1"]
+    assert bench.lag() == 0
+
+
+def test_a_queue_that_fails_while_a_stage_gathers_does_not_cost_what_has_come() -> None:
+    bench, _ = gathering_bench(0.05, [(0.1, "1"), (0.11, "2"), (0.3, "3")])
+    poll = bench.stage._consumer.poll
+
+    def failing(limit: int, timeout_s: float) -> list[Message]:
+        if bench.done == ["1"] and bench.now_s > 0.11 - 1e-9 and timeout_s < 0.05:
+            bench.now_s += timeout_s
+            raise QueueUnavailableError("away")
+        return poll(limit, timeout_s)
+
+    bench.stage._consumer.poll = failing  # type: ignore[method-assign]
+    run_until(bench, 60)
+    assert bench.done == ["1", "2", "3"]
+    assert bench.lag() == 0
+
+
+def test_a_tick_waits_for_what_came_before_it_and_no_longer() -> None:
+    bench, _ = gathering_bench(0.05, [(0.1, "1"), (0.11, "2"), (0.12, "tick 7"), (0.13, "3")])
+    run_until(bench, 1)
+    assert bench.calls == [["1"], ["2", "3"]]
+    assert bench.ticks == [7]
+    bench, _ = gathering_bench(0.05, [(0.1, "1"), (0.11, "tick 7"), (0.4, "2")])
+    while not bench.ticks:
+        bench.stage.step()
+    assert bench.now_s < 0.12, "nothing is waited for before a tick alone"
+
+
+def test_what_was_polled_ahead_is_noted_once_a_poll_has_found_nothing() -> None:
+    notes: list[Mapping[int, tuple[int, int]]] = []
+    bench = Bench()
+    bench.reopen(batch=1, note=notes.append)
+    bench.publish("0")
+    bench.stage.step()
+    assert notes == [{0: (0, 1)}]
+
+    bench.publish("1", "2")
+    bench.stage.step()
+    bench.stage.step()
+    assert bench.done == ["0", "1", "2"]
+    assert len(notes) == 1, "a note costs round trips, and more may follow"
+    bench.stage.step()
+    assert notes[1:] == [{0: (1, 3)}]
+    assert bench.lag() == 0

@@ -46,6 +46,7 @@ from workers.following.task_slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.begun import Begun
 from workers.pipeline.decoding import Malformed
+from workers.pipeline.gathering import Gathering
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.runtime import Loop, Worker
@@ -363,6 +364,7 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
             halves=halves,
             slots=DeliverySlots(cluster, handler.late_before_ms),
             in_flight_bytes=_WRITER_BYTES,
+            gathering=Gathering(config.worker.gather_ms / 1_000),
             park=_parking(ports, handler, cluster).park,
             note=applied.note,
         )

@@ -30,6 +30,7 @@ import structlog
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline.decoding import Malformed, MalformedError
+from workers.pipeline.gathering import Gathering
 from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
 from workers.pipeline.retry import REST_S, Rest, RetryPolicy
@@ -116,6 +117,7 @@ class Stage(Generic[Body]):
     park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
         whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
     due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
+    gathering: when the next messages are tried, if few have come; they are polled meanwhile. None: at once.
     note: gets what is done of each partition (its first offset, and the one after its last message), before ticks are
         passed on and before it is committed; durable when it returns. If nothing was done, it sometimes gets an empty
         mapping. It may raise as `handle` does; any other error ends this stage. None: nothing is noted.
@@ -152,6 +154,7 @@ class Stage(Generic[Body]):
         due_ms: Callable[[Body], int] | None = None,
         given_up: Callable[[Body], None] | None = None,
         note: Callable[[Mapping[int, tuple[int, int]]], None] | None = None,
+        gathering: Gathering | None = None,
         meter: Meter = UNCOUNTED,
     ) -> None:
         if park is not None and slots is None:
@@ -178,8 +181,9 @@ class Stage(Generic[Body]):
         self._due_ms = due_ms
         self._given_up = given_up
         self._note = note
+        self._gathering = gathering
         self._noted_s = clock() - NOTE_EVERY_S
-        self._quiet = True  # whether the last poll brought nothing to be handled
+        self._quiet = True  # whether neither this step nor the one before has polled anything to be handled
         self._rest = Rest(policy, rng, clock)
         self._park_rest = Rest(policy, rng, clock)
         self._note_rest = Rest(policy, rng, clock)
@@ -215,7 +219,7 @@ class Stage(Generic[Body]):
             Whatever else `note` raises.
         """
         began_s = self._clock()
-        self._quiet = True
+        self._quiet = not self._ready
         polled = self._ask_queue(self._take_in)
         self._take_due()
         worked = self._work(began_s)
@@ -268,7 +272,24 @@ class Stage(Generic[Body]):
             self._consumer.keep_alive()
         else:
             self._poll_past_turns(self._patience(), lambda: True)
+        self._gather()
         return True
+
+    def _gather(self) -> None:
+        """Polls more for as long as what has come is too little to be tried now. What has failed before waits for
+        nothing.
+        """
+        gathering = self._gathering
+        if gathering is None:
+            return
+        while len(self._ready) == 1 and isinstance(group := self._ready[0], Group) and not group.failures:
+            size = sum(len(item.taken.message.value) for item in group.items)
+            left_s = gathering.left_s(self._clock(), size)
+            if left_s <= 0 or not (self._may_begin() and self._has_room()):
+                break
+            self._poll(left_s, 0)
+        if self._ready:
+            gathering.began(self._clock())
 
     def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool]) -> None:
         """Polls once. A stage with turns polls again if those messages wait for their turn, because messages of other
