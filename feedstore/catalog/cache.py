@@ -136,8 +136,16 @@ class CacheAnswer(NamedTuple, Generic[T]):
     known_ms: int | None
 
 
+class AllGood(NamedTuple, Generic[T]):
+    """records: of all keys, in the order asked. known_ms: as of `CacheAnswer`."""
+
+    records: Sequence[T]
+    known_ms: int
+
+
 class Cache(Generic[T]):
-    """One thread at a time may call `put` and `entry`; any thread `take` at any time. Time is an argument.
+    """One thread at a time may call `put` and `entry`; any thread `take` and `all_held` at any time. Time is an
+    argument.
 
     bound_bytes: of all entries; the least recently used ones go. random: from 0 to 1.
     """
@@ -170,25 +178,29 @@ class Cache(Generic[T]):
         following, rolled_back: as they were before this call. expired: what expired up to `stale_max_ms` ago, too.
         """
         entries = list(map(self._entries.get, keys))
+        if not any(entries):
+            return CacheAnswer({}, set(), list(keys), None)
         bounds = self._bounds(now_ms, following, rolled_back, oldest_ms, expired=expired)
         missed: list[bytes] = []
-        if all(entries):
-            taken = _all_good(keys, entries, bounds)
-        else:
-            held: list[_Held[T]] = []
-            held_keys: list[bytes] = []
-            for key, entry in zip(keys, entries, strict=True):
-                if entry is None:
-                    missed.append(key)
-                else:
-                    held.append(entry)
-                    held_keys.append(key)
-            if not held:
-                return CacheAnswer({}, set(), missed, None)
-            taken = _all_good(held_keys, held, bounds)
-        if taken is None:
+        held: Sequence[Any] = entries
+        held_keys = keys
+        if not all(entries):
+            missed = [key for key, entry in zip(keys, entries, strict=True) if entry is None]
+            held = [entry for entry in entries if entry is not None]
+            held_keys = [key for key, entry in zip(keys, entries, strict=True) if entry is not None]
+        good = _all_good(held, bounds)
+        if good is None:
             return _one_by_one(keys, entries, bounds)
-        return taken._replace(missed=missed) if missed else taken
+        return CacheAnswer(dict(zip(held_keys, good.records, strict=True)), set(), missed, good.known_ms)
+
+    def all_held(
+        self, keys: Sequence[bytes], now_ms: int, following: StreamState, rolled_back: RolledBack
+    ) -> AllGood[T] | None:
+        """The same if it has records of all keys, and none has expired; else None. As on nearly every page."""
+        entries = list(map(self._entries.get, keys))
+        if not all(entries):
+            return None
+        return _all_good(entries, self._bounds(now_ms, following, rolled_back, 0, expired=False))
 
     def _bounds(
         self, now_ms: int, following: StreamState, rolled_back: RolledBack, oldest_ms: int, *, expired: bool
@@ -241,7 +253,7 @@ class _Bounds(NamedTuple):
     rollbacks_min: int
 
 
-def _all_good(keys: Sequence[bytes], entries: Sequence[Any], bounds: _Bounds) -> CacheAnswer[Any] | None:
+def _all_good(entries: Sequence[Any], bounds: _Bounds) -> AllGood[Any] | None:
     """All of it, if there are records for all keys, the entries are of one kind, and all of them are good; else None.
     So it is for nearly every page, and column by column that is seen in half of the time that it takes entry by entry.
     """
@@ -258,7 +270,7 @@ def _all_good(keys: Sequence[bytes], entries: Sequence[Any], bounds: _Bounds) ->
         or not all(records)
     ):
         return None
-    return CacheAnswer(dict(zip(keys, records, strict=True)), set(), [], known_ms_of(known))
+    return AllGood(records, known_ms_of(known))
 
 
 def _one_by_one(keys: Sequence[bytes], entries: Sequence[_Held[T] | None], bounds: _Bounds) -> CacheAnswer[T]:

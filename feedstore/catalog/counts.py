@@ -49,7 +49,7 @@ class CatalogCounting:
         self._lock = threading.Lock()
         self._counts = CatalogCounts()
 
-    def batch(self, *, hit: int, missing: int, stale: int = 0, fetched: int = 0, joined: int = 0) -> None:
+    def batch(self, *, hit: int, missing: int = 0, stale: int = 0, fetched: int = 0, joined: int = 0) -> None:
         """A batch has its result: so many keys of each."""
         with self._lock:
             self._counts.hit += hit

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from feedstore.catalog.cache import HEARD, Cache, CacheAnswer, CacheEntry, RolledBack, version_at, version_of
+from feedstore.catalog.cache import HEARD, AllGood, Cache, CacheAnswer, CacheEntry, RolledBack, version_at, version_of
 from feedstore.catalog.counts import CatalogCounting
 from feedstore.catalog.flights import Boarded, Flight, Flights, Landed
 from feedstore.catalog.heard import Heard
@@ -53,6 +53,11 @@ class Holdings(Generic[T]):
         """What is held, as `Cache.take`. Without the lock: a batch that is all held never waits."""
         following = self._heard.following  # before any entry, or it might speak of an update that is not in one
         return self._cache.take(keys, self._now_ms(), following, self._rolled_back, oldest_ms, expired=expired)
+
+    def all_held(self, keys: Sequence[bytes]) -> AllGood[T] | None:
+        """As `Cache.all_held`, and without the lock as `take`."""
+        following = self._heard.following  # before any entry, as in `take`
+        return self._cache.all_held(keys, self._now_ms(), following, self._rolled_back)
 
     def take_or_board(
         self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float

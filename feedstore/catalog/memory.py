@@ -1,10 +1,13 @@
 """The model of a catalog: what every adapter does, with one lock and some dicts."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from feedstore.catalog import checks, rule
 from feedstore.catalog.port import (
+    BeingBuiltError,
+    BuiltBy,
     CatalogRefusedError,
     Collected,
     Delta,
@@ -31,6 +34,7 @@ class MemoryCatalog:
         """By `sources` and source: up to when its updates are in."""
         self._loading: list[int] = []
         """The as_of of each load under way."""
+        self._builder: BuiltBy | None = None
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002
         checks.check_keys(keys)
@@ -90,6 +94,18 @@ class MemoryCatalog:
         checks.check_time(until_ms)
         with self._lock:
             self._raise_floor(until_ms)
+
+    @contextmanager
+    def building(self, who: str) -> Iterator[None]:
+        with self._lock:
+            if self._builder is not None:
+                raise BeingBuiltError(self._builder)
+            self._builder = BuiltBy(who, 0)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._builder = None
 
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         checks.check_time(as_of_ms)

@@ -13,6 +13,8 @@ promise what was committed *before* them. So less one millisecond they are an `a
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol
 
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
@@ -43,6 +45,24 @@ class NoGenerationError(CatalogUnavailableError, MisconfiguredError):
 
 class TooFarBehindError(CatalogUnavailableError):
     """The store has answered, but not as new as was demanded."""
+
+
+class BuiltBy(NamedTuple):
+    """who: for people. since_ms: by the clock of that process."""
+
+    who: str
+    since_ms: int
+
+
+class BeingBuiltError(CatalogUnavailableError):
+    """Another process builds it now."""
+
+    def __init__(self, builder: BuiltBy) -> None:
+        since = datetime.fromtimestamp(builder.since_ms / 1_000, UTC)
+        super().__init__(
+            f"{builder.who} is building it, since {since:%Y-%m-%d %H:%M:%S} UTC: wait until that has ended"
+        )
+        self.builder = builder
 
 
 class CatalogRefusedError(CatalogError, NeverError):
@@ -166,6 +186,15 @@ class CatalogStore(CatalogReader, Protocol):
 
     def note_gap(self, until_ms: int) -> None:
         """Updates up to this time may have been lost: the floor rises to it. Raises CatalogUnavailableError."""
+        ...
+
+    def building(self, who: str) -> AbstractContextManager[None]:
+        """One process at a time may be in this block, so that two do not do the same work. Nothing depends on it:
+        others may load and use meanwhile. A process that has died is in it no longer: in files at once, on servers
+        once another one has waited for 30 s and heard nothing of it.
+
+        who: for people. Raises BeingBuiltError: another process is. CatalogUnavailableError.
+        """
         ...
 
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:

@@ -3,15 +3,17 @@
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from typing import Any, cast
 
 import pytest
 
 from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.pins import key_of, live_pin
-from feedstore.catalog.port import CatalogRefusedError, Generation
+from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogUnavailableError, Generation
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, PinState, Request
+from workers.catalog import side_by_side
 from workers.catalog.build import Reservoir, SuspiciousGenerationError, build
 from workers.catalog.check import differences
 
@@ -53,7 +55,15 @@ def settle(follows: FollowStore, clock: Clock) -> None:
 
 def built(store: MemoryCatalog, follows: FollowStore, clock: Clock, *, force: bool = False) -> Generation:
     settle(follows, clock)
-    return build(store, follows, DAY, random.Random(1), lambda records: None, force=force)
+    return build_now(store, follows, force=force)
+
+
+def build_now(store: MemoryCatalog, follows: FollowStore, *, force: bool = False) -> Generation:
+    """In one cluster. Raises what became of it."""
+    outcome = build({"a": store}, follows, DAY, random.Random(1), lambda records: None, force=force)["a"]
+    if isinstance(outcome, CatalogError):
+        raise outcome
+    return outcome
 
 
 def live(store: MemoryCatalog, *pins: int) -> dict[int, Pin | None]:
@@ -86,7 +96,7 @@ def test_a_build_is_as_of_before_its_first_read(follows: FollowStore, clock: Clo
     made = built(MemoryCatalog(), follows, clock)
     assert made.as_of_ms < clock.now_ms
     save(follows, 2)  # not relayed: what commits from now on need not be in a build
-    assert build(MemoryCatalog(), follows, DAY, random.Random(1), lambda records: None).as_of_ms < clock.now_ms
+    assert build_now(MemoryCatalog(), follows).as_of_ms < clock.now_ms
     assert made.as_of_ms >= before_ms - 1
 
 
@@ -165,6 +175,83 @@ def test_a_build_that_another_one_has_overtaken_is_not_used(follows: FollowStore
     made = built(store, follows, clock, force=True)
     assert made in store.generations()
     assert made.current
+
+
+class Counting:
+    """A follow store that says how often its pins are read, and may fail at a page."""
+
+    def __init__(self, follows: FollowStore, fails_at: int | None = None) -> None:
+        self.pages = 0
+        self._follows = follows
+        self._fails_at = fails_at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._follows, name)
+
+    def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
+        self.pages += 1
+        if self.pages == self._fails_at:
+            raise FollowStoreUnavailableError("away")
+        return self._follows.pins_after(shard, pin, limit)
+
+
+class Away(MemoryCatalog):
+    """Its load fails after so many records."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._after = after
+
+    def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
+        def failing() -> Iterator[tuple[bytes, bytes]]:
+            for number, entry in enumerate(records):
+                if number == self._after:
+                    raise CatalogUnavailableError("away")
+                yield entry
+
+        return super().load(as_of_ms, failing())
+
+
+def test_several_clusters_are_built_by_one_walk(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 3_001))
+    settle(follows, clock)
+    walks = [Counting(follows) for _ in range(2)]
+    alone, *both = [MemoryCatalog() for _ in range(3)]
+    for walk, stores in zip(walks, ({"a": alone}, dict(zip("ab", both, strict=True))), strict=True):
+        made = build(stores, cast("FollowStore", walk), DAY, random.Random(1), lambda records: None)
+        assert [isinstance(each, Generation) and each.current for each in made.values()] == [True] * len(stores)
+    assert walks[0].pages == walks[1].pages
+    assert len({store.generations()[0].id for store in (alone, *both)}) == 1
+
+
+@pytest.mark.parametrize("after", [0, 1, 2_999])
+def test_a_cluster_that_fails_keeps_no_other_from_its_build(follows: FollowStore, clock: Clock, after: int):
+    save(follows, *range(1, 3_001))
+    settle(follows, clock)
+    away, well = Away(after), MemoryCatalog()
+    made = build({"a": away, "b": well}, follows, DAY, random.Random(1), lambda records: None)
+    assert isinstance(made["a"], CatalogUnavailableError)
+    assert not away.generations()
+    assert [each.records for each in well.generations() if each.current] == [3_000]
+
+
+def test_if_all_fail_the_walk_ends(follows: FollowStore, clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(side_by_side, "AT_ONCE", 10)
+    save(follows, *range(1, 5_001))
+    settle(follows, clock)
+    walk = Counting(follows)
+    made = build({"a": Away(0)}, cast("FollowStore", walk), DAY, random.Random(1), lambda records: None)
+    assert isinstance(made["a"], CatalogUnavailableError)
+    assert walk.pages <= follows.shards()
+
+
+def test_if_the_follow_store_fails_nothing_is_loaded(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 3_001))
+    settle(follows, clock)
+    stores = {"a": MemoryCatalog(), "b": MemoryCatalog()}
+    with pytest.raises(FollowStoreUnavailableError):
+        build(stores, cast("FollowStore", Counting(follows, 3)), DAY, random.Random(1), lambda records: None)
+    assert not any(store.generations() for store in stores.values())
 
 
 def test_a_build_that_the_delta_lacks_updates_for_is_refused(follows: FollowStore, clock: Clock):

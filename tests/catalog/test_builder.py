@@ -136,6 +136,24 @@ def test_a_build_that_was_refused_is_tried_again(bench: Bench):
     assert not bench.begins(), "and a rollback after that is a rollback"
 
 
+def test_a_build_that_had_no_turn_undoes_no_rollback(bench: Bench):
+    """Another worker builds meanwhile. What it has built is rolled back later, and that holds."""
+    bench.known(0)
+    good = bench.build(0)
+    bench.known(7)
+    assert bench.begins()
+    bench.begun[-1].code = 3
+    bench.build(7)
+    assert not bench.begins()
+    bench.now_s += 10
+    assert not bench.begins(), "it is built"
+    bench.store.use(good)
+    bench.known(12)
+    assert not bench.begins()
+    bench.known(13.2)
+    assert bench.begins()
+
+
 # Collections
 # ----------------------------------------------------------------------------------------------------------------------
 

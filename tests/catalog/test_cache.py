@@ -115,6 +115,14 @@ class Model(RuleBasedStateMachine):
             assert taken.records.get(key) == self.held[key].record
             assert (key in taken.absent) == (self.held[key].record is None)
         assert taken.known_ms == min((self.known_ms(key) for key in found), default=None)
+        if not expired and not oldest_ms:
+            at_once = self.cache.all_held(keys, self.now_ms, self.following, self.rolled_back)
+            assert at_once is None or taken == (
+                dict(zip(keys, at_once.records, strict=True)),
+                set(),
+                [],
+                at_once.known_ms,
+            )
         for key in keys:
             if key in self.held:
                 self.held.move_to_end(key)

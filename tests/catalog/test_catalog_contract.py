@@ -12,6 +12,7 @@ from feedstore.catalog.port import (
     MAX_RECORD_BYTES,
     MAX_SOURCES,
     MAX_TIME_MS,
+    BeingBuiltError,
     CatalogReader,
     CatalogRefusedError,
     CatalogStore,
@@ -512,3 +513,32 @@ def test_what_was_done_is_there_after_a_restart(place: Place):
     assert again.delta().known_ms == 35
     assert again.rollbacks() == 1
     again.close()
+
+
+# ---- one builder at a time
+
+
+def test_of_two_that_build_the_second_is_told_who_builds_and_since_when(place: Place, store: CatalogStore):
+    other = place.store()
+    try:
+        with store.building("the first"):
+            with (
+                pytest.raises(BeingBuiltError, match="the first is building it, since ") as caught,
+                other.building("x"),
+            ):
+                pytest.fail("both build")
+            assert caught.value.builder.who == "the first"
+            name = other.load(10, [(A, b"1")]).id
+            other.use(name)
+        with other.building("the second"), pytest.raises(BeingBuiltError, match="the second"), store.building("x"):
+            pytest.fail("both build")
+    finally:
+        if other is not store:
+            other.close()
+    assert store.fetch([A]).records == {A: b"1"}, "loads and swaps do not ask who builds"
+
+
+def test_a_build_that_fails_is_over(store: CatalogStore):
+    for _ in range(2):
+        with pytest.raises(LookupError), store.building("it"):
+            raise LookupError

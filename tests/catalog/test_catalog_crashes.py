@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count, islice
@@ -21,7 +22,7 @@ import pytest
 from rocksdict import Cache
 
 from feedstore import durable
-from feedstore.catalog.port import CatalogError, CatalogUnavailableError, NoGenerationError, Update
+from feedstore.catalog.port import BeingBuiltError, CatalogError, CatalogUnavailableError, NoGenerationError, Update
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb import store as store_module
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
@@ -243,6 +244,29 @@ def test_a_load_that_is_killed_leaves_no_generation(tmp_path: Path):
     with killed(load_until_killed, path, 0):
         assert len(list(path.glob("gen-50-*.new"))) == 1
         check_whole(path, a_load)
+
+
+def build_until_killed(path: Path, connection: multiprocessing.connection.Connection) -> None:
+    with opened(path, Clock()).building("the child"):
+        connection.send(0)
+        threading.Event().wait()
+
+
+def test_a_builder_that_is_killed_builds_no_longer(tmp_path: Path):
+    path = tmp_path / "pins"
+    store = opened(path, Clock())
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=build_until_killed, args=(path, sending))
+    child.start()
+    receiving.recv()
+    with pytest.raises(BeingBuiltError, match="the child is building it"), store.building("this one"):
+        pytest.fail("both build")
+    os.kill(child.pid or 0, signal.SIGKILL)
+    child.join()
+    with store.building("this one"):
+        pass
+    store.close()
 
 
 def test_updates_that_were_acknowledged_survive_a_kill(tmp_path: Path):

@@ -1,5 +1,9 @@
 """What is particular to catalogs in a real HBase: tables, markers, compactions, and several processes at once."""
 
+import multiprocessing.connection
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +16,7 @@ from feedstore.catalog.hbase.state import GONE_MS
 from feedstore.catalog.hbase.store import HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CATALOGS, UnsafeCatalogError
 from feedstore.catalog.port import (
+    BeingBuiltError,
     CatalogReader,
     CatalogRefusedError,
     CatalogStore,
@@ -19,7 +24,7 @@ from feedstore.catalog.port import (
     NoGenerationError,
     Update,
 )
-from feedstore.widecolumn.hbase import RecordTable
+from feedstore.widecolumn.hbase import HBaseCluster, RecordTable
 from feedstore.widecolumn.hbase.tables import TableDefinition
 from tests.catalog import catalog_hbase
 from tests.catalog.catalog_adapters import Clock, Place, in_hbase
@@ -179,3 +184,35 @@ def test_a_deadline_is_kept(store: CatalogStore, tmp_path: Path):
             timed.fetch([A], time.monotonic())
     finally:
         timed.close()
+
+
+def build_until_killed(url: str, name: str, connection: multiprocessing.connection.Connection) -> None:
+    cluster = HBaseCluster.open(url, [], check=False)
+    with HBaseCatalogStore(cluster, name, time.monotonic, lambda: 0, lambda: "dead").building("the child"):
+        connection.send(0)
+        threading.Event().wait()
+
+
+def test_a_builder_that_died_is_found_out_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("feedstore.catalog.hbase.store.DEAD_AFTER_S", 1.0)
+    monkeypatch.setattr("feedstore.catalog.hbase.store.BEAT_S", 0.05)
+    name = catalog_hbase.name(tmp_path)
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=build_until_killed, args=(catalog_hbase.url(), name, sending))
+    child.start()
+    receiving.recv()
+    os.kill(child.pid or 0, signal.SIGKILL)
+    child.join()
+    stores = [
+        HBaseCatalogStore(catalog_hbase.opened(), name, time.monotonic, lambda: 0, lambda unique=unique: unique)
+        for unique in "12"
+    ]
+    try:
+        with stores[0].building("the next"), pytest.raises(BeingBuiltError, match="the next"), stores[1].building("x"):
+            pytest.fail("both build")
+        with stores[1].building("the last"):
+            pass
+    finally:
+        for each in stores:
+            each.close()

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from feedstore.catalog.hbase import state as states
-from feedstore.catalog.hbase.state import DAY_MS, GONE_MS, Loading, Made, StoredState
-from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError
+from feedstore.catalog.hbase.state import DAY_MS, GONE_MS, Building, Loading, Made, StoredState
+from feedstore.catalog.port import BeingBuiltError, CatalogRefusedError, CatalogUnavailableError
 
 NOW = 1_700_000_000_000
 
@@ -42,6 +42,32 @@ def loaded(state: StoredState, *as_ofs_ms: int) -> StoredState:
 def test_generations_are_in_order_whichever_ends_first():
     for order in permutations((9, 10, 100)):
         assert [each.as_of_ms for each in loaded(StoredState(), *order).generations] == [9, 10, 100]
+
+
+def building(build: str, beat: int = 0) -> Building:
+    return Building(build, f"process {build}", NOW, beat)
+
+
+def test_one_builds_and_others_are_told_so():
+    begun = after(StoredState(), lambda state: states.begun(state, building("1"), None))
+    with pytest.raises(BeingBuiltError, match="process 1 is building it, since 2023-11-14 22:13:20 UTC"):
+        states.begun(begun, building("2"), None)
+    assert states.beaten(begun, "2") == begun
+    assert states.beaten(begun, "1").building == building("1", beat=1)
+    assert after(begun, lambda state: states.ended(state, "2")) == begun
+    assert after(begun, lambda state: states.ended(state, "1")) == StoredState()
+
+
+def test_only_who_said_nothing_since_is_taken_for_dead():
+    begun = states.begun(StoredState(), building("1"), None)
+    seen = begun.building
+    taken = after(begun, lambda state: states.begun(state, building("2"), seen))
+    assert taken.building == building("2")
+    assert states.beaten(taken, "1") == states.ended(taken, "1") == taken, "it was not dead: it takes nothing back"
+    with pytest.raises(BeingBuiltError, match="process 1"):
+        states.begun(states.beaten(begun, "1"), building("2"), seen)
+    with pytest.raises(BeingBuiltError, match="process 2"):
+        states.begun(taken, building("3"), seen)
 
 
 def test_a_load_and_a_collection_see_each_other():

@@ -57,6 +57,15 @@ def test_what_the_catalog_knows_asks_nothing_else():
     assert bench.source.asked == []
 
 
+def test_what_is_all_held_asks_nothing():
+    bench = Bench()
+    bench.look_up(1, 2)
+    bench.clock.ms += 500
+    found = bench.look_up(2, 1)
+    assert (list(found.pins), found.behind_ms) == ([pin(2), pin(1)], 500)
+    assert len(bench.reader.calls) == 1
+
+
 def test_a_pin_without_a_record_is_asked_for_at_the_source():
     bench = Bench()
     assert bench.look_up(5, 1, 4).pins == [None, pin(1), pin(4)]

@@ -7,7 +7,7 @@ import pytest
 from feedstore.catalog import cache
 from feedstore.catalog.cache import Cache
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, CatalogRefusedError
-from feedstore.catalog.reader import Got
+from feedstore.catalog.reader import AllHeld, Got
 from tests.catalog.reader_fakes import LIFETIMES, START_MS, Clock, FakeReader, catalog_of
 
 A, B, C, NONE = b"a", b"b", b"c", b"none"
@@ -39,6 +39,27 @@ def test_a_batch_is_fetched_in_one_call_and_then_held(world: World):
     assert world.got(B, A, NONE) == first._replace(generation=None)
     assert world.got(B, C).records == {B: b"2", C: b"3"}
     assert world.reader.calls == [[A, NONE, B], [C]]
+
+
+def test_what_is_all_held_is_given_at_once_in_the_order_asked(world: World):
+    assert world.catalog.all_held([A, B]) is None
+    world.got(A, B)
+    world.clock.ms += 300
+    assert world.catalog.all_held([B, A]) == AllHeld((b"2", b"1"), 1_000)
+    assert world.catalog.counts().hit == 2
+    world.got(A, NONE)
+    assert world.catalog.all_held([A, C]) is None, "one is not held"
+    assert world.catalog.all_held([A, NONE]) is None, "one has no record"
+    assert world.catalog.all_held([]) is None
+    world.clock.ms += LIFETIMES.ttl_ms
+    assert world.catalog.all_held([A, B]) is None, "they have expired"
+    assert world.reader.calls == [[A, B], [NONE]]
+
+
+def test_what_a_rollback_has_ended_is_not_given_at_once(world: World):
+    world.got(A)
+    world.catalog.rolled_back()
+    assert world.catalog.all_held([A]) is None
 
 
 def test_an_answer_says_by_which_generation_it_was_fetched(world: World):

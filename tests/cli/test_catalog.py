@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from feedstore.app import config as configuration
+from feedstore.app.catalogs import open_store
 from tests.cli.command import Cli, eventually
 
 BEFORE = 1_341_100_000_000
@@ -50,6 +52,17 @@ def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> No
     finally:
         worker.terminate()
         worker.communicate(timeout=60)
+
+
+def test_a_cluster_that_another_process_builds_is_left_to_it(home: Cli) -> None:
+    config = configuration.load(home.home, {})
+    with open_store(config, "pins", "a") as store, store.building("process 4711 on feed-3"):
+        told = home("catalog", "build", "pins", code=3).stderr
+    assert "a: not built: process 4711 on feed-3 is building it, since 20" in told
+    assert "b: generation" in told
+    assert (len(current(home, "a")), len(current(home, "b"))) == (0, 1)
+    home("catalog", "build", "pins")
+    assert len(current(home, "a")) == 1
 
 
 def test_a_catalog_is_loaded_from_a_file_swapped_and_collected(home: Cli, tmp_path: Path) -> None:

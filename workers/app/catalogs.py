@@ -260,7 +260,8 @@ class Builder:
             return True
         latest = generations[-1]
         if self._failed:
-            self._failed, self._refused = False, latest.id
+            # Not the current one: then this build had no turn, or the follow store was away.
+            self._failed, self._refused = False, None if latest.current else latest.id
         # One that is later than the current one was rolled back, and what was wrong with it may still be: the next
         # build has its time. Unless it was never used.
         if latest.id == self._refused:

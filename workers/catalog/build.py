@@ -2,13 +2,14 @@
 
 import heapq
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
 from feedstore.catalog.port import CatalogError, CatalogStore, Generation
 from feedstore.errors import NeverError
 from feedstore.follows.port import MAX_PAGE, FollowStore, PinState
+from workers.catalog import side_by_side
 
 SAMPLE: Final = 1_000
 """How many records of a new generation are compared with the follow store before it is used."""
@@ -25,46 +26,77 @@ class SuspiciousGenerationError(CatalogError, NeverError):
 
 
 def build(
-    store: CatalogStore,
+    stores: Mapping[str, CatalogStore],
     follows: FollowStore,
     deleted_kept_ms: int,
     rng: random.Random,
     on_progress: OnProgress,
     *,
     force: bool = False,
-) -> Generation:
-    """Loads a generation, compares it with the follow store and the current generation, and makes it current. It is
-    loaded and not current, as the result says, if something else was decided meanwhile: another generation came into
-    use, of another build that began at about the same time; or there was a rollback, perhaps from what that one had
-    built, which may have the same fault.
+) -> dict[str, Generation | CatalogError]:
+    """Reads the follow store once, and loads a generation into each of some clusters at the same time. Each is compared
+    with the follow store and its cluster's current generation, and made current. It is loaded and not current, as the
+    result says, if something else was decided meanwhile: another generation came into use, of another build that began
+    at about the same time; or there was a rollback, perhaps from what that one had built, which may have the same
+    fault.
 
-    deleted_kept_ms: how long a deleted pin keeps a record: as long as a feed may show it. force: whatever its size, and
-    whatever was decided meanwhile.
+    stores: by cluster. deleted_kept_ms: how long a deleted pin keeps a record: as long as a feed may show it. force:
+    whatever its size, and whatever was decided meanwhile.
 
-    Raises:
+    Returns what became of each cluster. A failure of one is no other's:
         SuspiciousGenerationError: it is loaded and not used.
         CatalogRefusedError: updates since the build began are not in the delta yet.
-        CatalogUnavailableError, FollowStoreUnavailableError: nothing has changed; build again.
+        CatalogUnavailableError: nothing has changed; build again.
+
+    Raises FollowStoreUnavailableError: the same, of all.
     """
-    before = _decided(store)
-    # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
-    as_of_ms = follows.settled_ms() - 1
+    outcomes: dict[str, Generation | CatalogError] = {}
+    before: dict[str, _Decided] = {}
+    for name, store in stores.items():
+        try:
+            before[name] = _decided(store)
+        except CatalogError as error:
+            outcomes[name] = error
     sample = Reservoir(rng, SAMPLE)
-    states = _pins(follows, as_of_ms - deleted_kept_ms)
-    generation = store.load(as_of_ms, _entries(states, sample, on_progress))
+    if before:
+        # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
+        as_of_ms = follows.settled_ms() - 1
+        entries = _entries(_pins(follows, as_of_ms - deleted_kept_ms), sample, on_progress)
+        outcomes |= side_by_side.load({name: stores[name] for name in before}, as_of_ms, entries)
+    for name, loaded in outcomes.items():
+        if isinstance(loaded, Generation):
+            try:
+                outcomes[name] = _used(stores[name], follows, loaded, sample.pins, before[name], force=force)
+            except CatalogError as error:
+                outcomes[name] = error
+    return {name: outcomes[name] for name in stores}
+
+
+def _used(
+    store: CatalogStore,
+    follows: FollowStore,
+    generation: Generation,
+    sample: list[int],
+    before: "_Decided",
+    *,
+    force: bool,
+) -> Generation:
     if not force and _decided(store) != before:  # a collection may even have removed it
         return generation
     if not force:
         refuse_smaller(store, generation)
-    _refuse_differing(store, follows, generation, sample.pins)
+    _refuse_differing(store, follows, generation, sample)
     if not force and _decided(store) != before:
         return generation
     store.use(generation.id)
     return generation._replace(current=True)
 
 
-def _decided(store: CatalogStore) -> tuple[str | None, int]:
-    """What is in use, and how many rollbacks there were: one may have brought back what was in use before."""
+_Decided = tuple[str | None, int]
+"""What is in use, and how many rollbacks there were: one may have brought back what was in use before."""
+
+
+def _decided(store: CatalogStore) -> _Decided:
     current = next((each.id for each in store.generations() if each.current), None)
     return current, store.rollbacks()
 

@@ -1,10 +1,12 @@
 """catalog: records by key, in generations."""
 
+import os
 import random
+import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,7 @@ import click
 from feedstore.app.catalogs import open_reader, open_store, settings_of
 from feedstore.app.wiring import clock_of, open_follows
 from feedstore.catalog import pins, posting, swaps
-from feedstore.catalog.port import CatalogUnavailableError, Generation
+from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailableError, Generation
 from feedstore.catalog.settings import PINS
 from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
@@ -26,7 +28,7 @@ from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
 from workers.catalog.sorting import by_key
 from workers.cli.output import ProgressLine, ago, emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, CommandRefusedError, Session, json_option, pass_session
+from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 _WAIT_S: Final = 10.0
 """How long a build waits for the updates of a new delta to begin."""
@@ -102,7 +104,7 @@ def _line(generation: Generation) -> str:
     current = "current" if generation.current else "       "
     size = f"{generation.bytes / (1 << 20):,.1f} MiB" if generation.bytes else ""
     as_of = f"as of {when(generation.as_of_ms)}"
-    return f"{current}  {generation.id}  {as_of}  {generation.records:,} records  {size}".rstrip()
+    return f"{current}  {generation.id}  {as_of}  {plural(generation.records, 'record')}  {size}".rstrip()
 
 
 # Generations
@@ -115,11 +117,12 @@ def _line(generation: Generation) -> str:
 @click.option("--force", is_flag=True, help="Use it whatever its size, and whatever came into use meanwhile.")
 @pass_session
 def build(session: Session, name: str, cluster: str | None, *, force: bool) -> None:
-    """Build a generation of NAME from the follow store in one cluster after the other, check it, and use it.
+    """Build a generation of NAME in each cluster, by one walk of the follow store; check it, and use it.
 
     It is checked before it is used: its size against the current generation, and a thousand of its records against the
-    follow store. Pages, workers and other builds continue meanwhile; it is not used if another generation came into use
-    meanwhile, or if there was a rollback.
+    follow store. Pages and workers continue meanwhile. If another process builds it in a cluster, this says which one,
+    and since when. It is not used if another generation came into use meanwhile, or if there was a rollback. A cluster
+    that fails keeps no other from its build.
 
     \b
     Examples:
@@ -129,29 +132,54 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     if name != PINS:
         raise click.UsageError(f"only {PINS} comes from the follow store: feedctl catalog load {name} FILE --as-of MS")
     clusters = _clusters(session, name, cluster)
-    with closing(open_follows(session.config, clock_of(session.config))) as follows:
+    outcomes: dict[str, Generation | CatalogError] = {}
+    stores: dict[str, CatalogStore] = {}
+    progress, began_s = ProgressLine("build"), time.monotonic()
+    with closing(open_follows(session.config, clock_of(session.config))) as follows, ExitStack() as stack:
         for each in clusters:
-            progress, began_s = ProgressLine(f"build {each}"), time.monotonic()
-            with open_store(session.config, name, each) as store:
+            store = stack.enter_context(open_store(session.config, name, each))
+            try:
+                stack.enter_context(store.building(_myself()))
                 _wait_for_floor(store.delta().floor_ms, follows.settled_ms)
-                made = building.build(
-                    store,
-                    follows,
-                    session.config.limits.purge_window_ms,
-                    random.Random(),  # noqa: S311 - a sample needs no secrecy
-                    partial(_show, progress, "records"),
-                    force=force,
-                )
-            progress.clear()
-            took_s = time.monotonic() - began_s
-            counted = f"{made.records:,} records, {made.records / took_s:,.0f}/s"
-            if made.current:
-                note(f"{each}: generation {made.id} is in use: {counted}")
+            except CatalogError as error:
+                outcomes[each] = error
             else:
-                note(
-                    f"{each}: generation {made.id} is loaded, and is not used, because another one came into use"
-                    f" meanwhile: {counted}. To use it: feedctl catalog use {name} {made.id} --cluster {each}"
-                )
+                stores[each] = store
+        outcomes |= building.build(
+            stores,
+            follows,
+            session.config.limits.purge_window_ms,
+            random.Random(),  # noqa: S311 - a sample needs no secrecy
+            partial(_show, progress, "records"),
+            force=force,
+        )
+    progress.clear()
+    took_s = time.monotonic() - began_s
+    for each in clusters:
+        made = outcomes[each]
+        if isinstance(made, CatalogError):
+            continue
+        counted = f"{plural(made.records, 'record')}, {made.records / took_s:,.0f}/s"
+        if made.current:
+            note(f"{each}: generation {made.id} is in use: {counted}")
+        else:
+            note(
+                f"{each}: generation {made.id} is loaded, and is not used, because another one came into use"
+                f" meanwhile: {counted}. To use it: feedctl catalog use {name} {made.id} --cluster {each}"
+            )
+    _fail({each: made for each, made in outcomes.items() if isinstance(made, CatalogError)})
+
+
+def _myself() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _fail(failed: Mapping[str, CatalogError]) -> None:
+    """Ends the command if something failed somewhere. failed: by cluster."""
+    if failed:
+        said = "; ".join(f"{cluster}: not built: {error}" for cluster, error in failed.items())
+        later = all(isinstance(error, NotNowError) for error in failed.values())
+        raise TryLaterError(said) if later else CommandRefusedError(said)
 
 
 def _show(progress: ProgressLine, what: str, done: int) -> None:
@@ -197,7 +225,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
                 refuse_smaller(store, made)
             store.use(made.id)
         progress.clear()
-        note(f"{each}: generation {made.id} is in use: {made.records:,} records")
+        note(f"{each}: generation {made.id} is in use: {plural(made.records, 'record')}")
 
 
 @catalog.command()

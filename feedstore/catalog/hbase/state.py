@@ -12,7 +12,14 @@ from typing import Final
 import msgspec
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Generation, NoGenerationError
+from feedstore.catalog.port import (
+    BeingBuiltError,
+    BuiltBy,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    Generation,
+    NoGenerationError,
+)
 
 DAY_MS: Final = 86_400_000
 GONE_MS: Final = 10_000
@@ -41,6 +48,15 @@ class Loading(msgspec.Struct, frozen=True):
     began_ms: int
 
 
+class Building(msgspec.Struct, frozen=True):
+    """Who builds. id: as unique as a load's. since_ms: by the clock of that process. beat: counts, while it lives."""
+
+    id: str
+    who: str
+    since_ms: int
+    beat: int = 0
+
+
 class Gone(msgspec.Struct, frozen=True):
     """A table that is to be removed, once nothing reads it. since_ms: by the clock of the process that collected."""
 
@@ -51,7 +67,7 @@ class Gone(msgspec.Struct, frozen=True):
 class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """version: counts the steps. current: which of the generations fetches read. rollbacks: as of the port.
     floor_ms: of the delta. collected_ms: up to when updates were removed from it. entries: how many it had when they
-    were last counted. generations: oldest first.
+    were last counted. generations: oldest first. building: None: no process does.
     """
 
     version: int = 0
@@ -63,6 +79,7 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     generations: tuple[Made, ...] = ()
     loading: tuple[Loading, ...] = ()
     gone: tuple[Gone, ...] = ()
+    building: Building | None = None
 
     @property
     def ids(self) -> list[str]:
@@ -159,6 +176,27 @@ def abandoned(state: StoredState, table: str, now_ms: int) -> StoredState:
     if all(each.table != table for each in state.loading):
         return state
     return _with(state, loading=_without(state.loading, table), gone=(*state.gone, Gone(table, now_ms)))
+
+
+def begun(state: StoredState, mine: Building, dead: Building | None) -> StoredState:
+    """A build begins. dead: one that was found to have died. Raises BeingBuiltError."""
+    there = state.building
+    if there is not None and there != dead and there.id != mine.id:
+        raise BeingBuiltError(BuiltBy(there.who, there.since_ms))
+    return _with(state, building=mine)
+
+
+def beaten(state: StoredState, build: str) -> StoredState:
+    """It still builds, if it was not taken for dead."""
+    there = state.building
+    if there is None or there.id != build:
+        return state
+    return _with(state, building=msgspec.structs.replace(there, beat=there.beat + 1))
+
+
+def ended(state: StoredState, build: str) -> StoredState:
+    there = state.building
+    return state if there is None or there.id != build else _with(state, building=None)
 
 
 def used(state: StoredState, name: str) -> StoredState:

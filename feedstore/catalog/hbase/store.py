@@ -1,16 +1,31 @@
 """Loading, updating and collecting a catalog in HBase."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from feedstore.catalog import checks
 from feedstore.catalog.hbase import state as states
 from feedstore.catalog.hbase.reader import Reading
-from feedstore.catalog.hbase.state import Loading, Made, StoredState
+from feedstore.catalog.hbase.state import Building, Loading, Made, StoredState
 from feedstore.catalog.hbase.tables import CatalogStorage
-from feedstore.catalog.port import CatalogUnavailableError, Collected, Generation, Update
+from feedstore.catalog.port import (
+    BeingBuiltError,
+    BuiltBy,
+    CatalogUnavailableError,
+    Collected,
+    Generation,
+    Update,
+)
 from feedstore.widecolumn.hbase import HBaseCluster
+
+BEAT_S: Final = 5.0
+"""How often a build says that it is alive."""
+
+DEAD_AFTER_S: Final = 30.0
+"""A build that says nothing for so long counts as dead."""
 
 COUNT_EVERY_S: Final = 600.0
 """How often the updates are counted, if nothing else walks over them."""
@@ -20,7 +35,7 @@ class HBaseCatalogStore(Reading):
     """A `CatalogStore`. Any number of processes may load, use, update, note and collect.
 
     cluster: closed with it. clock: monotonic seconds, as deadlines are. wall_ms: ms since 1970. unique: gives
-    hexadecimal digits that nothing else has.
+    hexadecimal digits that nothing else has. pause: waits so many seconds.
     """
 
     def __init__(
@@ -30,10 +45,12 @@ class HBaseCatalogStore(Reading):
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         unique: Callable[[], str],
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         super().__init__(CatalogStorage(cluster, catalog), clock)
         self._wall_ms = wall_ms
         self._unique = unique
+        self._pause = pause
         self._counted_s = float("-inf")
 
     def update(self, updates: Sequence[Update]) -> None:
@@ -54,6 +71,41 @@ class HBaseCatalogStore(Reading):
         checks.check_time(until_ms)
         self._tables.prepare()
         self._tables.row.change(lambda state: states.raised(state, until_ms))
+
+    @contextmanager
+    def building(self, who: str) -> Iterator[None]:
+        self._tables.prepare()
+        mine = Building(self._unique(), who, self._wall_ms())
+        dead = self._dead_builder()
+        self._tables.row.change(lambda state: states.begun(state, mine, dead))
+        over = threading.Event()
+        beating = threading.Thread(target=self._beat, args=(mine.id, over), name="catalog-building", daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            over.set()
+            beating.join()
+            with suppress(CatalogUnavailableError):  # then it counts as dead soon
+                self._tables.row.change(lambda state: states.ended(state, mine.id))
+
+    def _dead_builder(self) -> Building | None:
+        """Who is said to build, if nothing is heard of it. No clock of another machine is compared for that."""
+        there = self._look().state.building
+        until_s = self._clock() + DEAD_AFTER_S
+        while there is not None and self._clock() < until_s:
+            self._pause(min(1.0, DEAD_AFTER_S))
+            now = self._look().state.building
+            if now is None:
+                return None
+            if now != there:
+                raise BeingBuiltError(BuiltBy(now.who, now.since_ms))
+        return there
+
+    def _beat(self, build: str, over: threading.Event) -> None:
+        while not over.wait(BEAT_S):
+            with suppress(CatalogUnavailableError):
+                self._tables.row.change(lambda state: states.beaten(state, build))
 
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         checks.check_time(as_of_ms)

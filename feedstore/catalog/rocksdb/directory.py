@@ -5,6 +5,7 @@
     gen-<as_of>-<hash>.gone/        one that is being removed
     delta/, delta-<unique>.new/     the delta; one that is being created
     CURRENT                         JSON: which generation fetches read
+    BUILDING                        locked while somebody builds, and then JSON: who, and since when
 
 What is written gets its final name last, and what is removed loses it first. So a name without an ending is whole.
 """
@@ -22,11 +23,18 @@ import msgspec
 
 from feedstore import durable
 from feedstore.catalog import rule
-from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, NoGenerationError
+from feedstore.catalog.port import (
+    BeingBuiltError,
+    BuiltBy,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    NoGenerationError,
+)
 
 _ID: Final = re.compile(r"\d{1,19}-[0-9a-f]{16}")
 _LOADING: Final = re.compile(r"gen-(\d{1,19})-[0-9a-f]+\.new")
 _NEW, _GONE = ".new", ".gone"
+_BUILDER_BYTES_MAX: Final = 4_096
 
 
 class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,6 +67,7 @@ class Directory:
         self.path = path
         self.delta = path / "delta"
         self.current_file = path / "CURRENT"
+        self.building_file = path / "BUILDING"
 
     def names(self) -> Names:
         """Of a directory that is missing: none. A few dozen names come in one piece, so a load that ends meanwhile is
@@ -158,6 +167,24 @@ class Directory:
             raise CatalogUnavailableError(f"{self.current_file}: {error}") from error
 
     @contextmanager
+    def building(self, builder: BuiltBy) -> Iterator[None]:
+        """Raises BeingBuiltError. The system frees it if this process dies."""
+        with unavailable(self.building_file):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.building_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            with unavailable(self.building_file):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise BeingBuiltError(_builder_in(os.pread(file, _BUILDER_BYTES_MAX, 0))) from None
+                os.ftruncate(file, 0)
+                os.pwrite(file, msgspec.json.encode(builder), 0)
+            yield
+        finally:
+            os.close(file)
+
+    @contextmanager
     def locked(self) -> Iterator[None]:
         """Between the look at what is there and the step that follows from it, nothing else becomes current or is
         removed. Loads and fetches never wait for this.
@@ -171,6 +198,13 @@ class Directory:
             yield
         finally:
             os.close(lock)
+
+
+def _builder_in(text: bytes) -> BuiltBy:
+    try:
+        return msgspec.json.decode(text, type=BuiltBy)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return BuiltBy("another process", 0)  # it has not said so yet
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """Loading, updating and collecting a catalog in files."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import CatalogRefusedError, Collected, Generation, Update
+from feedstore.catalog.port import BuiltBy, CatalogRefusedError, Collected, Generation, Update
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
 from feedstore.catalog.rocksdb.directory import Directory, discard
@@ -51,6 +51,9 @@ class RocksCatalogStore(Reading):
     def note_gap(self, until_ms: int) -> None:
         checks.check_time(until_ms)
         self._delta.note_gap(until_ms)
+
+    def building(self, who: str) -> AbstractContextManager[None]:
+        return self._directory.building(BuiltBy(who, self._wall_ms()))
 
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         checks.check_time(as_of_ms)

@@ -1,0 +1,97 @@
+"""One walk of a source, loaded into several clusters at the same time: each entry is read once."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Final
+
+from feedstore.catalog.port import CatalogError, CatalogStore, Generation
+
+Entry = tuple[bytes, bytes]
+
+AT_ONCE: Final = 1_000
+"""How many entries are handed over at once."""
+
+AHEAD_MAX: Final = 8
+"""So many times that many entries may wait for a load: the walk is as fast as the slowest one."""
+
+
+def load(
+    stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[Entry]
+) -> dict[str, Generation | CatalogError]:
+    """What became of the load of each. One that fails keeps no other from its end. entries: keys strictly ascending.
+
+    Raises what `entries` raises, and what a load raises other than a CatalogError: nothing was loaded then, or what was
+    is not in use.
+    """
+    handed = {name: _Handed() for name in stores}
+    with ThreadPoolExecutor(max(1, len(stores)), thread_name_prefix="catalog-load") as threads:
+        loads = {name: threads.submit(store.load, as_of_ms, handed[name]) for name, store in stores.items()}
+        for name, each in loads.items():
+            each.add_done_callback(handed[name].close)
+        try:
+            given = iter(entries)
+            while some := list(islice(given, AT_ONCE)):
+                taken = [each.put(some) for each in handed.values()]
+                if not any(taken):
+                    break  # no load is left
+        except BaseException as error:
+            for each_handed in handed.values():
+                each_handed.end(error)
+            raise
+        for each_handed in handed.values():
+            each_handed.end()
+        return {name: _outcome(each) for name, each in loads.items()}
+
+
+def _outcome(load: "Future[Generation]") -> Generation | CatalogError:
+    try:
+        return load.result()
+    except CatalogError as error:
+        return error
+
+
+class _Handed:
+    """Entries on their way from the walk to one load."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[Sequence[Entry]] = deque()
+        self._is_closed = False
+        self._is_ended = False
+        self._error: BaseException | None = None
+
+    def put(self, some: Sequence[Entry]) -> bool:
+        """Waits while the load is far behind. False: it has ended, and takes no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or len(self._waiting) < AHEAD_MAX)
+            if not self._is_closed:
+                self._waiting.append(some)
+                self._changed.notify_all()
+            return not self._is_closed
+
+    def end(self, error: BaseException | None = None) -> None:
+        """There is no more; or the walk has failed, and the load must too: what it has is not whole."""
+        with self._changed:
+            self._error, self._is_ended = error, True
+            self._changed.notify_all()
+
+    def close(self, _load: object) -> None:
+        """The load has ended."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[Entry]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_ended)
+                if self._error is not None:
+                    raise self._error
+                if not self._waiting:
+                    return
+                some = self._waiting.popleft()
+                self._changed.notify_all()
+            yield from some
