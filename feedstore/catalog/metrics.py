@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from feedstore.catalog.service import CatalogState
 from feedstore.metering import CLUSTER, Definition, Label, families
 from feedstore.widecolumn.behind import behind_ms
 
-if TYPE_CHECKING:  # who only defines metrics needs no library
+if TYPE_CHECKING:  # who only defines metrics needs no library, not even that of catalogs
     from prometheus_client.core import Metric
+
+    from feedstore.catalog.service import CatalogState
 
 _WHERE: Final = "feedstore/catalog/metrics.py"
 _CATALOG: Final = Label("catalog", of="the catalogs of `feed.toml`")
@@ -129,7 +130,7 @@ DEFINITIONS: Final = (
 )
 
 
-def metrics(states: list[CatalogState], now_ms: int) -> "Iterator[Metric]":
+def metrics(states: "list[CatalogState]", now_ms: int) -> "Iterator[Metric]":
     keys, seconds, failed = families.counter(KEYS), families.summary(FETCH_SECONDS), families.counter(FAILED)
     held, updates, heard = families.gauge(CACHE), families.counter(UPDATES), families.gauge(HEARD)
     for state in states:
@@ -147,7 +148,7 @@ def metrics(states: list[CatalogState], now_ms: int) -> "Iterator[Metric]":
     yield from (keys, seconds, failed, held, updates, heard, *_of_clusters(states, now_ms))
 
 
-def _of_clusters(states: list[CatalogState], now_ms: int) -> "list[Metric]":
+def _of_clusters(states: "list[CatalogState]", now_ms: int) -> "list[Metric]":
     behind, age, records = families.gauge(BEHIND), families.gauge(AGE), families.gauge(RECORDS)
     build, swaps, entries = families.gauge(BUILD_SECONDS), families.counter(SWAPS), families.gauge(ENTRIES)
     for state in states:

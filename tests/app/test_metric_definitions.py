@@ -1,6 +1,8 @@
 """The one list of metrics: names, labels, and where each is counted."""
 
 import importlib
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +12,15 @@ from feedstore.metering import Definition, Kind, Label
 from workers.app import metrics
 
 ROOT = Path(__file__).parents[2]
+
+
+EXTRAS = ("crc32c", "happybase", "kafka", "lru", "pymysql", "starlette", "thriftpy2", "uvicorn")
+
+
+def test_the_list_needs_no_library_of_another_extra():
+    """A worker serves metrics with `feedstore[metrics]` alone."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); import workers.app.metrics"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_no_two_have_one_name():
