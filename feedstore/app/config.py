@@ -1,8 +1,8 @@
 """`feed.toml`: one file, read into frozen typed values. The environment overrides it; it never holds secrets.
 
 A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving], [http], [follows], [queue], [hbase],
-[worker] or [metrics], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. A variable `FEED_...` that
-nothing reads is refused. Durations are a number and one of ms, s, m, h, d.
+[worker], [metrics] or [traces], for example `FEED_FEED_CAP=500` or `FEED_LIMITS_ACTION_AGE=12h`. A variable `FEED_...`
+that nothing reads is refused. Durations are a number and one of ms, s, m, h, d.
 """
 
 import itertools
@@ -27,6 +27,7 @@ from feedstore.http.settings import HttpSettings
 from feedstore.metering.settings import MetricsSettings
 from feedstore.replicas.settings import ServingSettings
 from feedstore.settings import Ms
+from feedstore.tracing.settings import TracesSettings
 
 FILE_NAME = "feed.toml"
 
@@ -87,6 +88,10 @@ dead_letters_in_a_row = 100   # so many messages in a row that cannot be done st
 # listen = "127.0.0.1:9464"   # where a worker serves its metrics; feedctl serve has its own at /metrics
 # targets = "targets"         # a directory in which processes are named for a Prometheus of this machine (file_sd)
 # prometheus = "http://127.0.0.1:9090"   # where the site's plots come from; without it, from this process alone
+
+[traces]
+# endpoint = "http://127.0.0.1:4318/v1/traces"   # where spans are sent (OTLP over HTTP); without it there are none
+sample = 0.01                 # the share of requests that are recorded, where their client does not say
 """
 
 
@@ -176,6 +181,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     serving: ServingSettings = ServingSettings()
     http: HttpSettings = HttpSettings()
     metrics: MetricsSettings = MetricsSettings()
+    traces: TracesSettings = TracesSettings()
     catalogs: Annotated[
         dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")], CatalogSettings], Meta(max_length=16)
     ] = msgspec.field(default_factory=dict)
@@ -235,6 +241,7 @@ class Config:
     http: HttpSettings
     worker: WorkerSettings
     metrics: MetricsSettings
+    traces: TracesSettings
     dead_letter_age_ms: int
     dead_letters: int
     clock_offset_ms: int
@@ -347,6 +354,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         http=file.http.at(home),
         worker=file.worker,
         metrics=file.metrics,
+        traces=file.traces,
         dead_letter_age_ms=file.limits.dead_letter_age_ms,
         dead_letters=file.limits.dead_letters,
         clock_offset_ms=file.limits.clock_offset_ms,

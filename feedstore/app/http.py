@@ -29,9 +29,11 @@ from feedstore.http.running import InLoop, InThreads, Runner
 from feedstore.http.server import HttpServer
 from feedstore.http.site import assets
 from feedstore.http.tokens import Access, Loopback, Tokens, is_loopback
+from feedstore.http.traced import TracedApp
 from feedstore.metering.asking import PrometheusHours
 from feedstore.metering.plots import Plot
 from feedstore.metering.sampling import Sampler
+from feedstore.tracing import UNTRACED, Tracer
 
 if TYPE_CHECKING:
     from feedstore.catalog.posting import Posting
@@ -57,11 +59,12 @@ def open_app(
     posting: "Posting | None" = None,
     counted: Callable[[], Sequence[Metric]] = tuple,
     plots: Sequence[Plot] = (),
+    tracer: Tracer = UNTRACED,
 ) -> App:
     """owns_clusters: whether this process writes the clusters. Then reads of clusters in files take microseconds, and
     need no thread; if another process owns the files, they may have to catch up with it. clock: the service's own.
     posting: where updates of catalogs go; None: they are refused. counted: what else this process counts. plots: of
-    the work of the last hour.
+    the work of the last hour. tracer: of what the threads of requests do.
 
     Raises ConfigError.
     """
@@ -69,10 +72,12 @@ def open_app(
     wall_ms = clock_of(config)
     access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
     cursors = Cursors(load_key(http.cursor_key, environ))
-    calls = InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock)
+    calls = InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock, tracer)
     # Pages of pins end by their deadline if there is a catalog of them: the follow store need not be waited for.
     bounded = (
-        InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock) if PINS in config.catalogs else calls
+        InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock, tracer)
+        if PINS in config.catalogs
+        else calls
     )
     pages: Runner = InLoop() if owns_clusters and in_files(config) else bounded
     bounds = Bounds(deadline_s=config.serving.deadline_ms / 1_000)
@@ -151,9 +156,10 @@ def _of_catalogs(catalogs: "CatalogService | None", posting: "Posting | None") -
     )
 
 
-def server(config: Config, app: App, listener: socket.socket) -> HttpServer:
+def server(config: Config, app: App, listener: socket.socket, tracer: Tracer = UNTRACED) -> HttpServer:
+    """tracer: of requests; the application and the services have the same."""
     return HttpServer(
-        app,
+        app if tracer is UNTRACED else TracedApp(app, tracer),
         listener,
         patience_s=config.http.patience_ms / 1_000,
         connections=config.http.connections,

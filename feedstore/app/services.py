@@ -5,6 +5,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from feedstore.app.config import Config
+from feedstore.app.tracing import open_tracer
 from feedstore.app.wiring import clock_of, monotonic_s, open_follows, reading, reading_from
 from feedstore.boards import Boards
 from feedstore.boards.service import BoardService
@@ -15,6 +16,7 @@ from feedstore.follows.port import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.race import Replicas
 from feedstore.replicas.replica import Replica
+from feedstore.tracing import UNTRACED, Tracer
 
 if TYPE_CHECKING:
     from feedstore.catalog.service import CatalogService
@@ -32,9 +34,10 @@ def open_service(config: Config, clock: Callable[[], int] | None = None) -> Feed
     """
     clock = clock or clock_of(config)
     with ExitStack() as stack:
-        follows = open_follows(config, clock)
+        tracer = stack.enter_context(closing(open_tracer(config, "service")))
+        follows = open_follows(config, clock, tracer=tracer)
         stack.callback(follows.close)
-        return _service(config, follows, stack.enter_context(reading(config, clock)), stack.pop_all().close)
+        return _service(config, follows, stack.enter_context(reading(config, clock, tracer)), stack.pop_all().close)
 
 
 @contextmanager
@@ -62,9 +65,9 @@ class Services(NamedTuple):
 
 
 @contextmanager
-def open_services(config: Config, meter: Meter = UNCOUNTED) -> Iterator[Services]:
+def open_services(config: Config, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> Iterator[Services]:
     """All services, on one follow store. If all its servers are away, what needs none of them is served, and the rest
-    once they are back. meter: what is counted of it.
+    once they are back. meter: what is counted of it. tracer: its caller closes it, after them.
 
     Raises:
         FollowStoreUnavailableError: a database is missing, another one, or not up to date.
@@ -72,8 +75,8 @@ def open_services(config: Config, meter: Meter = UNCOUNTED) -> Iterator[Services
     """
     clock = clock_of(config)
     with (
-        closing(open_follows(config, clock, may_be_away=True, meter=meter)) as follows,
-        reading(config, clock) as replicas,
+        closing(open_follows(config, clock, may_be_away=True, meter=meter, tracer=tracer)) as follows,
+        reading(config, clock, tracer) as replicas,
         _services(config, follows, replicas) as services,
     ):
         yield services
@@ -81,12 +84,17 @@ def open_services(config: Config, meter: Meter = UNCOUNTED) -> Iterator[Services
 
 @contextmanager
 def services_on(
-    config: Config, follows: FollowStore, replicas: Iterable[Replica], clock: Callable[[], int]
+    config: Config,
+    follows: FollowStore,
+    replicas: Iterable[Replica],
+    clock: Callable[[], int],
+    tracer: Tracer = UNTRACED,
 ) -> Iterator[Services]:
     """The same on what the caller has opened, and closes after it: for the process that writes clusters in files, and
     need not catch up with itself. clock: as in `open_service`.
+    tracer: of reads.
     """
-    with reading_from(config, replicas, clock) as opened, _services(config, follows, opened) as services:
+    with reading_from(config, replicas, clock, tracer) as opened, _services(config, follows, opened) as services:
         yield services
 
 

@@ -19,7 +19,9 @@ from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
+from feedstore.replicas.traced import TracedReplicas
 from feedstore.replicas.watermarks import Watermarks
+from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, Cluster, DamagedError, Table, UnavailableError
 from feedstore.widecolumn.lazy import LazyCluster
 from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
@@ -64,9 +66,9 @@ def clock_of(config: Config) -> Callable[[], int]:
 
 
 @contextmanager
-def reading(config: Config, clock: Callable[[], int] | None = None) -> Iterator[Replicas]:
+def reading(config: Config, clock: Callable[[], int] | None = None, tracer: Tracer = UNTRACED) -> Iterator[Replicas]:
     """The clusters as pages are read from them, the preferred one first. Each is opened when it is first asked, and
-    may be away. clock: as in `open_service`. Raises ConfigError.
+    may be away. clock: as in `open_service`. tracer: of reads. Raises ConfigError.
     """
     with ExitStack() as stack:
         replicas: list[Replica] = []
@@ -74,19 +76,23 @@ def reading(config: Config, clock: Callable[[], int] | None = None) -> Iterator[
             opened = open_cluster(config, cluster.name, "read")
             stack.callback(opened.close)
             replicas.append(replica(cluster.name, opened))
-        yield stack.enter_context(reading_from(config, replicas, clock or clock_of(config)))
+        yield stack.enter_context(reading_from(config, replicas, clock or clock_of(config), tracer))
 
 
 @contextmanager
-def reading_from(config: Config, replicas: Iterable[Replica], clock: Callable[[], int]) -> Iterator[Replicas]:
+def reading_from(
+    config: Config, replicas: Iterable[Replica], clock: Callable[[], int], tracer: Tracer = UNTRACED
+) -> Iterator[Replicas]:
     """The same on clusters that the caller has opened, and closes after it."""
     with ExitStack() as stack:
         ordered = sorted(replicas, key=lambda each: each.name != config.serving.prefer)
-        found = Replicas(
+        kind = Replicas if tracer is UNTRACED else TracedReplicas
+        found = kind(
             [ReplicaSource(each, reads_of(config, each.name)) for each in ordered],
             clock,
             config.serving.deadline_ms / 1_000,
             monotonic_s,
+            tracer,
         )
         stack.callback(found.close)
         watermarks = Watermarks(ordered, trusted_watermark, found.set_watermark, monotonic_s)
@@ -112,21 +118,27 @@ def tables(config: Config) -> list[Table]:
 
 
 def open_follows(
-    config: Config, clock: Callable[[], int], *, may_be_away: bool = False, meter: Meter = UNCOUNTED
+    config: Config,
+    clock: Callable[[], int],
+    *,
+    may_be_away: bool = False,
+    meter: Meter = UNCOUNTED,
+    tracer: Tracer = UNTRACED,
 ) -> FollowStore:
     """clock: the store's, where it has none of its own: MySQL goes by its servers'. may_be_away: whether it opens
-    if none of its servers can be reached now; a file must be there. meter: what is counted of its shards.
+    if none of its servers can be reached now; a file must be there. meter: what is counted of its shards. tracer: of
+    actions.
 
     Raises FollowStoreUnavailableError, ConfigError.
     """
     match config.shards_scheme:
         case "sqlite":
-            return sqlite.open_store(config.shard_files, clock, meter)
+            return sqlite.open_store(config.shard_files, clock, meter, tracer)
         case "mysql":
             servers = mysql_servers(config)
             from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
 
-            return mysql.open_store(servers, may_be_away=may_be_away, meter=meter)
+            return mysql.open_store(servers, may_be_away=may_be_away, meter=meter, tracer=tracer)
         case _:
             assert_never(config.shards_scheme)
 

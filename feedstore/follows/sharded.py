@@ -49,6 +49,7 @@ from feedstore.follows.shard import (
     KIND_CODES,
     KINDS,
     BoardRow,
+    Changes,
     EdgeKey,
     EdgeRow,
     FollowerRow,
@@ -59,10 +60,12 @@ from feedstore.follows.shard import (
     SavedFrom,
     SavedRow,
     Shard,
+    Standing,
     Wanted,
 )
 from feedstore.follows.watched import Background, Watched, boot_s
 from feedstore.metering import UNCOUNTED, Meter
+from feedstore.tracing import UNTRACED, Context, Tracer
 
 MAX_KEY = 128
 """The most characters of an idempotency key."""
@@ -77,6 +80,7 @@ _64_BITS: Final = 2**64 - 1
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
+_Decided = TypeVar("_Decided")
 _Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
 
 
@@ -96,6 +100,7 @@ class ShardedFollowStore:
         the store.
     background: how a shard is looked at while its callers continue. None: asking a shard for its time costs nothing.
     clock: monotonic seconds that also count while the machine is suspended. meter: what is counted of its shards.
+    tracer: where the traces of actions begin; their contexts go into the outbox with them.
     """
 
     def __init__(
@@ -105,12 +110,14 @@ class ShardedFollowStore:
         background: Background | None = None,
         clock: Callable[[], float] = boot_s,
         meter: Meter = UNCOUNTED,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         if not shards:
             raise InvalidValueError("shards", shards, "at least one shard")
         self._shards = list(shards)
         self._watched = [Watched(number, shard, clock, background, meter) for number, shard in enumerate(shards)]
         self._executor = executor
+        self._tracer = tracer
         self._turns = itertools.count()
 
     def shards(self) -> int:
@@ -154,9 +161,14 @@ class ShardedFollowStore:
     # ------------------------------------------------------------------------------------------------------------
 
     def record(self, requests: Sequence[Request]) -> list[Answer]:
+        with self._tracer.trace("record"):
+            return self._record(requests, self._tracer.context())
+
+    def _record(self, requests: Sequence[Request], trace: Context | None) -> list[Answer]:
+        """trace: what the actions carry."""
         if len(self._shards) == 1:
             items = [_item(*each) for each in enumerate(requests)]
-            return self._on(0, lambda shard: _record(shard, items, boards_here=True))
+            return self._on(0, lambda shard: _record(shard, items, trace, boards_here=True))
         routed: list[tuple[int, ShardRequest]] = []
         entangled: list[tuple[int, ShardRequest]] = []
         for position, request in enumerate(requests):
@@ -170,7 +182,7 @@ class ShardedFollowStore:
         batches: dict[int, list[ShardRequest]] = defaultdict(list)
         for home, item in routed:
             batches[home].append(item)
-        for home, recorded in self._on_each(batches, _record).items():
+        for home, recorded in self._on_each(batches, lambda shard, mine: _record(shard, mine, trace)).items():
             for item, answer in zip(batches[home], recorded, strict=True):
                 answers[item[0]] = answer
         return [answers[position] for position in range(len(requests))]
@@ -232,17 +244,21 @@ class ShardedFollowStore:
 
     def redate(self, action: RecordedAction) -> RecordedAction | None:
         wanted = recording.wanted_to_redate(action)
-        return self._on(
-            self._home(action),
-            lambda shard: shard.transact(wanted, lambda now_ms, standing: recording.redate(action, now_ms, standing)),
-        )
+        trace = self._tracer.context()
+
+        def decide(now_ms: int, standing: Standing) -> tuple[Changes, RecordedAction | None]:
+            return _carrying(trace, recording.redate(action, now_ms, standing))
+
+        return self._on(self._home(action), lambda shard: shard.transact(wanted, decide))
 
     def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
+        trace = self._tracer.context()
+
         def ask(shard: Shard, asked: list[int]) -> int | None:
-            return shard.transact(
-                Wanted(refills=[(user, cluster or "") for user in asked]),
-                lambda now_ms, standing: recording.ask_refills(asked, cluster, not_again_within_ms, now_ms, standing),
-            )
+            def decide(now_ms: int, standing: Standing) -> tuple[Changes, int | None]:
+                return _carrying(trace, recording.ask_refills(asked, cluster, not_again_within_ms, now_ms, standing))
+
+            return shard.transact(Wanted(refills=[(user, cluster or "") for user in asked]), decide)
 
         asked = self._on_each(self._by_shard(dict.fromkeys(users), lambda user: user), ask)
         return max((time for time in asked.values() if time is not None), default=None) or self.now()
@@ -645,11 +661,21 @@ def _item(position: int, request: Request) -> ShardRequest:
     return ShardRequest(position, action, key, recording.fingerprint(action))
 
 
-def _record(shard: Shard, items: Sequence[ShardRequest], *, boards_here: bool = False) -> list[Answer]:
-    return shard.transact(
-        recording.wanted_by(items, boards=boards_here),
-        lambda now_ms, standing: recording.record(items, now_ms, standing, boards_here=boards_here),
-    )
+def _record(
+    shard: Shard, items: Sequence[ShardRequest], trace: Context | None, *, boards_here: bool = False
+) -> list[Answer]:
+    def decide(now_ms: int, standing: Standing) -> tuple[Changes, list[Answer]]:
+        return _carrying(trace, recording.record(items, now_ms, standing, boards_here=boards_here))
+
+    return shard.transact(recording.wanted_by(items, boards=boards_here), decide)
+
+
+def _carrying(trace: Context | None, decided: tuple[Changes, _Decided]) -> tuple[Changes, _Decided]:
+    """What was decided, with the context of a trace in each action of its outbox."""
+    if trace is None:
+        return decided
+    changes, result = decided
+    return changes._replace(outbox=[recording.with_trace(action, trace) for action in changes.outbox]), result
 
 
 def _index(shard: Shard, followers: list[FollowerRow], pins: list[PinIndexRow]) -> None:

@@ -42,6 +42,7 @@ from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.follows.sqlite_files import USE, Database, MemoryDatabase, migrate, migrations, version_of
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.sqlite_file import SqliteFile
+from feedstore.tracing import UNTRACED, Tracer
 
 Clock = Callable[[], int]
 """The time in ms since 1970. It may jump, and differ between processes: what a shard stamps never goes back."""
@@ -63,7 +64,9 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
         migrate(path, _Identity(path, shard, len(paths)).claim, to)
 
 
-def open_store(paths: Sequence[Where], clock: Clock, meter: Meter = UNCOUNTED) -> FollowStore:
+def open_store(
+    paths: Sequence[Where], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED
+) -> FollowStore:
     """Opens a store that was created. In memory it is made here: one database for each `":memory:"`.
 
     Raises:
@@ -77,7 +80,7 @@ def open_store(paths: Sequence[Where], clock: Clock, meter: Meter = UNCOUNTED) -
         for shard in shards:
             shard.close()
         raise
-    return ShardedFollowStore(shards, meter=meter)
+    return ShardedFollowStore(shards, meter=meter, tracer=tracer)
 
 
 def stamped_ms(paths: Sequence[Path]) -> int:

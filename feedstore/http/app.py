@@ -54,10 +54,12 @@ Handler = Callable[[Incoming], Awaitable[Response]]
 
 
 class _Place(NamedTuple):
-    """One path. matches: whether another one is such a path. handlers: by method, with the names that metrics and logs
-    call them by.
+    """One path, or all of one form. matches: whether another one is such a path. handlers: by method, with the names
+    that metrics and logs call them by. is_endpoint: whether it belongs to a part.
     """
 
+    path: str
+    is_endpoint: bool
     matches: Callable[[str], "re.Match[str] | None"]
     handlers: Mapping[str, tuple[str, Handler]]
 
@@ -127,6 +129,13 @@ class App:
         """From now on it reports that it is not ready; it still answers. Safe from any thread."""
         self._draining = True
 
+    def route(self, path: str, method: str) -> str | None:
+        """The form of the paths of the endpoint that a request is for; None if it is for none."""
+        for place in self._places:
+            if place.matches(path):
+                return place.path if place.is_endpoint and method in place.handlers else None
+        return None
+
     def close(self) -> None:
         self._served.close()
         self._pages.close()
@@ -182,6 +191,7 @@ class App:
         for part in self._served.parts:
             for endpoint in part.endpoints:
                 places[endpoint.path][endpoint.method] = endpoint.name, self._answers(part.api, endpoint)
+        endpoints = set(places)
         for path, name, handler in (
             ("/healthz", "healthz", self._healthz),
             ("/readyz", "readyz", self._readyz),
@@ -195,11 +205,11 @@ class App:
         for path, handlers in places.items():
             if "GET" in handlers:
                 handlers["HEAD"] = handlers["GET"]
-            yield _Place(compile_path(path)[0].fullmatch, handlers)
+            yield _Place(path, path in endpoints, compile_path(path)[0].fullmatch, handlers)
 
     def _place(self, path: str, method: str) -> tuple[Mapping[str, str], tuple[str, Handler]]:
         """Who answers a request, and what its path says. A path is right or it is not: none is mended."""
-        for matches, handlers in self._places:
+        for _, _, matches, handlers in self._places:
             if found := matches(path):
                 if method in handlers:
                     return found.groupdict(), handlers[method]

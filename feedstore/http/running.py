@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from feedstore.http import problems
 from feedstore.http.problems import ProblemError
+from feedstore.tracing import UNTRACED, Tracer
 
 T = TypeVar("T")
 
@@ -34,11 +35,12 @@ class InLoop:
 class InThreads:
     """In threads: for calls that ask a server. A bounded number of calls waits for a thread.
 
-    Used by one event loop. clock: the server's. Raises ProblemError if too many calls wait, or if one has waited
-    too long.
+    Used by one event loop. clock: the server's. tracer: a call is part of the span of its request. Raises ProblemError
+    if too many calls wait, or if one has waited too long.
     """
 
-    def __init__(self, threads: int, waiting_max: int, clock: Callable[[], float]) -> None:
+    def __init__(self, threads: int, waiting_max: int, clock: Callable[[], float], tracer: Tracer = UNTRACED) -> None:
+        self._tracer = tracer
         self._threads = ThreadPoolExecutor(threads, "request")
         self._at_most = threads + waiting_max
         self._clock = clock
@@ -54,7 +56,7 @@ class InThreads:
             return call()
 
         self._under_way += 1
-        future = asyncio.get_running_loop().run_in_executor(self._threads, begun)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._tracer.bound(begun))
         # It is under way until it has ended, whether its caller still waits or not.
         future.add_done_callback(self._ended)
         return await asyncio.shield(future)

@@ -10,6 +10,7 @@ import uvicorn
 from feedstore.http import listening
 from feedstore.http.app import App
 from feedstore.http.connections import bounded
+from feedstore.http.traced import TracedApp
 
 KEEP_ALIVE_S: Final = 75
 """How long a connection may be idle: longer than proxies keep theirs, so that none is closed as it is used again."""
@@ -22,7 +23,9 @@ class HttpServer:
     long requests that are under way may take to their end.
     """
 
-    def __init__(self, app: App, listener: socket.socket, *, patience_s: float, connections: int, end_s: float) -> None:
+    def __init__(
+        self, app: App | TracedApp, listener: socket.socket, *, patience_s: float, connections: int, end_s: float
+    ) -> None:
         self._app = app
         self._listener = listener
         self._error: BaseException | None = None

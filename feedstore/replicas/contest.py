@@ -15,6 +15,7 @@ from feedstore.replicas.attempts import Attempt, Reads
 from feedstore.replicas.choice import Candidate
 from feedstore.replicas.health import ReplicaHealth
 from feedstore.replicas.hedging import HEDGE_S_MAX, Pace
+from feedstore.tracing import UNTRACED, Span, Tracer
 
 ATTEMPT_S_MIN = 0.25
 """A read runs at least this long, even if its caller has less time: a short deadline must not discredit a gateway."""
@@ -27,7 +28,7 @@ class Contest:
 
     reads: how each cluster is read, in the order of preference. within_s: how long a question without a deadline may
     take. clock: the clock of deadlines, in s. unavailable, late: what is raised if no cluster answered, or none in
-    time.
+    time. tracer: gets a span of each cluster that is asked.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Contest:
         clock: Callable[[], float],
         unavailable: type[NotNowError],
         late: type[NotNowError],
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self.health = ReplicaHealth(list(reads), clock)
         self._reads = reads
@@ -44,6 +46,7 @@ class Contest:
         self._clock = clock
         self._unavailable = unavailable
         self._late = late
+        self._tracer = tracer
 
     def first(
         self, ask: Callable[[str, float], T], deadline_s: float | None, failed: tuple[str, str] | None = None
@@ -64,10 +67,13 @@ class Contest:
             made = Attempt(name, partial(ask, name, until_s), on_done, self._clock, is_probe=is_probe)
             return made if self._reads[name].start(made) else None
 
+        def span(name: str, why: str) -> Span:
+            return self._tracer.begun(f"read {name}", {"feedstore.cluster": name, "feedstore.why": why}, kind="client")
+
         candidates, hedge_after_s, probe = self.health.begin()
         if probe is not None and begin(probe, self.health.ended, is_probe=True) is None:
             self.health.failed(probe, probe=True)
-        race = _Race(self.health, begin, Pace(hedge_after_s), self._clock)
+        race = _Race(self.health, begin, span, Pace(hedge_after_s), self._clock)
         if failed is not None:
             candidates = [candidate for candidate in candidates if candidate.name != failed[0]]
             race.failures.append(": ".join(failed))
@@ -91,13 +97,24 @@ class _Begin(Protocol[T]):
 
 
 class _Race(Generic[T]):
-    """The attempts of one question. failures: why attempts failed. is_late: the time was up."""
+    """The attempts of one question. span: of the cluster of a name, and why it is asked. failures: why attempts failed.
+    is_late: the time was up.
+    """
 
-    def __init__(self, health: ReplicaHealth, begin: _Begin[T], pace: Pace, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        health: ReplicaHealth,
+        begin: _Begin[T],
+        span: Callable[[str, str], Span],
+        pace: Pace,
+        clock: Callable[[], float],
+    ) -> None:
         self.failures: list[str] = []
         self.is_late = False
         self._health = health
         self._begin = begin
+        self._span = span
+        self._spans: dict[str, Span] = {}
         self._pace = pace
         self._clock = clock
         self._ended: SimpleQueue[Attempt[T]] = SimpleQueue()
@@ -105,6 +122,14 @@ class _Race(Generic[T]):
 
     def run(self, candidates: Sequence[Candidate], deadline_s: float) -> Attempt[T] | None:
         """The first attempt that succeeds; None if there is none."""
+        try:
+            return self._run(candidates, deadline_s)
+        finally:
+            # They may still run, and no one waits for them.
+            for name in list(self._spans):
+                self._told(name, "abandoned")
+
+    def _run(self, candidates: Sequence[Candidate], deadline_s: float) -> Attempt[T] | None:
         left = deque(candidates)
         while left or self._under_way:
             now_s = self._clock()
@@ -122,8 +147,10 @@ class _Race(Generic[T]):
                 continue
             self._under_way.remove(attempt)
             if attempt.error is None:
+                self._told(attempt.name, "answered")
                 self._health.abandon(self._under_way)
                 return attempt
+            self._told(attempt.name, "failed", type(attempt.error).__name__)
             if not isinstance(attempt.error, NotNowError):
                 raise attempt.error
             self.failures.append(f"{attempt.name}: {attempt.error}")
@@ -138,11 +165,21 @@ class _Race(Generic[T]):
         if is_hedge or self.failures:
             self._health.count(hedge=is_hedge)
         self._pace.asked(now_s)
+        self._spans[name] = self._span(name, "hedge" if is_hedge else "failover" if self.failures else "first")
         begun = self._begin(name, self._on_done)
         if begun is None:
+            self._told(name, "failed", "too_many_reads")
             self.failures.append(f"{name}: too many reads are under way")
         else:
             self._under_way.append(begun)
+
+    def _told(self, name: str, outcome: str, error: str | None = None) -> None:
+        """Ends the span of a cluster."""
+        span = self._spans.pop(name)
+        span.note({"feedstore.outcome": outcome})
+        if error is not None:
+            span.failed(error)
+        span.end()
 
     def _on_done(self, attempt: Attempt[T]) -> None:
         self._health.ended(attempt)

@@ -10,6 +10,7 @@ from feedstore.replicas.choice import ReplicaStatus
 from feedstore.replicas.contest import Contest
 from feedstore.replicas.health import ReadCounters
 from feedstore.replicas.replica import Replica
+from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.behind import behind_ms
 
@@ -39,7 +40,7 @@ class Replicas:
 
     sources: in the order of preference. clock_ms: the clock of the watermarks. within_s: how long a read without a
     deadline may take. clock: the clock of deadlines, in s; `time.monotonic` if a cluster is across a network, because
-    its sockets use that.
+    its sockets use that. tracer: gets what is read of each cluster.
     """
 
     def __init__(
@@ -48,15 +49,17 @@ class Replicas:
         clock_ms: Callable[[], int],
         within_s: float,
         clock: Callable[[], float],
+        tracer: Tracer = UNTRACED,
     ) -> None:
         if not sources:
             raise ValueError("sources: expected at least one")
         self._sources = {source.replica.name: source for source in sources}
         self._in_place = {name: each.replica for name, each in self._sources.items() if type(each.reads) is InPlace}
         self._clock_ms = clock_ms
+        self._tracer = tracer
         self._watermarks: dict[str, int | None] = dict.fromkeys(self._sources)
         reads = {name: each.reads for name, each in self._sources.items()}
-        self._contest = Contest(reads, within_s, clock, UnavailableError, DeadlineExceededError)
+        self._contest = Contest(reads, within_s, clock, UnavailableError, DeadlineExceededError, tracer)
         self._health = self._contest.health
 
     def read(self, table: str, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> Answer:

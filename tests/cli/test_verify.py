@@ -11,7 +11,7 @@ import pytest
 from feedstore.following import FEEDS, mutations
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers.following.verify import Finding, Seen, Span, Verifier
+from workers.following.verify import Finding, Seen, UserRange, Verifier
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -83,7 +83,7 @@ def test_a_sample_is_the_same_for_the_same_seed(filled: Cli) -> None:
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = Finding(5, "b", "extra", 6, 7, 8, b"", "nobody knows")
 
-    def look(self: Verifier, spans: Sequence[Span], after_user: int) -> Iterator[Seen]:
+    def look(self: Verifier, spans: Sequence[UserRange], after_user: int) -> Iterator[Seen]:
         yield Seen(3, 3, 1, 5, [finding])
         raise KeyboardInterrupt
 

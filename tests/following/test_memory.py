@@ -13,7 +13,7 @@ from feedstore.widecolumn.memory import MemoryStore
 from workers.following import expected
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery
-from workers.following.verify import Span, Verifier
+from workers.following.verify import UserRange, Verifier
 
 NOW = 1_700_000_000_000
 CAP = 50
@@ -33,7 +33,7 @@ def look(follows: FollowStore) -> None:
 
 
 def look_again(follows: FollowStore) -> None:
-    found = [each for seen in verifier(follows).look([Span(1, 1)]) for each in seen.findings]
+    found = [each for seen in verifier(follows).look([UserRange(1, 1)]) for each in seen.findings]
     assert len(found) == CAP
 
 

@@ -25,7 +25,7 @@ from feedstore.follows.port import Request
 from feedstore.widecolumn import Cell, DamagedError, DeleteColumns, Put
 from feedstore.widecolumn.memory import MemoryStore
 from workers.following import verify
-from workers.following.verify import Finding, Span, Verifier
+from workers.following.verify import Finding, UserRange, Verifier
 
 NOW = 1_700_000_000_000
 CAP = 3
@@ -62,12 +62,12 @@ class World:
     def mark(self, ts: int, *pins: int) -> None:
         self.feeds.apply([mutations.remove([(1, ts)], [(pin, created(pin)) for pin in pins])])
 
-    def findings(self, *spans: Span) -> list[Finding]:
+    def findings(self, *spans: UserRange) -> list[Finding]:
         verifier = Verifier(self.follows, {"a": self.feeds}, CAP, lambda: {"a": self.landed_ms})
         looked = verifier.look(spans) if spans else verifier.look()
         return [finding for seen in looked for finding in seen.findings]
 
-    def found(self, *spans: Span) -> list[Short]:
+    def found(self, *spans: UserRange) -> list[Short]:
         return sorted((each.user, each.kind, str(each.pin), each.ts) for each in self.findings(*spans))  # type: ignore[misc]
 
 
@@ -266,8 +266,8 @@ def test_only_some_users_are_looked_at(world: World, followed: int):
     for reader in (3, 4, 5, 6):
         world.do(Follow(reader, user(2)))
     assert [each[0] for each in world.found()] == [3, 3, 4, 4, 5, 5, 6, 6]
-    assert [each[0] for each in world.found(Span(4, 4))] == [4, 4]
-    assert [each[0] for each in world.found(Span(2, 4), Span(6, 9))] == [3, 3, 4, 4, 6, 6]
+    assert [each[0] for each in world.found(UserRange(4, 4))] == [4, 4]
+    assert [each[0] for each in world.found(UserRange(2, 4), UserRange(6, 9))] == [3, 3, 4, 4, 6, 6]
 
 
 def test_a_look_goes_on_after_a_user(world: World, followed: int, monkeypatch: pytest.MonkeyPatch):

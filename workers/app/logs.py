@@ -4,13 +4,14 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from feedstore.tracing import UNTRACED, Tracer
 from workers.app import stderr
 from workers.app.shown import shown, shown_json
 from workers.app.stderr import Stderr
@@ -31,10 +32,14 @@ class Lines:
         self._rendered = rendered
         self._clear_line = clear_line
         self._stderr = stderr
+        self.traced: Callable[[], Mapping[str, str]] | None = None
+        """The ids of the trace that a line belongs to, if there is one."""
         self._dropped = 0
         self._lock = threading.RLock()  # a handler of a signal may log while its thread does
 
     def info(self, event: _Event) -> None:
+        if self.traced is not None:
+            event = {**event, **self.traced()}
         try:
             line = self._rendered(event)
         except Exception as error:  # noqa: BLE001 - the content of an event must not fail the caller that logs it
@@ -65,6 +70,16 @@ def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
+
+
+def name_traces(tracer: Tracer) -> None:
+    """From now on, lines that are logged in a span carry its trace_id and span_id. Where traces are off, nothing is
+    asked of them.
+    """
+    lines = structlog.get_config()["logger_factory"]()
+    if tracer is not UNTRACED and isinstance(lines, Lines):
+        adopt("opentelemetry")  # what it cannot send
+        lines.traced = tracer.ids
 
 
 def adopt(*names: str) -> None:

@@ -18,6 +18,7 @@ from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import OutdatedStoreError
 from feedstore.metering import Counting
 from feedstore.replicas.replica import Replica
+from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from feedstore.widecolumn.metered import Metered
 from feedstore.widecolumn.progress import Progress
@@ -44,6 +45,7 @@ from workers.following.settling import CountedSettling
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.task_slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
+from workers.following.traces import of_deliveries, of_parked, of_tasks
 from workers.pipeline.begun import Begun
 from workers.pipeline.decoding import Malformed
 from workers.pipeline.gathering import Gathering
@@ -52,10 +54,12 @@ from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.runtime import Loop, Worker
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
+from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
 from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letters
 from workers.queue.metered import MeteredQueue
 from workers.queue.port import DeadLetters, Queue, QueueError, Topic
+from workers.queue.traced import TracedDeadLetters, processing, sending
 
 if TYPE_CHECKING:
     from workers.queue.kafka import KafkaAddress
@@ -69,11 +73,18 @@ Body = TypeVar("Body")
 
 
 def open_ports(
-    config: Config, access: Access, clock: Callable[[], int] | None = None, *, feeds: bool = True, alone: bool = False
+    config: Config,
+    access: Access,
+    clock: Callable[[], int] | None = None,
+    *,
+    feeds: bool = True,
+    alone: bool = False,
+    tracer: Tracer = UNTRACED,
 ) -> Ports:
     """Opens the adapters of a home. access: `write` for the one worker that writes the clusters, `read` for all
     else. clock: None: that of the home (`clock_of`). feeds: whether feeds are read or written, or only how far each
-    cluster is. alone: whether every loop of the home runs in this process, as of `EmbeddedQueue.open`.
+    cluster is. alone: whether every loop of the home runs in this process, as of `EmbeddedQueue.open`. tracer: its
+    caller closes it, after the ports.
 
     Raises:
         ConfigError, FollowStoreUnavailableError, QueueUnavailableError: clusters are opened later, when they are used.
@@ -81,18 +92,20 @@ def open_ports(
     clock = clock or feedstore_wiring.clock_of(config)
     with ExitStack() as stack:
         meter = Counting(time.monotonic)
-        follows = feedstore_wiring.open_follows(config, clock, meter=meter)
+        follows = feedstore_wiring.open_follows(config, clock, meter=meter, tracer=tracer)
         stack.callback(follows.close)
         opened_queue = stack.enter_context(closing(open_queue(config, clock, alone=alone)))
         queue = MeteredQueue(opened_queue, topics_of(config), meter, time.monotonic)
         dead = _open_dead_letters(config, stack)
+        if tracer is not UNTRACED:
+            dead = TracedDeadLetters(dead, tracer)
         replicas = {}
         for cluster in config.clusters:
             opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds)
             stack.callback(opened.close)
             replicas[cluster.name] = replica(cluster.name, opened)
         entering = {cluster.name: _catalog_groups(config, cluster.name) for cluster in config.clusters}
-        return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter)
+        return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter, tracer)
 
 
 def create(config: Config) -> None:
@@ -309,7 +322,7 @@ def canaries(ports: Ports, config: Config) -> list[Loop]:
 def relays(ports: Ports, config: Config) -> list[Loop]:
     """A relay for each shard of the follow store, and what sends the ticks."""
     every = [
-        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_actions, ports.meter)
+        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_actions, ports.meter, ports.tracer)
         for shard in range(ports.follows.shards())
     ]
     tickers: list[Loop] = [ticker(ports, config)]
@@ -328,10 +341,11 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 def expander(ports: Ports, config: Config) -> Loop:
     respacing = Respacing(Boards(ports.follows), meter=ports.meter)
-    handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace, ports.meter)
+    handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace, ports.meter, ports.tracer)
+    about = processing(ACTIONS, EXPANDER)
     return _stage(ports, config, EXPANDER, ACTIONS)(
         encode=encode_action,
-        handle=handler.expand,
+        handle=in_lots(ports.tracer, f"process {ACTIONS}", about, of_tasks, handler.expand),
         ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
         batch=MAX_BATCH,
         in_flight=MAX_WAITING,
@@ -355,17 +369,20 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
     def stage(applied: Applied) -> Stage[Delivery | Hold | Pack]:
         # Made with the stage: what it remembers of its cluster holds until the cluster goes back.
         handler = _writer(ports, config.limits, cluster)
+        about = {**processing(DELIVERIES, writer_group(cluster)), "feedstore.cluster": cluster}
+        moving = {**sending(RETRIES), "feedstore.cluster": cluster}
+        park = _parking(ports, handler, cluster).park
         made: partial[Stage[Delivery | Hold | Pack]] = _stage(ports, config, writer_group(cluster), DELIVERIES)
         return made(
             encode=encode_body,
-            handle=handler.write,
+            handle=in_lots(ports.tracer, f"process {DELIVERIES}", about, of_deliveries, handler.write),
             ticks=handler.tick,
             lost=lost_message(cluster),
             halves=halves,
             slots=DeliverySlots(cluster, handler.late_before_ms),
             in_flight_bytes=_WRITER_BYTES,
             gathering=Gathering(config.worker.gather_ms / 1_000),
-            park=_parking(ports, handler, cluster).park,
+            park=in_lots(ports.tracer, f"send {RETRIES}", moving, of_deliveries, park, "producer"),
             note=applied.note,
         )
 
@@ -376,9 +393,10 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
     def stage(applied: Applied) -> Stage[Parked]:
         handler = _writer(ports, config.limits, cluster)
         parking = _parking(ports, handler, cluster)
+        about = {**processing(RETRIES, retry_group(cluster)), "feedstore.cluster": cluster}
         return _stage(ports, config, retry_group(cluster), RETRIES)(
             encode=encode_parked,
-            handle=parking.land,
+            handle=in_lots(ports.tracer, f"process {RETRIES}", about, of_parked, parking.land),
             ticks=_no_ticks,
             lost=lost_message(cluster),
             slots=ParkedSlots(cluster, handler.late_before_ms),
@@ -449,7 +467,9 @@ def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:
 def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:
     replica = _metered(ports, cluster)
     progress = Progress(replica.progress)
-    return Writer(cluster, replica.tables[FEEDS], progress, ports.follows, ports.queue, limits, ports.meter)
+    return Writer(
+        cluster, replica.tables[FEEDS], progress, ports.follows, ports.queue, limits, ports.meter, ports.tracer
+    )
 
 
 def _metered(ports: Ports, cluster: str) -> Replica:

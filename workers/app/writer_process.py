@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from feedstore.app import config as configuration
+from feedstore.app.tracing import open_tracer
 from feedstore.errors import PortError
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
@@ -124,10 +125,12 @@ def main() -> int:
     threading.Thread(target=_wait_for_end, args=(stop,), daemon=True).start()
     try:
         config = configuration.load(Path(home), os.environ)
-        ports = wiring.open_ports(config, "write")
+        tracer = open_tracer(config, "write")
+        ports = wiring.open_ports(config, "write", tracer=tracer)
     except PortError as error:
         return _fail(FAILED, str(error))
     gc_tuning.relax()
+    logs.name_traces(tracer)
     process = ProcessCounts(writer_group(cluster))
     for descriptor in told:
         what = (int(descriptor), lambda: together([ports.meter.counts(), process.counts()]))
@@ -144,6 +147,7 @@ def main() -> int:
         return _fail(FAILED, str(error))
     finally:
         ports.close()
+        tracer.close()
     return 0
 
 

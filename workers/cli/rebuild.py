@@ -17,7 +17,7 @@ from workers.cli.verify import (
 )
 from workers.cli.work import Stop, run_until_landed, run_worker, stopping
 from workers.following.ports import Ports
-from workers.following.verify import EVERYBODY, Span
+from workers.following.verify import EVERYBODY, UserRange
 
 
 @click.command()
@@ -57,7 +57,9 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                 for name in set(names) - set(lost):
                     _ask(ports, user, name)
             run_worker(session, ports, lock, stop, until_idle=True)
-        _refuse_left(session, EVERYBODY if user is None else [Span(user, user)], [] if cluster is None else [cluster])
+        _refuse_left(
+            session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
+        )
         note("rebuilt")
     except HomeBusyError as error:
         with session.ports("read") as ports:
@@ -70,7 +72,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
         note(f"requested; the worker (pid {error.pid or 'unknown'}) does it: feedctl verify says if anything is left")
 
 
-def _refuse_left(session: Session, spans: Sequence[Span], clusters: Sequence[str]) -> None:
+def _refuse_left(session: Session, spans: Sequence[UserRange], clusters: Sequence[str]) -> None:
     """Names the differences that are left, and what mends them. Raises RefusedError if there are any."""
     total = Total()
     with session.ports("read") as ports:

@@ -30,7 +30,7 @@ from workers.following import repair as repairing
 from workers.following.faults import fault
 from workers.following.ports import Ports
 from workers.following.repair import Repairer
-from workers.following.verify import EVERYBODY, Finding, Span
+from workers.following.verify import EVERYBODY, Finding, UserRange
 
 _ROUNDS = 5
 """How often repair looks again at what it has mended: what one fault hid may be the next one."""
@@ -67,7 +67,7 @@ Land = Callable[[], None]
 def repair(
     session: Session,
     cluster: str | None,
-    users: Sequence[Span] | None,
+    users: Sequence[UserRange] | None,
     rate: float | None,
     audit: Path | None,
     wait_s: float,
@@ -111,7 +111,9 @@ def repair(
         sys.exit(REFUSED)
 
 
-def _dry_run(session: Session, clusters: Sequence[str], spans: Sequence[Span], wait_s: float, *, as_json: bool) -> None:
+def _dry_run(
+    session: Session, clusters: Sequence[str], spans: Sequence[UserRange], wait_s: float, *, as_json: bool
+) -> None:
     progress, total = ProgressLine("repair"), Total()
     with session.ports("read") as ports:
         waits = settle(session, ports, progress, wait_s)
@@ -130,7 +132,7 @@ def _rounds(
     ports: Ports,
     repairer: Repairer,
     clusters: Sequence[str],
-    spans: Sequence[Span],
+    spans: Sequence[UserRange],
     land: Land,
     rate: float | None,
 ) -> tuple[list[Finding], int]:

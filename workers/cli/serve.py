@@ -16,12 +16,14 @@ import click
 
 from feedstore.app.config import Config
 from feedstore.app.services import Services, open_services, services_on
+from feedstore.app.tracing import tracing
 from feedstore.app.wiring import clock_of
 from feedstore.catalog.settings import PINS, posted
 from feedstore.errors import ConfigError
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
 from feedstore.metering import Counting
+from feedstore.tracing import Tracer
 from workers.app import gc_tuning, home, logs, metering, targets, wiring
 from workers.app.home import HomeBusyError
 from workers.app.plots import PLOTS
@@ -65,6 +67,7 @@ def serve(session: Session, host: str, port: int) -> None:
 
     Without tokens (feed.toml: http.tokens) it listens on this machine's loopback only. SIGTERM and SIGINT end it after
     the requests that are being answered. The API is described at /openapi.json and in docs/http.md; the site is at /.
+    Requests are traced if feed.toml says where to (traces.endpoint; docs/traces.md).
 
     \b
     Examples:
@@ -100,24 +103,26 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
     gc_tuning.relax()
     logs.adopt("asyncio", "uvicorn")
     with ExitStack() as stack:
+        tracer = stack.enter_context(tracing(config, "serve"))
+        logs.name_traces(tracer)
         if wiring.is_embedded(config):
             try:
                 lock = stack.enter_context(home.worker_lock(config.home))
             except HomeBusyError as error:
                 note(f"{error}: that worker does the work, and this process only serves")
             else:
-                ports = stack.enter_context(closing(wiring.open_ports(config, "write", alone=True)))
+                ports = stack.enter_context(closing(wiring.open_ports(config, "write", alone=True, tracer=tracer)))
                 _serve_and_work(config, ports, lock, listener, stop)
                 return
-        _serve(config, listener, stop)
+        _serve(config, listener, stop, tracer)
 
 
 def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
     """The caller holds the home. ports: as its owner. lock: the home's."""
-    with services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
+    with services_on(config, ports.follows, ports.replicas.values(), ports.clock, ports.tracer) as services:
         wiring.refuse_unsafe(ports, config, ports.replicas)
         queues = OpenQueues(ports)
-        with _serving(config, services, queues, listener, ports.meter, owns_clusters=True) as server:
+        with _serving(config, services, queues, listener, ports.meter, ports.tracer, owns_clusters=True) as server:
             ended = _Ended(server, stop, config.http.drain_ms / 1_000)
             for rest_s in itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1])):
                 queues.note_stopped(None)
@@ -147,13 +152,13 @@ def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> b
     return True
 
 
-def _serve(config: Config, listener: socket.socket, stop: Event) -> None:
+def _serve(config: Config, listener: socket.socket, stop: Event, tracer: Tracer) -> None:
     queues = LazyQueues(lambda: wiring.open_ports(config, "read", feeds=False))
     meter = Counting(time.monotonic)
     with (
         closing(queues),
-        open_services(config, meter) as services,
-        _serving(config, services, queues, listener, meter, owns_clusters=False) as server,
+        open_services(config, meter, tracer) as services,
+        _serving(config, services, queues, listener, meter, tracer, owns_clusters=False) as server,
     ):
         ended = _Ended(server, stop, config.http.drain_ms / 1_000)
         while not ended():
@@ -167,6 +172,7 @@ def _serving(
     queues: Queues,
     listener: socket.socket,
     meter: Counting,
+    tracer: Tracer,
     *,
     owns_clusters: bool,
 ) -> Iterator["HttpServer"]:
@@ -185,9 +191,10 @@ def _serving(
             posting=posting,
             counted=lambda: endpoint.metrics(without=_OF_READS),
             plots=PLOTS,
+            tracer=tracer,
         )
         _listen(config, services, stack)
-        server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
+        server = stack.enter_context(closing(http_wiring.server(config, app, listener, tracer)))
         server.start()
         stack.enter_context(targets.named(metering.targets_of(config), config.home, "serve", server.address))
         say(server.address)

@@ -10,9 +10,11 @@ import click
 
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
+from feedstore.app.tracing import tracing
 from feedstore.domain import MAX_ID
+from feedstore.metering import Program
 from feedstore.widecolumn import Access
-from workers.app import home, wiring
+from workers.app import home, logs, wiring
 from workers.following.ports import Ports
 
 DONE, REFUSED, USAGE, NOT_NOW, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
@@ -67,11 +69,18 @@ class Session:
     @contextlib.contextmanager
     def ports(self, access: Access, *, feeds: bool = True) -> Iterator[Ports]:
         """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds: `wiring.open_ports`."""
-        ports = wiring.open_ports(self.config, access, feeds=feeds)
-        try:
+        with contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds)) as ports:
             yield ports
-        finally:
-            ports.close()
+
+    @contextlib.contextmanager
+    def working_ports(self, access: Access, program: Program, *, feeds: bool = True) -> Iterator[Ports]:
+        """The same for what works: what it does is traced, if the configuration says so. program: whose spans these
+        are.
+        """
+        with tracing(self.config, program) as tracer:
+            logs.name_traces(tracer)
+            with contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds, tracer=tracer)) as ports:
+                yield ports
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[int]:

@@ -17,7 +17,7 @@ from workers.cli.session import ID, REFUSED, Session, TryLaterError, json_option
 from workers.following.faults import fault
 from workers.following.landed import Waiting, lags, landed_before, waiting
 from workers.following.ports import Ports
-from workers.following.verify import EVERYBODY, Finding, Seen, Span, Verifier
+from workers.following.verify import EVERYBODY, Finding, Seen, UserRange, Verifier
 
 _AGAIN_S = 0.1
 _AGAIN_MAX_S = 1.0
@@ -29,31 +29,31 @@ class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versi
 
     name = "ids"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[Span]:
-        spans: list[Span] = []
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[UserRange]:
+        spans: list[UserRange] = []
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
             if not first.isdecimal() or (dash and not last.isdecimal()):
                 self.fail(f"{part!r}: expected an id, or a range such as 10-20", param, ctx)
-            span = Span(int(first), int(last if dash else first))
+            span = UserRange(int(first), int(last if dash else first))
             if not 1 <= span.first <= span.last <= MAX_ID:
                 self.fail(f"{part!r}: expected ids from 1 to 2^63-1, the smaller one first", param, ctx)
             spans.append(span)
         return _ascending(spans)
 
 
-def _ascending(spans: Sequence[Span]) -> list[Span]:
+def _ascending(spans: Sequence[UserRange]) -> list[UserRange]:
     """The same users, each once."""
-    found: list[Span] = []
+    found: list[UserRange] = []
     for first, last in sorted(spans):
         if found and first <= found[-1].last:
-            found[-1] = Span(found[-1].first, max(last, found[-1].last))
+            found[-1] = UserRange(found[-1].first, max(last, found[-1].last))
         else:
-            found.append(Span(first, last))
+            found.append(UserRange(first, last))
     return found
 
 
-def spelled(spans: Sequence[Span]) -> str:
+def spelled(spans: Sequence[UserRange]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
@@ -77,7 +77,7 @@ wait_option = click.option(
 @pass_session
 def verify(
     session: Session,
-    users: Sequence[Span] | None,
+    users: Sequence[UserRange] | None,
     sample: int | None,
     seed: int | None,
     resume: int | None,
@@ -159,7 +159,7 @@ class Total:
 def found(
     ports: Ports,
     limits: Limits,
-    spans: Sequence[Span],
+    spans: Sequence[UserRange],
     total: Total,
     progress: ProgressLine,
     clusters: Sequence[str] = (),
@@ -177,7 +177,7 @@ def found(
 
 
 def looked(
-    ports: Ports, limits: Limits, spans: Sequence[Span], after_user: int = 0, clusters: Sequence[str] = ()
+    ports: Ports, limits: Limits, spans: Sequence[UserRange], after_user: int = 0, clusters: Sequence[str] = ()
 ) -> Iterator[Seen]:
     return verifier(ports, limits, clusters).look(spans, after_user)
 
@@ -233,7 +233,7 @@ def counted(work: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in work.items() if count)
 
 
-def chosen(follows: FollowStore, count: int, seed: int) -> list[Span]:
+def chosen(follows: FollowStore, count: int, seed: int) -> list[UserRange]:
     """So many of the users who follow anything, at random; each is as likely as any other."""
     rng = random.Random(seed)  # noqa: S311 - the same users for the same seed is what it is for
     users: list[int] = []
@@ -243,7 +243,7 @@ def chosen(follows: FollowStore, count: int, seed: int) -> list[Span]:
             users.append(user)
         elif place < count:
             users[place] = user
-    return [Span(user, user) for user in sorted(users)]
+    return [UserRange(user, user) for user in sorted(users)]
 
 
 def following(follows: FollowStore) -> Iterator[int]:

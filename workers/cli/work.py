@@ -36,7 +36,8 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again.
 
     With --metrics it serves what it and its writers count, for Prometheus, at /metrics (docs/metrics.md). Port 0 takes
-    one that is free; the log says which.
+    one that is free; the log says which. What it works on is traced if feed.toml says where to (traces.endpoint;
+    docs/traces.md).
 
     \b
     Examples:
@@ -48,7 +49,7 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     # Canaries are read as pages are; nothing else here reads feeds.
     served = bool(metrics_at or session.config.metrics.listen)
     feeds = served and not until_idle and session.config.worker.canary_ms is not None
-    with stopping() as stop, session.lock() as lock, session.ports("read", feeds=feeds) as ports:
+    with stopping() as stop, session.lock() as lock, session.working_ports("read", "work", feeds=feeds) as ports:
         run_worker(session, ports, lock, stop, until_idle=until_idle, metrics_at=metrics_at)
 
 
@@ -234,7 +235,7 @@ def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: P
     gc_tuning.relax()
     with (
         stopping() as stop,
-        session.ports("write") as ports,
+        session.working_ports("write", program) as ports,
         metering.serving(session.config, metrics_at, ports.meter, program),
     ):
         worker = Worker(loops(ports), ports.meter)

@@ -1,7 +1,7 @@
 """Actions into deliveries."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self, TypeVar, assert_never
 
@@ -11,6 +11,7 @@ from feedstore.domain import Edge, Followed, PinDeleted, PinSaved, RecordedActio
 from feedstore.following import Limits
 from feedstore.follows.port import FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
+from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics
 from workers.following.backfill import Backfill
 from workers.following.fanout import Fanout
@@ -20,6 +21,7 @@ from workers.following.purge import Purging
 from workers.following.topics import DELIVERIES
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Queue
+from workers.queue.traced import sending
 
 MAX_BATCH = 10_000
 """The most actions that are expanded together: they share the index writes, in which neighbours are written once."""
@@ -106,7 +108,8 @@ class _Sorted:
 class Expander:
     """Expands actions, at most MAX_BATCH at once. Stateless: any number may run.
 
-    respace: makes room on boards. It leads to no deliveries. meter: what is counted.
+    respace: makes room on boards. It leads to no deliveries. meter: what is counted. tracer: what is published carries
+    on the traces of its current lot.
     """
 
     def __init__(
@@ -116,8 +119,10 @@ class Expander:
         limits: Limits,
         respace: Callable[[Sequence[RespaceAsked]], None],
         meter: Meter = UNCOUNTED,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._meter = meter
+        self._tracer = tracer
         # From the beginning: the first of a kind is an increase, too.
         meter.observe(metrics.STAGE_SECONDS, [], "expanded")
         for kind in _Sorted().by_kind():
@@ -216,17 +221,29 @@ class Expander:
     def _publish(self, deliveries: Iterable[Delivery]) -> None:
         values: list[bytes] = []
         size = published = 0
+        if onward := self._tracer.onward():
+            deliveries = _traced(deliveries, onward)
         for message in packed(deliveries):
             value = encode_delivery(message)
             values.append(value)
             size += len(value)
             published += message.blocks.count if isinstance(message, Packed) else 1
             if size > _PUBLISH_BYTES:
-                self._queue.publish(DELIVERIES, values)
-                self._meter.add(metrics.PUBLISHED, published)
+                self._send(values, published)
                 values, size, published = [], 0, 0
-        self._queue.publish(DELIVERIES, values)
+        self._send(values, published)
+
+    def _send(self, values: Sequence[bytes], published: int) -> None:
+        with self._tracer.part(f"send {DELIVERIES}", sending(DELIVERIES), kind="producer"):
+            self._queue.publish(DELIVERIES, values)
         self._meter.add(metrics.PUBLISHED, published)
+
+
+def _traced(deliveries: Iterable[Delivery], onward: Mapping[Key, Context]) -> Iterator[Delivery]:
+    """Deliveries that carry on the traces of their actions."""
+    for delivery in deliveries:
+        trace = onward.get(delivery.action)
+        yield delivery if trace is None else replace(delivery, trace=trace)
 
 
 def _ages(action: RecordedAction) -> bool:

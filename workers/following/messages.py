@@ -4,6 +4,10 @@ On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold, Packed a
 Every message is an object `{"v": 1, "body": {"type": ..., ...}}`, or, of the tasks of many recorded actions,
 `{"v": 2, "actions": [...]}`; the JSON Schema of each topic is exported into `schemas/`. Packed has version 2: an
 earlier writer that meets one says so.
+
+What is traced carries a context of its trace (`feedstore.tracing`), in members that earlier readers pass over and
+earlier messages lack: `trace` of a task, of a delivery, and of a recorded action, as its outbox row had it; `traces` of
+a pack.
 """
 
 from collections.abc import Sequence
@@ -11,6 +15,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from feedstore.domain import InvalidValueError, RecordedAction
 from feedstore.following import MAX_CHUNK, ROW_BYTES
@@ -30,6 +35,8 @@ ACTIONS_BYTES: Final = 250_000
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Trace = Annotated[str, Meta(max_length=64)]
+"""The context of a trace (`feedstore.tracing`)."""
 
 
 class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
@@ -38,11 +45,13 @@ class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defau
     cluster: the only cluster that the deliveries are for, because some came too late there (rule 8); None for all.
     after_ms: a store time; the deliveries count as read then or later. The sender of the task notes this time, and
         what was read before it is not sent back again: a clock that was set back must not let new deliveries look old.
+    trace: the context of the trace that it belongs to; None: it is not traced.
     """
 
     action: RecordedAction
     cluster: str | None = None
     after_ms: Ms | None = None
+    trace: Trace | None = None
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -95,6 +104,7 @@ class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", om
     read_ms: the store's time from before the handler's first read; the delivery's age counts from it.
     cluster: the only cluster that shall apply it; None for all.
     strays: what a repair removes. It does not come again if the delivery arrives too late: the next repair finds it.
+    trace: as of a task.
     """
 
     action: RecordedAction
@@ -104,6 +114,7 @@ class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", om
     purge: Purge | None = None
     cluster: str | None = None
     strays: list[Stray] = msgspec.field(default_factory=list)
+    trace: Trace | None = None
 
     def cells(self) -> int:
         """How many cells and markers it writes."""
@@ -167,7 +178,7 @@ class Packed(msgspec.Struct, frozen=True, tag_field="type", tag="pack", omit_def
     """Blocks of cells that many actions come to, column by column: what a `Delivery` for each block would say. Each
     action is there once. Purges and strays travel as deliveries.
 
-    read_ms, cluster: as of a delivery.
+    read_ms, cluster: as of a delivery. traces: of actions that are traced, counted from 0, their contexts.
     """
 
     read_ms: Ms
@@ -176,6 +187,7 @@ class Packed(msgspec.Struct, frozen=True, tag_field="type", tag="pack", omit_def
     rows: PairColumns
     pins: PairColumns
     cluster: str | None = None
+    traces: list[tuple[Annotated[int, Meta(ge=0, lt=PACK_CELLS)], Trace]] = msgspec.field(default_factory=list)
 
 
 class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defaults=True):
@@ -250,6 +262,23 @@ class _Version(msgspec.Struct, frozen=True):
     v: int
 
 
+class _Carrying(msgspec.Struct, frozen=True):
+    trace: Trace | None = None
+
+
+class _CarryingTask(msgspec.Struct, frozen=True):
+    action: _Carrying
+    trace: Trace | None = None
+
+
+class _TaskEnvelope(msgspec.Struct, frozen=True):
+    body: _CarryingTask
+
+
+class _CarryingActions(msgspec.Struct, frozen=True):
+    actions: list[_Carrying]
+
+
 _encoder = msgspec.json.Encoder()
 _actions = msgspec.json.Decoder(_ActionEnvelope | _ActionsEnvelope)
 _raw_actions = msgspec.json.Decoder(_RawActions)
@@ -257,6 +286,9 @@ _recorded = msgspec.json.Decoder(RecordedAction)
 _deliveries = msgspec.json.Decoder(_DeliveryEnvelope)
 _retries = msgspec.json.Decoder(_RetryEnvelope)
 _version = msgspec.json.Decoder(_Version)
+_carrying_task = msgspec.json.Decoder(_TaskEnvelope)
+_carrying_actions = msgspec.json.Decoder(_CarryingActions)
+_CARRIES: Final = b'"trace":"'
 
 
 def encode_action(message: ActionMessage) -> bytes:
@@ -315,9 +347,26 @@ def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
         return _each_action(value, MalformedError("malformed", str(error)))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return _each_action(value, MalformedError("not_json", str(error)))
+    traced = _CARRIES in value
     if isinstance(envelope, _ActionEnvelope):
-        return (envelope.body,)
-    return [Task(action) for action in envelope.actions]
+        body = envelope.body
+        return (_with_trace(body, value) if traced and isinstance(body, Task) else body,)
+    if not traced:
+        return [Task(action) for action in envelope.actions]
+    try:
+        traces = [each.trace for each in _carrying_actions.decode(value).actions]
+    except msgspec.MsgspecError:
+        traces = [None] * len(envelope.actions)  # what is no context is not worth a dead letter
+    return [Task(action, trace=trace) for action, trace in zip(envelope.actions, traces, strict=True)]
+
+
+def _with_trace(task: Task, value: bytes) -> Task:
+    """A task with the context that it carries, or that its action does."""
+    try:
+        carrying = _carrying_task.decode(value).body
+    except msgspec.MsgspecError:
+        return task
+    return replace(task, trace=carrying.trace or carrying.action.trace)
 
 
 def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage | Malformed]:

@@ -56,7 +56,7 @@ def packed(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Packed]:
             if packer.read_ms != delivery.read_ms or packer.cells + block.cells() > PACK_CELLS:
                 yield packer.packed()
                 packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
-            packer.add(line, block, marker)
+            packer.add(line, block, marker, delivery.trace)
     yield from (packer.packed() for packer in packers.values() if packer.cells)
 
 
@@ -71,10 +71,13 @@ class Packer:
         self._blocks: list[tuple[int, int, int, int, int, int]] = []
         self._rows = _Runs()
         self._pins = _Runs()
+        self._traces: dict[int, str] = {}
 
-    def add(self, line: Line, block: Block, marker: int) -> None:
-        """A block of an action. marker: 1 for delete markers, 0 for cells."""
+    def add(self, line: Line, block: Block, marker: int, trace: str | None = None) -> None:
+        """A block of an action. marker: 1 for delete markers, 0 for cells. trace: the context that it carries."""
         number = self._actions.setdefault(line, len(self._actions))
+        if trace is not None:
+            self._traces[number] = trace
         rows, pins = self._rows.place(block.rows), self._pins.place(block.pins)
         self._blocks.append((number, marker, rows, len(block.rows), pins, len(block.pins)))
         self.cells += block.cells()
@@ -89,6 +92,7 @@ class Packer:
             PairColumns(len(self._rows.pairs), *columns(self._rows.pairs)),
             PairColumns(len(self._pins.pairs), *columns(self._pins.pairs)),
             self._cluster,
+            list(self._traces.items()),
         )
 
 

@@ -3,7 +3,7 @@
 numpy is imported where an array is made: a process that writes no cells never does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,7 @@ from feedstore.domain import (
     user,
 )
 from feedstore.following import MAX_CHUNK, mutations
+from feedstore.tracing import Context, Key
 from feedstore.widecolumn import Mutation
 from workers.following import packing
 from workers.following.messages import (
@@ -63,6 +64,7 @@ class Pack:
         and how many there are; its first pin, and how many.
     rows: (2, rows): users and timestamps. pins: (2, pins): ids and creation times. A part of a pack may have more of
         both than its blocks need.
+    traces: of actions that are traced, by their number, the contexts that they carry.
     """
 
     read_ms: int
@@ -71,6 +73,7 @@ class Pack:
     blocks: "Numbers"
     rows: "Numbers"
     pins: "Numbers"
+    traces: Mapping[int, str]
 
     def cells(self) -> int:
         """How many cells and markers it writes."""
@@ -100,6 +103,18 @@ class Pack:
         found: list[int] = self.actions[1][of[(counts >= rows) & (self.actions[0][of] == packing.SAVE)]].tolist()
         return found
 
+    def traced(self) -> dict[Key, Context]:
+        """The contexts that its actions carry, of those of which it has blocks."""
+        if not self.traces:
+            return {}
+        here = set(self.blocks[0].tolist())
+        lines = self.actions.T
+        return {
+            _action(lines[number].tolist(), self.cluster): trace
+            for number, trace in self.traces.items()
+            if number in here
+        }
+
     def recorded(self) -> list[RecordedAction]:
         """The actions that its blocks come from, each once."""
         import numpy as np  # noqa: PLC0415
@@ -114,7 +129,7 @@ class Pack:
             action = _action(self.actions[:, number].tolist(), self.cluster)
             blocks = [Block(rows[row : row + row_count], pins[pin : pin + pin_count])]
             puts, markers = ([], blocks) if marker else (blocks, [])
-            yield Delivery(action, self.read_ms, puts, markers, cluster=self.cluster)
+            yield Delivery(action, self.read_ms, puts, markers, cluster=self.cluster, trace=self.traces.get(number))
 
     def halves(self) -> "tuple[Pack | Delivery, Pack | Delivery] | None":
         """Two parts that together do the same: each has some of its blocks. None if it has only one."""
@@ -192,7 +207,7 @@ def unpacked(message: Packed) -> Pack:
     blocks = _read(of.count, [of.actions, of.markers, of.first_rows, of.rows, of.first_pins, of.pins])
     rows = _read(message.rows.count, [message.rows.ids, message.rows.times])
     pins = _read(message.pins.count, [message.pins.ids, message.pins.times])
-    pack = Pack(message.read_ms, message.cluster, actions, blocks, rows, pins)
+    pack = Pack(message.read_ms, message.cluster, actions, blocks, rows, pins, dict(message.traces))
     _check_actions(pack)
     _check_blocks(pack)
     for field, pairs in (("rows", rows), ("pins", pins)):

@@ -58,7 +58,7 @@ class Finding(NamedTuple):
         return self[:-1]
 
 
-class Span(NamedTuple):
+class UserRange(NamedTuple):
     """The users of some ids, both ends included. One user alone is read, and not scanned for: entries of theirs in
     displaced rows are found only with others.
     """
@@ -67,7 +67,7 @@ class Span(NamedTuple):
     last: int
 
 
-EVERYBODY = (Span(1, 2**64 - 1),)
+EVERYBODY = (UserRange(1, 2**64 - 1),)
 """Also what no id can be: keys have room for more."""
 
 
@@ -99,7 +99,7 @@ class Verifier:
         self._users = self._entries = self._suspects = 0
         self._damage: list[Finding] = []
 
-    def look(self, spans: Sequence[Span] = EVERYBODY, after_user: int = 0) -> Iterator[Seen]:
+    def look(self, spans: Sequence[UserRange] = EVERYBODY, after_user: int = 0) -> Iterator[Seen]:
         """Looks at every feed of some users, whose spans ascend; at those with ids larger than `after_user`.
 
         A cluster that is damaged is left out from then on.
@@ -110,7 +110,7 @@ class Verifier:
         self._users = self._entries = self._suspects = 0
         for first, last in spans:
             if last > after_user:
-                yield from self._look(Span(max(first, after_user + 1), last))
+                yield from self._look(UserRange(max(first, after_user + 1), last))
 
     def again(self, findings: Iterable[Finding]) -> list[Finding]:
         """What is found now in the rows of findings from before, in all clusters."""
@@ -119,7 +119,7 @@ class Verifier:
         found = self._close_look(sorted(users), sorted(rows))
         return [*self._newly_damaged(), *found]
 
-    def _look(self, span: Span) -> Iterator[Seen]:
+    def _look(self, span: UserRange) -> Iterator[Seen]:
         if span.first == span.last:
             self._users += 1
             self._suspects += 1
@@ -404,7 +404,7 @@ class _Stream:
     here, and is noted.
     """
 
-    def __init__(self, name: str, store: WideColumnStore, span: Span, damage: list[Finding]) -> None:
+    def __init__(self, name: str, store: WideColumnStore, span: UserRange, damage: list[Finding]) -> None:
         self._name = name
         self._rows = rows_ascending(store, span.first - 1, span.last)
         self._damage = damage

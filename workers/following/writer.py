@@ -7,9 +7,10 @@ from typing import TypeVar, assert_never
 
 from feedstore.clocks import STEP_MAX_MS
 from feedstore.domain import Followee, RecordedAction, Unfollowed
-from feedstore.following import Limits, entries_of, mutations, row_key
+from feedstore.following import FEEDS, Limits, entries_of, mutations, row_key
 from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
 from feedstore.metering import UNCOUNTED, Meter, sampled
+from feedstore.tracing import UNTRACED, Tracer, Value
 from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
 from feedstore.widecolumn.progress import Progress, Through
 from workers.following import metrics
@@ -32,7 +33,8 @@ Message = TypeVar("Message", Delivery, Pack)
 class Writer:
     """Writes one cluster. Stateless: what it must remember is in the cluster (`Progress`). Any number may run.
 
-    cluster: its name. feeds, progress: its tables. meter: what is counted of it.
+    cluster: its name. feeds, progress: its tables. meter: what is counted of it. tracer: what is sent back carries on
+    the traces of its current lot.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class Writer:
         queue: Queue,
         limits: Limits,
         meter: Meter = UNCOUNTED,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._meter = meter
+        self._tracer = tracer
         self._fanouts = LargeFanouts(meter, cluster, limits.chunk)
         # From the beginning: the first of a kind is an increase, too.
         for histogram in (metrics.VISIBLE_SECONDS, metrics.PURGE_SECONDS):
@@ -93,15 +97,25 @@ class Writer:
                 case _:
                     assert_never(message)
         for some, cells in _batches(packs):
-            self._feeds.apply(cell_mutations(some))
+            self._apply(cell_mutations(some), cells)
             self._count(some, cells)
         for each, cells in _batches(deliveries):
-            self._feeds.apply(list(_mutations(each)))
+            self._apply(list(_mutations(each)), cells)
             self._count(each, cells)
         self._finish_purges([delivery for delivery in deliveries if delivery.purge is not None])
         if holds:
             self._progress.hold(holds)
         self._send_back(late, late_before_ms)
+
+    def _apply(self, batch: Sequence[Mutation], cells: int) -> None:
+        about: dict[str, Value] = {
+            "db.operation.name": "apply",
+            "db.collection.name": FEEDS,
+            "feedstore.cluster": self._cluster,
+            "feedstore.cells": cells,
+        }
+        with self._tracer.part(f"apply {FEEDS}", about, kind="client"):
+            self._feeds.apply(batch)
 
     def _count(self, landed: Sequence[Delivery | Pack], cells: int) -> None:
         """These deliveries or packs, of so many cells together, are durable and can be read."""
@@ -213,7 +227,8 @@ class Writer:
             return
         # Each retry sends back again: nothing is sent back as long as it could not be noted.
         self._progress.refuse_unwritable()
-        tasks = [Task(action, self._cluster, late_before_ms) for action in back]
+        onward = self._tracer.onward()
+        tasks = [Task(action, self._cluster, late_before_ms, onward.get(action)) for action in back]
         self._queue.publish(ACTIONS, [encode_action(task) for task in tasks])
         # A tick later than this time follows the tasks that were just published.
         until_ms = self._follows.now()

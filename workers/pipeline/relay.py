@@ -12,10 +12,12 @@ import structlog
 
 from feedstore.errors import NotNowError
 from feedstore.metering import UNCOUNTED, Meter
+from feedstore.tracing import UNTRACED, Tracer
 from workers.pipeline import metrics
 from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Queue, Topic
+from workers.queue.traced import sending
 
 _log = structlog.get_logger()
 
@@ -64,7 +66,8 @@ class Relay(Generic[Rows]):
     """Publishes the rows of one shard's outbox to a topic. Any number may run: a row that two of them relay arrives
     twice.
 
-    clock: monotonic seconds. wrap: the messages of rows, in their order; what many rows say fits in few.
+    clock: monotonic seconds. wrap: the messages of rows, in their order; what many rows say fits in few. tracer: gets a
+    lot of what is relayed, whose contexts it finds in the rows without reading these.
     """
 
     rest_s = _REST_S
@@ -78,9 +81,11 @@ class Relay(Generic[Rows]):
         clock: Callable[[], float],
         wrap: Callable[[Sequence[bytes]], Sequence[bytes]],
         meter: Meter = UNCOUNTED,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._wrap = wrap
         self._meter = meter
+        self._tracer = tracer
         self.name = f"relay-{shard}"
         meter.add(metrics.AWAY, 0, self.name, "outbox")
         meter.add(metrics.RELAYED, 0, str(shard))
@@ -102,8 +107,11 @@ class Relay(Generic[Rows]):
             rows = self._outbox.unrelayed(MAX_BATCH, self._shard)
             if rows:
                 messages = self._wrap([row.body for row in rows])
-                self._queue.publish(self._topic, messages)
-                self._outbox.mark_relayed(rows)
+                traces = self._tracer.carried(messages)
+                about = sending(self._topic)
+                with self._tracer.lot(f"send {self._topic}", traces, len(rows), about, kind="producer"):
+                    self._queue.publish(self._topic, messages)
+                    self._outbox.mark_relayed(rows)
                 self._meter.add(metrics.RELAYED, len(rows), str(self._shard))
                 self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
         except NotNowError as error:

@@ -25,6 +25,7 @@ from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.follows.watched import boot_s, in_a_thread
 from feedstore.metering import UNCOUNTED, Meter
+from feedstore.tracing import UNTRACED, Tracer
 
 _log = structlog.get_logger()
 
@@ -56,10 +57,11 @@ def open_store(
     *,
     may_be_away: bool = False,
     meter: Meter = UNCOUNTED,
+    tracer: Tracer = UNTRACED,
 ) -> FollowStore:
     """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests. own: that of
     this process: a database whose clock is far ahead of it, and of what was settled, stamps nothing. may_be_away:
-    whether it opens if no database can be reached. meter: what is counted of the shards.
+    whether it opens if no database can be reached. meter, tracer: as of the `ShardedFollowStore`.
 
     A database that cannot be reached now is looked at when it can be, before anything is asked of it: others continue
     without it.
@@ -86,7 +88,7 @@ def open_store(
             _log.warning("follows.shard_away", shard=number, error=str(error))
         opened.pop_all()
     executor = ThreadPoolExecutor(CALLS_AT_ONCE, "follows") if len(shards) > 1 else None
-    return ShardedFollowStore(shards, executor, in_a_thread, meter=meter)
+    return ShardedFollowStore(shards, executor, in_a_thread, meter=meter, tracer=tracer)
 
 
 def _pool(where: MySQLServer, number: int, count: int, bounds: PoolBounds) -> MySQLPool:

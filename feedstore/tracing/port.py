@@ -1,0 +1,195 @@
+"""The port for traces. A *span* is one step, a *trace* the tree of steps that one request leads to.
+
+What travels with an action is the *context* of a span: who works on the action continues its trace. Only a span
+that is recorded has one, so that what is not sampled costs no bytes.
+
+Names and attributes are those of OpenTelemetry's conventions where there are any, and `feedstore.` otherwise. None says
+who or what an action is about: no ids of people, pins or boards, no texts of errors, no addresses.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Literal, Protocol, TypeVar
+
+Context = str
+"""`traceparent` of W3C's Trace Context: version, trace, span, flags."""
+Key = Hashable
+"""What a lot is made of: an action, or a context itself."""
+Kind = Literal["internal", "server", "client", "producer", "consumer"]
+Value = str | int | float | bool
+
+T = TypeVar("T")
+
+NOTHING: Final[Mapping[str, Value]] = {}
+
+
+class Span(Protocol):
+    """A step that has begun. Thread-safe. If it is not recorded, its calls do nothing."""
+
+    @property
+    def is_recorded(self) -> bool: ...
+
+    def note(self, attributes: Mapping[str, Value]) -> None: ...
+
+    def failed(self, kind: str) -> None:
+        """It failed. kind: a word of a few, such as the name of an error's class; not its text."""
+        ...
+
+    def end(self) -> None:
+        """For a span of `Tracer.begun`; the others end by themselves."""
+        ...
+
+
+class Tracer(Protocol):
+    """Thread-safe. The *current* span is that of the block in which a thread, or a task of asyncio, is.
+
+    No call waits for anything or raises errors of its own. What cannot be sent is dropped.
+    """
+
+    def trace(
+        self,
+        name: str,
+        attributes: Mapping[str, Value] = NOTHING,
+        *,
+        kind: Kind = "internal",
+        parent: str | None = None,
+    ) -> AbstractContextManager[Span]:
+        """A step with which a trace may begin. It belongs to `parent`, if that is a context; else to the current span;
+        else it begins a trace, which is recorded as often as the configuration says. An Exception that leaves the block
+        is a failure of the step.
+
+        parent: what a client sent; whatever is no context is ignored.
+        """
+        ...
+
+    def part(
+        self, name: str, attributes: Mapping[str, Value] = NOTHING, *, kind: Kind = "internal"
+    ) -> AbstractContextManager[Span]:
+        """A part of the current span, as `trace`; nothing if that is not recorded, or there is none."""
+        ...
+
+    def begun(self, name: str, attributes: Mapping[str, Value] = NOTHING, *, kind: Kind = "internal") -> Span:
+        """The same, ended by its caller, on any thread. It is current nowhere."""
+        ...
+
+    def lot(
+        self,
+        name: str,
+        contexts: Mapping[Key, Context],
+        messages: int,
+        attributes: Mapping[str, Value] = NOTHING,
+        *,
+        kind: Kind = "consumer",
+    ) -> AbstractContextManager[None]:
+        """One step for many messages. contexts: of those that carry one. messages: how many there are.
+
+        With one context, the step belongs to its trace. With several, it begins a trace of its own with a link to each,
+        and in each of their traces is a span with a link to it; so for `otel.LINKS_MAX` of them, and the others are
+        only passed on. Without any there is no span.
+        """
+        ...
+
+    def onward(self) -> Mapping[Key, Context]:
+        """What the messages shall carry that the messages of the current lot lead to, by its keys. Often empty."""
+        ...
+
+    def context(self) -> Context | None:
+        """That of the current span, if it is recorded."""
+        ...
+
+    def carried(self, messages: Iterable[bytes]) -> Mapping[Key, Context]:
+        """The contexts that are anywhere in some messages, each by itself, without reading these: `otel.LINKS_MAX` of
+        them, and one more, at most.
+        """
+        ...
+
+    def bound(self, call: Callable[[], T]) -> Callable[[], T]:
+        """A call that can be made on another thread as part of the current span."""
+        ...
+
+    def ids(self) -> Mapping[str, str]:
+        """trace_id and span_id of the current span, for a line of the log; empty if it is not recorded."""
+        ...
+
+    def close(self) -> None:
+        """Sends what is left, for a bounded time. Whatever ends later is dropped."""
+        ...
+
+
+class _Unrecorded:
+    is_recorded = False
+
+    def note(self, attributes: Mapping[str, Value]) -> None: ...
+    def failed(self, kind: str) -> None: ...
+    def end(self) -> None: ...
+
+
+UNRECORDED: Final[Span] = _Unrecorded()
+_NO_SPAN: Final[AbstractContextManager[Span]] = nullcontext(UNRECORDED)
+_NO_LOT: Final[AbstractContextManager[None]] = nullcontext()
+_NO_CONTEXTS: Final[Mapping[Key, Context]] = {}
+_NO_IDS: Final[Mapping[str, str]] = {}
+
+
+class _Untraced:
+    """Traces are off."""
+
+    def trace(
+        self,
+        name: str,  # noqa: ARG002 - nothing is kept
+        attributes: Mapping[str, Value] = NOTHING,  # noqa: ARG002
+        *,
+        kind: Kind = "internal",  # noqa: ARG002
+        parent: str | None = None,  # noqa: ARG002
+    ) -> AbstractContextManager[Span]:
+        return _NO_SPAN
+
+    def part(
+        self,
+        name: str,  # noqa: ARG002 - nothing is kept
+        attributes: Mapping[str, Value] = NOTHING,  # noqa: ARG002
+        *,
+        kind: Kind = "internal",  # noqa: ARG002
+    ) -> AbstractContextManager[Span]:
+        return _NO_SPAN
+
+    def begun(
+        self,
+        name: str,  # noqa: ARG002 - nothing is kept
+        attributes: Mapping[str, Value] = NOTHING,  # noqa: ARG002
+        *,
+        kind: Kind = "internal",  # noqa: ARG002
+    ) -> Span:
+        return UNRECORDED
+
+    def lot(
+        self,
+        name: str,  # noqa: ARG002 - nothing is kept
+        contexts: Mapping[Key, Context],  # noqa: ARG002
+        messages: int,  # noqa: ARG002
+        attributes: Mapping[str, Value] = NOTHING,  # noqa: ARG002
+        *,
+        kind: Kind = "consumer",  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
+        return _NO_LOT
+
+    def onward(self) -> Mapping[Key, Context]:
+        return _NO_CONTEXTS
+
+    def context(self) -> Context | None:
+        return None
+
+    def carried(self, messages: Iterable[bytes]) -> Mapping[Key, Context]:  # noqa: ARG002 - none is looked at
+        return _NO_CONTEXTS
+
+    def bound(self, call: Callable[[], T]) -> Callable[[], T]:
+        return call
+
+    def ids(self) -> Mapping[str, str]:
+        return _NO_IDS
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+UNTRACED: Final[Tracer] = _Untraced()

@@ -1,0 +1,27 @@
+"""The contexts of traces that messages carry, by their actions."""
+
+from collections.abc import Mapping, Sequence
+
+from feedstore.tracing import Context, Key
+from workers.following.messages import Delivery, Hold, Parked, Task
+from workers.following.packs import Pack
+
+Contexts = Mapping[Key, Context]
+
+
+def of_tasks(tasks: Sequence[Task]) -> Contexts:
+    return {task.action: task.trace for task in tasks if task.trace is not None}
+
+
+def of_deliveries(messages: Sequence[Delivery | Hold | Pack]) -> Contexts:
+    found: dict[Key, Context] = {}
+    for message in messages:
+        if isinstance(message, Pack):
+            found |= message.traced()
+        elif isinstance(message, Delivery) and message.trace is not None:
+            found[message.action] = message.trace
+    return found
+
+
+def of_parked(parked: Sequence[Parked]) -> Contexts:
+    return of_deliveries([each.delivery for each in parked])
