@@ -79,17 +79,31 @@ def merged(spacing: Spacing, way: Way, run: Run, limit: int) -> tuple[list[Board
     return [pin for pin in pins if order(pin.spot) <= order(end)], end
 
 
-def following(spacing: Spacing, read: Read, way: Way, spot: Spot, count: int) -> list[BoardPin]:
-    """The next pins below a place, or above it: `count` of them, or all that there are."""
+def following(
+    spacing: Spacing, read: Read, way: Way, spot: Spot, count: int, seen: Spot | None = None
+) -> list[BoardPin]:
+    """The next pins below a place, or above it: `count` of them, or all that there are.
+
+    seen: a place further on; all pins up to there that are not placed are known not to be between.
+    """
     found: list[BoardPin] = []
     end: Spot | None = spot
     look = FIRST_LOOK
     while end is not None and len(found) < count:
         limit = count - len(found)
-        pins, end = merged(spacing, way, read(way, spacing.start(way, end), limit, max(look, limit)), limit)
+        start = _start(spacing, way, end, seen)
+        pins, end = merged(spacing, way, read(way, start, limit, max(look, limit)), limit)
         found += pins
         look = min(16 * look, LOOK_MAX)
     return found[:count]
+
+
+def _start(spacing: Spacing, way: Way, spot: Spot, seen: Spot | None) -> Start:
+    start = spacing.start(way, spot)
+    if seen is None or (seen.order() < spot.order()) == (way == "down"):
+        return start
+    further = spacing.start(way, seen)
+    return start._replace(created_ms=further.created_ms, line=further.line)
 
 
 # Reorders
@@ -402,7 +416,11 @@ def spread(
     is done, or is not as it was planned.
     """
     way: Way = "up" if going.falling else "down"
-    pins = following(spacing, rows.run, way, going.at, limit)
+    # The lines of all pins that were moved before are between the last of them and the next one, and each costs a look.
+    quiet = rows.quiet() if going.members > limit else None
+    seen = going.seen if quiet is not None and quiet == going.quiet else None
+    pins = following(spacing, rows.run, way, going.at, limit, seen)
+    going = going._replace(quiet=quiet)
     chosen, then = _falls(going, pins, rows, spacing) if going.falling else _rises(going, pins, rows, spacing)
     if not alive(spacing, rows, [pin for pin, _ in chosen]):
         return None, (0, None)
@@ -416,7 +434,7 @@ def _rises(
     going: RoomSpread, pins: Sequence[BoardPin], rows: BoardRows, spacing: Spacing
 ) -> tuple[_Chosen, RoomSpread | None]:
     """The pins that go up, from the top down."""
-    fall = going._replace(at=going.lower, passed=going.skipped, falling=True)
+    fall = going._replace(at=going.lower, passed=going.skipped, falling=True, seen=None)
     if not pins:
         return [], fall
     bound = _next_to(going.at, "down", pins[0], rows, spacing)
@@ -432,7 +450,7 @@ def _rises(
                 return chosen, None  # somebody moved a pin in here
             chosen.append((pin, to))
         bound = max(pin.sequence, to)
-    return chosen, going._replace(at=_after(pins[-1], chosen), passed=going.passed + len(pins))
+    return chosen, _further(going, pins, chosen)
 
 
 def _falls(
@@ -452,7 +470,7 @@ def _falls(
                 return chosen, None
             chosen.append((pin, to))
         bound = min(pin.sequence, to)
-    return chosen, going._replace(at=_after(pins[-1], chosen), passed=going.passed + len(pins))
+    return chosen, _further(going, pins, chosen)
 
 
 def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacing) -> int | None:
@@ -473,6 +491,11 @@ def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacin
 def _after(last: BoardPin, chosen: _Chosen) -> Spot:
     """Where the pin that was looked at last is now."""
     return Spot(chosen[-1][1], last.pin) if chosen and chosen[-1][0] == last else last.spot
+
+
+def _further(going: RoomSpread, pins: Sequence[BoardPin], chosen: _Chosen) -> RoomSpread:
+    last = pins[-1]
+    return going._replace(at=_after(last, chosen), passed=going.passed + len(pins), seen=last.spot)
 
 
 def _rows(spacing: Spacing, chosen: Iterable[tuple[BoardPin, int]]) -> list[PlacedRow]:

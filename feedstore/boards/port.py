@@ -168,6 +168,8 @@ class RoomSpread(NamedTuple):
     above, below: the sequences just outside of the window. members: the pins in it.
     at: the place of the pin that was looked at last. passed: how many were, in this pass.
     lower, skipped: where the second pass begins, as `at` and `passed`. falling: this is the second pass.
+    seen: where the pin at `at` was before this moved it: of the pins between the two, all that are not placed were
+        looked at, if the board has been quiet since (`BoardRows.quiet`, which gave the number `quiet`).
     """
 
     above: int
@@ -178,6 +180,8 @@ class RoomSpread(NamedTuple):
     lower: Spot
     skipped: int
     falling: bool
+    seen: Spot | None = None
+    quiet: int | None = None
 
 
 class Respaced(NamedTuple):
@@ -232,7 +236,9 @@ class BoardStore(Protocol):
         ...
 
     def reset(self, board: int, rows: int = MAX_ROWS) -> bool:
-        """Brings a board back into the order of time, at most `rows` pins a call; True if nothing is left to do."""
+        """Brings a board back into the order of time, at most `rows` pins a call; True if nothing is left to do. A walk
+        that began before may show a pin twice, or not at all.
+        """
         ...
 
     def next_arranged(self, after: int) -> int | None:

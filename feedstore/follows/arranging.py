@@ -79,6 +79,12 @@ class BoardRows(Protocol):
         """As `FollowStore.board_run`, with what this transaction sees."""
         ...
 
+    def quiet(self) -> int | None:
+        """A number that a later transaction gets again only if there is no living line of a pin that is not placed
+        which was not there in this one. None: that is not known.
+        """
+        ...
+
 
 class Arranged(NamedTuple):
     """What a transaction writes. placed: each replaces the row of its pin. dropped: pins whose rows go. outbox: encoded

@@ -449,6 +449,7 @@ class SQLiteShard:
             connection.executemany(_PUT_FOLLOWER, followers)
             connection.executemany(_PUT_PIN_INDEX, pins)
             sqlite_boards.drop(connection, deleted_on_boards(pins))
+            sqlite_boards.changed(connection, {row[1] for row in pins if row[0] == _BOARD})
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE

@@ -6,7 +6,7 @@ else. Its own numbers have 64 bits; a column of decimals would become floats.
 
 import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, Final
 
 from feedstore.domain import MAX_ID
@@ -39,11 +39,18 @@ def _near(past: str, order: str) -> str:
     return f"near AS (SELECT * FROM placed_pins WHERE board = ?1 AND {past} ORDER BY {order} LIMIT ?4)"
 
 
-def _run(past_line: str, edge: str, order_lines: str) -> str:
-    lines = (
-        "SELECT followee, created_ms, pin, deleted_ms FROM pin_index WHERE kind = 0 AND followee = ?1"
-        f" AND {past_line} AND {edge} ORDER BY {order_lines}"
+def _lines(in_ms: str, past_ms: str, edge: str) -> str:
+    """in_ms, past_ms: which lines are next, of the ms at the start and past it. They are two searches: one for both
+    would pass over all lines of the ms that come before the start, and an import may have 100,000 in one.
+    """
+    lines = "SELECT followee, created_ms, pin, deleted_ms FROM pin_index WHERE kind = 0 AND followee = ?1"
+    return (
+        f"SELECT * FROM ({lines} AND created_ms = ?5 AND {edge} AND {in_ms} LIMIT ?7)"
+        f" UNION ALL SELECT * FROM ({lines} AND {edge} AND {past_ms} LIMIT ?7)"
     )
+
+
+def _run(lines: str) -> str:
     # Most lines next to placed pins are their own: what was read of them says that sooner than the whole table does.
     return (
         " SELECT 1, p.created_ms, p.pin, l.pin IS NOT NULL AND l.deleted_ms IS NULL, p.sequence, p.moved_ms, p.place_ms"
@@ -63,14 +70,18 @@ _NEAR: Final[dict[Way, str]] = {
 }
 _READ: Final[dict[Way, str]] = {
     "down": _run(
-        "created_ms <= ?5 AND (created_ms < ?5 OR pin > ?6)",
-        f"created_ms >= coalesce({_LAST.format('min')}, 0)",
-        "created_ms DESC, pin",
+        _lines(
+            "pin > ?6 ORDER BY pin",
+            "created_ms < ?5 ORDER BY created_ms DESC, pin",
+            f"created_ms >= coalesce({_LAST.format('min')}, 0)",
+        )
     ),
     "up": _run(
-        "created_ms >= ?5 AND (created_ms > ?5 OR pin < ?6)",
-        f"created_ms <= coalesce({_LAST.format('max')}, {MAX_ID})",
-        "created_ms, pin DESC",
+        _lines(
+            "pin < ?6 ORDER BY pin DESC",
+            "created_ms > ?5 ORDER BY created_ms, pin DESC",
+            f"created_ms <= coalesce({_LAST.format('max')}, {MAX_ID})",
+        )
     ),
 }
 _LOOK_UP: Final = {size: f"WITH {_wanted(size)}{_MARKED}" for size in _MARKS}
@@ -90,6 +101,14 @@ _PLACE: Final = (
     "INSERT INTO placed_pins (board, sequence, pin, place_ms, created_ms, moved_ms) VALUES (?, ?, ?, ?, ?, ?)"
 )
 _DROP: Final = "DELETE FROM placed_pins WHERE board = ? AND pin = ?"
+
+QUIET_MAX: Final = 16
+"""How many boards may be quiet at once: every index write looks at them."""
+_QUIET: Final = "SELECT number FROM quiet_boards WHERE board = ?"
+_ALL_QUIET: Final = "SELECT board FROM quiet_boards"
+_BECOME_QUIET: Final = "INSERT INTO quiet_boards (board) VALUES (?)"
+_NO_LONGER_QUIET: Final = "DELETE FROM quiet_boards WHERE board = ?"
+_OLD_QUIET: Final = "DELETE FROM quiet_boards WHERE number <= ?"
 
 
 def run(
@@ -163,11 +182,30 @@ class SQLiteBoardRows:
         at = self.pins([LineKey(row[2], row[3]) for row in lines])
         missing = [row for row in lines if row[3] not in at]
         self._connection.executemany(_ENTER, missing)
+        if missing:
+            changed(self._connection, {self._board})
         self._at |= {row[3]: PinAt(row[3], row[2], alive=True, sequence=None, moved_ms=0) for row in missing}
         return missing
 
     def run(self, way: Way, start: Start, limit: int, look: int) -> Run:
         return run(self._connection, self._board, way, start, limit, look, ())
+
+    def quiet(self) -> int | None:
+        found = self._connection.execute(_QUIET, (self._board,)).fetchone()
+        if found is not None:
+            return int(found[0])
+        number = self._connection.execute(_BECOME_QUIET, (self._board,)).lastrowid
+        assert number is not None
+        # Those that are forgotten here get another number, and read more than they need.
+        self._connection.execute(_OLD_QUIET, (number - QUIET_MAX,))
+        return number
+
+
+def changed(connection: sqlite3.Connection, boards: Container[int]) -> None:
+    """To be called when lines were entered on boards, or pins that live lost their rows."""
+    quiet = [row for row in connection.execute(_ALL_QUIET) if row[0] in boards]
+    if quiet:
+        connection.executemany(_NO_LONGER_QUIET, quiet)
 
 
 def remove(connection: sqlite3.Connection, lines: Sequence[PinIndexRow]) -> None:
@@ -181,6 +219,8 @@ def write(connection: sqlite3.Connection, board: int, placed: Sequence[PlacedRow
         if not connection.execute(_MOVE, (stored, place_ms, moved_ms, board, pin)).rowcount:
             connection.execute(_PLACE, (board, stored, pin, place_ms, created_ms, moved_ms))
     drop(connection, [(board, pin) for pin in dropped])
+    if dropped:
+        changed(connection, {board})
 
 
 def drop(connection: sqlite3.Connection, rows: Sequence[tuple[int, int]]) -> None:

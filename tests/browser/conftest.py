@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.chrome.webdriver import WebDriver
 
+from tests.browser.chromium import chromium
 from tests.browser.served import HOUR_MS, Served
 from tests.browser.sight import Sight
 from tests.cli.command import Cli
@@ -30,38 +29,20 @@ def _no_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    paths = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
-    missing = [name for name, path in paths.items() if path is None]
-    assert not missing, f"not installed: {', '.join(missing)}; `make test-browser` installs them"
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(paths["chromium"])
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",  # there is none for root
-        "--disable-dev-shm-usage",
-        "--no-proxy-server",
-        "--disable-background-networking",
-        "--disable-component-update",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options, Service(str(paths["chromedriver"])))
-    driver.set_page_load_timeout(120)
-    driver.set_script_timeout(60)
-    yield driver
-    driver.quit()
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture
-def driver(chromium: WebDriver) -> Iterator[WebDriver]:
+def driver(browser: WebDriver) -> Iterator[WebDriver]:
     """A tab of its own, as wide as a desk's, and nothing kept from the tab before."""
-    first = chromium.current_window_handle
-    chromium.switch_to.new_window("tab")
-    chromium.set_window_size(1440, 900)
-    yield chromium
-    chromium.close()
-    chromium.switch_to.window(first)
+    first = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    browser.set_window_size(1440, 900)
+    yield browser
+    browser.close()
+    browser.switch_to.window(first)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from feedstore.boards import (
     Mark,
     Move,
     ReorderRefusedError,
+    RoomSpread,
     Spot,
     cursors,
     room,
@@ -452,6 +453,36 @@ def test_a_thousand_adjacent_ids_of_one_millisecond_take_drops_anywhere(store: F
         respace(boards, request, 100)
     findings = boards.check(BOARD, None)
     assert findings.narrow == []
+
+
+@pytest.mark.parametrize("enters", ["a handler", "a drop", "a reset"])
+def test_what_enters_a_run_of_one_millisecond_that_is_re_spaced_keeps_its_place(store: FollowStore, enters: str):
+    """Among the lines of the pins that were moved already, which re-spacing does not look at again."""
+    run = NOW - 500
+    save(store, [(5_000, NOW - 1), (6_000, NOW - 900), *((pin, run) for pin in range(2, 402, 2))])
+    boards = Boards(store)
+    relay(store)
+    for pin in range(380, 392, 2):
+        boards.reorder(Move(BOARD, pin, before=200))
+    request = asked(store)[-1]
+    order = shown(boards)
+    going: RoomSpread | None = None
+    for number in range(60):
+        step = boards.respace(request, 8, going)
+        assert shown(boards) == order, f"after step {number}"
+        if step.done:
+            break
+        going = step.going
+        if number % 7 == 3:
+            late = 8 * number + 1
+            if enters == "a reset":
+                boards.reset(BOARD, 8)
+            else:
+                save(store, [(late, run)], indexed=enters == "a handler")
+            if enters == "a drop":
+                boards.reorder(Move(BOARD, 6_000, before=late))
+            order = shown(boards)
+    assert number > 10
 
 
 def test_re_spacing_can_be_asked_for(store: FollowStore):

@@ -102,6 +102,11 @@ def _topmost_is_a_member() -> Patches:
     return [(ordering, "spread_evenly", spread_evenly), (ordering, "begin", begin), (ordering, "_rises", raising)]
 
 
+def _lines_enter_unseen() -> Patches:
+    """A board stays quiet whatever is entered on it."""
+    return [(MemoryShard, "_changed", lambda _shard, _board: None)]
+
+
 def _below_zero() -> Patches:
     def floor(spacing: Spacing, lowest: int, above: int, members: int) -> int:
         return min(lowest - 1, above - (members + 1) * spacing.lift)
@@ -243,6 +248,7 @@ BELOW_ZERO: Final = Mutant("below_zero", "a window at the bottom takes numbers b
 FOUND_BY: Final = {
     "top_down_only": 0,
     "planned_once": 0,
+    "lines_enter_unseen": 173,
     "moved_by_the_job": 166,
     "topmost_is_a_member": 18,
     "deletion_by_record": 123,
@@ -267,6 +273,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "top_down_only", "a window is written top down, whatever the direction", _top_down_whatever_the_direction
         ),
         Mutant("planned_once", "a plan is not compared with what is there", _never_compared_again),
+        Mutant("lines_enter_unseen", "lines that enter a board do not end its quiet", _lines_enter_unseen),
         Mutant("moved_by_the_job", "re-spacing changes the time of a move", _moved_by_the_job),
         Mutant("topmost_is_a_member", "re-spacing raises the topmost pin", _topmost_is_a_member),
         Mutant(

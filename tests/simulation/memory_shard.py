@@ -2,6 +2,7 @@
 in `feedstore.follows.recording` and `sharded`, which run as they are.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from feedstore.follows.arranging import Arrange, Arranged, LineKey, PinAt, PlacedRow, Run, Start, Way
@@ -45,6 +46,8 @@ class MemoryShard:
         self._followers: dict[Place, dict[int, FollowerRow]] = {}
         self._pin_index: dict[Place, dict[int, PinIndexRow]] = {}
         self._placed: dict[int, dict[int, PlacedRow]] = {}
+        self._quiet: dict[int, int] = {}
+        self._quiet_numbers = itertools.count(1)
 
     def now_ms(self) -> int:
         return max(self._clock(), self._latest_ms)
@@ -138,8 +141,16 @@ class MemoryShard:
                 deleted_ms = max(row[7] or 0, stands[7] or 0) or None
                 row = (*row[:6], saved_ms, deleted_ms)  # noqa: PLW2901 - the merged row takes its place
             index[row[3]] = row
-            if row[0] == 0 and row[7] is not None:
-                self._drop_placed(row[1], row[3])
+            if row[0] == 0:
+                self._changed(row[1])
+                if row[7] is not None:
+                    self._drop_placed(row[1], row[3])
+
+    def _changed(self, board: int) -> None:
+        self._quiet.pop(board, None)
+
+    def quiet(self, board: int) -> int | None:
+        return self._quiet.setdefault(board, next(self._quiet_numbers))
 
     def _drop_placed(self, board: int, pin: int) -> None:
         self._placed.get(board, {}).pop(pin, None)
@@ -252,6 +263,8 @@ class MemoryShard:
         index = self._pin_index.setdefault((0, board), {})
         entered = [row for row in named if row[3] not in index]
         index |= {row[3]: row for row in entered}
+        if entered:
+            self._changed(board)
         arranged, result = decide(now_ms, _Rows(self, board))
         if arranged is None:
             for row in entered:
@@ -266,6 +279,8 @@ class MemoryShard:
     def _arrange(self, board: int, arranged: Arranged) -> None:
         rows = self._placed.setdefault(board, {})
         rows |= {row.pin: row for row in arranged.placed}
+        if arranged.dropped:
+            self._changed(board)
         for pin in arranged.dropped:
             rows.pop(pin, None)
 
@@ -341,3 +356,6 @@ class _Rows:
 
     def run(self, way: Way, start: Start, limit: int, look: int) -> Run:
         return self._shard.board_run(self._board, way, start, limit, look, ())
+
+    def quiet(self) -> int | None:
+        return self._shard.quiet(self._board)
