@@ -179,12 +179,14 @@ class _Side:
         return taken
 
     def pages(self, count: int, *, top: bool) -> list[float]:
-        """Seconds of each page, at the top or anywhere."""
+        """Seconds of processor time of each page, at the top or anywhere."""
         taken: list[float] = []
         for _ in range(count):
             pin = self.board.first + self.rng.randrange(PAGE * 2, self.board.pins)
             after = None if top else Place(Spot(SPACING.virtual(*_created(self.boards, pin)), pin))
-            taken.append(_seconds(partial(self.boards.page, self.board.number, PAGE, after)))
+            began_s = time.process_time()
+            self.boards.page(self.board.number, PAGE, after)
+            taken.append(time.process_time() - began_s)
         return taken
 
 
@@ -225,12 +227,18 @@ def _large(context: Context) -> list[Row]:
         Row(NAME, f"a drop on {large:,} pins, p50", "ms", [1_000 * each for each in p50["large"]]),
         Row(
             NAME,
-            f"a page of {PAGE}, anywhere on {large // 2:,} placed pins / at the top of {small:,} untouched ones, p50",
+            f"a page of {PAGE}, anywhere on {large // 2:,} placed pins / at the top of {small:,} untouched ones, p50,"
+            " processor time",
             "x",
             ratios(p50["anywhere"], p50["top"]),
             at_most(1.5),
         ),
-        Row(NAME, "a page anywhere on placed pins, p50", "ms", [1_000 * each for each in p50["anywhere"]]),
+        Row(
+            NAME,
+            "a page anywhere on placed pins, p50, processor time",
+            "ms",
+            [1_000 * each for each in p50["anywhere"]],
+        ),
     ]
 
 
@@ -269,26 +277,28 @@ def _far(context: Context) -> list[Row]:
         boards = Boards(opened())
         naive = Renumbered(context.folder("naive") / "naive.db", 2 * distance)
         rng = random.Random(0)
-        turn = [0]
 
-        def ours() -> float:
-            taken: list[float] = []
-            for _ in range(count):
-                pin = rng.randrange(distance)
-                move = Move(board.number, board.pin(pin), before=board.pin(pin + distance))
-                taken.append(_seconds(partial(boards.reorder, move)))
-            return percentile(taken, 0.5)
+        def drop() -> None:
+            pin = rng.randrange(distance)
+            boards.reorder(Move(board.number, board.pin(pin), before=board.pin(pin + distance)))
 
-        def renumbering() -> float:
-            turn[0] += 1
-            pin = rng.randrange(distance // 10)
-            return _seconds(lambda: naive.move(pin, distance))
+        def renumbering() -> None:
+            naive.move(rng.randrange(distance // 10), distance)
 
-        def one_row() -> float:
-            return percentile([_seconds(lambda: naive.touch(rng.randrange(2 * distance))) for _ in range(count)], 0.5)
+        def one_row() -> None:
+            naive.touch(rng.randrange(2 * distance))
 
-        taken = interleaved({"ours": ours, "naive": renumbering, "one row": one_row}, context.repeats)
+        pairs = interleaved(
+            {
+                "ours": partial(_wall_and_processor, drop, count),
+                "naive": partial(_wall_and_processor, renumbering, 3),
+                "one row": partial(_wall_and_processor, one_row, count),
+            },
+            context.repeats,
+        )
         naive.close()
+    taken = {side: [wall_s for wall_s, _ in each] for side, each in pairs.items()}
+    worked = {side: [processor_s for _, processor_s in each] for side, each in pairs.items()}
     what = f"a drop across {distance:,} pins / renumbering them, durable"
     alone = "a durable change of one row, alone"
     return [
@@ -296,6 +306,14 @@ def _far(context: Context) -> list[Row]:
         Row(NAME, f"renumbering {distance:,} pins", "ms", [1_000 * each for each in taken["naive"]]),
         Row(NAME, f"{alone} / renumbering {distance:,} pins", "x", ratios(taken["one row"], taken["naive"])),
         Row(NAME, f"a drop across {distance:,} pins / {alone}", "x", ratios(taken["ours"], taken["one row"])),
+        Row(NAME, f"{what}, processor time", "x", ratios(worked["ours"], worked["naive"])),
+        Row(NAME, "a drop, processor time", "ms", [1_000 * each for each in worked["ours"]]),
+        Row(
+            NAME,
+            f"{alone} / renumbering {distance:,} pins, processor time",
+            "x",
+            ratios(worked["one row"], worked["naive"]),
+        ),
     ]
 
 
@@ -385,6 +403,13 @@ def _seconds(work: Callable[[], object]) -> float:
     began_s = time.perf_counter()
     work()
     return time.perf_counter() - began_s
+
+
+def _wall_and_processor(work: Callable[[], object], count: int) -> tuple[float, float]:
+    """Seconds of the median call, and of processor time of the mean one."""
+    began_s = time.process_time()
+    taken = [_seconds(work) for _ in range(count)]
+    return percentile(taken, 0.5), (time.process_time() - began_s) / count
 
 
 @contextmanager
