@@ -6,7 +6,7 @@ Boards of millions of pins are written in bulk, past the port: the rows are thos
 import random
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,34 +177,59 @@ DRAGGERS: Final = {
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class Renumbered:
-    """A board whose positions are consecutive integers, in a file: moving a pin renumbers all in between."""
+LEAN: Final = (
+    "CREATE TABLE pins (pin INTEGER PRIMARY KEY, position INTEGER NOT NULL)",
+    "CREATE INDEX positions ON pins (position)",
+)
+"""The least that one board takes."""
 
-    def __init__(self, path: Path, pins: int) -> None:
+LIKE_OURS: Final = (
+    """
+    CREATE TABLE pins (
+        board INTEGER NOT NULL DEFAULT 1, position INTEGER NOT NULL, pin INTEGER NOT NULL,
+        created_ms INTEGER NOT NULL DEFAULT 1, moved_ms INTEGER NOT NULL DEFAULT 1,
+        PRIMARY KEY (board, position, pin)
+    ) WITHOUT ROWID
+    """,
+    "CREATE UNIQUE INDEX pins_pin ON pins (board, pin)",
+)
+"""The table of placed pins, with positions for sequences."""
+
+
+class Renumbered:
+    """A board whose positions are consecutive integers, in a file: moving a pin renumbers all in between. tables: LEAN,
+    or LIKE_OURS.
+    """
+
+    def __init__(self, path: Path, pins: int, tables: Sequence[str] = LEAN) -> None:
+        # What the statements below need to find a row in either.
+        self._of_board = "" if tables is LEAN else "board = 1 AND "
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("CREATE TABLE pins (pin INTEGER PRIMARY KEY, position INTEGER NOT NULL)")
-        self._connection.execute("CREATE INDEX positions ON pins (position)")
+        for statement in tables:
+            self._connection.execute(statement)
         self._connection.execute("BEGIN")
-        self._connection.executemany("INSERT INTO pins VALUES (?, ?)", ((pin, pin) for pin in range(pins)))
+        self._connection.executemany(
+            "INSERT INTO pins (pin, position) VALUES (?, ?)", ((pin, pin) for pin in range(pins))
+        )
         self._connection.execute("COMMIT")
 
     def move(self, pin: int, distance: int) -> None:
-        execute = self._connection.execute
+        execute, of_board = self._connection.execute, self._of_board
         execute("BEGIN IMMEDIATE")
-        (position,) = execute("SELECT position FROM pins WHERE pin = ?", (pin,)).fetchone()
+        (position,) = execute(f"SELECT position FROM pins WHERE {of_board}pin = ?", (pin,)).fetchone()
         to = position + distance
         low, high, by = (position + 1, to, -1) if distance > 0 else (to, position - 1, 1)
-        execute("UPDATE pins SET position = position + ? WHERE position BETWEEN ? AND ?", (by, low, high))
-        execute("UPDATE pins SET position = ? WHERE pin = ?", (to, pin))
+        execute(f"UPDATE pins SET position = position + ? WHERE {of_board}position BETWEEN ? AND ?", (by, low, high))
+        execute(f"UPDATE pins SET position = ? WHERE {of_board}pin = ?", (to, pin))
         execute("COMMIT")
 
     def touch(self, pin: int) -> None:
         """The least that a durable change of one row takes."""
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        execute("UPDATE pins SET position = position + 0 WHERE pin = ?", (pin,))
+        execute(f"UPDATE pins SET position = position + 0 WHERE {self._of_board}pin = ?", (pin,))
         execute("COMMIT")
 
     def close(self) -> None:

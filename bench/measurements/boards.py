@@ -14,7 +14,7 @@ from fractional_indexing import generate_key_between
 
 from bench import board_clients
 from bench.board_clients import Load
-from bench.boards_made_up import DRAGGERS, Board, Filling, Renumbered
+from bench.boards_made_up import DRAGGERS, LIKE_OURS, Board, Filling, Renumbered
 from bench.context import Context
 from bench.ordered_model import OrderedBoard
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
@@ -276,6 +276,7 @@ def _far(context: Context) -> list[Row]:
         board = filling.board(2 * distance)
         boards = Boards(opened())
         naive = Renumbered(context.folder("naive") / "naive.db", 2 * distance)
+        like_ours = Renumbered(context.folder("like-ours") / "naive.db", 2 * distance, LIKE_OURS)
         rng = random.Random(0)
 
         def drop() -> None:
@@ -285,6 +286,9 @@ def _far(context: Context) -> list[Row]:
         def renumbering() -> None:
             naive.move(rng.randrange(distance // 10), distance)
 
+        def renumbering_like_ours() -> None:
+            like_ours.move(rng.randrange(distance // 10), distance)
+
         def one_row() -> None:
             naive.touch(rng.randrange(2 * distance))
 
@@ -292,11 +296,13 @@ def _far(context: Context) -> list[Row]:
             {
                 "ours": partial(_wall_and_processor, drop, count),
                 "naive": partial(_wall_and_processor, renumbering, 3),
+                "like ours": partial(_wall_and_processor, renumbering_like_ours, 3),
                 "one row": partial(_wall_and_processor, one_row, count),
             },
             context.repeats,
         )
         naive.close()
+        like_ours.close()
     taken = {side: [wall_s for wall_s, _ in each] for side, each in pairs.items()}
     worked = {side: [processor_s for _, processor_s in each] for side, each in pairs.items()}
     what = f"a drop across {distance:,} pins / renumbering them, durable"
@@ -306,6 +312,19 @@ def _far(context: Context) -> list[Row]:
         Row(NAME, f"renumbering {distance:,} pins", "ms", [1_000 * each for each in taken["naive"]]),
         Row(NAME, f"{alone} / renumbering {distance:,} pins", "x", ratios(taken["one row"], taken["naive"])),
         Row(NAME, f"a drop across {distance:,} pins / {alone}", "x", ratios(taken["ours"], taken["one row"])),
+        Row(
+            NAME,
+            f"{what}, in a table such as that of placed pins",
+            "x",
+            ratios(taken["ours"], taken["like ours"]),
+            at_most(1 / 500),
+        ),
+        Row(
+            NAME,
+            f"{what}, in a table such as that of placed pins, processor time",
+            "x",
+            ratios(worked["ours"], worked["like ours"]),
+        ),
         Row(NAME, f"{what}, processor time", "x", ratios(worked["ours"], worked["naive"])),
         Row(NAME, "a drop, processor time", "ms", [1_000 * each for each in worked["ours"]]),
         Row(

@@ -103,9 +103,16 @@ def _looked_at(sight: Sight, served: Served, pins: int, picture: Path | None) ->
     most = len(order())
     print(f"  cells in the document: {most}; heap: {driver.execute_script(_HEAP)} MiB")
     with _timed("scrolled as far as the page goes"):
+        said_s = time.monotonic()
         while not sight.text("board-tail"):
             sight.scroll_to_end()
-            most = max(most, len(order()))
+            most = max(most, len(driver.find_elements("css selector", ".cell")))
+            if sight.is_shown("board-problem"):
+                print(f"  {sight.text('board-problem')}")
+                sight.find("board-more").click()
+            if time.monotonic() - said_s > 10:
+                print(f"  {sight.text('board-brief')}", flush=True)
+                said_s = time.monotonic()
         sight.scroll_to_end()
     brief = sight.text("board-brief")
     print(f"  {brief}; reads: {driver.execute_script(_READS)}; most cells in the document: {most}")
