@@ -47,7 +47,7 @@ main()
 
 
 def _older(home: Path, version: int) -> None:
-    """Makes a home what a program of an earlier version left. 4: before its files were its user's alone."""
+    """Makes a home what a program of an earlier version left. 5: before its files were its user's alone."""
     with closing(sqlite3.connect(home / "data" / "follows.db")) as connection:
         for each, undo in FOLLOWS.items():
             if each > version:
@@ -84,11 +84,11 @@ def _is_up_to_date(cli: Cli, new: Path) -> None:
     assert [pin for pin, _ in cli.export("a")[1]] == [6, 5, 4, 3, 2, 1]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked: Path, version: int) -> None:
     _older(filled.home, version)
     before = _state(filled.home)
-    if version < 4:
+    if version < 5:
         for words in (["status"], ["work", "--until-idle"], ["follow", 1, "--user", 5]):
             assert "feedctl migrate" in filled(*words, code=3).stderr
         assert "feedctl migrate" in filled("check", code=2).stdout
@@ -100,7 +100,7 @@ def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked:
     }
 
     assert filled("migrate").stdout.splitlines() == planned
-    assert len(planned) == {1: 6, 2: 5, 3: 2, 4: 1}[version]
+    assert len(planned) == {1: 7, 2: 6, 3: 3, 4: 2, 5: 1}[version]
     _is_up_to_date(filled, worked)
     assert filled("migrate").stdout == ""
     assert "up to date" in filled("migrate", "--dry-run").stderr
@@ -108,7 +108,7 @@ def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("killed_after", range(7))
+@pytest.mark.parametrize("killed_after", range(8))
 def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Path, killed_after: int) -> None:
     _older(filled.home, 1)
     command = [sys.executable, "-c", _KILLED, str(killed_after), "--home", str(filled.home), "migrate"]
@@ -117,7 +117,7 @@ def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Pa
 
     left = filled("migrate").stdout.splitlines()
 
-    assert len(left) == 6 - killed_after
+    assert len(left) == 7 - killed_after
     _is_up_to_date(filled, worked)
 
 
