@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import cast
 
 from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.store import HBaseCatalogStore
@@ -12,7 +13,9 @@ from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.port import CatalogReader, CatalogStore
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
+from feedstore.widecolumn.hbase import HBaseCluster
 from tests.catalog import catalog_hbase
+from tests.catalog.hbase_model import ModelCluster
 
 
 class Clock:
@@ -68,7 +71,24 @@ def in_hbase(directory: Path, clock: Clock) -> Place:
     )
 
 
-EMBEDDED: dict[str, Callable[[Path, Clock], Place]] = {"memory": in_memory, "rocksdb": in_files}
+def in_a_model_of_hbase(_directory: Path, clock: Clock) -> Place:
+    cluster = cast("HBaseCluster", ModelCluster())
+
+    def paused(seconds: float) -> None:
+        time.sleep(seconds / 20)
+
+    return Place(
+        lambda: HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, paused),
+        lambda: HBaseCatalogReader(cluster, "pins", clock),
+        is_durable=True,
+    )
+
+
+EMBEDDED: dict[str, Callable[[Path, Clock], Place]] = {
+    "memory": in_memory,
+    "rocksdb": in_files,
+    "hbase-model": in_a_model_of_hbase,
+}
 SERVERS: dict[str, Callable[[Path, Clock], Place]] = {"hbase": in_hbase}
 ADAPTERS = EMBEDDED | SERVERS
 """Every test of the port runs against every adapter."""

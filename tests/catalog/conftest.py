@@ -14,6 +14,11 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(autouse=True)
+def _quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedstore.catalog.hbase.store.BEAT_S", 0.02)
+
+
 @pytest.fixture(scope="session")
 def hbase(stack: Stack) -> Iterator[None]:
     """A cluster of the stack."""

@@ -321,7 +321,7 @@ def simulate(seeds: range, adapter: str, scratch: Path, steps: int = 120) -> Non
     assert answers > 4 * len(seeds)
 
 
-SEEDS = {"memory": range(60), "rocksdb": range(2)}
+SEEDS = {"memory": range(60), "rocksdb": range(2), "hbase-model": range(10)}
 
 
 @pytest.mark.parametrize("adapter", EMBEDDED)
