@@ -181,6 +181,35 @@ def test_a_cluster_that_was_emptied_is_damaged(tmp_path: Path):
         assert value(ports.meter, metrics.DAMAGED, "a") == 1
 
 
+def test_a_part_that_does_not_answer_is_told_and_a_cluster_that_does_not_is_not(tmp_path: Path):
+    class Parts(MemoryStore):
+        def read(self, row: bytes, *arguments: Any) -> Any:
+            if row >= b"\x40":
+                raise UnavailableError("region away")
+            return super().read(row, *arguments)
+
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    now_s = [0.0]
+    with closing_ports(cli) as ports:
+
+        def look(changed: Ports) -> float | None:
+            gauges = ClusterGauges(changed, "a", lambda: now_s[0], faults=True)
+            now_s[0] += FAULTS_EVERY_S
+            gauges.step()
+            return value(ports.meter, metrics.PARTS_ANSWER, "a")
+
+        tables = ports.replicas["a"].tables
+        assert look(ports) == 1
+        lacking = {**tables, "following_feed": Parts(ports_table(ports))}
+        assert look(replace(ports, replicas={"a": Replica("a", lacking)})) == 0
+        assert value(ports.meter, metrics.DAMAGED, "a") is None
+        silent = Away(ports_table(ports))
+        silent.away = True
+        gone = {name: silent for name in tables}
+        assert look(replace(ports, replicas={"a": Replica("a", gone)})) is None
+
+
 def closing_ports(cli: Cli) -> Any:
     from workers.app import wiring  # noqa: PLC0415
 

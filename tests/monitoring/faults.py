@@ -32,8 +32,10 @@ from deploy.local import Stack
 from feedstore.app import config as configuration
 from feedstore.following import layout
 from feedstore.widecolumn.hbase import HBaseCluster
+from tests.cli.command import eventually
 from tests.clocks.rounds import shifted
 from tests.disks import fill
+from tests.widecolumn.hbase_regions import Regions
 from workers.app import wiring
 from workers.following.topics import ACTIONS
 
@@ -65,6 +67,7 @@ class System:
         self._log = (directory / "log").open("ab")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended = threading.Event()
+        self._rate = rate
         self._client = threading.Thread(target=self._run, args=(rate,), daemon=True)
 
     def feedctl(self, *words: str | Path, home: Path | None = None) -> str:
@@ -75,14 +78,17 @@ class System:
             raise SystemExit(f"feedctl {' '.join(map(str, words))}: {done.stderr}")
         return done.stdout
 
-    def begin(self) -> None:
+    def begin(self, *, canaries: bool = True) -> None:
+        """A rate of 0 has no client."""
         self.feedctl("init", "--stack", "local", "--stack-home", self.stack.home)
-        path = self.home / "feed.toml"
-        text = path.read_text(encoding="utf-8").replace('# canary = "15s"', 'canary = "15s"')
-        path.write_text(text, encoding="utf-8")
+        if canaries:
+            path = self.home / "feed.toml"
+            text = path.read_text(encoding="utf-8").replace('# canary = "15s"', 'canary = "15s"')
+            path.write_text(text, encoding="utf-8")
         for name in STAGES:
             self.start(name)
-        self._client.start()
+        if self._rate:
+            self._client.start()
 
     def start(self, name: str, environment: dict[str, str] | None = None) -> None:
         words = STAGES[name]
@@ -115,6 +121,23 @@ class System:
     def restart(self, name: str, environment: dict[str, str] | None = None) -> None:
         self.end(name)
         self.start(name, environment)
+
+    def replace(self, name: str, environment: dict[str, str] | None = None) -> None:
+        """As `restart`, but the new one works before the old one ends: nothing waits meanwhile."""
+        before = self._processes[name]
+        self.start(name, environment)
+        self.metrics(name)
+        new, self._processes[name] = self._processes[name], before
+        self.end(name)
+        self._processes[name] = new
+
+    def metrics(self, name: str) -> str:
+        """What a process says of itself; waits until it does."""
+        pattern = f"*-{self.pid(name)}.json"
+        path = eventually(lambda: next((self.stack.home / "targets").glob(pattern), None), f"{name} has metrics")
+        [target] = json.loads(path.read_text(encoding="utf-8"))
+        with urllib.request.urlopen(f"http://{target['targets'][0]}/metrics", timeout=30) as answer:
+            return str(answer.read().decode())
 
     def close(self) -> None:
         self._ended.set()
@@ -209,6 +232,14 @@ def emptied(system: System) -> Iterator[None]:
 
 
 @contextmanager
+def region_away(system: System) -> Iterator[None]:
+    """One region of the table of the feeds in cluster a is closed."""
+    (cluster,) = (each for each in configuration.load(system.home, {}).clusters if each.name == "a")
+    with Regions(cluster.url, layout.FEEDS).one_away(("127.0.0.1", system.stack.port("hbase-a", "master"))):
+        yield
+
+
+@contextmanager
 def few_files(system: System) -> Iterator[None]:
     """The limit of the expander comes down to a little more than what it has open."""
     pid = system.pid("expand")
@@ -221,9 +252,9 @@ def few_files(system: System) -> Iterator[None]:
 
 @contextmanager
 def clock_ahead(system: System) -> Iterator[None]:
-    system.restart("relay", shifted(30_000))
+    system.replace("relay", shifted(30_000))
     yield
-    system.restart("relay")
+    system.replace("relay")
 
 
 @contextmanager
@@ -284,6 +315,7 @@ FAULTS: Final = {
     "clock-ahead": Fault("FeedClockOff", clock_ahead),
     "disk-full": Fault("FeedDiskLow", full_disk),
     "broker-away": Fault("FeedQueueAway", lambda system: away(system, "kafka")),
+    "region-away": Fault("FeedRegionAway", region_away),
     "cluster-away": Fault("FeedClusterAway", lambda system: away(system, "cluster-a")),
     "no-worker": Fault("FeedNoWorker", no_worker),
     "table-emptied": Fault("FeedClusterDamaged", emptied),

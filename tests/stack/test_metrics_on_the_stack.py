@@ -55,7 +55,8 @@ def test_each_part_says_what_it_does(stack: Stack, tmp_path: Path) -> None:
             landed = [value(found[name], "feed_cells_written_total", cluster=name) for name in "ab"]
             known = [value(found["relay"], "feed_cluster_behind_seconds", cluster=name) is not None for name in "ab"]
             whole = [value(found["relay"], "feed_cluster_damaged", cluster=name) == 0 for name in "ab"]
-            return found if all(seen) and all(landed) and all(known) and all(whole) else None
+            parts = [value(found["relay"], "feed_cluster_parts_answer", cluster=name) == 1 for name in "ab"]
+            return found if all(seen) and all(landed) and all(known) and all(whole) and all(parts) else None
 
         found = eventually(told, "canaries are seen in both clusters, and both were looked at", DEADLINE_S)
         assert (value(found["relay"], "feed_ticks_total", loop="ticker") or 0) > 0

@@ -4,7 +4,8 @@ No gateway offers either, so this asks the region servers themselves.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import happybase
@@ -65,6 +66,18 @@ class Regions:
                 answer = ask("GetStoreFile", text(1, _specifier(region)) + text(2, b"feed"))
                 found += sum(field == 1 for field, _ in fields(answer))
         return found
+
+    @contextmanager
+    def one_away(self, master: tuple[str, int]) -> Iterator[bytes]:
+        """The first region is closed, and stays so until the end; gives its name."""
+        region = self._all()[0]
+        with conversation(master, "MasterService") as ask:
+            ask("UnassignRegion", text(1, _specifier(region)))
+        try:
+            yield region.name
+        finally:
+            with conversation(master, "MasterService") as ask:
+                ask("AssignRegion", text(1, _specifier(region)))
 
     def _all(self) -> Sequence[Region]:
         connection = happybase.Connection(self._thrift1.host, self._thrift1.port, timeout=60_000)

@@ -20,7 +20,7 @@ from feedstore.metering import Definition
 from feedstore.widecolumn.behind import behind_ms
 from feedstore.widecolumn.progress import Progress, State
 from workers.following import metrics
-from workers.following.faults import fault
+from workers.following.faults import PartAwayError, fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
@@ -146,7 +146,7 @@ class ClusterGauges:
                 self._saw(gauge, found.get(gauge, {}))
             self._saw(metrics.ANSWERS, {(self._cluster,): int(state is not None)})
         if self._fault_rounds is not None and self._fault_rounds.due():
-            self._saw(metrics.DAMAGED, self._damaged())
+            self._look_for_faults()
         return False
 
     def close(self) -> None:
@@ -155,12 +155,20 @@ class ClusterGauges:
     def _saw(self, gauge: Definition, values: Values) -> None:
         self._ports.meter.saw(gauge, values, self.name)
 
-    def _damaged(self) -> Values:
+    def _look_for_faults(self) -> None:
+        parts: Values = {}
+        damaged: Values = {}
         try:
             found = fault(self._ports.replicas[self._cluster], self._ports.queue, self._clock, 0.0)
+        except PartAwayError:
+            parts = {(self._cluster,): 0}
         except NotNowError:
-            return {}
-        return {(self._cluster,): int(found is not None and not found.is_mended_by_writers)}
+            pass  # both are unknown
+        else:
+            parts = {(self._cluster,): 1}
+            damaged = {(self._cluster,): int(found is not None and not found.is_mended_by_writers)}
+        self._saw(metrics.PARTS_ANSWER, parts)
+        self._saw(metrics.DAMAGED, damaged)
 
 
 _OF_CLUSTERS: Final = (

@@ -19,6 +19,10 @@ ANSWER_S: Final = 2.0
 _ROWS_AT_ONCE: Final = 256
 
 
+class PartAwayError(UnavailableError):
+    """A part of the table of the feeds does not answer, while the cluster does."""
+
+
 @dataclass(frozen=True)
 class ReplicaFault:
     """message: names the cluster and the command. is_mended_by_writers: they bring back what is missing by themselves;
@@ -36,7 +40,8 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
     read.
 
     Raises:
-        UnavailableError: the cluster does not answer, or a part of it does not within ANSWER_S.
+        UnavailableError: the cluster does not answer within ANSWER_S.
+        PartAwayError: it does, but for a part of it.
         QueueUnavailableError
     """
     name = replica.name
@@ -60,7 +65,7 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
 
 
 def _refuse_away(replica: Replica, answer_by_s: float) -> None:
-    """Asks every part of a cluster. Raises UnavailableError, which names the rows, if one does not answer in time."""
+    """Asks every part of a cluster. Raises UnavailableError; PartAwayError, which names the rows, if it is one."""
     replica.progress.read(ROWS[0], None, 1, answer_by_s)
     for row in ROWS:
         try:
@@ -68,7 +73,7 @@ def _refuse_away(replica: Replica, answer_by_s: float) -> None:
         except DamagedError:
             raise
         except UnavailableError as error:
-            raise UnavailableError(away_message(replica.name, f"{row[0]:02x}..", str(error))) from error
+            raise PartAwayError(away_message(replica.name, f"{row[0]:02x}..", str(error))) from error
 
 
 def read_through(store: WideColumnStore, in_time: Callable[[], bool]) -> None:

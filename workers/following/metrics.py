@@ -119,6 +119,15 @@ ANSWERS: Final = Definition(
     ("work", "relay"),
     (CLUSTER,),
 )
+PARTS_ANSWER: Final = Definition(
+    "feed_cluster_parts_answer",
+    "gauge",
+    "1 if every part of the table of the feeds answered the worker's last look, 0 if one did not. Absent if the cluster"
+    " does not answer at all",
+    _GAUGES,
+    ("relay",),
+    (CLUSTER,),
+)
 DAMAGED: Final = Definition(
     "feed_cluster_damaged",
     "gauge",
@@ -296,6 +305,7 @@ DEFINITIONS: Final = (
     SENT_BACK,
     REFILLS,
     ANSWERS,
+    PARTS_ANSWER,
     DAMAGED,
     HOLDS,
     HOLD_AGE,
