@@ -15,9 +15,11 @@ from feedstore.domain.actions import (
     Unfollow,
     Unfollowed,
     refuse_future_pin,
+    refuse_reserved,
 )
 from feedstore.domain.values import (
     MAX_ID,
+    RESERVED_FROM,
     Edge,
     Entry,
     Followee,
@@ -33,6 +35,7 @@ from feedstore.domain.values import (
 __all__ = [
     "MAX_ID",
     "MAX_SKEW_MS",
+    "RESERVED_FROM",
     "Action",
     "DeletePin",
     "Edge",
@@ -55,5 +58,6 @@ __all__ = [
     "check_id",
     "check_ms",
     "refuse_future_pin",
+    "refuse_reserved",
     "user",
 ]

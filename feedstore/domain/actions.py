@@ -4,9 +4,12 @@ An action that is asked for has no time of its own but a pin's: the follow store
 recorded carries the store's `committed_ms`, from which ages are counted (rule 8).
 """
 
+from typing import assert_never
+
 import msgspec
 
 from feedstore.domain.values import (
+    RESERVED_FROM,
     Edge,
     Followee,
     InvalidValueError,
@@ -59,6 +62,24 @@ def refuse_future_pin(pin: Pin, now_ms: int) -> None:
         raise InvalidValueError(
             "created_ms", pin.created_ms, f"a time at most two minutes ahead of the store's clock ({now_ms})"
         )
+
+
+def refuse_reserved(action: Action) -> None:
+    """For every door through which real actions come. Raises InvalidValueError where one names an id of the canaries:
+    a user with it would share a feed with a canary, and a pin that is deleted would end them all.
+    """
+    match action:
+        case Follow(follower, followee) | Unfollow(follower, followee):
+            ids = (("follower", follower), (followee.kind, followee.id))
+        case SavePin(pin):
+            ids = (("pin", pin.pin), ("owner", pin.owner), ("board", pin.board))
+        case DeletePin(deleted):
+            ids = (("pin", deleted),)
+        case _:
+            assert_never(action)
+    for field, value in ids:
+        if value >= RESERVED_FROM:
+            raise InvalidValueError(field, value, f"an id below {RESERVED_FROM}: from there on they are the canaries'")
 
 
 class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):

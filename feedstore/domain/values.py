@@ -7,6 +7,9 @@ import msgspec
 MAX_ID = 2**63 - 1
 """Ids and times are positive 63-bit integers: they fit the signed columns of SQL and Java, and zero stays free."""
 
+RESERVED_FROM = MAX_ID - 4_095
+"""Ids from here on are the canaries', and no real user's, board's or pin's: `refuse_reserved`."""
+
 FolloweeKind = Literal["user", "board"]
 
 

@@ -34,6 +34,7 @@ from feedstore.domain import (
     Unfollow,
     Unfollowed,
     check_id,
+    refuse_reserved,
 )
 from feedstore.errors import NotNowError
 from feedstore.following import FEEDS, Cursor, Page, encode_cursor, row_key
@@ -230,7 +231,11 @@ class FeedService:
         return None if state is None else state.pin
 
     def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
-        """Many at once, as `FollowStore.record`: a refusal is an answer here, and does not stop the others."""
+        """Many at once, as `FollowStore.record`: a refusal is an answer here, and does not stop the others. Raises
+        InvalidValueError where an action names an id of the canaries: then nothing is recorded.
+        """
+        for request in requests:
+            refuse_reserved(request.action)
         return self._follows.record(requests)
 
     # Who follows what
@@ -310,6 +315,7 @@ class FeedService:
         return self._clock() + self._within_s if deadline_s is None else deadline_s
 
     def _one(self, action: Action, key: str | None, kind: type[R]) -> R:
+        refuse_reserved(action)
         [answer] = self._follows.record([Request(action, key)])
         if isinstance(answer, ActionRefusedError):
             raise answer

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from feedstore.domain import MAX_ID, RESERVED_FROM
 from tests.cli.command import Cli
 from workers.app.replay import MAX_LINE_BYTES
 
@@ -151,3 +152,23 @@ def test_replay_goes_on_from_a_line(cli: Cli) -> None:
 
 def test_a_file_that_is_missing_is_usage(cli: Cli, tmp_path: Path) -> None:
     assert "nowhere.jsonl" in cli("replay", tmp_path / "nowhere.jsonl", code=2).stderr
+
+
+def test_the_ids_of_the_canaries_are_refused_at_every_door(cli: Cli) -> None:
+    first = RESERVED_FROM
+    for words in (
+        ("follow", first, "--user", 2),
+        ("unfollow", 1, "--board", first),
+        ("save-pin", 7, "--owner", first, "--board", 3),
+        ("delete-pin", MAX_ID),
+    ):
+        assert "canaries" in cli(*words, code=2).stderr
+    lines = [
+        {"type": "follow", "ts": 1, "follower": first, "user": 2},
+        {"type": "save_pin", "ts": 1, "pin": 7, "owner": 2, "board": MAX_ID},
+        {"type": "follow", "ts": 1, "follower": first - 1, "user": first - 2},
+    ]
+    replayed = cli("replay", "-", stdin="".join(f"{json.dumps(line)}\n" for line in lines), code=1)
+    assert replayed.stderr.count("canaries") == 2
+    counts = cli.json("status")["counts"]
+    assert (counts["edges_active"], counts["pins"]) == (1, 0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from feedstore.domain import MAX_ID
+from feedstore.domain import MAX_ID, RESERVED_FROM
 from feedstore.following import FEEDS, bucket, feed_table, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError
@@ -18,7 +18,6 @@ from workers.following.canary import (
     FOLLOWEE,
     LATE_S,
     PIN,
-    RESERVED_FROM,
     USERS,
     CanaryFlights,
     CanaryWatch,

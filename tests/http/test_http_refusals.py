@@ -5,7 +5,7 @@ import json
 import pytest
 from http_servers import Client, InProcess, check_problem, client_of
 
-from feedstore.domain import MAX_ID
+from feedstore.domain import MAX_ID, RESERVED_FROM
 from feedstore.http import problems
 from feedstore.http.incoming import BODY_BYTES_MAX
 from tests.replicas.fakes import USER
@@ -27,6 +27,29 @@ def test_ids_in_a_path_are_63_bits(client: Client, given: str, path: str):
 
 def test_the_largest_id_is_one(client: Client):
     assert client.get(f"/v1/users/{MAX_ID}/feed")["entries"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/follows", {"follower": str(RESERVED_FROM), "user": "2"}),
+        ("/v1/follows", {"follower": "1", "user": str(MAX_ID)}),
+        ("/v1/follows", {"follower": "1", "board": str(MAX_ID)}),
+        ("/v1/pins", {"pin": str(RESERVED_FROM), "owner": "2", "board": "3"}),
+        ("/v1/pins", {"pin": "1", "owner": str(MAX_ID), "board": "3"}),
+        ("/v1/pins", {"pin": "1", "owner": "2", "board": str(MAX_ID)}),
+    ],
+)
+def test_the_ids_of_the_canaries_are_no_real_ones(client: Client, path: str, body: dict[str, str]):
+    document = client.post(path, body, 400)
+    assert kind(document) == "invalid-value"
+    assert "canaries" in document["detail"]
+
+
+def test_a_canary_is_not_unfollowed_and_its_pin_is_not_deleted(client: Client):
+    assert "canaries" in client.delete(f"/v1/pins/{MAX_ID}", status=400)["detail"]
+    assert "canaries" in client.delete("/v1/follows", {"follower": "1", "user": str(MAX_ID)}, 400)["detail"]
+    client.post("/v1/follows", {"follower": str(RESERVED_FROM - 1), "user": str(RESERVED_FROM - 2)})
 
 
 @pytest.mark.parametrize("given", [0, -1, 2**53, 2**63, 1.5, True, None, "", "0", "1 ", str(MAX_ID + 1), [], {}])

@@ -3,7 +3,17 @@
 import click
 
 from feedstore.app.wiring import clock_of, open_follows
-from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
+from feedstore.domain import (
+    Action,
+    DeletePin,
+    Follow,
+    Followee,
+    InvalidValueError,
+    Pin,
+    SavePin,
+    Unfollow,
+    refuse_reserved,
+)
 from feedstore.follows.port import ActionRefusedError, Request
 from workers.cli.output import emit_json, note
 from workers.cli.session import ID, CommandRefusedError, Session, json_option, pass_session
@@ -20,6 +30,10 @@ def _followee(user: int | None, board: int | None) -> Followee:
 
 
 def _record(session: Session, action: Action, key: str | None, done: str, *, as_json: bool) -> None:
+    try:
+        refuse_reserved(action)
+    except InvalidValueError as error:
+        raise click.UsageError(str(error)) from error
     follows = open_follows(session.config, clock_of(session.config))
     try:
         [answer] = follows.record([Request(action, key)])

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from feedstore.domain import MAX_ID, Follow, Followed, Pin, SavePin, user
+from feedstore.domain import MAX_ID, RESERVED_FROM, Follow, Followed, Pin, SavePin, user
 from feedstore.errors import NotNowError
 from feedstore.following import FEEDS, bucket, row_key
 from feedstore.following.witnesses import PARTS
@@ -34,8 +34,6 @@ _LOOK_MOST_S: Final = 1.0
 _NEWEST_S: Final = 0.02
 """How often it is looked whether there are new canaries; no store is asked for that."""
 
-RESERVED_FROM: Final = MAX_ID - 4_095
-"""Ids from here on are the canaries'. No real user, board or pin may have one."""
 FOLLOWEE: Final = MAX_ID
 PIN: Final = Pin(MAX_ID, MAX_ID, MAX_ID, 1)
 """The pin that they see: of the user FOLLOWEE, on a board with the same id, from 1970."""
