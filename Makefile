@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
 .PHONY: help demo check units test lint types layers style prose format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser test-clocks test-rules test-alerts docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
+	test-stack test-browser test-clocks test-rules test-alerts test-visible docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
 help: ## list the commands
@@ -77,6 +77,11 @@ test-alerts: stack-ready coprocessor $(VENV)/test ## break a running system, and
 	@tests/clocks/install
 	@$(BIN)/python -m tests.monitoring.faults --stack $(STACK)-alerts $(ALERTS); status=$$?; \
 		$(PYTHON) -m deploy.local down --home $(STACK)-alerts; exit $$status
+
+# VISIBLE: --stack DIRECTORY for a local stack, with a process for each stage; --actions N.
+VISIBLE ?=
+test-visible: $(VENV)/test ## compare how long an action takes until it is seen: the metric, and a client that polls (VISIBLE=options)
+	@$(BIN)/python -m tests.monitoring.visible $(VISIBLE)
 
 lint: $(VENV)/lint ## style, types, import layers, and plain English
 	@$(MAKE) --no-print-directory --jobs=3 types layers style prose

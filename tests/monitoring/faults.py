@@ -413,6 +413,8 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(options.faults) - set(FAULTS):
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
     stack = Stack(options.stack, lambda _: None)
+    # One that runs keeps the rules that it was started with.
+    stack.stop("prometheus")
     stack.up()
     with tempfile.TemporaryDirectory(prefix="feedstore-faults-") as directory:
         system = System(stack, Path(directory), options.rate)

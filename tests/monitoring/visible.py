@@ -92,10 +92,10 @@ class Compared:
 
     def lines(self) -> Sequence[str]:
         p50, client_p50 = quantile(0.5, self.metric.below) or 0.0, statistics.median(each.about for each in self.client)
+        bounds = f"(it took between {self.least:.4f} and {self.most:.4f})"
         return (
             f"{len(self.client)} actions; seconds from an action to where it can be read",
-            f"mean   metric {self.mean:.4f}   client {self.about:.4f}   {self.mean / self.about - 1:+.1%}"
-            + f"   (it took between {self.least:.4f} and {self.most:.4f})",
+            f"mean   metric {self.mean:.4f}   client {self.about:.4f}   {self.mean / self.about - 1:+.1%}   {bounds}",
             f"p50    metric {p50:.4f}   client {client_p50:.4f}   {p50 / client_p50 - 1:+.1%}",
         )
 
