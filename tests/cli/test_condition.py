@@ -19,6 +19,7 @@ from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from workers.app import wiring
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
+from workers.cli.status import workers
 from workers.cli.top import LastLook, rendered
 
 MINUTE_MS = 60_000
@@ -30,6 +31,7 @@ HEALTHY = Condition(
     has_worker=True,
     quiet=True,
     groups=GROUPS,
+    members={},
     done={"expander": 100, "writer-a": 50, "retries-a": 0},
     waits_ms=None,
     dead=0,
@@ -91,6 +93,47 @@ def test_what_waits_without_a_worker_is_known_after_a_minute(changes: dict[str, 
     assert not found or "no worker runs in this home" in found[0]
 
 
+ON_SERVERS: Mapping[str, int] = {"expander": 1, "writer-a": 2, "retries-a": 2, "writer-b": 1, "retries-b": 1}
+BEHIND: Mapping[str, ClusterStatus] = {"a": replace(WELL, behind_ms=WAITS_MS + 1), "b": WELL}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        (
+            {"waits_ms": WAITS_MS + 1, "groups": {"relay": 2_996}},
+            "2,996 actions to relay, the oldest for 60.0 s, and nothing relays them: feedctl relay",
+        ),
+        ({"waits_ms": WAITS_MS, "groups": {"relay": 2_996}}, None),
+        (
+            {"members": ON_SERVERS | {"expander": 0}, "groups": {"expander": 7}, "clusters": BEHIND},
+            "7 messages to do for expander, and no process does them: feedctl expand",
+        ),
+        (
+            {"members": ON_SERVERS | {"writer-a": 0}, "groups": {"writer-a": 1}, "clusters": BEHIND},
+            "1 message to do for writer-a, and no process does them: feedctl write --cluster a",
+        ),
+        (
+            {"members": ON_SERVERS | {"writer-b": 0}, "groups": {"writer-b": 1}, "clusters": BEHIND},
+            None,  # what waits for b is younger than a minute: its writer may be starting
+        ),
+        ({"members": ON_SERVERS | {"writer-a": 0}, "groups": {"writer-a": 0}, "clusters": BEHIND}, None),
+        ({"groups": {"writer-a": 9}, "clusters": BEHIND}, None),  # it is at work
+    ],
+)
+def test_on_servers_what_no_process_reads_is_told_with_the_command_that_does(changes: dict[str, Any], said: str | None):
+    servers: dict[str, Any] = {"worker": None, "members": ON_SERVERS, "quiet": False}
+    given = servers | changes | {"groups": {**GROUPS, **changes.get("groups", {})}}
+    assert problems(replace(HEALTHY, **given), None) == ([] if said is None else [said])
+
+
+def test_who_works_is_said_as_far_as_it_is_known():
+    assert workers(HEALTHY) == "pid 12"
+    assert workers(replace(HEALTHY, worker=None)) == "none runs"
+    assert workers(replace(HEALTHY, worker=None, members={"expander": 2, "writer-a": 0})) == "expander 2, writer-a NONE"
+
+
 def test_a_bound_that_is_given_holds_whatever_the_reason():
     alone = replace(HEALTHY, worker=None, has_worker=False, clusters=cluster(behind_ms=2 * MINUTE_MS))
     assert problems(alone, None) == []
@@ -110,7 +153,7 @@ def test_a_screen_says_rates_and_what_needs_attention():
         dead=3,
     )
     lines = list(rendered("/srv/home", LastLook(10.0, HEALTHY), LastLook(12.0, later)))
-    assert lines[0] == "/srv/home   worker 12"
+    assert lines[0] == "/srv/home   worker: pid 12"
     assert lines[1] == "! there are 3 dead letters"
     assert any(re.fullmatch(r"expander +1,234 +100", line) for line in lines)
     assert any(re.fullmatch(r"writer-a +0 +-", line) for line in lines), "one that went back has no rate"

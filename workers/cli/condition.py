@@ -63,8 +63,8 @@ class Disk:
 @dataclass(frozen=True)
 class Condition:
     """worker: the process that holds the home (0: unknown); None if there is none. stopped: why it has stopped by
-    itself. has_worker: whether some process may be working: on servers that is not known here. groups: what each has
-    left to do. done: how far each has come, in messages. waits_ms: how long ago the oldest action committed that is not
+    itself. has_worker: whether some process may be working: on servers `members` says more. groups: what each has
+    left to do. members: how many processes read for a group, where the queue knows. done: how far each has come, in messages. waits_ms: how long ago the oldest action committed that is not
     relayed. clocks: by how much the clocks of shards are ahead. off: processes whose clocks are off.
     """
 
@@ -73,6 +73,7 @@ class Condition:
     has_worker: bool
     quiet: bool
     groups: Mapping[str, int]
+    members: Mapping[str, int]
     done: Mapping[str, int]
     waits_ms: int | None
     dead: int
@@ -96,6 +97,8 @@ def look(
     """
     lags = landed.lags(ports)
     anchor = home_clock(config)
+    groups = ((ACTIONS, EXPANDER), *(each for name in ports.replicas for each in cluster_groups(name)))
+    members = {group: ports.queue.members(topic, group) for topic, group in groups}
     return Condition(
         worker=worker,
         stopped=stopped,
@@ -103,13 +106,8 @@ def look(
         has_worker=worker is not None or not wiring.is_embedded(config),
         quiet=wiring.idle(ports),
         groups=lags,
-        done={
-            group: sum(ports.queue.positions(topic, group).values())
-            for topic, group in (
-                (ACTIONS, EXPANDER),
-                *(each for name in ports.replicas for each in cluster_groups(name)),
-            )
-        },
+        members={group: count for group, count in members.items() if count is not None},
+        done={group: sum(ports.queue.positions(topic, group).values()) for topic, group in groups},
         waits_ms=_waits_ms(ports) if lags[RELAY] else None,
         dead=ports.dead.count(),
         clusters={name: cluster_state(ports, name, clock, read_s) for name in ports.replicas},
@@ -194,6 +192,7 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
         *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
         *(state.error for state in condition.clusters.values() if state.error is not None),
         *_nothing_works(condition),
+        *_nothing_reads(condition),
         *late(condition, most_ms),
         *_parked(condition),
         *(f"the clock of shard {shard} is {ago(ms)} ahead of this machine" for shard, ms in condition.clocks.items()),
@@ -234,6 +233,28 @@ def _nothing_works(condition: Condition) -> Iterator[str]:
         left = plural(max(condition.groups.values()), "message")
         how = "for" if condition.waits_ms is not None else "for up to"
         yield f"{left} to do {how} {ago(oldest_ms)}, and no worker runs in this home: feedctl work"
+
+
+def _nothing_reads(condition: Condition) -> Iterator[str]:
+    """On servers: what waits for more than a minute, and no process takes."""
+    if not condition.members:
+        return
+    if condition.waits_ms is not None and condition.waits_ms > WAITS_MS:
+        left = plural(condition.groups[RELAY], "action")
+        yield f"{left} to relay, the oldest for {ago(condition.waits_ms)}, and nothing relays them: feedctl relay"
+    reads = {EXPANDER: ("feedctl expand", tuple(condition.clusters))}
+    for name in condition.clusters:
+        reads |= {group: (f"feedctl write --cluster {name}", (name,)) for _, group in cluster_groups(name)}
+    for group, (command, clusters) in reads.items():
+        left = condition.groups.get(group, 0)
+        late = [each for each in map(condition.clusters.__getitem__, clusters) if _waits_long(each)]
+        if left and late and not condition.members[group]:
+            yield f"{plural(left, 'message')} to do for {group}, and no process does them: {command}"
+
+
+def _waits_long(state: ClusterStatus) -> bool:
+    """Whether what is on its way to a cluster may be older than a minute."""
+    return state.behind_ms is None or state.behind_ms > WAITS_MS
 
 
 def _parked(condition: Condition) -> Iterator[str]:

@@ -9,7 +9,7 @@ import msgspec
 from feedstore.app.wiring import monotonic_s
 from feedstore.settings import duration_ms
 from workers.app import wiring
-from workers.cli.condition import ClusterStatus, look, problems
+from workers.cli.condition import ClusterStatus, Condition, look, problems
 from workers.cli.output import ago, emit_json, say, when
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 
@@ -54,6 +54,7 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
                 "idle": found.quiet,
                 "counts": counts._asdict(),
                 "groups": found.groups,
+                "members": found.members,
                 "clusters": {name: vars(state) for name, state in found.clusters.items()},
                 "clocks_ahead_ms": {str(shard): ms for shard, ms in found.clocks.items()},
                 "clocks_off": [msgspec.structs.asdict(each) for each in found.off],
@@ -65,7 +66,7 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
         )
     else:
         say(f"home      {session.home}")
-        say("worker    none runs" if found.worker is None else f"worker    pid {found.worker or 'unknown'}")
+        say(f"worker    {workers(found)}")
         say(
             f"follows   {counts.edges_active:,} edges ({counts.edges_tombstoned:,} ended), {counts.boards:,} boards,"
             f" {counts.pins:,} pins ({counts.pins_deleted:,} deleted)"
@@ -79,6 +80,15 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
             say(f"problem   {sentence}")
     if wrong:
         sys.exit(REFUSED)
+
+
+def workers(found: Condition) -> str:
+    """Who works, as far as that is known here, for people."""
+    if found.worker is not None:
+        return f"pid {found.worker or 'unknown'}"
+    if not found.members:
+        return "none runs"
+    return ", ".join(f"{group} {count or 'NONE'}" for group, count in found.members.items())
 
 
 def described(state: ClusterStatus) -> str:

@@ -14,6 +14,7 @@ from feedstore.settings import duration_ms
 from workers.cli.condition import ClusterStatus, Condition, look, problems
 from workers.cli.output import Heartbeat, ago, draw, is_screen, say
 from workers.cli.session import REFUSED, Session, pass_session
+from workers.cli.status import workers
 from workers.following.ports import Ports
 
 
@@ -90,8 +91,7 @@ def _looked(session: Session, ports: Ports) -> Condition:
 def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str]:
     """The lines of a screen. before: the look before, for rates. Lines that begin with ! need attention. Pure."""
     found = seen.condition
-    worker = "no worker" if found.worker is None else f"worker {found.worker or 'unknown'}"
-    yield f"{home}   {worker if found.worker is not None or not found.has_worker else 'workers are not known here'}"
+    yield f"{home}   worker: {workers(found)}"
     wrong = problems(found, None)
     yield from (f"! {each}" for each in wrong)
     if not wrong:

@@ -346,6 +346,9 @@ class EmbeddedQueue:
             writer.executemany(_MOVE, [(first, group, identity) for identity, _, first in found])
         return sum(position - first for _, position, first in found)
 
+    def members(self, topic: Topic[object], group: str) -> int | None:  # noqa: ARG002 - the port's
+        return None  # the home has one worker, and its lock says whether it runs
+
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._file.read() as reader:
             found = reader.execute(_GROUP_POSITIONS, (group, topic.name)).fetchall()

@@ -137,6 +137,10 @@ class MemoryQueue:
                     again += position - log.earliest - older
             return again
 
+    def members(self, topic: Topic[object], group: str) -> int | None:
+        with self._open() as state:
+            return int((topic, group) in state.live)
+
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._open() as state:
             return dict(enumerate(state.committed.get((topic, group), ())))

@@ -105,6 +105,9 @@ class MeteredQueue:
     def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
         return self._queue.rewind(topic, group, to_ms)
 
+    def members(self, topic: Topic[object], group: str) -> int | None:
+        return self._queue.members(topic, group)
+
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         return self._queue.positions(topic, group)
 

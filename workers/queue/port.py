@@ -235,6 +235,15 @@ class Queue(Protocol):
         """
         ...
 
+    def members(self, topic: Topic[object], group: str) -> int | None:
+        """How many consumers of the group are live, in any process. One whose process was killed or suspended counts
+        for some seconds more, one whose thread hangs for minutes. None: this queue does not know those of others.
+
+        Raises:
+            QueueUnavailableError: later.
+        """
+        ...
+
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         """The committed position of a group in each partition in which it has one: the offset of the next message that
         it wants. Safe while a consumer is live, in any process.

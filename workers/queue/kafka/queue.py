@@ -166,6 +166,10 @@ class KafkaQueue:
                 raise self._busy(topic, group)
         return sum(positions[place] - offset for place, offset in back.items())
 
+    def members(self, topic: Topic[object], group: str) -> int | None:
+        with self._calling(topic):
+            return self._members(topic, group)
+
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._calling(topic):
             found = self._committed(topic, group)
@@ -314,10 +318,12 @@ class KafkaQueue:
         return True
 
     def _refuse_live(self, topic: Topic[object], group: str) -> None:
-        named = self._address.group(topic.name, group)
-        found = _patiently(lambda: self._admin.describe_groups([named]))[named]
-        if found["members"]:
+        if self._members(topic, group):
             raise self._busy(topic, group)
+
+    def _members(self, topic: Topic[object], group: str) -> int:
+        named = self._address.group(topic.name, group)
+        return len(_patiently(lambda: self._admin.describe_groups([named]))[named]["members"])
 
     def _busy(self, topic: Topic[object], group: str) -> GroupBusyError:
         return GroupBusyError(f"{self._address}: {topic} has a live consumer of {group}; close it first")
