@@ -206,7 +206,7 @@ def test_a_part_that_does_not_answer_is_told_and_a_cluster_that_does_not_is_not(
         assert value(ports.meter, metrics.DAMAGED, "a") is None
         silent = Away(ports_table(ports))
         silent.away = True
-        gone = {name: silent for name in tables}
+        gone = dict.fromkeys(tables, silent)
         assert look(replace(ports, replicas={"a": Replica("a", gone)})) is None
 
 

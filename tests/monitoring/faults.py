@@ -45,6 +45,8 @@ CALM_S: Final = 15.0
 """So long all must be well before the next fault."""
 CAUGHT_UP_S: Final = 30
 CALM_WITHIN_S: Final = 360.0
+BEGINS_S: Final = 240.0
+"""So long a process may take to begin."""
 USERS, OWNERS = 200, 20
 FEEDCTL: Final = (sys.executable, "-c", "from workers.cli import main; main()")
 STAGES: Final = {
@@ -147,7 +149,9 @@ class System:
     def metrics(self, name: str) -> str:
         """What a process says of itself; waits until it does."""
         pattern = f"*-{self.pid(name)}.json"
-        path = eventually(lambda: next((self.stack.home / "targets").glob(pattern), None), f"{name} has metrics")
+        path = eventually(
+            lambda: next((self.stack.home / "targets").glob(pattern), None), f"{name} has metrics", BEGINS_S
+        )
         [target] = json.loads(path.read_text(encoding="utf-8"))
         with urllib.request.urlopen(f"http://{target['targets'][0]}/metrics", timeout=30) as answer:
             return str(answer.read().decode())

@@ -227,13 +227,13 @@ def test_a_group_has_one_live_consumer_on_a_topic(bench: Bench) -> None:
 
 
 def test_members_are_those_that_are_live_if_the_queue_knows(bench: Bench) -> None:
-    assert bench.queue.members(A, "unheard-of") in {None, 0}
-    consumer = bench.consumer(A, "g")
-    bench.queue.publish(A, values("x"))
-    consumer.take(1)
-    assert bench.queue.members(A, "g") in {None, 1}
+    assert bench.queue.members(DELIVERIES, "unheard-of") in {None, 0}
+    bench.queue.publish(DELIVERIES, numbered(1), 0)
+    consumer = bench.consumer("a")
+    assert values(drain(consumer)) == numbered(1)
+    assert bench.queue.members(DELIVERIES, "a") in {None, 1}
     consumer.close()
-    assert bench.queue.members(A, "g") in {None, 0}
+    assert bench.queue.members(DELIVERIES, "a") in {None, 0}
 
 
 def test_lag_counts_what_a_group_has_not_committed(bench: Bench) -> None:

@@ -25,9 +25,9 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
     """Show counts, lags, how far each cluster is, dead letters, and whether a worker runs.
 
     The exit status is 1 if an operator must know something: a worker that has stopped by itself; messages that wait for
-    more than a minute without any worker; a cluster that does not answer, lost deliveries, or is three minutes behind
-    while a worker runs; deliveries that have been parked for ten minutes; a clock that is off; a disk that is almost
-    full; dead letters. There is a sentence for each, in JSON in "problems".
+    more than a minute without any worker, or on servers without one for them; a cluster that does not answer, lost
+    deliveries, or is three minutes behind while a worker runs; deliveries that have been parked for ten minutes; a
+    clock that is off; a disk that is almost full; dead letters. There is a sentence for each, in JSON in "problems".
 
     With --max-behind it is also 1 if a cluster may lack what was recorded longer ago: its writer, the expander or the
     relay does not run, or cannot keep up. Where workers run all the time, ask with it.
