@@ -130,12 +130,11 @@ class System:
 
     def replace(self, name: str, environment: dict[str, str] | None = None) -> None:
         """As `restart`, but the new one works before the old one ends: nothing waits meanwhile."""
-        before = self._processes[name]
+        self._processes[f"{name} before"] = self._processes[name]
         self.start(name, environment)
         self.metrics(name)
-        new, self._processes[name] = self._processes[name], before
-        self.end(name)
-        self._processes[name] = new
+        self.end(f"{name} before")
+        del self._processes[f"{name} before"]
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:

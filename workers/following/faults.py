@@ -15,7 +15,7 @@ from workers.following.groups import away_message, cluster_groups, damaged_messa
 from workers.queue.port import Queue
 
 ANSWER_S: Final = 2.0
-"""How long a cluster may take to answer for all of its parts."""
+"""How long a part of a cluster may take to answer. The first that does not ends the look."""
 _ROWS_AT_ONCE: Final = 256
 
 
@@ -48,7 +48,7 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
     if any(queue.lost(topic, group) for topic, group in cluster_groups(name)):
         return ReplicaFault(lost_message(name))
     try:
-        _refuse_away(replica, clock() + ANSWER_S)
+        _refuse_away(replica, clock)
         trusted_watermark(replica)
         older = False
         for topic, group in cluster_groups(name):
@@ -64,12 +64,12 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
     return ReplicaFault(older_message(name), is_mended_by_writers=True) if older else None
 
 
-def _refuse_away(replica: Replica, answer_by_s: float) -> None:
+def _refuse_away(replica: Replica, clock: Callable[[], float]) -> None:
     """Asks every part of a cluster. Raises UnavailableError; PartAwayError, which names the rows, if it is one."""
-    replica.progress.read(ROWS[0], None, 1, answer_by_s)
+    replica.progress.read(ROWS[0], None, 1, clock() + ANSWER_S)
     for row in ROWS:
         try:
-            replica.tables[FEEDS].read(row, None, 1, answer_by_s)
+            replica.tables[FEEDS].read(row, None, 1, clock() + ANSWER_S)
         except DamagedError:
             raise
         except UnavailableError as error:
