@@ -64,8 +64,9 @@ class Disk:
 class Condition:
     """worker: the process that holds the home (0: unknown); None if there is none. stopped: why it has stopped by
     itself. has_worker: whether some process may be working: on servers `members` says more. groups: what each has
-    left to do. members: how many processes read for a group, where the queue knows. done: how far each has come, in messages. waits_ms: how long ago the oldest action committed that is not
-    relayed. clocks: by how much the clocks of shards are ahead. off: processes whose clocks are off.
+    left to do. members: how many processes read for a group, where the queue knows. done: how far each has come, in
+    messages. waits_ms: how long ago the oldest action committed that is not relayed. clocks: by how much the clocks of
+    shards are ahead. off: processes whose clocks are off.
     """
 
     worker: int | None
