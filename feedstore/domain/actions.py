@@ -68,6 +68,7 @@ def refuse_reserved(action: Action) -> None:
     """For every door through which real actions come. Raises InvalidValueError where one names an id of the canaries:
     a user with it would share a feed with a canary, and a pin that is deleted would end them all.
     """
+    ids: tuple[tuple[str, int], ...]
     match action:
         case Follow(follower, followee) | Unfollow(follower, followee):
             ids = (("follower", follower), (followee.kind, followee.id))

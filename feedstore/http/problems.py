@@ -56,7 +56,13 @@ FOLLOWS_UNAVAILABLE: Final = Kind(
     again="the action may have been recorded or not: try again with the same Idempotency-Key",
 )
 QUEUES_UNAVAILABLE: Final = Kind("queues-unavailable", 503, "Queue is unavailable", retry_after_s=5)
-PLOTS_UNAVAILABLE: Final = Kind("plots-unavailable", 503, "Prometheus is unavailable", retry_after_s=5)
+PLOTS_UNAVAILABLE: Final = Kind(
+    "plots-unavailable",
+    503,
+    "Prometheus is unavailable",
+    retry_after_s=5,
+    again="it did not answer in time; nothing else needs it: try again",
+)
 DEADLINE_EXCEEDED: Final = Kind("deadline-exceeded", 504, "Deadline exceeded", retry_after_s=1)
 
 KINDS: Final = (

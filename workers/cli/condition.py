@@ -241,8 +241,8 @@ def _nothing_reads(condition: Condition) -> Iterator[str]:
     if not condition.members:
         return
     if condition.waits_ms is not None and condition.waits_ms > WAITS_MS:
-        left = plural(condition.groups[RELAY], "action")
-        yield f"{left} to relay, the oldest for {ago(condition.waits_ms)}, and nothing relays them: feedctl relay"
+        actions = plural(condition.groups[RELAY], "action")
+        yield f"{actions} to relay, the oldest for {ago(condition.waits_ms)}, and nothing relays them: feedctl relay"
     reads = {EXPANDER: ("feedctl expand", tuple(condition.clusters))}
     for name in condition.clusters:
         reads |= {group: (f"feedctl write --cluster {name}", (name,)) for _, group in cluster_groups(name)}

@@ -5,6 +5,9 @@ import { find, make, refill, say, time } from "./elements.js";
 import { counted, durationText } from "./values.js";
 
 const LETTERS = 100;
+/** A cluster that is further behind is not well, also if all others are as far. */
+const FAR_MS = 60_000;
+const isFar = (each) => each.is_lagging || each.behind_ms > FAR_MS;
 const cell = (text, level = "") => make("td", level ? { class: level } : {}, text);
 const head = (text) => make("th", { scope: "row" }, text);
 
@@ -17,12 +20,12 @@ export function showClusters(clusters) {
         {},
         head(each.name),
         cell(each.breaker, each.breaker === "closed" ? "good" : "bad"),
-        cell(durationText(each.behind_ms) + (each.is_lagging ? ", lagging" : ""), each.is_lagging ? "warn" : ""),
+        cell(durationText(each.behind_ms) + (each.is_lagging ? ", lagging" : ""), isFar(each) ? "warn" : ""),
         cell(each.p95_ms === null ? "in files" : durationText(each.p95_ms)),
       ),
     ),
   );
-  const ill = clusters.filter((each) => each.breaker !== "closed" || each.is_lagging);
+  const ill = clusters.filter((each) => each.breaker !== "closed" || isFar(each));
   say(find("clusters-brief"), ill.length ? `not well: ${ill.map((each) => each.name).join(", ")}` : `${clusters.length} well`);
 }
 
