@@ -21,6 +21,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -104,15 +105,15 @@ def compare(address: str, cluster: str, scraped: Callable[[], str], actions: int
     """Saves so many pins, one after the other. address: of a server that serves pages from the cluster. scraped: the
     metrics of the cluster's writer. Nothing else may be recorded meanwhile.
     """
-    client = Client(address, cluster)
-    client.ask("POST", "/v1/follows", {"follower": str(USER), "user": str(OWNER)})
-    client.save_and_see(1)
-    before = _settled(scraped, cluster, 0)
     took = []
-    for number in range(actions):
-        # The rounds of relay and client must not keep step.
-        time.sleep(number * 37 % 50 / 1_000)
-        took.append(client.save_and_see(number + 2))
+    with closing(Client(address, cluster)) as client:
+        client.ask("POST", "/v1/follows", {"follower": str(USER), "user": str(OWNER)})
+        client.save_and_see(1)
+        before = _settled(scraped, cluster, 0)
+        for number in range(actions):
+            # The rounds of relay and client must not keep step.
+            time.sleep(number * 37 % 50 / 1_000)
+            took.append(client.save_and_see(number + 2))
     return Compared(took, _settled(scraped, cluster, before.count + actions).since(before))
 
 
@@ -122,6 +123,9 @@ class Client:
     def __init__(self, address: str, cluster: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=_DEADLINE_S)
         self._cluster = cluster
+
+    def close(self) -> None:
+        self._connection.close()
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, object]:
         headers = {} if body is None else {"content-type": "application/json"}

@@ -40,7 +40,7 @@ class Regions:
     def __init__(self, url: str, table: str) -> None:
         addresses = Addresses.parse(url)
         self._thrift1 = addresses.thrift1[0]
-        self._table = f"{addresses.namespace}:{table}"
+        self._table = table if addresses.namespace == "default" else f"{addresses.namespace}:{table}"
 
     def flush(self) -> None:
         """What is in memory goes to files."""
