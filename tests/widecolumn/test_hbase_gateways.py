@@ -131,6 +131,12 @@ def test_only_administration_is_refused(world: World, may_refuse: bool, kind: ty
         )
 
 
+def test_a_gateway_whose_cluster_is_away_refuses_nothing(world: World):
+    away = AnsweredError("Zookeeper LIST could not be completed in 10000 ms", may_retry=False)
+    with pytest.raises(UnavailableError, match="Zookeeper LIST"):
+        world.gateways(G1).call(raising(away, G1), 1_000, may_refuse=True)
+
+
 def test_what_hbase_will_not_do_is_told_from_what_is_away(world: World):
     with pytest.raises(WillNotError, match="no such table"):
         world.gateways(G1).call(raising(AnsweredError("no such table", may_retry=False), G1), 1_000)

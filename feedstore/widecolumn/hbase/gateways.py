@@ -6,8 +6,9 @@ final, because every gateway would ask the same HBase.
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.pool import GatewayConnection, GatewayError, Lease, Pool
@@ -123,7 +124,11 @@ class Gateways(Generic[C]):
         failures.append(f"{lease.address}: {str(error) or type(error).__name__}")
 
 
+_CLUSTER_AWAY: Final = re.compile(r"Zookeeper \w+ could not be completed in")
+"""A gateway whose cluster is away says so, and HBase's client (`ReadOnlyZKClient`) calls that nothing to try again."""
+
+
 def _kind(error: AnsweredError, *, may_refuse: bool) -> type[RefusedError | UnavailableError]:
-    if error.may_retry:
+    if error.may_retry or _CLUSTER_AWAY.search(str(error)):
         return UnavailableError
     return RefusedError if may_refuse else WillNotError
