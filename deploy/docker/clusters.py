@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from deploy.docker import engine, hadoop_settings, image, names
 from deploy.docker.commands import PROJECT, run
@@ -99,6 +99,7 @@ class Clusters:
         self._compose("up", "--detach", "--no-build", *names.CLIENTS, failed="the workers could not be started")
         self._wait(names.CLIENTS, began, deadline_s)
         self._say(f"everything answers after {time.monotonic() - began:.0f} s: http://{_LOOPBACK}:{self._web_port()}")
+        self._say(f"Prometheus, with the alert rules: http://{_LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}")
 
     def down(self) -> None:
         """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
@@ -135,6 +136,20 @@ class Clusters:
             )
             for (name, container), detail in zip(found.items(), details, strict=True)
         ]
+
+    def unwatched(self) -> list[str]:
+        """What Prometheus does not see: a line for each target that it could not scrape, or has not yet, and one if it
+        has no rules. Empty if everything is watched.
+        """
+        try:
+            targets = _asked("targets?state=active")["activeTargets"]
+            groups = _asked("rules?type=alert")["groups"]
+        except (OSError, urllib.error.URLError, ValueError, KeyError) as error:
+            return [f"{names.PROMETHEUS}: {error}"]
+        found = [
+            f"{each['scrapeUrl']}: {each['lastError'] or each['health']}" for each in targets if each["health"] != "up"
+        ]
+        return found + ([] if groups else [f"{names.PROMETHEUS}: it has no rules"])
 
     def refuse_those_of_another_home(self) -> None:
         """Raises StackError: there are such, or they left data; the message says how to take it away."""
@@ -301,6 +316,13 @@ class Clusters:
 
     def _web_port(self) -> str:
         return os.environ.get("FEED_WEB_PORT", "18080")
+
+
+def _asked(question: str) -> Any:
+    """What Prometheus' API answers."""
+    url = f"http://{_LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
+    with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
+        return json.load(answer)["data"]
 
 
 def container_name(name: str) -> str:

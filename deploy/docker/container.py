@@ -1,13 +1,15 @@
 """The entry point of the image.
 
-ROLE [CLUSTER]       run the servers of a host: control, standby, host, gateway, kafka, mariadb
+ROLE [CLUSTER]       run the servers of a host: control, standby, host, gateway, kafka, mariadb, prometheus
 setup [NAME]         make the home that workers and web share, with topics, tables and databases, where it is not there
-                     yet; with NAME, also a token of that name, which it prints
+                     yet, and a token for Prometheus, where that has none; with NAME, also a token of that name, which
+                     it prints
 feedctl WORDS...     run a command on that home
 check                ask the servers of this host whether they are ready; one line for each that is not
 """
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from pathlib import Path
 from deploy.docker import roles
 from deploy.docker.supervisor import Restarts, Supervisor
 from deploy.local.errors import NotReadyError, StackError
+from deploy.local.home import write
 
 MODULE = "deploy.docker.container"
 PLACES = Path(__file__).with_name("places.json")
@@ -71,7 +74,16 @@ def _setup(token: str | None = None) -> int:
         status = subprocess.run(command, check=False).returncode  # noqa: S603 - of the image
         if status:
             return status
-    return 0
+    return 0 if roles.TOKEN.exists() else _let_prometheus_read()
+
+
+def _let_prometheus_read() -> int:
+    """Of another name each time: one that was made and not written down, by a set-up that was interrupted, is lost."""
+    words = ("feedctl", "token", "new", "--name", f"prometheus-{secrets.token_hex(4)}", "--scope", "read")
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - of the image
+    if done.returncode == 0:
+        write(roles.TOKEN, done.stdout.strip(), 0o600)
+    return done.returncode
 
 
 def _check(words: Sequence[str]) -> int:

@@ -147,6 +147,7 @@ def _make_context(say: Say) -> None:
     folders = {
         "jars/hbase": jars.ensure("hbase", say),
         "jars/kafka": jars.ensure("kafka", say),
+        "jars/agent": jars.ensure(jars.AGENT, say),
         "jars/trim": jars.ensure_trim(say),
         "jars/placement": jars.ensure_placement(say),
         "wheels": _wheels(say),

@@ -4,7 +4,7 @@ CLUSTERS = ("a", "b")
 HOSTS = (1, 2, 3)
 GATEWAYS = (1, 2)
 
-KAFKA, MARIADB, WEB = "kafka", "mariadb", "web"
+KAFKA, MARIADB, WEB, PROMETHEUS = "kafka", "mariadb", "web", "prometheus"
 WORKERS = ("relay", "expander", *(f"writer-{cluster}" for cluster in CLUSTERS))
 
 ZOOKEEPER_PORT = 2181
@@ -16,6 +16,10 @@ KAFKA_PORT, KAFKA_CONTROLLER_PORT, KAFKA_LOOPBACK_PORT = 9092, 9093, 19092
 """Kafka tells its clients where it is: those of the core network one address, those of this machine another."""
 MARIADB_PORT, MARIADB_LOOPBACK_PORT = 3306, 13306
 WEB_PORT = 8080
+PROMETHEUS_PORT, PROMETHEUS_LOOPBACK_PORT = 9090, 19900
+WORKER_METRICS_PORT = 9464
+MASTER_METRICS_PORT, REGIONSERVER_METRICS_PORT, KAFKA_METRICS_PORT = 16010, 16030, 9404
+"""Where JVMs show their metrics: of HBase's servers where others have their pages."""
 
 _GATEWAY_LOOPBACK_BASE = 19_000
 
@@ -49,5 +53,5 @@ def cluster_hosts(cluster: str) -> tuple[str, ...]:
 
 SERVERS = (*(name for cluster in CLUSTERS for name in cluster_hosts(cluster)), KAFKA, MARIADB)
 """What must answer before there can be tables, topics and databases."""
-CLIENTS = (*WORKERS, WEB)
+CLIENTS = (*WORKERS, WEB, PROMETHEUS)
 """What is started once there are."""

@@ -20,18 +20,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy import monitoring
 from deploy.docker import hadoop_settings, names
 from deploy.docker.class_archive import class_path
 from deploy.docker.supervisor import SupervisedProcess
-from deploy.local import java, kafka, mariadb, probes
+from deploy.local import java, kafka, mariadb, probes, prometheus
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.hbase import site_xml
 from deploy.local.home import write_conf
+from deploy.monitoring import servers
 
 JARS = Path("/opt/feed/jars")
 CLASS_ARCHIVE = JARS / "hbase.jsa"
 DATA = Path("/data")
 CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with no other user in it
+HOME = "/home/feed/home"
+"""The home that workers and web share: what they count carries it as a label."""
+TOKEN = DATA / "token"
+"""The token with which Prometheus asks the web for its metrics."""
 PASSWORD = Path("/run/secrets/mariadb-password")
 SITES = "FEED_SITES"
 """Of the environment: which set of settings (deploy/docker/hadoop_settings.py) the servers of the clusters have."""
@@ -156,7 +162,12 @@ def _master(cluster: str, *, is_standby: bool = False) -> SupervisedProcess:
     conf = _hbase_conf("master", cluster, "server", own=own)
     return SupervisedProcess(
         "master",
-        _hadoop(conf, heap_mib=320, flags=_STARTS_FAST, main=("org.apache.hadoop.hbase.master.HMaster", "start")),
+        _hadoop(
+            conf,
+            heap_mib=320,
+            flags=(_watched(conf, names.MASTER_METRICS_PORT), *_STARTS_FAST),
+            main=("org.apache.hadoop.hbase.master.HMaster", "start"),
+        ),
         lambda: _listens(socket.gethostname(), names.MASTER_PORT),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
@@ -172,11 +183,12 @@ def _master(cluster: str, *, is_standby: bool = False) -> SupervisedProcess:
 def _regionserver(cluster: str) -> SupervisedProcess:
     conf = _hbase_conf("regionserver", cluster, "server", own=_roll_period(socket.gethostname()))
     main = ("org.apache.hadoop.hbase.regionserver.HRegionServer", "start")
+    flags = (_watched(conf, names.REGIONSERVER_METRICS_PORT), *_REGIONSERVER_FLAGS)
     node = conf.folder / "znode"
     zookeeper = f"{names.control(cluster)}:{names.ZOOKEEPER_PORT}"
     return SupervisedProcess(
         "regionserver",
-        ("env", f"HBASE_ZNODE_FILE={node}", *_hadoop(conf, heap_mib=640, flags=_REGIONSERVER_FLAGS, main=main)),
+        ("env", f"HBASE_ZNODE_FILE={node}", *_hadoop(conf, heap_mib=640, flags=flags, main=main)),
         lambda: _listens(socket.gethostname(), names.REGIONSERVER_PORT),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
@@ -234,7 +246,12 @@ def _kafka(_: str) -> list[SupervisedProcess]:
         "inter.broker.listener.name": "INSIDE",
         "log.dirs": str(DATA / "kafka"),
     }
-    conf = _Conf(CONF / "kafka", {java.LOG_CONF: java.log_conf(), "server.properties": kafka.properties(own)})
+    files = {
+        java.LOG_CONF: java.log_conf(),
+        java.AGENT_CONF: servers.agent_yml(servers.KAFKA),
+        "server.properties": kafka.properties(own),
+    }
+    conf = _Conf(CONF / "kafka", files)
     properties = str(conf.folder / "server.properties")
     path = f"{JARS / 'kafka'}/*:{conf.folder}"
 
@@ -245,7 +262,8 @@ def _kafka(_: str) -> list[SupervisedProcess]:
             argv = _java(conf, path, heap_mib=192, flags=_STARTS_FAST, main=(*main, "--ignore-formatted"))
             _done(argv, "the broker's directory could not be formatted")
 
-    argv = _java(conf, path, heap_mib=384, flags=_STARTS_FAST, main=("kafka.Kafka", properties))
+    flags = (_watched(conf, names.KAFKA_METRICS_PORT), *_STARTS_FAST)
+    argv = _java(conf, path, heap_mib=384, flags=flags, main=("kafka.Kafka", properties))
     return [SupervisedProcess("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once, is_alone=True)]
 
 
@@ -277,6 +295,44 @@ def _mariadb(_: str) -> list[SupervisedProcess]:
         probes.mariadb_select(conf / "client.cnf", mariadb.DATABASES[-1])
 
     return [SupervisedProcess("mariadb", argv, check, configure=configure, prepare=install_once, is_alone=True)]
+
+
+def _prometheus(_: str) -> list[SupervisedProcess]:
+    conf = CONF / "prometheus"
+    text = monitoring.prometheus_yml(
+        str(monitoring.RULES), processes=_processes_of_ours(), servers=_servers(), token_file=str(TOKEN)
+    )
+    argv = prometheus.arguments(conf / prometheus.CONF, DATA / "prometheus", f"0.0.0.0:{names.PROMETHEUS_PORT}")
+
+    def check() -> None:
+        probes.answers_ok(names.PROMETHEUS_PORT, "/-/ready")
+
+    configure = _Conf(conf, {prometheus.CONF: text}).write
+    return [SupervisedProcess("prometheus", argv, check, configure=configure, is_alone=True)]
+
+
+def _processes_of_ours() -> list[monitoring.Target]:
+    listen = {names.WEB: ("serve", names.WEB_PORT)}
+    listen |= {name: (name.partition("-")[0], names.WORKER_METRICS_PORT) for name in names.WORKERS}
+    programs = {"expander": "expand", "writer": "write"}
+    return [
+        monitoring.Target(f"{host}:{port}", {"home": HOME, "program": programs.get(word, word)})
+        for host, (word, port) in listen.items()
+    ]
+
+
+def _servers() -> list[monitoring.Target]:
+    """HBase's servers, the standby masters too, and the broker."""
+    listen = [(names.KAFKA, names.KAFKA_METRICS_PORT)]
+    for cluster in names.CLUSTERS:
+        hosts = [names.host(cluster, number) for number in names.HOSTS]
+        listen += [(host, names.REGIONSERVER_METRICS_PORT) for host in hosts]
+        listen += [(host, names.MASTER_METRICS_PORT) for host in (names.control(cluster), hosts[0])]
+    return [monitoring.Target(f"{host}:{port}", {"server": host}) for host, port in listen]
+
+
+def _watched(conf: _Conf, port: int) -> str:
+    return java.watched(JARS / "agent", conf.folder, f"0.0.0.0:{port}")  # of the zone's network, or the core's
 
 
 def _settings(*files: str, own: Mapping[str, str]) -> dict[str, str]:
@@ -319,7 +375,7 @@ def _hbase_conf(name: str, cluster: str, *kinds: str, own: dict[str, str] | None
         "hdfs-site.xml": _settings("hdfs-site.xml", own={}),
         "hbase-site.xml": _settings(*layers, own=placed),
     }
-    return _conf(name, files)
+    return _conf(name, files, {java.AGENT_CONF: servers.agent_yml(servers.HBASE)})
 
 
 def _conf(name: str, site_files: Mapping[str, Mapping[str, str]], others: Mapping[str, str] | None = None) -> _Conf:
@@ -415,4 +471,5 @@ ROLES: dict[str, Callable[[str], list[SupervisedProcess]]] = {
     "gateway": _gateway,
     "kafka": _kafka,
     "mariadb": _mariadb,
+    "prometheus": _prometheus,
 }

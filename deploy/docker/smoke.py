@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ DRILL = "kill-host"
 
 _DRILL_S = 600.0
 _TRIES = 2
+_WATCHED_S = 60.0
+"""So long the last to start may take until it was scraped: HBase's servers are each quarter of a minute."""
+_ASK_S = 1.0
 _LOG_LINES = 40
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -58,6 +62,7 @@ def smoke(home: Path, say: Say) -> None:
             clusters.refuse_those_of_another_home()
             is_up = True
             clusters.up()
+            _watch(clusters, say)
             _drill(clusters, feed, say)
         except StackError:
             if is_up:
@@ -66,6 +71,20 @@ def smoke(home: Path, say: Say) -> None:
         finally:
             with _undisturbed():
                 _take_away(clusters, say, is_up=is_up)
+
+
+def _watch(clusters: Clusters, say: Say) -> None:
+    """Waits until Prometheus has scraped everything.
+
+    Raises:
+        StackError: it does not see something.
+    """
+    deadline = time.monotonic() + _WATCHED_S
+    while unwatched := clusters.unwatched():
+        if time.monotonic() > deadline:
+            raise StackError(f"not watched after {_WATCHED_S:.0f} s:\n" + "\n".join(unwatched))
+        time.sleep(_ASK_S)
+    say("Prometheus sees every process and server, and has the rules")
 
 
 def _drill(clusters: Clusters, feed: Path, say: Say) -> None:

@@ -11,8 +11,9 @@ from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
 from deploy.local.servers import Say
+from deploy.monitoring import servers
 
-CLUSTER_PORTS = ("zookeeper", "master", "regionserver")
+CLUSTER_PORTS = ("zookeeper", "master", "regionserver", "metrics")
 GATEWAY_PORTS = ("client",)
 HBASE_JARS, TRIM_JARS = "jars/hbase", "jars/trim"
 """In the home: the directories with what its clusters were started with last."""
@@ -60,10 +61,12 @@ class LocalCluster:
     def prepare(self, say: Say) -> None:
         self.home.link(HBASE_JARS, jars.ensure(_PROFILE, say))
         self.home.link(TRIM_JARS, jars.ensure_trim(say))
+        jars.ensure(jars.AGENT, say)
         data = self.home.data(self.name)
         data.mkdir(exist_ok=True, mode=0o700)
         conf = self.home.conf(self.name)
         write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
+        write_conf(conf, java.AGENT_CONF, servers.agent_yml(servers.HBASE))
         site = {
             **_zookeeper(self.ports["zookeeper"]),
             "hbase.cluster.distributed": "false",
@@ -101,7 +104,11 @@ class LocalCluster:
             self.name,
             jars=[jars.folder(_PROFILE), jars.trim_folder()],
             heap_mib=_CLUSTER_HEAP_MIB,
-            flags=(java.STARTS_FAST, *java.HBASE_FLAGS),
+            flags=(
+                java.watched(jars.folder(jars.AGENT), self.home.conf(self.name), f"{LOOPBACK}:{self.ports['metrics']}"),
+                java.STARTS_FAST,
+                *java.HBASE_FLAGS,
+            ),
             main=("org.apache.hadoop.hbase.master.HMaster", "start"),
         )
 

@@ -16,6 +16,8 @@ POM = _PROJECT / "deploy" / "pom.xml"
 COPROCESSOR = _PROJECT / "coprocessor"
 PLACEMENT = _PROJECT / "deploy" / "placement"
 JARS = _PROJECT / "build" / "stack" / "jars"
+AGENT = "agent"
+"""The profile of the agent that shows a JVM's metrics."""
 TRIM_JAR = "feedstore-trim.jar"
 PLACEMENT_JAR = "feedstore-placement.jar"
 

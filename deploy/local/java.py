@@ -8,6 +8,8 @@ from deploy.local.home import Home
 from deploy.local.processes import Command
 
 LOG_CONF = "log4j2.properties"
+AGENT_JAR = "jmx_prometheus_javaagent.jar"
+AGENT_CONF = "agent.yml"
 
 STARTS_FAST = "-XX:TieredStopAtLevel=1"
 """One of the two compilers: a server starts sooner and takes less of a few cores. What it does often stays slower."""
@@ -67,6 +69,13 @@ def command(
     class_path = ":".join([str(conf), *(f"{folder}/*" for folder in jars)])
     argv = arguments(conf, class_path, heap_mib=heap_mib, main=main, flags=flags)
     return Command((program(), *argv), own, dict(os.environ))
+
+
+def watched(jars: Path, conf: Path, address: str) -> str:
+    """The option that has a JVM show its metrics. jars: where AGENT_JAR is. conf: where AGENT_CONF is, which says which
+    of them. address: HOST:PORT where they are served; the JVM does not start if it is taken.
+    """
+    return f"-javaagent:{jars / AGENT_JAR}={address}:{conf / AGENT_CONF}"
 
 
 def arguments(

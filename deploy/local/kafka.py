@@ -3,7 +3,7 @@
 import base64
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deploy.local import jars, java, probes
@@ -12,9 +12,10 @@ from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
 from deploy.local.servers import Say
+from deploy.monitoring import servers
 
 NAME = "kafka"
-PORTS = ("client", "controller")
+PORTS = ("client", "controller", "metrics")
 
 _PROFILE = "kafka"
 _HEAP_MIB = 384
@@ -42,12 +43,15 @@ class Kafka:
         conf = self.home.conf(self.name)
         write_conf(conf, java.LOG_CONF, java.log_conf())
         write_conf(conf, "server.properties", self._properties())
+        write_conf(conf, java.AGENT_CONF, servers.agent_yml(servers.KAFKA))
         jars.ensure(_PROFILE, say)
+        jars.ensure(jars.AGENT, say)
         if not (self.home.data(self.name) / "meta.properties").exists():
             self._format(say)
 
     def command(self) -> Command:
-        return self._java("kafka.Kafka", self._properties_path)
+        agent = java.watched(jars.folder(jars.AGENT), self.home.conf(self.name), f"{LOOPBACK}:{self.ports['metrics']}")
+        return self._java("kafka.Kafka", self._properties_path, flags=(agent,))
 
     def check(self) -> None:
         probes.kafka_metadata(self.ports["client"])
@@ -56,13 +60,13 @@ class Kafka:
     def _properties_path(self) -> str:
         return str(self.home.conf(self.name) / "server.properties")
 
-    def _java(self, *main: str) -> Command:
+    def _java(self, *main: str, flags: Sequence[str] = ()) -> Command:
         return java.command(
             self.home,
             self.name,
             jars=[jars.folder(_PROFILE)],
             heap_mib=_HEAP_MIB,
-            flags=(java.STARTS_FAST,),
+            flags=(*flags, java.STARTS_FAST),
             main=main,
         )
 

@@ -1,4 +1,6 @@
-"""One Prometheus: it scrapes what homes on this stack name, and evaluates the rules of `deploy/monitoring`."""
+"""One Prometheus: it scrapes what homes on this stack name, and those of the stack's servers that show metrics, and
+evaluates the rules of `deploy/monitoring`.
+"""
 
 import os
 from collections.abc import Mapping
@@ -15,38 +17,34 @@ from deploy.local.servers import Say
 NAME = "prometheus"
 PORTS = ("client",)
 
+CONF = "prometheus.yml"
 _RETENTION = ("--storage.tsdb.retention.time=7d", "--storage.tsdb.retention.size=512MB")
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Its targets are files in the stack's `targets`: each process that offers metrics writes one."""
+    """Of processes, its targets are files in the stack's `targets`: each that offers metrics writes one. watched: where
+    servers show theirs, by their names.
+    """
 
     home: Home
     ports: Mapping[str, int]
+    watched: Mapping[str, int]
     name: str = NAME
     needs: tuple[str, ...] = ()
     patience_s: float = 10.0
 
     @property
     def mark(self) -> str:
-        return f"--storage.tsdb.path={self.home.data(self.name)}"
+        return _data(self.home.data(self.name))
 
     def prepare(self, say: Say) -> None:  # noqa: ARG002 - it is quick
-        text = monitoring.prometheus_yml(str(monitoring.RULES), [f"{self.home.targets}/*.json"])
-        write_conf(self.home.conf(self.name), "prometheus.yml", text)
+        servers = [monitoring.Target(f"{LOOPBACK}:{port}", {"server": server}) for server, port in self.watched.items()]
+        text = monitoring.prometheus_yml(str(monitoring.RULES), [f"{self.home.targets}/*.json"], servers=servers)
+        write_conf(self.home.conf(self.name), CONF, text)
 
     def command(self) -> Command:
-        argv = (
-            "prometheus",
-            f"--config.file={self._conf}",
-            self.mark,
-            f"--web.listen-address={LOOPBACK}:{self.ports['client']}",
-            *_RETENTION,
-            # What was scraped in the last minutes of a killed process is replayed from the log at the next start.
-            "--storage.tsdb.wal-compression",
-            "--log.level=warn",
-        )
+        argv = arguments(self._conf, self.home.data(self.name), f"{LOOPBACK}:{self.ports['client']}")
         return Command(argv, self.mark, dict(os.environ))
 
     def check(self) -> None:
@@ -54,4 +52,24 @@ class Prometheus:
 
     @property
     def _conf(self) -> Path:
-        return self.home.conf(self.name) / "prometheus.yml"
+        return self.home.conf(self.name) / CONF
+
+
+def arguments(conf: Path, data: Path, address: str) -> tuple[str, ...]:
+    """The command line. conf: its configuration. data: where its samples are, which are kept for a week at most.
+    address: HOST:PORT where it listens.
+    """
+    return (
+        "prometheus",
+        f"--config.file={conf}",
+        _data(data),
+        f"--web.listen-address={address}",
+        *_RETENTION,
+        # What was scraped in the last minutes of a killed process is replayed from the log at the next start.
+        "--storage.tsdb.wal-compression",
+        "--log.level=warn",
+    )
+
+
+def _data(folder: Path) -> str:
+    return f"--storage.tsdb.path={folder}"

@@ -346,7 +346,8 @@ def expand(names: Iterable[str]) -> list[str]:
 def _servers(home: Home, chosen: Ports) -> Iterator[Server]:
     yield kafka.Kafka(home, chosen[kafka.NAME])
     yield mariadb.MariaDb(home, chosen[mariadb.NAME])
-    yield prometheus.Prometheus(home, chosen[prometheus.NAME])
+    watched = {name: of["metrics"] for name, of in chosen.items() if "metrics" in of}
+    yield prometheus.Prometheus(home, chosen[prometheus.NAME], watched)
     for cluster in CLUSTERS:
         name = hbase.cluster_name(cluster)
         yield hbase.LocalCluster(home, cluster, chosen[name])

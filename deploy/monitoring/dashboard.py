@@ -1,13 +1,17 @@
-"""Makes the dashboard, `dashboard.json`, for Grafana: the site's plots, then a panel for each metric of a worker.
+"""Makes the dashboard, `dashboard.json`, for Grafana: the site's plots, a panel for each metric of our processes, and
+one for each of HBase's and Kafka's servers. Also writes docs/server-metrics.md, which lists the latter.
 
-python -m deploy.monitoring.dashboard            # writes it
+python -m deploy.monitoring.dashboard            # writes both
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from deploy import monitoring
+from deploy.monitoring import servers
+from deploy.monitoring.servers import ServerMetric
 from feedstore.metering import Definition
 from feedstore.metering.plots import Growth, Largest, Quantile, Reading, query
 from workers.app.metrics import SECTIONS
@@ -64,6 +68,7 @@ def _panels() -> Iterator[dict[str, Any]]:
     rows += [
         (title, [_of(each) for each in definitions if each.name not in _NO_PANEL]) for title, definitions in SECTIONS
     ]
+    rows += [(title, list(_of_servers(metrics))) for title, metrics in servers.SECTIONS]
     for title, panels in rows:
         yield {"id": number, "type": "row", "title": title, "gridPos": {"x": 0, "y": top, "w": COLUMNS, "h": 1}}
         number, top = number + 1, top + 1
@@ -116,5 +121,20 @@ def _of(definition: Definition) -> tuple[str, str, str, list[tuple[str, str]]]:
     return definition.name, definition.help, unit, [(_asked(reading), said) for reading, said in readings]
 
 
+def _of_servers(metrics: Sequence[ServerMetric]) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
+    """A panel for each name, by server and by its own labels."""
+    named: dict[str, list[ServerMetric]] = {}
+    for each in metrics:
+        named.setdefault(each.name, []).append(each)
+    for name, (first, *_) in named.items():
+        by = ["server", *first.labels]
+        legend = " ".join(f"{{{{{label}}}}}" for label in by)
+        matching = f'job="{monitoring.SERVERS_JOB}"'
+        asked = f"rate({name}{{{matching}}}[{_WINDOW}])" if first.kind == "counter" else f"{name}{{{matching}}}"
+        unit = next((each for each in ("seconds", "bytes") if first.kind == "gauge" and name.endswith(each)), "")
+        yield name, first.help, unit, [(f"sum by ({', '.join(by)}) ({asked})", legend)]
+
+
 if __name__ == "__main__":
     FILE.write_text(text(), encoding="utf-8")
+    servers.PAGE.write_text(servers.page(), encoding="utf-8")

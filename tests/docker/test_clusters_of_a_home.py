@@ -1,5 +1,6 @@
 """Whose clusters run on an engine, and what is done to those of others: nothing. With a made-up engine."""
 
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,15 +113,18 @@ def test_a_set_up_goes_on_where_it_was_interrupted(
 
     def run(command: tuple[str, ...], **_: Any) -> Any:
         ran.append(command[1])
-        return SimpleNamespace(returncode=0)
+        return SimpleNamespace(returncode=0, stdout="feed_of_prometheus\n")
 
     monkeypatch.setenv("FEED_HOME", str(tmp_path))
+    monkeypatch.setattr(container.roles, "TOKEN", tmp_path / "token")
     monkeypatch.setattr(container.subprocess, "run", run)
     if is_there:
         (tmp_path / "feed.toml").touch()
     init = [] if is_there else ["init"]
     assert container.main(["setup", "cluster-up-1"]) == 0
-    assert ran == [*init, "token"]
+    assert ran == [*init, "token", "token"]
+    assert (tmp_path / "token").read_text() == "feed_of_prometheus"
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
     ran.clear()
     assert container.main(["setup"]) == 0
     assert ran == init

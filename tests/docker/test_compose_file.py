@@ -38,9 +38,24 @@ def test_a_cluster_is_on_the_network_of_its_zone_and_only_its_gateways_on_anothe
     assert set(SERVICES[name]["networks"]) == expected
 
 
-@pytest.mark.parametrize("name", sorted({*ALL} - set(ZONES)))
+@pytest.mark.parametrize("name", sorted({*ALL} - set(ZONES) - {names.PROMETHEUS}))
 def test_everything_else_is_on_the_core_network(name: str) -> None:
     assert set(SERVICES[name]["networks"]) == {"core"}
+
+
+def test_prometheus_is_on_every_network_and_knows_whom_it_asks_there() -> None:
+    service = SERVICES[names.PROMETHEUS]
+    assert set(service["networks"]) == set(COMPOSED["networks"])
+    known = dict(each.split(":", 1) for each in service["extra_hosts"])
+    assert set(known) == {names.KAFKA, *(name for name in ZONES if "gateway" not in name)}
+    for name, address in known.items():
+        assert address in [each["ipv4_address"] for each in SERVICES[name]["networks"].values()]
+
+
+def test_prometheus_sees_its_own_token_and_nothing_else_of_the_home() -> None:
+    assert SERVICES[names.PROMETHEUS]["volumes"] == ["prometheus:/data"]
+    assert "secrets" not in SERVICES[names.PROMETHEUS]
+    assert "prometheus:/data" in SERVICES["setup"]["volumes"]
 
 
 def test_the_core_is_the_first_network_by_name() -> None:
@@ -59,6 +74,7 @@ def test_what_is_published_is_what_names_says() -> None:
         names.KAFKA: [(str(names.KAFKA_LOOPBACK_PORT), names.KAFKA_LOOPBACK_PORT)],
         names.MARIADB: [(str(names.MARIADB_LOOPBACK_PORT), names.MARIADB_PORT)],
         names.WEB: [("${FEED_WEB_PORT:-18080}", names.WEB_PORT)],
+        names.PROMETHEUS: [(str(names.PROMETHEUS_LOOPBACK_PORT), names.PROMETHEUS_PORT)],
     }
     for cluster in names.CLUSTERS:
         for number in names.GATEWAYS:
@@ -119,7 +135,7 @@ def test_the_hosts_of_a_zone_know_each_other_by_fixed_addresses(name: str) -> No
 
 def test_the_core_knows_the_doors_of_the_zones_and_nothing_behind_them() -> None:
     doors = {names.gateway(cluster, number) for cluster in names.CLUSTERS for number in names.GATEWAYS}
-    for name in sorted({*ALL} - set(ZONES)):
+    for name in sorted({*ALL} - set(ZONES) - {names.PROMETHEUS}):
         known = dict(each.split(":", 1) for each in SERVICES[name]["extra_hosts"])
         assert set(known) == {*doors, names.KAFKA, names.MARIADB}
         for each, address in known.items():
@@ -155,7 +171,7 @@ def test_each_host_has_the_role_that_its_name_says_and_each_cluster_a_second_mas
 def test_the_data_of_each_server_is_in_a_volume_of_its_own() -> None:
     keeping = [name for name in names.SERVERS if "gateway" not in name]
     assert [SERVICES[name]["volumes"] for name in keeping] == [[f"{name}:/data"] for name in keeping]
-    assert set(COMPOSED["volumes"]) == {*keeping, "home"}
+    assert set(COMPOSED["volumes"]) == {*keeping, "home", names.PROMETHEUS}
     for volume in COMPOSED["volumes"].values():
         assert volume == {"labels": {HOME_LABEL: "${FEED_CLUSTER_HOME:-}"}}
 

@@ -13,6 +13,7 @@ import happybase
 import httpx
 import pytest
 
+from deploy import monitoring
 from deploy.docker import names
 from deploy.docker.clusters import Clusters, container_name, run_check
 
@@ -96,6 +97,38 @@ def test_an_action_at_the_web_stands_in_both_clusters(web: httpx.Client, feedctl
             ),
         )
     assert "no difference" in feedctl("verify")
+
+
+def test_prometheus_sees_every_process_and_server_and_has_the_rules(clusters: Clusters) -> None:
+    until("every target to be up", lambda: not clusters.unwatched())
+    expected = {names.WEB, *names.WORKERS, names.KAFKA}
+    for cluster in names.CLUSTERS:
+        expected |= {names.control(cluster), *(names.host(cluster, number) for number in names.HOSTS)}
+    asked = {
+        each["scrapeUrl"].split("/")[2].split(":")[0] for each in prometheus("targets?state=active")["activeTargets"]
+    }
+    assert asked == expected
+    rules = {rule["name"] for group in prometheus("rules?type=alert")["groups"] for rule in group["rules"]}
+    assert rules == set(re.findall(r"alert: (\w+)", monitoring.RULES.read_text()))
+
+
+def test_prometheus_has_what_hbase_kafka_and_the_workers_count(web: httpx.Client) -> None:
+    board = followed_board(web)
+    save(web, board, board)
+    for asked in (
+        *(f'hbase_regions{{server="{names.host(cluster, 1)}"}} > 0' for cluster in names.CLUSTERS),
+        *(f'hbase_trim_rows_total{{server="{names.host(cluster, 1)}"}} >= 0' for cluster in names.CLUSTERS),
+        *(f'hbase_region_servers{{server="{names.control(cluster)}"}} > 0' for cluster in names.CLUSTERS),
+        "kafka_messages_in_total > 0",
+        'feed_http_requests_total{program="serve"} > 0',
+        *(f'feed_cells_written_total{{cluster="{cluster}"}} > 0' for cluster in names.CLUSTERS),
+    ):
+        until(asked, lambda asked=asked: prometheus("query", query=asked)["result"])
+
+
+def prometheus(what: str, **words: str) -> Any:
+    answer = httpx.get(f"http://127.0.0.1:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{what}", params=words or None)
+    return answer.raise_for_status().json()["data"]
 
 
 def test_pages_come_from_the_other_cluster_while_the_doors_of_a_zone_are_shut(web: httpx.Client) -> None:

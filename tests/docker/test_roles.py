@@ -7,8 +7,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import yaml
 
-from deploy.docker import clusters, hadoop_settings, names, roles
+from deploy.docker import clusters, hadoop_settings, image, names, roles
 from deploy.docker.container import PLACES
 from deploy.docker.supervisor import SupervisedProcess
 from deploy.local import jars
@@ -55,6 +56,7 @@ def test_each_role_runs_what_the_paper_puts_together() -> None:
         "gateway": ["thrift2", "thrift1"],
         "kafka": ["kafka"],
         "mariadb": ["mariadb"],
+        "prometheus": ["prometheus"],
     }
 
 
@@ -76,6 +78,34 @@ def test_a_master_starts_with_a_host_gone_and_with_as_many_as_a_file_needs() -> 
     least = int(hadoop_settings.layers("hdfs-site.namenode.xml", own={})["dfs.namenode.replication.min"])
     count, places = master.needs_some
     assert least == count < len(places) == len(names.HOSTS)
+
+
+def test_prometheus_asks_everything_that_shows_metrics_where_it_does() -> None:
+    configured(("prometheus", ""))
+    conf = json.loads((roles.CONF / "prometheus" / "prometheus.yml").read_text())
+    asked = {each["targets"][0] for job in conf["scrape_configs"] for each in job["static_configs"]}
+    listening = {f"{names.WEB}:{names.WEB_PORT}"}
+    for host, command in {**WORDS, **{name: COMMANDS[name] for name in names.WORKERS}}.items():
+        listening |= {f"{host}:{port}" for port in shown(command)}
+    assert asked == listening
+    programs = {each["labels"]["program"] for each in conf["scrape_configs"][0]["static_configs"]}
+    assert programs == {"serve", "relay", "expand", "write"}
+    assert {each["labels"]["home"] for each in conf["scrape_configs"][0]["static_configs"]} == {roles.HOME}
+    assert f"FEED_HOME={roles.HOME}\n" in (image.PROJECT / "deploy/docker/Dockerfile").read_text()
+
+
+COMMANDS = {
+    name: each["command"] for name, each in yaml.safe_load(clusters.COMPOSE_FILE.read_text())["services"].items()
+}
+WORDS = {name: COMMANDS[name] for name in names.SERVERS}
+
+
+def shown(command: list[str]) -> list[str]:
+    """The ports on which what a container runs shows metrics."""
+    if "--metrics" in command:
+        return [command[command.index("--metrics") + 1].removeprefix("0.0.0.0:")]
+    options = [word for each in roles.processes(command[0], "".join(command[1:])) for word in each.argv]
+    return [word.split("=0.0.0.0:")[1].split(":")[0] for word in options if word.startswith("-javaagent:")]
 
 
 def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:

@@ -23,6 +23,7 @@ class World:
         self.done: list[str] = []
         self.failing: dict[str, Callable[[], BaseException]] = {}
         self.ignored_at_down: list[bool] = []
+        self.unwatched: list[str] = []
 
     def do(self, what: str) -> None:
         self.done.append(what)
@@ -52,6 +53,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(engine.Engine, "stop", lambda *_: made.do("stop"))
     monkeypatch.setattr(Clusters, "refuse_those_of_another_home", lambda _: made.do("refuse"))
     monkeypatch.setattr(Clusters, "up", lambda _: made.do("up"))
+    monkeypatch.setattr(Clusters, "unwatched", lambda _: made.unwatched)
     monkeypatch.setattr(Clusters, "down", lambda _: made.down())
     monkeypatch.setattr(Clusters, "log", lambda _, name, lines: f"what {name} said")
     monkeypatch.setattr(smoke, "run", made.run)
@@ -69,6 +71,17 @@ def test_what_it_started_is_taken_away(world: World, tmp_path: Path) -> None:
     assert world.done == ALL
     assert not (tmp_path / "feed").exists()
     assert not any("log" in line for line in said)
+
+
+def test_what_prometheus_does_not_see_fails_it_by_name(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smoke, "_WATCHED_S", 0.0)
+    world.unwatched = ["http://writer-a:9464/metrics: connection refused"]
+    with pytest.raises(StackError, match="writer-a"):
+        smoke.smoke(tmp_path, lambda _: None)
+    assert "drill run" not in world.done
+    assert world.done[-2:] == ["down", "stop"]
 
 
 def report(home: Path, **figures: int) -> None:

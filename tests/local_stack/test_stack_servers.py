@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import StackError, hbase, jars, kafka, mariadb, prometheus
+from deploy.local import StackError, hbase, jars, java, kafka, mariadb, prometheus
 from deploy.local.home import Home
 from deploy.local.servers import Server
 
@@ -20,12 +20,12 @@ def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
     monkeypatch.setattr(jars, "ensure_trim", lambda say: jars.trim_folder())
     monkeypatch.setattr(jars, "COPROCESSOR", sources(home.root.with_name("coprocessor")))
     made: list[Server] = [
-        kafka.Kafka(home, {"client": 1, "controller": 2}),
+        kafka.Kafka(home, {"client": 1, "controller": 2, "metrics": 10}),
         mariadb.MariaDb(home, {"client": 3}),
-        hbase.LocalCluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6}),
+        hbase.LocalCluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6, "metrics": 11}),
         hbase.Gateway(home, "thrift2", "a", 4, {"client": 7}),
         hbase.Gateway(home, "thrift1", "a", 4, {"client": 8}),
-        prometheus.Prometheus(home, {"client": 9}),
+        prometheus.Prometheus(home, {"client": 9}, {"kafka": 10, "hbase-a": 11}),
     ]
     home.data("mariadb").mkdir()
     home.data("kafka").mkdir()
@@ -79,8 +79,33 @@ def test_prometheus_listens_on_the_loopback_only_keeps_little_and_reads_the_rule
     assert any(each.startswith("--storage.tsdb.retention.size=") for each in argv)
     conf = json.loads((home.conf("prometheus") / "prometheus.yml").read_text(encoding="utf-8"))
     assert [Path(each).is_file() for each in conf["rule_files"]] == [True]
-    (job,) = conf["scrape_configs"]
-    assert job["file_sd_configs"][0]["files"] == [f"{home.root}/targets/*.json"]
+    processes, of_servers = conf["scrape_configs"]
+    assert processes["file_sd_configs"][0]["files"] == [f"{home.root}/targets/*.json"]
+    assert of_servers["static_configs"] == [
+        {"targets": ["127.0.0.1:10"], "labels": {"server": "kafka"}},
+        {"targets": ["127.0.0.1:11"], "labels": {"server": "hbase-a"}},
+    ]
+
+
+@pytest.mark.parametrize(("server", "port"), [("kafka", 10), ("hbase-a", 11)])
+def test_a_server_shows_its_metrics_on_the_loopback_only(
+    servers: dict[str, Server], home: Home, server: str, port: int
+) -> None:
+    (option,) = [word for word in servers[server].command().argv if word.startswith("-javaagent:")]
+    assert (
+        option
+        == f"-javaagent:{jars.folder(jars.AGENT)}/{java.AGENT_JAR}=127.0.0.1:{port}:{home.conf(server)}/agent.yml"
+    )
+    shown = json.loads((home.conf(server) / "agent.yml").read_text(encoding="utf-8"))
+    assert shown["includeObjectNames"]
+    assert shown["rules"]
+
+
+def test_the_brokers_own_tools_show_no_metrics(servers: dict[str, Server]) -> None:
+    # Two processes cannot have one port.
+    broker = servers["kafka"]
+    assert isinstance(broker, kafka.Kafka)
+    assert not any("-javaagent" in word for word in broker._java("kafka.tools.StorageTool").argv)
 
 
 def test_the_password_is_on_no_command_line_and_in_no_file_that_others_read(

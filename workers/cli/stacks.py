@@ -34,7 +34,8 @@ class _Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the servers of a stack are. database, kafka: HOST:PORT. jars: the Java class path of `feedctl table`.
 
     options: of the databases' urls, besides the password's file. has_tokens: whether the HTTP API asks for
-    them. prometheus: HOST:PORT of one that scrapes what the directory `targets` names; empty if there is none.
+    them. prometheus: HOST:PORT of one that scrapes the processes of the home; empty if there is none. targets: the
+    directory in which they tell it where they are; empty if it knows.
     """
 
     clusters: dict[str, _Gateways]
@@ -83,7 +84,7 @@ def replacements(directory: Path) -> dict[str, str]:
         jars,
         # A stack that was started by an earlier version has none.
         prometheus=at("prometheus") if "prometheus" in ports else "",
-        targets=str(path.with_name("targets")),
+        targets=str(path.with_name("targets")) if "prometheus" in ports else "",
     )
     return _replacements(places)
 
@@ -135,6 +136,7 @@ def _replacements(places: _Places) -> dict[str, str]:
         made['# tokens = "tokens.toml"'] = 'tokens = "tokens.toml"'
     if places.prometheus:
         made['# prometheus = "http://127.0.0.1:9090"'] = f'prometheus = "http://{places.prometheus}"'
+    if places.targets:
         made['# targets = "targets" '] = f'targets = "{places.targets}" '
         # Several commands of one home run on this machine: each takes a port of its own.
         made['# listen = "127.0.0.1:9464"'] = 'listen = "127.0.0.1:0"'
