@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, user
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import FollowStore, Merged, Request
 
 CREATED_MS = 1_700_000_000_000
 
@@ -206,7 +206,7 @@ def _merged(store: FollowStore, ids: Iterator[int]) -> Measure:
     pins = [Pin(first + each, first + each % 500, first + each % 500, CREATED_MS + each) for each in range(10_000)]
     store.index(pins=[PinSaved(pin, CREATED_MS) for pin in pins])
     followees = [user(first + each) for each in range(500)]
-    return lambda: 10 / _seconds(lambda: [store.newest_pins_merged(followees, 1_000) for _ in range(10)])
+    return lambda: 10 / _seconds(lambda: [store.newest_pins_merged([Merged(followees)], 1_000) for _ in range(10)])
 
 
 def _edges(store: FollowStore, ids: Iterator[int]) -> Measure:

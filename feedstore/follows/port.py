@@ -120,6 +120,13 @@ class PinState(NamedTuple):
     deleted_ms: int | None
 
 
+class Merged(NamedTuple):
+    """The pins of several followees together, those created at or after a time."""
+
+    followees: Sequence[Followee]
+    created_from_ms: int = 0
+
+
 class RefillTimes(NamedTuple):
     """Times of the refills of one user's feed, in one cluster or in all. asked_ms: of the latest request.
     served_before_ms: requests before this time are done.
@@ -320,6 +327,12 @@ class FollowStore(Protocol):
         """
         ...
 
+    def following_of(self, followers: Sequence[int], after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
+        """A page of the active edges of several followers in the order (follower, followee), after a given place. Fewer
+        than `limit` (1..MAX_PAGE) means the end. `followers` are at most MAX_PAGE.
+        """
+        ...
+
     def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
         """A page of the ended edges of a follower that committed at or after a time, in the order of their followees,
         after a given one. Fewer than `limit` (1..MAX_PAGE) means the end.
@@ -340,13 +353,13 @@ class FollowStore(Protocol):
         """
         ...
 
-    def newest_pins_merged(self, followees: Sequence[Followee], limit: int, created_from_ms: int = 0) -> list[PinState]:
-        """The newest `limit` distinct pins of all these followees together, in feed order, without deleted ones and
-        those created before a time.
+    def newest_pins_merged(self, wanted: Sequence[Merged], limit: int) -> list[list[PinState]]:
+        """For each of these the newest `limit` distinct pins of all its followees together, in feed order, without
+        deleted ones.
 
         For thousands of followees it costs about as much as the rows that it returns, not followees x limit. It takes a
-        few rounds: the first few pins of each followee, then more of those followees that may have one among the
-        newest.
+        few rounds, the same for all that is wanted: the first few pins of each followee, then more of those followees
+        that may have one among the newest. All that is returned is in memory at once, and twice as much meanwhile.
         """
         ...
 
@@ -450,17 +463,3 @@ class FollowStore(Protocol):
     def counts(self) -> RecordCounts: ...
 
     def close(self) -> None: ...
-
-
-Covering = Mapping[Followee, int]
-"""The timestamps of a follower's active edges, by followee."""
-
-
-def covering_ts(pin: Pin, covering: Covering) -> int | None:
-    """The timestamp under which a follower gets a pin: that of the later edge that covers it (rule 3); None if no edge
-    does.
-    """
-    by_owner, by_board = (covering.get(followee) for followee in pin.followees())
-    if by_owner is None or by_board is None:
-        return by_owner if by_board is None else by_board
-    return max(by_owner, by_board)

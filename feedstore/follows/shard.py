@@ -58,12 +58,14 @@ RefillRow = tuple[int, str, int, int]
 
 
 class NewestFrom(NamedTuple):
-    """A place in a followee's pins, in feed order: after this pin."""
+    """The next `limit` of a followee's pins in feed order, after this pin, that were created at or after a time."""
 
     kind: int
     followee: int
     created_ms: int
     pin: int
+    created_from_ms: int
+    limit: int
 
 
 class SavedFrom(NamedTuple):
@@ -185,8 +187,8 @@ class Shard(Protocol):
         ...
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
-        """The first `limit` rows in the order of `places`, ascending by follower within each, those after the
-        follower that the place names: (follower, kind, followee).
+        """The first `limit` rows in the order of `places`, which ascend by (kind, followee); ascending by follower
+        within each, those after the follower that the place names: (follower, kind, followee).
         """
         ...
 
@@ -198,8 +200,10 @@ class Shard(Protocol):
         """The active edges of a follower and, with a time, the tombstones that committed at or after it."""
         ...
 
-    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
-        """The first `limit` active edges of a follower past a place, ascending by edge key."""
+    def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
+        """The first `limit` active edges in the order of `places`, whose followers ascend; ascending by edge key within
+        each, those past the place.
+        """
         ...
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
@@ -208,12 +212,8 @@ class Shard(Protocol):
         """
         ...
 
-    def newest_pins(
-        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
-    ) -> list[list[PinRow]]:
-        """For each place the next `limit` pins in feed order that are not marked deleted, were saved before a time
-        and created at or after one.
-        """
+    def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
+        """For each place its pins that are not marked deleted and were saved before a time."""
         ...
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:

@@ -38,6 +38,7 @@ from feedstore.follows.port import (
     Follower,
     Following,
     FollowStoreUnavailableError,
+    Merged,
     OutboxRow,
     PinState,
     RecordCounts,
@@ -370,9 +371,20 @@ class ShardedFollowStore:
 
     def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
         _check_page(limit)
-        place = (-1, 0) if after is None else (KIND_CODES[after.kind], after.id)
-        rows = self._on(self._shard_of(follower), lambda shard: shard.active_edges_after(follower, place, limit))
+        place = (follower, -1, 0) if after is None else (follower, KIND_CODES[after.kind], after.id)
+        rows = self._on(self._shard_of(follower), lambda shard: shard.active_edges_after([place], limit))
         return [_edge(row) for row in rows]
+
+    def following_of(self, followers: Sequence[int], after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
+        _check_page(limit)
+        if len(followers) > MAX_PAGE:
+            raise InvalidValueError("followers", len(followers), f"at most {MAX_PAGE} followers")
+        first = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
+        places = [first if each == first[0] else (each, -1, 0) for each in sorted(set(followers)) if each >= first[0]]
+        pages = self._on_each(
+            self._by_shard(places, itemgetter(0)), lambda shard, mine: shard.active_edges_after(mine, limit)
+        )
+        return [_edge(row) for row in _merged(pages.values(), limit)]
 
     def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
         _check_page(limit)
@@ -392,41 +404,25 @@ class ShardedFollowStore:
         self, followees: Sequence[Followee], limit: int, saved_before_ms: int | None = None
     ) -> dict[Followee, list[PinState]]:
         _check_limit(limit)
-        named = {_from_newest(followee): followee for followee in followees}
-        rows = self._newest(named, limit, saved_before_ms=saved_before_ms)
+        named = {_from_newest(followee, limit): followee for followee in followees}
+        rows = self._newest(named, saved_before_ms)
         return {named[place]: [_pin_state(row) for row in rows[place]] for place in named}
 
-    def newest_pins_merged(self, followees: Sequence[Followee], limit: int, created_from_ms: int = 0) -> list[PinState]:
+    def newest_pins_merged(self, wanted: Sequence[Merged], limit: int) -> list[list[PinState]]:
         _check_limit(limit)
-        places = list({_from_newest(followee) for followee in followees})
-        # A few of each at first, then more of those that may still have one among the newest.
-        chunk = min(limit, max(_FIRST_CHUNK, 2 * limit // max(1, len(places))))
-        newest: list[tuple[int, int, PinRow]] = []
-        while places:
-            found = self._newest(places, chunk, created_from_ms=created_from_ms)
-            pins = {row[0]: (-row[3], row[0], row) for rows in found.values() for row in rows}
-            pins.update((pin, entry) for entry in newest if (pin := entry[1]) not in pins)
-            newest = sorted(pins.values(), key=_FEED_ORDER)[:limit]
-            last = newest[-1][:2] if len(newest) == limit else (0, 0)
-            created_from_ms = max(created_from_ms, -last[0])
-            places = [
-                place._replace(created_ms=rows[-1][3], pin=rows[-1][0])
-                for place, rows in found.items()
-                if len(rows) == chunk and (-rows[-1][3], rows[-1][0]) < last
-            ]
-            chunk = min(limit, 4 * chunk)
-        return [_pin_state(row) for _, _, row in newest]
+        merges = [_Merge(each, limit) for each in wanted]
+        # What several of them want of the same followee is read once.
+        while places := {place: None for merge in merges for place in merge.places}:
+            found = self._newest(places)
+            for merge in merges:
+                merge.add(found)
+        return [[_pin_state(row) for row in merge.newest] for merge in merges]
 
     def _newest(
-        self, places: Iterable[NewestFrom], limit: int, *, saved_before_ms: int | None = None, created_from_ms: int = 0
+        self, places: Iterable[NewestFrom], saved_before_ms: int | None = None
     ) -> dict[NewestFrom, list[PinRow]]:
         def read(shard: Shard, mine: list[NewestFrom]) -> list[list[PinRow]]:
-            return shard.newest_pins(
-                mine,
-                limit,
-                saved_before_ms=MAX_ID if saved_before_ms is None else saved_before_ms,
-                created_from_ms=created_from_ms,
-            )
+            return shard.newest_pins(mine, saved_before_ms=MAX_ID if saved_before_ms is None else saved_before_ms)
 
         by_shard = self._by_shard(places, itemgetter(1))
         found = self._on_each(by_shard, read)
@@ -710,7 +706,6 @@ _MARKED_AT_ONCE: Final = 10_000
 """How many rows of the outbox one transaction marks: who records waits no longer for it."""
 _INDEX_ORDER: Final = itemgetter(0, 1, 2, 3)
 _FIRST_CHUNK: Final = 3
-_FEED_ORDER: Final = itemgetter(0, 1)
 
 
 @lru_cache(maxsize=8_192)
@@ -739,8 +734,47 @@ def _places(followees: Sequence[Followee]) -> dict[Place, Followee]:
     return named
 
 
-def _from_newest(followee: Followee) -> NewestFrom:
-    return NewestFrom(KIND_CODES[followee.kind], followee.id, MAX_ID, 0)
+def _from_newest(followee: Followee, limit: int, created_from_ms: int = 0) -> NewestFrom:
+    return NewestFrom(KIND_CODES[followee.kind], followee.id, MAX_ID, 0, created_from_ms, limit)
+
+
+class _Merge:
+    """Finds the newest distinct pins of several followees together. places: what is to be read next; none: `newest` are
+    they, in feed order.
+    """
+
+    def __init__(self, wanted: Merged, limit: int) -> None:
+        self.newest: list[PinRow] = []
+        followees = dict.fromkeys(wanted.followees)
+        # A few of each at first, then more of those that may still have one among the newest.
+        self._chunk = min(limit, max(_FIRST_CHUNK, 2 * limit // max(1, len(followees))))
+        self._limit = limit
+        self.places = [_from_newest(followee, self._chunk, wanted.created_from_ms) for followee in followees]
+
+    def add(self, found: Mapping[NewestFrom, list[PinRow]]) -> None:
+        """Takes what was read at its places."""
+        if not self.places:
+            return
+        pins = {row[0]: row for row in self.newest}
+        for place in self.places:
+            for row in found[place]:
+                pins[row[0]] = row
+        newest = sorted(pins.values(), key=itemgetter(0))
+        newest.sort(key=itemgetter(3), reverse=True)  # it keeps the order of what is equal
+        self.newest = newest[: self._limit]
+        last = self.newest[-1] if len(self.newest) == self._limit else None
+        chunk, self._chunk = self._chunk, min(self._limit, 4 * self._chunk)
+        self.places = [
+            place._replace(
+                created_ms=rows[-1][3],
+                pin=rows[-1][0],
+                created_from_ms=place.created_from_ms if last is None else max(place.created_from_ms, last[3]),
+                limit=self._chunk,
+            )
+            for place in self.places
+            for rows in [found[place]]
+            if len(rows) == chunk and (last is None or (-rows[-1][3], rows[-1][0]) < (-last[3], last[0]))
+        ]
 
 
 def _merged(pages: Iterable[Sequence[_Row]], limit: int) -> Sequence[_Row]:

@@ -163,11 +163,30 @@ def _select_many(
     nulls, which match nothing.
     """
     for start in range(0, len(keys), _SIZES[-1]):
-        chunk = keys[start : start + _SIZES[-1]]
-        size = next(size for size in _SIZES if size >= len(chunk))
-        bound = list(itertools.chain.from_iterable(chunk)) if width > 1 else list(chunk)
-        bound.extend([None] * (size * width - len(bound)))
-        yield from connection.execute(_values(template, width, size), bound).fetchall()
+        statement, bound = _bound(template, width, keys[start : start + _SIZES[-1]])
+        yield from connection.execute(statement, bound).fetchall()
+
+
+def _first_of_many(
+    connection: sqlite3.Connection, template: str, named: tuple[int, ...], keys: Sequence[int], limit: int
+) -> list[Any]:
+    """The first `limit` rows of a statement whose `{}` is the place of the keys, which ascend as its rows do, and come
+    between what is bound before them and the limit.
+    """
+    rows: list[Any] = []
+    for start in range(0, len(keys), _SIZES[-1]):
+        statement, bound = _bound(template, 1, keys[start : start + _SIZES[-1]])
+        rows += connection.execute(statement, (*named, *bound, limit - len(rows))).fetchall()
+        if len(rows) == limit:
+            break
+    return rows
+
+
+def _bound(template: str, width: int, chunk: Sequence[Any]) -> tuple[str, list[Any]]:
+    size = next(size for size in _SIZES if size >= len(chunk))
+    bound = list(itertools.chain.from_iterable(chunk)) if width > 1 else list(chunk)
+    bound.extend([None] * (size * width - len(bound)))
+    return _values(template, width, size), bound
 
 
 _EDGES: Final = (
@@ -290,6 +309,10 @@ _FOLLOWERS: Final = (
 )
 _ALL_FOLLOWERS_PAGE: Final = f"{_FOLLOWERS} ORDER BY follower LIMIT ?"
 _ACTIVE_FOLLOWERS_PAGE: Final = f"{_FOLLOWERS} AND active = 1 ORDER BY follower LIMIT ?"
+# The rows come in the order of the primary key: SQLite walks the ids of a list in their order, and sorts nothing.
+_FOLLOWERS_OF: Final = "SELECT kind, followee, follower, ts, active FROM followers WHERE kind = ? AND followee IN ({})"
+_ALL_FOLLOWERS_OF: Final = f"{_FOLLOWERS_OF} ORDER BY kind, followee, follower LIMIT ?"
+_ACTIVE_FOLLOWERS_OF: Final = f"{_FOLLOWERS_OF} AND active = 1 ORDER BY kind, followee, follower LIMIT ?"
 _INDEXED: Final = "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pin_index"
 _NEWEST: Final = (
     f"{_INDEXED} WHERE kind = ? AND followee = ? AND created_ms BETWEEN ? AND ? AND (created_ms < ? OR pin > ?)"
@@ -308,6 +331,7 @@ _ACTIVE_EDGES: Final = f"{_EDGE} WHERE follower = ? AND active = 1 ORDER BY kind
 _ACTIVE_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 1 ORDER BY kind, followee LIMIT ?"
 )
+_ACTIVE_EDGES_OF: Final = f"{_EDGE} WHERE follower IN ({{}}) AND active = 1 ORDER BY follower, kind, followee LIMIT ?"
 _ENDED_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 0 AND committed_ms >= ?"
     " ORDER BY kind, followee LIMIT ?"
@@ -453,12 +477,16 @@ class SQLiteShard:
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE
+        of_many = _ALL_FOLLOWERS_OF if tombstones else _ACTIVE_FOLLOWERS_OF
         rows: list[FollowerRow] = []
         with self._database.read() as connection:
-            for follower, kind, followee in places:
-                rows += connection.execute(page, (kind, followee, follower, limit - len(rows))).fetchall()
-                if len(rows) == limit:
-                    break
+            for (kind, from_first), some in itertools.groupby(places, lambda place: (place[1], place[0] == 0)):
+                if from_first:
+                    followees = [followee for _, _, followee in some]
+                    rows += _first_of_many(connection, of_many, (kind,), followees, limit - len(rows))
+                else:
+                    for follower, _, followee in some:
+                        rows += connection.execute(page, (kind, followee, follower, limit - len(rows))).fetchall()
         return rows
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
@@ -470,22 +498,29 @@ class SQLiteShard:
             return self._all(_ACTIVE_EDGES, (follower,))
         return self._all(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))
 
-    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
-        return self._all(_ACTIVE_EDGES_AFTER, (follower, *after, limit))
+    def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
+        rows: list[EdgeRow] = []
+        with self._database.read() as connection:
+            for from_first, some in itertools.groupby(places, lambda place: place[1] < 0):
+                if from_first:
+                    followers = [follower for follower, _, _ in some]
+                    rows += _first_of_many(connection, _ACTIVE_EDGES_OF, (), followers, limit - len(rows))
+                else:
+                    for place in some:
+                        rows += connection.execute(_ACTIVE_EDGES_AFTER, (*place, limit - len(rows))).fetchall()
+        return rows
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all(_ENDED_EDGES_AFTER, (follower, *after, since_ms, limit))
 
-    def newest_pins(
-        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
-    ) -> list[list[PinRow]]:
+    def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
         with self._database.read() as connection:
             execute = connection.cursor().execute
             return [
                 execute(
                     _NEWEST, (kind, followee, created_from_ms, created, created, pin, saved_before_ms, limit)
                 ).fetchall()
-                for kind, followee, created, pin in places
+                for kind, followee, created, pin, created_from_ms, limit in places
             ]
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:

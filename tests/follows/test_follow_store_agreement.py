@@ -29,7 +29,7 @@ from feedstore.domain import (
     user,
 )
 from feedstore.follows import mysql, sqlite
-from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, PinState, Request
+from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, Merged, PinState, Request
 from tests.effort import part
 
 USERS = range(1, 6)
@@ -282,10 +282,12 @@ class Agreement(RuleBasedStateMachine):
         for store in self.stores:
             assert store.newest_pins(list(of), limit) == newest
             assert store.newest_pins(list(of), limit, saved_before_ms=before) == saved_before
-            of_all = store.newest_pins_merged(list(of), len(merged) + 1)
+            (of_all,) = store.newest_pins_merged([Merged(list(of))], len(merged) + 1)
             assert sorted(state.pin.pin for state in of_all) == merged
             assert of_all == sorted(of_all, key=feed_order)
-            assert store.newest_pins_merged(list(of), limit) == of_all[:limit]
+            assert store.newest_pins_merged([Merged(list(of))], limit) == [of_all[:limit]]
+            each_alone = [Merged([followee]) for followee in of]
+            assert store.newest_pins_merged(each_alone, limit) == [newest[followee] for followee in of]
 
     @rule(since=st.integers(NOW, NOW + 60), limit=st.integers(1, 3), of=st.sets(st.sampled_from(FOLLOWEES)))
     def page_through_saved(self, since: int, limit: int, of: set[Followee]) -> None:

@@ -26,7 +26,7 @@ from feedstore.domain import (
     user,
 )
 from feedstore.follows import sharded
-from feedstore.follows.port import ActionRefusedError, FollowStore, OutboxRow, PinState, Request
+from feedstore.follows.port import ActionRefusedError, FollowStore, Merged, OutboxRow, PinState, Request
 
 DAY = 86_400_000
 
@@ -699,7 +699,7 @@ def test_rule_7_a_deletion_marks_the_index_before_and_after_the_save(store: Foll
     index(store, pin(1), pin(2), saved_ms=NOW + 50)
     for followee in (user(7), board(70)):
         assert ids(store.newest_pins([followee], 9)[followee]) == [3]
-        assert ids(store.newest_pins_merged([followee], 9)) == [3]
+        assert ids(store.newest_pins_merged([Merged([followee])], 9)[0]) == [3]
         assert [state.pin.pin for _, state in store.pins_saved_since([followee], 1, None, 9)] == [3]
 
 
@@ -765,14 +765,20 @@ def test_newest_pins_merged_are_distinct_and_in_feed_order_over_shards(store: Fo
     owners = {each.owner for each in pins}
     everything = [user(owner) for owner in owners] + [board(100 + each) for each in range(70)]
     for limit in (1, 10, 150, 400, 5_000):
-        assert [state.pin for state in store.newest_pins_merged(everything, limit)] == live[:limit]
+        assert [state.pin for state in store.newest_pins_merged([Merged(everything)], limit)[0]] == live[:limit]
     some = [user(3), board(104), board(150), board(777)]
     of_some = [each for each in live if each.owner == 3 or each.board in (104, 150)]
     for limit in (5, 180, 5_000):
-        assert [state.pin for state in store.newest_pins_merged(some, limit)] == of_some[:limit]
-        assert [state.pin for state in store.newest_pins_merged(some, limit, created_from_ms=1_200)] == [
+        assert [state.pin for state in store.newest_pins_merged([Merged(some)], limit)[0]] == of_some[:limit]
+        assert [state.pin for state in store.newest_pins_merged([Merged(some, 1_200)], limit)[0]] == [
             each for each in of_some if each.created_ms >= 1_200
         ][:limit]
+        # What is wanted together does not mix, whatever each of them is limited to and shares with others.
+        together = [Merged(everything), Merged([]), Merged(some), Merged(some, 1_200), Merged([user(777)])]
+        assert store.newest_pins_merged(together, limit) == [
+            store.newest_pins_merged([each], limit)[0] for each in together
+        ]
+    assert store.newest_pins_merged([Merged([])], 5) == [[]]
     assert store.newest_pins_merged([], 5) == []
 
 
@@ -940,7 +946,7 @@ def test_the_largest_ids_and_times(store: FollowStore):
     index(store, Pin(largest, largest, largest, largest), saved_ms=largest - 1)
     assert store.followers([board(largest)], None, 5, tombstones=False) == [(board(largest), largest, largest, True)]
     assert ids(store.newest_pins([board(largest)], 5)[board(largest)]) == [largest]
-    assert ids(store.newest_pins_merged([board(largest), user(largest)], 5)) == [largest]
+    assert ids(store.newest_pins_merged([Merged([board(largest), user(largest)])], 5)[0]) == [largest]
     assert store.following_page(largest - 1, 5)[0].user == largest
 
 
@@ -962,6 +968,51 @@ def test_what_a_user_follows_now_comes_in_pages_by_key(store: FollowStore):
     for limit in (0, 1_001):
         with pytest.raises(InvalidValueError):
             store.following_after(1, None, limit)
+
+
+def test_what_many_users_follow_now_comes_in_pages_by_key(store: FollowStore):
+    users = [*range(1, 9), 100, 2**62]
+    for each in users[:-1]:
+        record(store, *(Follow(each, user(200 + number)) for number in range(each % 4)), Follow(each, board(each)))
+    record(store, Follow(77, user(1)), Follow(3, user(9)), Unfollow(3, user(9)))
+    every = [edge for each in users for edge in store.following(each)]
+    for limit in (1, 2, 3, 7, 1_000):
+        found: list[Edge] = []
+        while True:
+            after = (found[-1].follower, found[-1].followee) if found else None
+            page = store.following_of(users[::-1], after, limit)
+            found += page
+            if len(page) < limit:
+                break
+        assert found == every
+    # A place of a user who is not asked for, or who follows nothing any more.
+    assert store.following_of([3, 5], (4, user(1)), 9) == store.following(5)
+    assert store.following_of([3, 5], (3, user(2**62)), 9) == store.following(5)
+    assert store.following_of([], None, 9) == store.following_of([2**62], None, 9) == []
+    for asked, limit in (([1], 0), ([1], 1_001), (range(1, 1_002), 5)):
+        with pytest.raises(InvalidValueError):
+            store.following_of(list(asked), None, limit)
+
+
+def test_pages_of_many_hundreds_of_followees_and_of_users_follow_each_other(store: FollowStore):
+    followees = [*(board(each) for each in range(1, 400)), *(user(each) for each in range(1, 601))]
+    edges = [Edge(1_000 + each.id % 3, each, 5, active=each.id % 5 > 0) for each in followees]
+    store.index(edges=edges + [Edge(2_000 + extra, user(300), 5, active=True) for extra in range(400)])
+    expected = [each for each in followees if each.id % 5]
+    for limit in (300, 1_000):
+        found, after = [], None
+        while True:
+            page = store.followers(followees, after, limit, tombstones=False)
+            found += page
+            if len(page) < limit:
+                break
+            after = (page[-1].followee, page[-1].follower)
+        assert found == sorted(found, key=lambda line: (line.followee, line.follower))
+        assert [line.followee for line in found if line.follower < 2_000] == expected
+        assert [line.follower for line in found if line.followee == user(300)] == [*range(2_000, 2_400)]
+    users = range(1, 301)
+    record(store, *(Follow(each, board(each)) for each in users), *(Follow(each, user(1_000 + each)) for each in users))
+    assert store.following_of(list(users), None, 1_000) == [edge for each in users for edge in store.following(each)]
 
 
 def test_what_a_user_unfollowed_since_a_time_comes_in_pages_by_key(store: FollowStore, clock: FakeClock):

@@ -534,7 +534,7 @@ def test_shards_in_another_order_or_number_are_refused(new: list[mysql.MySQLServ
 
 KEYS = range(1, 2_000)
 EDGE_KEYS = [(each, 1, each + 1) for each in KEYS]
-NEWEST = [NewestFrom(1, each, 2**62, 0) for each in KEYS]
+NEWEST = [NewestFrom(1, each, 2**62, 0, 1, 5) for each in KEYS]
 SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
 
 
@@ -553,11 +553,11 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         *((text, "PRIMARY") for text in statements.drop_follower_tombstones([(1, *key) for key in EDGE_KEYS], 5)),
         *((text, "PRIMARY") for text in statements.drop_deleted_pins([(1, *key, 1) for key in EDGE_KEYS], 5)),
         (statements.followers([(5, 0, 8), (0, 1, 9), (0, 1, 10)], 5, tombstones=False), "PRIMARY"),
-        (statements.newest_pins(NEWEST, 5, 9, 1), "PRIMARY"),
+        (statements.newest_pins(NEWEST, 9), "PRIMARY"),
         (statements.pins_saved_since([SavedFrom(1, 2, 3, 4), *SAVED], 1, 5), "pin_index_saved"),
         (statements.boards_of([2, *range(3, 50)], (2, 7), 5), "boards_owner"),
         (statements.active_edges(1, 2), "PRIMARY"),
-        (statements.active_edges_after(1, (0, 2), 3), "PRIMARY"),
+        (statements.active_edges_after([(1, 0, 2), (2, -1, 0), (3, -1, 0)], 3), "PRIMARY"),
         (statements.ended_edges_after(1, 5, (0, 2), 3), "PRIMARY"),
         (statements.edges_of_users(1, 2), "PRIMARY"),
         (statements.all_active_edges_after((1, 0, 2), 3), "PRIMARY"),

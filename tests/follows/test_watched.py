@@ -52,7 +52,7 @@ class FarShard:
         self.now_ms()
         return 1
 
-    def active_edges_after(self, follower: int, after: tuple[int, int], limit: int) -> list[object]:
+    def active_edges_after(self, places: object, limit: int) -> list[object]:
         self.now_ms()
         return []
 

@@ -172,8 +172,9 @@ class MemoryShard:
         since_ms = or_changed_since_ms
         return [row for row in self._edges_of(follower) if row[4] or (since_ms is not None and row[5] >= since_ms)]
 
-    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
-        return [row for row in self._edges_of(follower) if row[4] and row[1:3] > after][:limit]
+    def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
+        found = [row for follower, *after in places for row in self._edges_of(follower) if row[1:3] > tuple(after)]
+        return [row for row in found if row[4]][:limit]
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
         ended = [row for row in self._edges_of(follower) if not row[4] and row[5] >= since_ms]
@@ -185,20 +186,18 @@ class MemoryShard:
             (pin, owner, board, created, saved, None) for _, _, created, pin, owner, board, saved, d in rows if not d
         ]
 
-    def newest_pins(
-        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
-    ) -> list[list[PinRow]]:
+    def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
         return [
             sorted(
                 (
                     row
                     for row in self._live((place.kind, place.followee))
                     if row[4] < saved_before_ms
-                    and row[3] >= created_from_ms
+                    and row[3] >= place.created_from_ms
                     and (row[3] < place.created_ms or (row[3] == place.created_ms and row[0] > place.pin))
                 ),
                 key=lambda row: (-row[3], row[0]),
-            )[:limit]
+            )[: place.limit]
             for place in places
         ]
 

@@ -165,8 +165,8 @@ def _no_second_look_in_refills(world: World) -> None:
     """The edges are what they were when the followees were read."""
     real, first_look = world.expander._backfill, {}
 
-    def following_after(follower: int, after: Followee | None, limit: int) -> list[Edge]:
-        page = world.follows.following_after(follower, after, limit)
+    def following_of(followers: Sequence[int], after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
+        page = world.follows.following_of(followers, after, limit)
         seen = first_look.setdefault(getcurrent(), {})
         seen.update({(edge.follower, edge.followee): edge for edge in page})
         return list(page)
@@ -175,7 +175,7 @@ def _no_second_look_in_refills(world: World) -> None:
         seen = first_look.pop(getcurrent(), {})
         return {key: seen[key] for key in keys if key in seen}
 
-    port = _Lying(world.follows, following_after=following_after, edges=edges)
+    port = _Lying(world.follows, following_of=following_of, edges=edges)
     blind = Backfill(port, real._publish, world.limits)  # type: ignore[arg-type]
     world.expander._backfill = SimpleNamespace(follow=real.follow, refill=blind.refill)  # type: ignore[assignment]
 

@@ -23,7 +23,7 @@ def in_between(world: World, meanwhile: Callable[[], None], request: RefillAsked
     task, scheduler = Task(request or RefillAsked(READER, None, world.now_ms)), world.scheduler
     scheduler.start("refill", "expander", lambda: world.expander.expand([task]))
     (handler,) = scheduler.running
-    while "following_after" not in "".join(world.history[-1:]):
+    while "following_of" not in "".join(world.history[-1:]):
         scheduler.resume()
     # It stands still: nothing resumes it.
     scheduler.running.remove(handler)
@@ -140,11 +140,11 @@ def test_late_deliveries_of_a_refill_are_lost_where_it_stays_served(world: World
 
 def counted_refills(world: World) -> Callable[[], int]:
     port, seen = world.follows, []
-    real = port.following_after
+    real = port.following_of
 
-    def following_after(*asked: object) -> object:
+    def following_of(*asked: object) -> object:
         seen.append(asked)
         return real(*asked)
 
-    port.following_after = following_after
+    port.following_of = following_of
     return lambda: len(seen)

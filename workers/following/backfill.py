@@ -1,13 +1,13 @@
 """Many pins into one feed: what a follow does, and what a refill does."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
-from feedstore.domain import Edge, Followed, Followee, Pin, RecordedAction, RefillAsked
+from feedstore.domain import Followed, Followee, Pin, RefillAsked
 from feedstore.following import Limits
-from feedstore.follows.port import MAX_PAGE, FollowStore, RefillTimes, covering_ts
+from feedstore.follows.port import MAX_PAGE, FollowStore, Merged, RefillTimes
 from workers.following.covering import covering_now
 from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery
@@ -15,19 +15,11 @@ from workers.following.messages import Block, Delivery
 FOLLOWEES_AT_ONCE = 32
 """How many followees' newest pins are read together, up to `cap` pins each."""
 
+PINS_AT_ONCE = 20_000
+"""How many pins are kept for users whose refills share their reads, at `cap` each. Twice as many are read."""
+
 CELLS_AT_ONCE = 10_000
 """After how many cells deliveries go out: they are held in memory until then."""
-
-
-class _Fill(NamedTuple):
-    """Pins for the feed of one user, each at the timestamp of the edge that delivers it; for one cluster, or for
-    all.
-    """
-
-    action: RecordedAction
-    user: int
-    pins: list[tuple[Pin, int]]
-    cluster: str | None
 
 
 class Backfill:
@@ -40,34 +32,50 @@ class Backfill:
 
     def follow(self, actions: Sequence[Followed], read_ms: int, cluster: str | None) -> None:
         """Puts the newest pins of each followee into the follower's feed. The edges are in the index."""
-        by_followee: defaultdict[object, list[Followed]] = defaultdict(list)
+        by_followee: defaultdict[Followee, list[Followed]] = defaultdict(list)
         for action in actions:
             by_followee[action.followee].append(action)
-        followees = list({action.followee: None for action in actions})
-        waiting: list[tuple[Followed, list[Pin]]] = []
+        followees = list(by_followee)
+        waiting: dict[Followee, list[Pin]] = {}
+        cells = 0
         for start in range(0, len(followees), FOLLOWEES_AT_ONCE):
             newest = self._follows.newest_pins(followees[start : start + FOLLOWEES_AT_ONCE], self._limits.cap)
             for followee, states in newest.items():
                 if states:
-                    pins = [state.pin for state in states]
-                    waiting += [(action, pins) for action in by_followee[followee]]
-            if sum(len(pins) for _, pins in waiting) > CELLS_AT_ONCE:
-                self._fill_standing(waiting, read_ms, cluster)
-                waiting = []
+                    waiting[followee] = [state.pin for state in states]
+                    cells += len(states) * len(by_followee[followee])
+            if cells > CELLS_AT_ONCE:
+                self._fill_standing(waiting, by_followee, read_ms, cluster)
+                waiting, cells = {}, 0
         if waiting:
-            self._fill_standing(waiting, read_ms, cluster)
+            self._fill_standing(waiting, by_followee, read_ms, cluster)
 
-    def _fill_standing(self, waiting: Sequence[tuple[Followed, list[Pin]]], read_ms: int, cluster: str | None) -> None:
+    def _fill_standing(
+        self,
+        waiting: Mapping[Followee, Sequence[Pin]],
+        by_followee: Mapping[Followee, Sequence[Followed]],
+        read_ms: int,
+        cluster: str | None,
+    ) -> None:
         """Fills the feeds of those follows that are still the latest action on their edge."""
         # Looked at again after the pins were read: what an unfollow has purged since must not come back.
-        standing = self._follows.edges([(action.follower, action.followee) for action, _ in waiting])
-        self._fill(
-            [
-                _Fill(action, action.follower, [(pin, action.ts) for pin in pins], cluster)
-                for action, pins in waiting
-                if standing.get((action.follower, action.followee)) == action.edge()
-            ],
-            read_ms,
+        edges = self._follows.edges(
+            [(action.follower, followee) for followee in waiting for action in by_followee[followee]]
+        )
+        standing = {
+            followee: [
+                action
+                for action in by_followee[followee]
+                if edges.get((action.follower, action.followee)) == action.edge()
+            ]
+            for followee in waiting
+        }
+        deleted = self._deleted(waiting.values())
+        self._publish(
+            Delivery(action, read_ms, puts=[Block([(action.follower, action.ts)], entries)], cluster=cluster)
+            for followee, pins in waiting.items()
+            for entries in self._chunks(pins, deleted)
+            for action in standing[followee]
         )
 
     def refill(self, actions: Sequence[RefillAsked], read_ms: int, cluster: str | None) -> None:
@@ -91,10 +99,12 @@ class Backfill:
                     served[key] = known.asked_ms
         fills: list[tuple[list[RefillAsked], list[Pin]]] = []
         cells = 0
-        for user, asked in waiting.items():
-            pins = self._newest(user)
-            fills.append((asked, pins))
-            cells += len(pins) * len(asked)
+        users = list(waiting)
+        together = max(1, min(MAX_PAGE, PINS_AT_ONCE // self._limits.cap))
+        for start in range(0, len(users), together):
+            for user, pins in self._newest(users[start : start + together]).items():
+                fills.append((waiting[user], pins))
+                cells += len(pins) * len(waiting[user])
             if cells > CELLS_AT_ONCE:
                 self._refill(fills, read_ms, cluster)
                 fills, cells = [], 0
@@ -109,23 +119,30 @@ class Backfill:
         recent = read_ms - times.served_before_ms <= self._limits.delivery_age_ms // 2
         return recent and action.committed_ms < times.served_before_ms
 
-    def _newest(self, user: int) -> list[Pin]:
-        """The newest `cap` pins of all that a user follows. A page of followees at a time: memory is bounded by `cap`
-        and the page, whatever their number.
+    def _newest(self, users: Sequence[int]) -> dict[int, list[Pin]]:
+        """The newest `cap` pins of all that each of these users follows. A page of their followees at a time: memory is
+        bounded by `cap` for each and the page, whatever they follow.
         """
         cap = self._limits.cap
-        newest: list[Pin] = []
-        after: Followee | None = None
+        newest: dict[int, list[Pin]] = {user: [] for user in users}
+        after: tuple[int, Followee] | None = None
         while True:
-            page = self._follows.following_after(user, after, MAX_PAGE)
+            page = self._follows.following_of(users, after, MAX_PAGE)
+            followees = {
+                user: [edge.followee for edge in edges] for user, edges in groupby(page, attrgetter("follower"))
+            }
             # What is older than the last of a full list is not among the newest.
-            created_from_ms = newest[-1].created_ms if len(newest) == cap else 0
-            if page:
-                states = self._follows.newest_pins_merged([edge.followee for edge in page], cap, created_from_ms)
-                newest = sorted({*newest, *(state.pin for state in states)}, key=_feed_order)[:cap]
+            wanted = [
+                Merged(some, newest[user][-1].created_ms if len(newest[user]) == cap else 0)
+                for user, some in followees.items()
+            ]
+            for user, states in zip(followees, self._follows.newest_pins_merged(wanted, cap), strict=True):
+                pins = [state.pin for state in states]
+                known = newest[user]
+                newest[user] = sorted({*known, *pins}, key=_feed_order)[:cap] if known else pins
             if len(page) < MAX_PAGE:
                 return newest
-            after = page[-1].followee
+            after = (page[-1].follower, page[-1].followee)
 
     def _refill(
         self, fills: Sequence[tuple[Sequence[RefillAsked], Sequence[Pin]]], read_ms: int, cluster: str | None
@@ -133,42 +150,39 @@ class Backfill:
         # Looked at after the pins were read: an unfollow and a new pin may have come between the two reads, and the
         # purge does not know that pin.
         covering = covering_now(self._follows, [(asked[0].user, pins) for asked, pins in fills])
-        edges: dict[tuple[int, Followee], Edge] = {}
-        standing: list[_Fill] = []
+        standing: list[tuple[Sequence[RefillAsked], dict[int, list[Pin]]]] = []
         for asked, pins in fills:
-            user = asked[0].user
-            covered: list[tuple[Pin, int]] = []
+            mine = covering[asked[0].user]
+            by_ts: defaultdict[int, list[Pin]] = defaultdict(list)
             for pin in pins:
-                ts = covering_ts(pin, covering[user])
+                ts = mine.ts(pin)
                 if ts is not None:
-                    covered.append((pin, ts))
-                    for followee in pin.followees():
-                        if covering[user].get(followee) == ts:
-                            edges[user, followee] = Edge(user, followee, ts, active=True)
-            standing += [_Fill(action, user, covered, cluster or action.cluster) for action in asked]
+                    by_ts[ts].append(pin)
+            standing.append((asked, by_ts))
         # The follows that deliver these pins may still wait for their own turn: without them in the index, a deletion
         # would not find these users (rule 7).
-        self._follows.index(edges=list(edges.values()))
-        self._fill(standing, read_ms)
-
-    def _fill(self, fills: Sequence[_Fill], read_ms: int) -> None:
-        # Looked at after the edges are in the index and before anything is out: a pin that is deleted from now on finds
-        # these followers (rule 7). Nothing is left to do after the publishing, so a handler may die there.
-        deleted = self._follows.deletions([pin.pin for fill in fills for pin, _ in fill.pins])
+        self._follows.index(edges=[edge for user, mine in covering.items() for edge in mine.edges(user)])
+        deleted = self._deleted(pins for _, pins in fills)
         self._publish(
-            Delivery(fill.action, read_ms, puts=[block], cluster=fill.cluster)
-            for fill in fills
-            for block in self._blocks(fill.user, [(pin, ts) for pin, ts in fill.pins if pin.pin not in deleted])
+            Delivery(action, read_ms, puts=[Block([(action.user, ts)], entries)], cluster=cluster or action.cluster)
+            for asked, by_ts in standing
+            for ts, pins in by_ts.items()
+            for entries in self._chunks(pins, deleted)
+            for action in asked
         )
 
-    def _blocks(self, user: int, pins: Sequence[tuple[Pin, int]]) -> Iterator[Block]:
-        """One block for each timestamp and chunk of pins."""
-        by_ts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        for pin, ts in pins:
-            by_ts[ts].append((pin.pin, pin.created_ms))
-        for ts, entries in by_ts.items():
-            for start in range(0, len(entries), self._limits.chunk):
-                yield Block([(user, ts)], entries[start : start + self._limits.chunk])
+    def _deleted(self, pins: Iterable[Sequence[Pin]]) -> Collection[int]:
+        """Which of these pins were deleted. Looked at after the edges are in the index and before anything is out: a
+        pin that is deleted from now on finds these followers (rule 7). Nothing is left to do after the publishing, so a
+        handler may die there.
+        """
+        return self._follows.deletions([pin.pin for some in pins for pin in some])
+
+    def _chunks(self, pins: Sequence[Pin], deleted: Collection[int]) -> Iterator[list[tuple[int, int]]]:
+        """The pins that are not deleted, as blocks have them."""
+        entries = [(pin.pin, pin.created_ms) for pin in pins if pin.pin not in deleted]
+        for start in range(0, len(entries), self._limits.chunk):
+            yield entries[start : start + self._limits.chunk]
 
 
 def _feed_order(pin: Pin) -> tuple[int, int]:

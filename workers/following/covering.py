@@ -1,40 +1,67 @@
 """What a follower follows now, as far as some pins ask for it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from feedstore.domain import Followee, Pin
-from feedstore.follows.port import FollowStore, covering_ts
+from feedstore.domain import Edge, Followee, Pin, board, user
+from feedstore.follows.port import FollowStore
 
 
-def covering_now(
-    follows: FollowStore, pins: Iterable[tuple[int, Iterable[Pin]]]
-) -> defaultdict[int, dict[Followee, int]]:
-    """The active edges of each follower that cover any of these pins: their timestamps by followee, by follower. Edges
-    are looked up by key, so that the cost is that of the pins, whatever else is followed.
+class Covering:
+    """Edges of one follower: their timestamps, by owner and by board."""
+
+    def __init__(self) -> None:
+        self._users: dict[int, int] = {}
+        self._boards: dict[int, int] = {}
+
+    def add(self, followee: Followee, ts: int) -> None:
+        """Of two timestamps of a followee the later counts."""
+        of_kind = self._users if followee.kind == "user" else self._boards
+        of_kind[followee.id] = max(ts, of_kind.get(followee.id, 0))
+
+    def ts(self, pin: Pin) -> int | None:
+        """The timestamp under which the follower gets a pin: that of the later edge that covers it (rule 3); None if no
+        edge does.
+        """
+        by_owner, by_board = self._users.get(pin.owner), self._boards.get(pin.board)
+        if by_owner is None or by_board is None:
+            return by_owner if by_board is None else by_board
+        return max(by_owner, by_board)
+
+    def edges(self, follower: int) -> list[Edge]:
+        """The same as active edges."""
+        return [
+            *(Edge(follower, user(owner), ts, active=True) for owner, ts in self._users.items()),
+            *(Edge(follower, board(board_id), ts, active=True) for board_id, ts in self._boards.items()),
+        ]
+
+
+def covering_now(follows: FollowStore, pins: Iterable[tuple[int, Collection[Pin]]]) -> defaultdict[int, Covering]:
+    """The active edges of each follower that cover any of these pins, by follower. Edges are looked up by key, so that
+    the cost is that of the pins, whatever else is followed.
 
     pins: (follower, pins).
     """
-    keys = {(follower, followee): None for follower, some in pins for pin in some for followee in pin.followees()}
-    covering: defaultdict[int, dict[Followee, int]] = defaultdict(dict)
+    keys: dict[tuple[int, Followee], None] = {}
+    for follower, some in pins:
+        # Many pins have one owner, or one board.
+        keys.update(((follower, user(owner)), None) for owner in {pin.owner for pin in some})
+        keys.update(((follower, board(board_id)), None) for board_id in {pin.board for pin in some})
+    covering: defaultdict[int, Covering] = defaultdict(Covering)
     if keys:
         for edge in follows.edges(list(keys)).values():
             if edge.active:
-                covering[edge.follower][edge.followee] = edge.ts
+                covering[edge.follower].add(edge.followee, edge.ts)
     return covering
 
 
-def uncovered(
-    pins: Iterable[Pin], unfollowed: Mapping[Followee, int], covering: Mapping[Followee, int]
-) -> dict[int, list[Pin]]:
+def uncovered(pins: Iterable[Pin], unfollowed: Covering, covering: Covering) -> dict[int, list[Pin]]:
     """Of the pins that a row holds, those that an unfollowed followee covers and nothing active does, by the timestamp
-    of the unfollow. Pure.
-
-    unfollowed: timestamps by followee; of two that cover a pin the later counts. covering: see `covering_now`.
+    of the unfollow; of two that cover a pin the later counts. Pure.
     """
     found: defaultdict[int, list[Pin]] = defaultdict(list)
     for pin in pins:
-        ts = covering_ts(pin, unfollowed)
-        if ts is not None and covering_ts(pin, covering) is None:
+        ts = unfollowed.ts(pin)
+        if ts is not None and covering.ts(pin) is None:
             found[ts].append(pin)
     return found

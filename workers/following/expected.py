@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from feedstore.domain import MAX_ID, Edge, Followee
 from feedstore.following import columns, entries_of
-from feedstore.follows.port import MAX_PAGE, FollowStore, PinState
+from feedstore.follows.port import MAX_PAGE, FollowStore, Merged, PinState
 
 FOLLOWEES_AT_ONCE = 64
 """How many followees' newest pins are read together, up to `cap` of each; those of who follows more are merged by the
@@ -99,7 +99,8 @@ class Expected:
     def _newest_of(self, followees: Sequence[Followee], newest: Sequence[bytes]) -> list[bytes]:
         """The newest columns of many followees together. What is older than the last of a full list is left out."""
         created_from_ms = entries_of(newest[-1:])[0].created_ms if len(newest) == self._cap else 0
-        return _columns(self._follows.newest_pins_merged(followees, self._cap, created_from_ms))
+        (found,) = self._follows.newest_pins_merged([Merged(followees, created_from_ms)], self._cap)
+        return _columns(found)
 
     def _with(self, newest: list[bytes], lists: Sequence[list[bytes]]) -> list[bytes]:
         if not newest and len(lists) == 1:

@@ -1,7 +1,9 @@
 """Deliveries into packs: what travels of many actions, column by column."""
 
-import struct
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import assert_never
 
 import msgspec
@@ -115,7 +117,12 @@ class _Runs:
 
 def columns(lines: Sequence[Sequence[int]]) -> list[Column]:
     """Lines of numbers, one or more of one length, as columns."""
-    return [column(values) for values in zip(*lines, strict=True)]
+    width = len(lines[0])
+    # A zip of so many lines makes an iterator for each.
+    flat = list(chain.from_iterable(lines))
+    if len(flat) != width * len(lines):
+        raise ValueError(f"{len(lines)} lines of {width} numbers have {len(flat)}")
+    return [column(flat[at::width]) for at in range(width)]
 
 
 def column(values: Sequence[int]) -> Column:
@@ -123,7 +130,10 @@ def column(values: Sequence[int]) -> Column:
     width = ((max(values) - least).bit_length() + 7) // 8
     if not width:
         return Column(least, 0, b"")
-    wide = struct.pack(f"<{len(values)}Q", *[value - least for value in values])
+    differences = array("Q", [value - least for value in values])
+    if sys.byteorder == "big":
+        differences.byteswap()
+    wide = differences.tobytes()
     more = bytearray(len(values) * width)
     for at in range(width):
         more[at::width] = wide[at::8]

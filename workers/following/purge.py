@@ -3,13 +3,13 @@ row.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from feedstore.domain import Followee, Pin, Unfollowed, board, user
 from feedstore.following import Limits
-from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
-from workers.following.covering import covering_now
+from feedstore.follows.port import MAX_PAGE, FollowStore
+from workers.following.covering import Covering, covering_now
 from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery, Purge
 
@@ -57,9 +57,9 @@ class Purging:
             )
 
     def _purge(
-        self, action: Unfollowed, listed: _List, covering: Mapping[Followee, int], read_ms: int, cluster: str | None
+        self, action: Unfollowed, listed: _List, covering: Covering, read_ms: int, cluster: str | None
     ) -> Iterator[Delivery]:
-        pins = [(pin.pin, pin.created_ms) for pin in listed.pins.values() if covering_ts(pin, covering) is None]
+        pins = [(pin.pin, pin.created_ms) for pin in listed.pins.values() if covering.ts(pin) is None]
         if listed.complete and not pins:
             return  # nothing to remove, so nothing is uncovered and nothing needs a refill
         chunk = self._limits.chunk

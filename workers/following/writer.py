@@ -1,20 +1,20 @@
 """Deliveries into the cells of one cluster."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TypeVar, assert_never
 
 from feedstore.clocks import STEP_MAX_MS
-from feedstore.domain import Followee, RecordedAction, Unfollowed
+from feedstore.domain import RecordedAction, Unfollowed
 from feedstore.following import FEEDS, Limits, entries_of, mutations, row_key
-from feedstore.follows.port import MAX_PAGE, FollowStore, covering_ts
+from feedstore.follows.port import MAX_PAGE, FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Tracer, Value
 from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
 from feedstore.widecolumn.progress import Progress, Through
 from workers.following import metrics
-from workers.following.covering import covering_now, uncovered
+from workers.following.covering import Covering, covering_now, uncovered
 from workers.following.fanouts import LargeFanouts
 from workers.following.messages import Delivery, Hold, Task, encode_action
 from workers.following.packs import Pack, cell_mutations
@@ -183,22 +183,21 @@ class Writer:
         6): entries that were delivered so long ago that the expander's lists no longer reach them. A row is read once,
         however many of these unfollows are its user's.
         """
-        by_follower: defaultdict[int, dict[Followee, int]] = defaultdict(dict)
+        by_follower: defaultdict[int, Covering] = defaultdict(Covering)
         for action in actions:
             if isinstance(action, Unfollowed):
-                unfollowed = by_follower[action.follower]
-                unfollowed[action.followee] = max(action.ts, unfollowed.get(action.followee, 0))
+                by_follower[action.follower].add(action.followee, action.ts)
         for follower, unfollowed in by_follower.items():
             self._read_row(follower, unfollowed)
 
-    def _read_row(self, follower: int, unfollowed: Mapping[Followee, int]) -> None:
+    def _read_row(self, follower: int, unfollowed: Covering) -> None:
         row, after = row_key(follower), None
         while True:
             columns = self._feeds.read(row, after, MAX_LIMIT)
             for start in range(0, len(columns), MAX_PAGE):
                 found = [entry.pin for entry in entries_of(columns[start : start + MAX_PAGE])]
                 pins = [state.pin for state in self._follows.pins(found).values()]
-                mine = [pin for pin in pins if covering_ts(pin, unfollowed) is not None]
+                mine = [pin for pin in pins if unfollowed.ts(pin) is not None]
                 covering = covering_now(self._follows, [(follower, mine)])[follower]
                 self._feeds.apply(
                     [

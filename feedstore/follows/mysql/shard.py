@@ -248,26 +248,30 @@ class MySQLShard:
     def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
         return self._all([sql.active_edges(follower, or_changed_since_ms)])
 
-    def active_edges_after(self, follower: int, after: Place, limit: int) -> list[EdgeRow]:
-        return self._all([sql.active_edges_after(follower, after, limit)])
+    def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
+        rows: list[EdgeRow] = []
+        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
+            rows += self._all([sql.active_edges_after(chunk, limit - len(rows))])
+            if len(rows) == limit:
+                break
+        return rows
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all([sql.ended_edges_after(follower, since_ms, after, limit)])
 
-    def newest_pins(
-        self, places: Sequence[NewestFrom], limit: int, *, saved_before_ms: int, created_from_ms: int
-    ) -> list[list[PinRow]]:
-        found: list[list[PinRow]] = [[] for _ in places]
-        size = max(1, min(sql.PLACES_A_STATEMENT, sql.PACKED_ROWS // limit))
-        for start in range(0, len(places), size):
-            statement = sql.newest_pins(places[start : start + size], limit, saved_before_ms, created_from_ms)
+    def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
+        found: list[list[PinRow]] = []
+        for some in sql.newest_chunks(places):
+            statement = sql.newest_pins(some, saved_before_ms)
             rows = (
                 self._packed(sql.packed(statement, sql.NEWEST_COLUMNS), 6)
-                if limit <= sql.PACKED_ROWS
+                if some[0].limit <= sql.PACKED_ROWS
                 else sorted(self._rows(statement))
             )
+            of_each: list[list[PinRow]] = [[] for _ in some]
             for place, order_ms, pin, owner, board, saved_ms in rows:
-                found[start + place].append((pin, owner, board, -order_ms, saved_ms, None))
+                of_each[place].append((pin, owner, board, -order_ms, saved_ms, None))
+            found += of_each
         return found
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:

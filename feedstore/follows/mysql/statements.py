@@ -377,7 +377,21 @@ NEWEST_COLUMNS: Final = "place, order_ms, pin, owner, board, saved_ms"
 """order_ms is the negative of created_ms: sorted, the rows are in feed order."""
 
 
-def newest_pins(places: Sequence[NewestFrom], limit: int, saved_before_ms: int, created_from_ms: int) -> str:
+def newest_chunks(places: Sequence[NewestFrom]) -> Iterator[list[NewestFrom]]:
+    """Those that one statement asks for: together at most PACKED_ROWS rows, or a single one that has more."""
+    some: list[NewestFrom] = []
+    rows = 0
+    for place in places:
+        if some and (len(some) == PLACES_A_STATEMENT or rows + place.limit > PACKED_ROWS):
+            yield some
+            some, rows = [], 0
+        some.append(place)
+        rows += place.limit
+    if some:
+        yield some
+
+
+def newest_pins(places: Sequence[NewestFrom], saved_before_ms: int) -> str:
     """Each place has a limit of its own, and so a part of its own."""
     parts = (
         "(SELECT %d AS place, -created_ms AS order_ms, pin, owner, board, saved_ms"
@@ -388,12 +402,12 @@ def newest_pins(places: Sequence[NewestFrom], limit: int, saved_before_ms: int, 
             number,
             place.kind,
             place.followee,
-            created_from_ms,
+            place.created_from_ms,
             place.created_ms,
             place.created_ms,
             place.pin,
             saved_before_ms,
-            limit,
+            place.limit,
         )
         for number, place in enumerate(places)
     )
@@ -433,19 +447,24 @@ def active_edges(follower: int, or_changed_since_ms: int | None) -> str:
     return f"{_EDGE} WHERE follower = {follower:d} AND (active = 1{changed}) ORDER BY kind, followee"
 
 
-def active_edges_after(follower: int, after: Place, limit: int) -> str:
-    return f"{_of_follower(follower, after)} AND active = 1 ORDER BY kind, followee LIMIT {limit:d}"
+def active_edges_after(places: Sequence[EdgeKey], limit: int) -> str:
+    """One range over the primary key, in whose order the rows come; it ends where the page is full."""
+    ranges = [
+        f"(follower = {follower:d} AND (kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d})))"
+        for follower, kind, followee in places
+        if kind >= 0
+    ]
+    whole = [follower for follower, kind, _ in places if kind < 0]
+    if whole:
+        ranges.append(f"follower IN ({', '.join(map(_integer, whole))})")
+    return f"{_EDGE} WHERE ({' OR '.join(ranges)}) AND active = 1 ORDER BY follower, kind, followee LIMIT {limit:d}"
 
 
 def ended_edges_after(follower: int, since_ms: int, after: Place, limit: int) -> str:
-    ended = f"active = 0 AND committed_ms >= {since_ms:d}"
-    return f"{_of_follower(follower, after)} AND {ended} ORDER BY kind, followee LIMIT {limit:d}"
-
-
-def _of_follower(follower: int, after: Place) -> str:
     kind, followee = after
     past = f"kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d})"
-    return f"{_EDGE} WHERE follower = {follower:d} AND ({past})"
+    ended = f"active = 0 AND committed_ms >= {since_ms:d}"
+    return f"{_EDGE} WHERE follower = {follower:d} AND ({past}) AND {ended} ORDER BY kind, followee LIMIT {limit:d}"
 
 
 def edges_of_users(first: int, last: int) -> str:
