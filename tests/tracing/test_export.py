@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from feedstore.app import config as configuration
@@ -24,6 +25,12 @@ from tests.tracing.receiver import Receiver, receiving
 from tests.tracing.recorded import home_of
 
 PIN = {"pin": "101", "owner": "2", "board": "9", "created_ms": 1_341_100_973_000}
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_comes() -> None:
+    """A command that ran in this process may have set a level."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture
