@@ -25,7 +25,7 @@ from feedstore.boards import BoardCrowdedError, Boards, Move, Place, ReorderRefu
 from feedstore.clocks import machine_ms
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import FollowStore, Request, actions_in
 from workers.boards import Respacing
 
 BOARD = 9
@@ -144,7 +144,7 @@ def drag(load: Load) -> None:
 
 def _respace(store: FollowStore, respacing: Respacing) -> bool:
     rows = store.unrelayed(_BATCH)
-    respacing.respace([row.action for row in rows if isinstance(row.action, RespaceAsked)])
+    respacing.respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
     store.mark_relayed(rows)
     return bool(rows)
 

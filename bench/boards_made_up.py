@@ -16,7 +16,7 @@ from feedstore.app.wiring import wall_ms
 from feedstore.boards import SPACING, Boards
 from feedstore.domain import RespaceAsked
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore
+from feedstore.follows.port import FollowStore, actions_in
 from workers.boards import Respacing
 
 OWNER: Final = 7
@@ -246,7 +246,7 @@ def main() -> None:
         while asked:
             Respacing(boards).respace(asked)
             rows = store.unrelayed(1_000)
-            again = [row.action for row in rows if isinstance(row.action, RespaceAsked)]
+            again = [each for each in actions_in(rows) if isinstance(each, RespaceAsked)]
             store.mark_relayed(rows)
             asked = [each for each in again if each.pin == pin]
 

@@ -32,6 +32,7 @@ _POLL_MAX_S: Final = 0.001
 
 Result = TypeVar("Result")
 Change = Callable[[sqlite3.Connection], Result]
+Last = Callable[[sqlite3.Connection, Sequence[Result]], None]
 
 
 @dataclass(frozen=True)
@@ -130,15 +131,18 @@ class SqliteFile:
                 self._undo(writer)
                 raise
 
-    def write_grouped(self, change: Change[Result]) -> Result:
+    def write_grouped(self, change: Change[Result], last: Last[Result] | None = None) -> Result:
         """Makes a change, and returns what it returns when that is on disk. Changes of threads that wait for their turn
         share a transaction (a group commit). One that raises is undone alone.
 
         change: short, because its whole group waits for it. It may run in another thread than its caller's.
+        last: makes the last change of a transaction from what all of its changes returned, those that raised left out.
+            That of a group's first member does it for all: the callers of a file give the same. If it raises, all are
+            undone.
 
         Raises what the change raises; `use.unavailable`, as `write` does.
         """
-        member = _Member(change, time.monotonic() + TURN_WAIT_S)
+        member = _Member(change, last, time.monotonic() + TURN_WAIT_S)
         with self._gathering:
             self._waiting.append(member)
             member.leads, self._is_led = not self._is_led, True
@@ -215,6 +219,9 @@ class SqliteFile:
             else:
                 for each in group:
                     _apply(each, writer)
+            made = [each.result for each in group if each.error is None]
+            if made and group[0].last is not None:
+                group[0].last(writer, made)
             writer.execute("COMMIT")
         except BaseException:
             self._undo(writer)
@@ -300,8 +307,9 @@ class SqliteFile:
 class _Member:
     """A change that waits for its group. woken: is released once, when the change has its outcome, or leads."""
 
-    def __init__(self, change: Change[Any], deadline: float) -> None:
+    def __init__(self, change: Change[Any], last: Last[Any] | None, deadline: float) -> None:
         self.change = change
+        self.last = last
         self.deadline = deadline
         self.leads = False
         self.woken = threading.Lock()

@@ -20,7 +20,7 @@ from bench.ordered_model import OrderedBoard
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
 from feedstore.domain import RespaceAsked
-from feedstore.follows.port import FollowStore
+from feedstore.follows.port import FollowStore, actions_in
 from workers.boards import Respacing
 
 NAME = "boards"
@@ -107,7 +107,7 @@ def _drag(store: FollowStore, board: Board, drags: Iterator[tuple[int, int]], dr
 
 def _work(store: FollowStore, boards: Boards) -> None:
     rows = store.unrelayed(_BATCH)
-    Respacing(boards).respace([row.action for row in rows if isinstance(row.action, RespaceAsked)])
+    Respacing(boards).respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
     store.mark_relayed(rows)
 
 
@@ -397,7 +397,7 @@ def _run_of_one_ms(context: Context) -> list[Row]:
             for number in range(1, 5):
                 boards.reorder(Move(board.number, board.first + number, before=middle))
             rows = store.unrelayed(_BATCH)
-            asked = [row.action for row in rows if isinstance(row.action, RespaceAsked)]
+            asked = [each for each in actions_in(rows) if isinstance(each, RespaceAsked)]
             assert asked, "no drop asked for room"
             # In a process of its own, as expanders are.
             words = [str(path_of(store)), str(asked[-1].board), str(asked[-1].pin)]

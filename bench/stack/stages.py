@@ -25,7 +25,7 @@ def record(context: Context, config: Config) -> float:
 
 def relay(context: Context, config: Config) -> float:
     """Seconds until everything recorded is in the queue."""
-    return _until(context, config, ["relay"], lambda opened: opened.follows.backlog())
+    return _until(context, config, ["relay"], lambda opened: opened.follows.backlog().rows)
 
 
 def expand(context: Context, config: Config) -> float:

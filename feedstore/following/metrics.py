@@ -78,7 +78,7 @@ STOPPED: Final = Definition(
 LAG: Final = Definition(
     "feed_group_lag",
     "gauge",
-    "Messages that a consumer group has not committed; of `relay`, outbox rows. Absent if the queue is away",
+    "Messages that a consumer group has not committed; of `relay`, actions. Absent if the queue is away",
     _WHERE,
     ("serve", "work", "relay"),
     (Label("group", of="`relay`, and the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, ..."),),

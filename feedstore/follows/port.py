@@ -81,24 +81,49 @@ class Request(NamedTuple):
     key: str | None = None
 
 
-_recorded: Final[msgspec.json.Decoder[RecordedAction]] = msgspec.json.Decoder(RecordedAction)
+ROW_ACTIONS: Final = 2_000
+ROW_BYTES: Final = 250_000
+"""A row of the outbox has at most so many actions, and at most so many bytes if it has more than one."""
+
+_recorded: Final[msgspec.json.Decoder[list[RecordedAction]]] = msgspec.json.Decoder(list[RecordedAction])
 
 
 class OutboxRow(NamedTuple):
-    """An action that was recorded and is not relayed yet. (shard, id) identifies it.
+    """Actions that one transaction recorded and that are not relayed yet. (shard, id) identifies them.
 
-    body: the recorded action as JSON, as it was written. A newer program may have recorded a kind that this one does
-        not know: it is relayed unchanged.
+    committed_ms: when they committed.
+    number: how many they are.
+    body: the recorded actions as JSON, with commas between them, as they were written. A newer program may have
+        recorded a kind that this one does not know: it is relayed unchanged.
     """
 
     shard: int
     id: int
+    committed_ms: int
+    number: int
     body: bytes
 
     @property
-    def action(self) -> RecordedAction:
-        """The body, decoded. Raises msgspec.MsgspecError or InvalidValueError if this program does not know it."""
-        return _recorded.decode(self.body)
+    def actions(self) -> list[RecordedAction]:
+        """The body, decoded. Raises msgspec.MsgspecError or InvalidValueError if this program does not know one of
+        them.
+        """
+        return _recorded.decode(b"[%s]" % self.body)
+
+
+def actions_in(rows: Iterable[OutboxRow]) -> list[RecordedAction]:
+    """The actions of rows, in their order. Raises what `OutboxRow.actions` raises."""
+    return [action for row in rows for action in row.actions]
+
+
+class Backlog(NamedTuple):
+    """What is not relayed: outbox rows, and the actions in them. oldest_ms: when the oldest committed; None: none is
+    there.
+    """
+
+    rows: int
+    actions: int
+    oldest_ms: int | None
 
 
 class Follower(NamedTuple):
@@ -152,7 +177,7 @@ class Between(NamedTuple):
 
 class RecordCounts(NamedTuple):
     """Numbers of records in the store, over all shards. edges_tombstoned: ended edges. pins: all, deleted ones
-    included.
+    included. outbox_unrelayed: actions that are not relayed.
     """
 
     edges_active: int
@@ -193,8 +218,8 @@ class FollowStore(Protocol):
     # ------------------------------------------------------------------------------------------------------------
 
     def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
-        """Records actions, each with its outbox row in one transaction: both or neither; durable when this returns
-        (rule 11).
+        """Records actions, each along with its place in the outbox, in one transaction: both or neither; durable when
+        this returns (rule 11).
 
         The answers have the order of the requests. A refusal is an answer, not an exception: it does not stop the
         others. Requests on one shard may share a transaction, and take effect in the order given.
@@ -244,8 +269,9 @@ class FollowStore(Protocol):
     # -----------------------------------------------------------------------------------------------------------
 
     def unrelayed(self, limit: int, shard: int | None = None) -> list[OutboxRow]:
-        """Up to `limit` outbox rows that are not marked relayed, oldest first within a shard. With a shard, its rows
-        only, and no other shard is asked. Without one, those of all shards, which take turns: none starves.
+        """Outbox rows that are not marked relayed, oldest first within a shard: as many as it takes to have `limit`
+        actions. With a shard, its rows only, and no other shard is asked. Without one, those of all shards, which take
+        turns: none starves.
         """
         ...
 
@@ -262,8 +288,8 @@ class FollowStore(Protocol):
         """
         ...
 
-    def backlog(self) -> int:
-        """How many outbox rows are not marked relayed. Cheap: it may be asked every second."""
+    def backlog(self, shard: int | None = None) -> Backlog:
+        """What is not marked relayed, of one shard or of all. Cheap: it may be asked every second."""
         ...
 
     def settled_ms(self) -> int:
@@ -442,7 +468,8 @@ class FollowStore(Protocol):
     def expire(self, purge_window_ms: int, limit: int) -> int:
         """Drops rows that are older than the window and not needed any more: ended edges (by their timestamp) and
         deleted pins in the indexes, relayed outbox rows, idempotency keys and the times of refills; at most `limit`
-        rows a call. Returns how many. The own records of edges and deleted pins stay.
+        rows a call, where an outbox row counts as the actions in it, and the last is dropped whole. Returns how many,
+        at least `limit` if there may be more. The own records of edges and deleted pins stay.
         """
         ...
 

@@ -6,12 +6,13 @@ one round trip, or a fixed number of them, however many keys it is given. Every 
 FollowStoreUnavailableError.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from feedstore.domain import FolloweeKind
 from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
-from feedstore.follows.port import RecordCounts
+from feedstore.follows.port import ROW_ACTIONS, ROW_BYTES, Backlog, RecordCounts
 
 KIND_CODES: Final[dict[FolloweeKind, int]] = {"board": 0, "user": 1}
 """How rows say what kind a followee is. The codes sort as followees do."""
@@ -51,6 +52,32 @@ def deleted_on_boards(pins: Sequence[PinIndexRow]) -> list[tuple[int, int]]:
     """(board, pin) of the rows that mark a pin of a board deleted: their placed pins go with them."""
     board = KIND_CODES["board"]
     return [(row[1], row[3]) for row in pins if row[0] == board and row[7] is not None]
+
+
+UnrelayedRow = tuple[int, int, int, bytes]
+"""(id, committed_ms, number of actions, body) of a row of the outbox."""
+
+
+def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """(number of actions, body) of the rows that hold some encoded actions in their order, within the bounds of a
+    row.
+    """
+    some: list[bytes] = []
+    size = 0
+    for action in actions:
+        if some and (len(some) == ROW_ACTIONS or size + len(action) >= ROW_BYTES):
+            yield len(some), b",".join(some)
+            some, size = [], 0
+        some.append(action)
+        size += len(action) + 1
+    if some:
+        yield len(some), b",".join(some)
+
+
+def reaching(counts: Sequence[int], limit: int) -> int:
+    """How many of some rows, the first ones, it takes to have `limit` actions; all, if they have fewer."""
+    before = itertools.accumulate(counts, initial=0)
+    return sum(taken < limit for taken, _ in zip(before, counts, strict=False))
 
 
 RefillRow = tuple[int, str, int, int]
@@ -157,8 +184,8 @@ class Shard(Protocol):
         """Of two times of an existing row the larger wins."""
         ...
 
-    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
-        """(id, encoded action) of the oldest unmarked outbox rows, ascending."""
+    def unrelayed(self, limit: int) -> list[UnrelayedRow]:
+        """The oldest unmarked outbox rows, ascending by id: as many as it takes to have `limit` actions."""
         ...
 
     def mark_relayed(self, ids: Sequence[int]) -> None: ...
@@ -175,8 +202,8 @@ class Shard(Protocol):
         """Whether the first row that the outbox ever had is still in it, or it never had any."""
         ...
 
-    def backlog(self) -> int:
-        """How many outbox rows are not marked."""
+    def backlog(self) -> Backlog:
+        """What is not marked."""
         ...
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
@@ -266,7 +293,9 @@ class Shard(Protocol):
         """The first `limit` pins past an id, ascending."""
         ...
 
-    def expire(self, purge_window_ms: int, limit: int) -> int: ...
+    def expire(self, purge_window_ms: int, limit: int) -> int:
+        """As `FollowStore.expire`."""
+        ...
 
     def bring_back(self, to_ms: int) -> int:
         """As `FollowStore.bring_back`. Returns by how many ms the shard was ahead, 0 if it was not. Calling it again

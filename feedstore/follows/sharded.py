@@ -34,6 +34,7 @@ from feedstore.follows import recording
 from feedstore.follows.arranging import Arrange, LineKey, Result, Run, Start, Way
 from feedstore.follows.port import (
     MAX_PAGE,
+    Backlog,
     Between,
     Follower,
     Following,
@@ -63,6 +64,7 @@ from feedstore.follows.shard import (
     Shard,
     Standing,
     Wanted,
+    reaching,
 )
 from feedstore.follows.watched import Background, Watched, boot_s
 from feedstore.metering import UNCOUNTED, Meter
@@ -286,13 +288,13 @@ class ShardedFollowStore:
         every = dict.fromkeys(self._in_turns() if shard is None else [shard], limit)
         found = self._on_each(every, lambda each, mine: each.unrelayed(mine))
         queues = [[OutboxRow(number, *row) for row in found[number]] for number in every]
-        taking_turns = (row for rows in itertools.zip_longest(*queues) for row in rows if row is not None)
-        return list(itertools.islice(taking_turns, limit))
+        taking_turns = [row for rows in itertools.zip_longest(*queues) for row in rows if row is not None]
+        return taking_turns[: reaching([row.number for row in taking_turns], limit)]
 
     def mark_relayed(self, rows: Sequence[OutboxRow]) -> None:
         marks: dict[int, list[int]] = defaultdict(list)
-        for shard, row_id, _ in rows:
-            marks[shard].append(row_id)
+        for row in rows:
+            marks[row.shard].append(row.id)
         self._on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
     def relay_again(self) -> bool:
@@ -305,8 +307,11 @@ class ShardedFollowStore:
 
         return all(self._on_all(mark))
 
-    def backlog(self) -> int:
-        return sum(self._on_all(lambda shard: shard.backlog()))
+    def backlog(self, shard: int | None = None) -> Backlog:
+        if shard is not None:
+            return self._on(shard, lambda each: each.backlog())
+        rows, actions, oldest = zip(*self._on_all(lambda each: each.backlog()), strict=True)
+        return Backlog(sum(rows), sum(actions), min((each for each in oldest if each is not None), default=None))
 
     def settled_ms(self) -> int:
         return min(self._on_all(lambda shard: shard.settled_ms()))

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, NamedTuple
 
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
+from feedstore.follows.port import Backlog, FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -35,8 +35,11 @@ from feedstore.follows.shard import (
     SavedFrom,
     SavedRow,
     Standing,
+    UnrelayedRow,
     Wanted,
     deleted_on_boards,
+    outbox_rows,
+    reaching,
 )
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.follows.sqlite_files import USE, Database, MemoryDatabase, migrate, migrations, version_of
@@ -264,8 +267,8 @@ _PUT_REFILL: Final = (
     " ON CONFLICT (user, cluster) DO UPDATE SET asked_ms = excluded.asked_ms"
 )
 _MARK_SERVED: Final = "UPDATE refills SET served_before_ms = max(served_before_ms, ?) WHERE user = ? AND cluster = ?"
-_PUT_OUTBOX: Final = "INSERT INTO outbox (id, committed_ms, body) VALUES (?, ?, ?)"
-_PUT_UNRELAYED: Final = "INSERT INTO outbox_unrelayed (id) SELECT id FROM outbox WHERE id >= ?"
+_PUT_OUTBOX: Final = "INSERT INTO outbox (id, committed_ms, actions, body) VALUES (?, ?, ?, ?)"
+_PUT_UNRELAYED: Final = "INSERT INTO outbox_unrelayed (id, actions) VALUES (?, ?)"
 _PUT_FOLLOWER: Final = (
     "INSERT INTO followers (kind, followee, follower, ts, active) VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT (kind, followee, follower) DO UPDATE SET ts = excluded.ts, active = excluded.active"
@@ -280,7 +283,8 @@ _PUT_PIN_INDEX: Final = (
 )
 
 
-def _write(connection: sqlite3.Connection, changes: Changes, now_ms: int, first_outbox_id: int) -> None:
+def _write(connection: sqlite3.Connection, changes: Changes, now_ms: int) -> None:
+    """All but what goes into the outbox."""
     put = connection.executemany
     if changes.clocks:
         put(_PUT_CLOCK, changes.clocks.items())
@@ -293,12 +297,34 @@ def _write(connection: sqlite3.Connection, changes: Changes, now_ms: int, first_
         put(_PUT_KEY, [(key, *row, now_ms) for key, row in changes.keys.items()])
     if changes.refills:
         put(_PUT_REFILL, [(*asked, asked_ms) for asked, asked_ms in changes.refills.items()])
-    if changes.outbox:
-        put(_PUT_OUTBOX, zip(itertools.count(first_outbox_id), itertools.repeat(now_ms), changes.outbox, strict=False))
-        connection.execute(_PUT_UNRELAYED, (first_outbox_id,))
-    connection.execute(
-        "UPDATE shard_state SET latest_ms = ?, next_outbox_id = ?", (now_ms, first_outbox_id + len(changes.outbox))
-    )
+    _keep_time(connection, now_ms)
+
+
+def _keep_time(connection: sqlite3.Connection, now_ms: int) -> None:
+    connection.execute("UPDATE shard_state SET latest_ms = ?", (now_ms,))
+
+
+class _Made(NamedTuple, Generic[Result]):
+    """What a change of a transaction comes to: its result, and encoded actions that committed at a time."""
+
+    result: Result
+    committed_ms: int
+    outbox: Sequence[bytes] = ()
+
+
+def _put_outbox(connection: sqlite3.Connection, made: Sequence[_Made[Any]]) -> None:
+    """The rows of a transaction's actions: those that committed in the same ms share rows."""
+    rows = [
+        (committed_ms, count, body)
+        for committed_ms, some in itertools.groupby((each for each in made if each.outbox), lambda each: each[1])
+        for count, body in outbox_rows(itertools.chain.from_iterable(each.outbox for each in some))
+    ]
+    if not rows:
+        return
+    (first,) = connection.execute("SELECT next_outbox_id FROM shard_state").fetchone()
+    connection.executemany(_PUT_OUTBOX, [(number, *row) for number, row in enumerate(rows, first)])
+    connection.executemany(_PUT_UNRELAYED, [(number, count) for number, (_, count, _) in enumerate(rows, first)])
+    connection.execute("UPDATE shard_state SET next_outbox_id = ?", (first + len(rows),))
 
 
 # Reads
@@ -351,9 +377,10 @@ _EXPIRE_PIN_INDEX: Final = (
     " (SELECT kind, followee, created_ms, pin FROM pin_index WHERE deleted_ms < ? ORDER BY deleted_ms LIMIT ?)"
 )
 # Outbox ids ascend as commit times do: old rows come first.
-_EXPIRE_OUTBOX: Final = (
-    "DELETE FROM outbox WHERE committed_ms < ? AND id IN"
+_OLD_OUTBOX: Final = (
+    "SELECT id, actions FROM outbox WHERE id IN"
     " (SELECT id FROM outbox WHERE id NOT IN (SELECT id FROM outbox_unrelayed) ORDER BY id LIMIT ?)"
+    " AND committed_ms < ? ORDER BY id"
 )
 _EXPIRE_KEYS: Final = (
     "DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE committed_ms < ? ORDER BY committed_ms LIMIT ?)"
@@ -362,12 +389,16 @@ _EXPIRE_REFILLS: Final = (
     "DELETE FROM refills WHERE (user, cluster) IN"
     " (SELECT user, cluster FROM refills WHERE asked_ms < ? ORDER BY asked_ms LIMIT ?)"
 )
-_EXPIRE: Final = (_EXPIRE_FOLLOWERS, _EXPIRE_PIN_INDEX, _EXPIRE_OUTBOX, _EXPIRE_KEYS, _EXPIRE_REFILLS)
+_EXPIRE: Final = (_EXPIRE_FOLLOWERS, _EXPIRE_PIN_INDEX, _EXPIRE_KEYS, _EXPIRE_REFILLS)
 _BRING_BACK: Final = (
     "UPDATE shard_state SET latest_ms = min(latest_ms, :to_ms)",
     "UPDATE outbox SET committed_ms = :to_ms WHERE committed_ms > :to_ms",
     "UPDATE keys SET committed_ms = :to_ms WHERE committed_ms > :to_ms",
     "DELETE FROM refills WHERE max(asked_ms, served_before_ms) > :to_ms",
+)
+_BACKLOG: Final = (
+    "SELECT count(*), coalesce(sum(actions), 0),"
+    " (SELECT committed_ms FROM outbox WHERE id = (SELECT min(id) FROM outbox_unrelayed)) FROM outbox_unrelayed"
 )
 _COUNTS: Final = """
     SELECT
@@ -376,7 +407,7 @@ _COUNTS: Final = """
         (SELECT count(*) FROM boards),
         (SELECT count(*) FROM pins),
         (SELECT count(*) FROM pins WHERE deleted_ms IS NOT NULL),
-        (SELECT count(*) FROM outbox_unrelayed)
+        (SELECT coalesce(sum(actions), 0) FROM outbox_unrelayed)
 """
 
 
@@ -389,42 +420,42 @@ class SQLiteShard:
 
     def now_ms(self) -> int:
         with self._database.read() as connection:
-            return self._stamp(connection)[0]
+            return self._stamp(connection)
 
     def look(self, wanted: Wanted) -> tuple[int, Standing]:
         with self._database.read() as connection:
-            return self._stamp(connection)[0], _standing(connection, wanted)
+            return self._stamp(connection), _standing(connection, wanted)
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
-        def change(connection: sqlite3.Connection) -> Result:
-            now_ms, next_outbox_id = self._stamp(connection)
+        def change(connection: sqlite3.Connection) -> _Made[Result]:
+            now_ms = self._stamp(connection)
             changes, result = decide(now_ms, _standing(connection, wanted))
             if any(changes):
-                _write(connection, changes, now_ms, next_outbox_id)
-            return result
+                _write(connection, changes, now_ms)
+            return _Made(result, now_ms, changes.outbox)
 
-        return self._database.write_grouped(change)
+        return self._database.write_grouped(change, _put_outbox).result
 
     def settled_ms(self) -> int:
         # Under the write lock no other is between a stamp and its commit. The time is kept: the next writer,
         # by whatever clock, stamps nothing before it.
         with self._database.write() as connection:
-            now_ms, next_outbox_id = self._stamp(connection)
+            now_ms = self._stamp(connection)
             if self._clock() < now_ms:
                 # It was ahead once: without a step of its own, time would not move until the clock has caught up.
                 now_ms += 1
-            _write(connection, Changes.none(), now_ms, next_outbox_id)
+            _keep_time(connection, now_ms)
             oldest = connection.execute(
                 "SELECT committed_ms FROM outbox WHERE id = (SELECT min(id) FROM outbox_unrelayed)"
             ).fetchone()
         return now_ms if oldest is None else min(now_ms, oldest[0])
 
-    def _stamp(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """The transaction's time, never before one that was stamped already, and the next outbox id. The file says
-        what was stamped, and not this process: another one may have stamped later, or brought the shard back.
+    def _stamp(self, connection: sqlite3.Connection) -> int:
+        """The transaction's time, never before one that was stamped already. The file says what was stamped, and not
+        this process: another one may have stamped later, or brought the shard back.
         """
-        latest_ms, next_outbox_id = connection.execute("SELECT latest_ms, next_outbox_id FROM shard_state").fetchone()
-        return max(self._clock(), latest_ms), next_outbox_id
+        latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
+        return max(self._clock(), latest_ms)
 
     def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
         with self._database.read() as connection:
@@ -434,12 +465,14 @@ class SQLiteShard:
         with self._database.write() as connection:
             connection.executemany(_MARK_SERVED, [(before_ms, *key) for key, before_ms in served.items()])
 
-    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
+    def unrelayed(self, limit: int) -> list[UnrelayedRow]:
         with self._database.read() as connection:
+            # The bodies of some of them only: they are large.
+            counts = connection.execute("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,)).fetchall()
             return connection.execute(
-                "SELECT o.id, o.body FROM outbox_unrelayed AS u CROSS JOIN outbox AS o ON o.id = u.id"
-                " ORDER BY u.id LIMIT ?",
-                (limit,),
+                "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"
+                " CROSS JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT ?",
+                (reaching([count for (count,) in counts], limit),),
             ).fetchall()
 
     def mark_relayed(self, ids: Sequence[int]) -> None:
@@ -448,11 +481,11 @@ class SQLiteShard:
 
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
         with self._database.write() as connection:
-            ids = connection.execute(
-                "SELECT id FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+            rows = connection.execute(
+                "SELECT id, actions FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
             ).fetchall()
-            connection.executemany("INSERT INTO outbox_unrelayed (id) VALUES (?) ON CONFLICT DO NOTHING", ids)
-        return ids[-1][0] if ids else None
+            connection.executemany(f"{_PUT_UNRELAYED} ON CONFLICT DO NOTHING", rows)
+        return rows[-1][0] if rows else None
 
     def mark_refills_unserved(self) -> None:
         with self._database.write() as connection:
@@ -464,9 +497,8 @@ class SQLiteShard:
         )[0][0]
         return bool(whole)
 
-    def backlog(self) -> int:
-        backlog: int = self._all("SELECT count(*) FROM outbox_unrelayed", ())[0][0]
-        return backlog
+    def backlog(self) -> Backlog:
+        return Backlog(*self._all(_BACKLOG, ())[0])
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
         with self._database.write() as connection:
@@ -560,20 +592,20 @@ class SQLiteShard:
             return sqlite_boards.run(connection, board, way, start, limit, look, marked)
 
     def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
-        def change(connection: sqlite3.Connection) -> Result:
+        def change(connection: sqlite3.Connection) -> _Made[Result]:
             rows = sqlite_boards.SQLiteBoardRows(connection, board)
             entered = rows.enter(named)
-            now_ms, next_outbox_id = self._stamp(connection)
+            now_ms = self._stamp(connection)
             arranged, result = decide(now_ms, rows)
             if arranged is None:
                 sqlite_boards.remove(connection, entered)
-                return result
+                return _Made(result, now_ms)
             sqlite_boards.write(connection, board, arranged.placed, arranged.dropped)
             if arranged.outbox:
-                _write(connection, Changes.none()._replace(outbox=list(arranged.outbox)), now_ms, next_outbox_id)
-            return result
+                _keep_time(connection, now_ms)
+            return _Made(result, now_ms, arranged.outbox)
 
-        return self._database.write_grouped(change)
+        return self._database.write_grouped(change, _put_outbox).result
 
     def next_arranged_board(self, after: int) -> int | None:
         [(board,)] = self._all("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))
@@ -601,11 +633,15 @@ class SQLiteShard:
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0
+        old: list[tuple[int, int]]
         with self._database.write() as connection:
-            before_ms = self._stamp(connection)[0] - purge_window_ms
+            before_ms = self._stamp(connection) - purge_window_ms
             for statement in _EXPIRE:
                 gone += connection.execute(statement, (before_ms, limit - gone)).rowcount
-        return gone
+            old = connection.execute(_OLD_OUTBOX, (limit - gone, before_ms)).fetchall()
+            old = old[: reaching([count for _, count in old], limit - gone)]
+            connection.executemany("DELETE FROM outbox WHERE id = ?", [row[:1] for row in old])
+        return gone + sum(count for _, count in old)
 
     def bring_back(self, to_ms: int) -> int:
         with self._database.write() as connection:

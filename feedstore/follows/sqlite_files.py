@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
-from feedstore.sqlite_file import Change, Result, SqliteFile, Use
+from feedstore.sqlite_file import Change, Last, Result, SqliteFile, Use
 
 _away = FollowStoreUnavailableError
 USE: Final = Use(
@@ -35,9 +35,9 @@ class Database(Protocol):
         """The connection that writes, in a transaction: committed at the end, undone if an error leaves the block."""
         ...
 
-    def write_grouped(self, change: Change[Result]) -> Result:
+    def write_grouped(self, change: Change[Result], last: Last[Result]) -> Result:
         """What a short change returns, once it is committed, perhaps along with those of other threads. It is undone if
-        it raises.
+        it raises. last: makes the last change of the transaction from what its changes returned.
         """
         ...
 
@@ -72,9 +72,11 @@ class MemoryDatabase:
                     connection.execute("ROLLBACK")
                 raise
 
-    def write_grouped(self, change: Change[Result]) -> Result:
+    def write_grouped(self, change: Change[Result], last: Last[Result]) -> Result:
         with self.write() as connection:
-            return change(connection)
+            result = change(connection)
+            last(connection, [result])
+            return result
 
     def close(self) -> None:
         with self._lock:

@@ -113,14 +113,16 @@ def test_nothing_is_asked_between_looks(bench: Bench):
 
 
 def test_the_queue_the_outboxes_and_the_disks_are_seen(bench: Bench):
-    bench.ports.follows.record([Request(Follow(1, user(2)))])
+    bench.ports.follows.record([Request(Follow(1, user(2))), Request(Follow(1, user(3)))])
     bench.ports.queue.publish(ACTIONS, [b"x", b"y"])
     bench.look()
-    assert value(bench.meter, LAG, "relay") == 1
+    assert value(bench.meter, LAG, "relay") == 2
     assert value(bench.meter, LAG, "expander") == 2
     assert value(bench.meter, PARTITION_LAG, "expander", "0") == 2
     assert value(bench.meter, DEAD_LETTERS) == 0
     assert (value(bench.meter, metrics.OUTBOX, "0") or 0) >= 0
+    assert value(bench.meter, metrics.OUTBOX_ACTIONS, "0") == 2
+    assert value(bench.meter, metrics.OUTBOX_ROWS, "0") == 1
     free, size = (value(bench.meter, each, "queue") or 0 for each in (metrics.FREE, metrics.SIZE))
     assert 0 < free <= size
     assert value(bench.meter, metrics.CLOCKS_OFF) == 0
@@ -137,12 +139,13 @@ def test_what_is_away_is_unknown_and_the_rest_is_told(bench: Bench, monkeypatch:
         raise FollowStoreUnavailableError("away")
 
     monkeypatch.setattr(bench.ports.queue, "lags", away)
-    monkeypatch.setattr(bench.ports.follows, "unrelayed", shard_away)
+    monkeypatch.setattr(bench.ports.follows, "backlog", shard_away)
     bench.look()
     assert value(bench.meter, LAG, "expander") is None
     assert value(bench.meter, LAG, "relay") is None
     assert value(bench.meter, PARTITION_LAG, "expander", "0") is None
-    assert value(bench.meter, metrics.OUTBOX, "0") is None
+    for each in (metrics.OUTBOX, metrics.OUTBOX_ACTIONS, metrics.OUTBOX_ROWS):
+        assert value(bench.meter, each, "0") is None
     assert value(bench.meter, DEAD_LETTERS) == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from feedstore.boards import Boards, Move, Respaced
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.following import Limits
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.metering import Counting
 from tests.simulation.bag import Bag
@@ -122,7 +122,7 @@ def test_a_run_of_thousands_of_one_millisecond_is_spread_in_small_transactions(c
         pin = order.pop(500)
         boards.reorder(Move(9, pin, before=300))
         order.insert(300, pin)
-    (asked,) = [row.action for row in store.unrelayed(10)]
+    (asked,) = actions_in(store.unrelayed(10))
     assert isinstance(asked, RespaceAsked)
     going, steps, done = None, 0, False
     while not done:

@@ -14,6 +14,7 @@ from tests.cli.command import Cli
 
 # Each undoes what one version brought.
 FOLLOWS = {
+    6: "ALTER TABLE outbox DROP COLUMN actions; ALTER TABLE outbox_unrelayed DROP COLUMN actions",
     5: "DROP TABLE quiet_boards",
     4: "DROP TABLE placed_pins",
     3: "ALTER TABLE refills DROP COLUMN served_before_ms",
@@ -47,11 +48,11 @@ main()
 
 
 def _older(home: Path, version: int) -> None:
-    """Makes a home what a program of an earlier version left. 5: before its files were its user's alone."""
+    """Makes a home what a program of an earlier version left. 6: before its files were its user's alone."""
     with closing(sqlite3.connect(home / "data" / "follows.db")) as connection:
         for each, undo in FOLLOWS.items():
             if each > version:
-                connection.execute(undo)
+                connection.executescript(undo)
         connection.execute(f"PRAGMA user_version = {version}")
         connection.commit()
     if version < 3:
@@ -84,11 +85,11 @@ def _is_up_to_date(cli: Cli, new: Path) -> None:
     assert [pin for pin, _ in cli.export("a")[1]] == [6, 5, 4, 3, 2, 1]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked: Path, version: int) -> None:
     _older(filled.home, version)
     before = _state(filled.home)
-    if version < 5:
+    if version < 6:
         for words in (["status"], ["work", "--until-idle"], ["follow", 1, "--user", 5]):
             assert "feedctl migrate" in filled(*words, code=3).stderr
         assert "feedctl migrate" in filled("check", code=2).stdout
@@ -100,7 +101,7 @@ def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked:
     }
 
     assert filled("migrate").stdout.splitlines() == planned
-    assert len(planned) == {1: 7, 2: 6, 3: 3, 4: 2, 5: 1}[version]
+    assert len(planned) == {1: 8, 2: 7, 3: 4, 4: 3, 5: 2, 6: 1}[version]
     _is_up_to_date(filled, worked)
     assert filled("migrate").stdout == ""
     assert "up to date" in filled("migrate", "--dry-run").stderr
@@ -108,7 +109,7 @@ def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("killed_after", range(8))
+@pytest.mark.parametrize("killed_after", range(9))
 def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Path, killed_after: int) -> None:
     _older(filled.home, 1)
     command = [sys.executable, "-c", _KILLED, str(killed_after), "--home", str(filled.home), "migrate"]
@@ -117,7 +118,7 @@ def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Pa
 
     left = filled("migrate").stdout.splitlines()
 
-    assert len(left) == 7 - killed_after
+    assert len(left) == 8 - killed_after
     _is_up_to_date(filled, worked)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from feedstore.domain import RefillAsked
+from feedstore.follows.port import actions_in
 from tests.cli.command import Cli, eventually
 
 
@@ -135,8 +136,9 @@ def test_rule_9_a_walk_that_ends_early_asks_for_a_refill(filled: Cli) -> None:
     filled("feed", 1)
 
     with filled.ports() as ports:
-        assert [(row.action.user, row.action.cluster) for row in ports.follows.unrelayed(9)] == [(1, None)]
-        assert isinstance(ports.follows.unrelayed(1)[0].action, RefillAsked)
+        (asked,) = actions_in(ports.follows.unrelayed(9))
+        assert isinstance(asked, RefillAsked)
+        assert (asked.user, asked.cluster) == (1, None)
 
 
 @pytest.mark.processes

@@ -10,6 +10,7 @@ import pytest
 from feedstore.app import config as configuration
 from feedstore.boards import Boards
 from feedstore.following import FEEDS, mutations
+from feedstore.follows.port import actions_in
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
 from workers.app import wiring
@@ -193,7 +194,7 @@ def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_late_there(fille
     filled("save-pin", 60, "--owner", 2, "--board", 20, "--created-ms", 2_000)
     elsewhere = Unpublished()
     with filled.ports() as ports:
-        tasks = [Task(row.action) for row in ports.follows.unrelayed(10)]
+        tasks = [Task(action) for action in actions_in(ports.follows.unrelayed(10))]
         limits, respacing = configuration.load(filled.home, {}).limits, Respacing(Boards(ports.follows))
         Expander(ports.follows, elsewhere, limits, respacing.respace).expand(tasks)  # type: ignore[arg-type]
     assert elsewhere.values

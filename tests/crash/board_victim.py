@@ -18,7 +18,7 @@ from typing import Any
 from feedstore.boards import Boards, Move
 from feedstore.domain import DeletePin, PinDeleted, RespaceAsked
 from feedstore.follows import sqlite, sqlite_boards
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 
 BOARD = 9
 POINTS = (
@@ -102,8 +102,8 @@ def run(spec: Spec) -> None:
                 case _:
                     job = True
                     rows = store.unrelayed(1)
-                    for row in rows:
-                        if isinstance(asked := row.action, RespaceAsked):
+                    for asked in actions_in(rows):
+                        if isinstance(asked, RespaceAsked):
                             step = boards.respace(asked, 1)
                             while not step.done:
                                 step = boards.respace(asked, 1, step.going)

@@ -15,7 +15,7 @@ import pytest
 from feedstore.boards import Boards
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.follows import sqlite
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 from tests.crash.board_victim import BOARD, POINTS, Spec
 from tests.effort import FULL
 from workers.boards import Respacing
@@ -79,6 +79,6 @@ def test_a_kill_at_any_step_changes_nothing_that_was_acknowledged(tmp_path: Path
     with closing(sqlite.open_store([path], lambda: NOW)) as store:
         boards = Boards(store)
         while rows := store.unrelayed(100):
-            Respacing(boards).respace([row.action for row in rows if isinstance(row.action, RespaceAsked)])
+            Respacing(boards).respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
             store.mark_relayed(rows)
         assert boards.check(BOARD, None).narrow == []

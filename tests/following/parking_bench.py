@@ -13,7 +13,7 @@ import pytest
 from feedstore.domain import Pin, PinSaved, RefillAsked
 from feedstore.following import Limits, entries_of, feed_table, row_key
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError, actions_in
 from feedstore.widecolumn import Cell, Mutation, RefusedError, Table, UnavailableError
 from feedstore.widecolumn.cells import count_in
 from feedstore.widecolumn.memory import MemoryStore
@@ -25,11 +25,8 @@ from workers.following.messages import (
     Delivery,
     Hold,
     Parked,
-    Task,
-    decode_actions,
     encode_delivery,
     encode_parked,
-    wrap_action,
 )
 from workers.following.packing import packed
 from workers.following.packs import Pack, encode_body, halves
@@ -162,9 +159,7 @@ class Follows:
 
     def refills(self) -> list[RefillAsked]:
         """Those that were asked for."""
-        tasks = [body for row in self._store.unrelayed(10_000, 0) for body in decode_actions(wrap_action(row.body))]
-        actions = [task.action for task in tasks if isinstance(task, Task)]
-        return [action for action in actions if isinstance(action, RefillAsked)]
+        return [each for each in actions_in(self._store.unrelayed(10_000, 0)) if isinstance(each, RefillAsked)]
 
     def __getattr__(self, name: str) -> Any:
         if self.away:

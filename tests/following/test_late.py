@@ -13,7 +13,7 @@ from feedstore.boards import Boards
 from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
 from feedstore.following import Limits, entries_of, feed_table, row_key
 from feedstore.follows import sqlite
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 from feedstore.widecolumn import Cell, Mutation, UnavailableError
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
@@ -344,7 +344,7 @@ def test_rule_9_a_refill_that_was_sent_back_does_not_pass_for_served(pipeline: P
     for _ in range(2):
         pipeline.now_ms += 1
         pipeline.follows.ask_refill([7], "b", 0)
-    first, second = (row.action for row in pipeline.follows.unrelayed(10))
+    first, second = actions_in(pipeline.follows.unrelayed(10))
     assert isinstance(first, RefillAsked)
     pipeline.expander.expand([Task(first)])
     pipeline.write("b")
@@ -413,12 +413,12 @@ def test_rule_9_no_refill_is_asked_for_before_its_hold_can_be_written(pipeline: 
     for _ in range(20):
         with pytest.raises(UnavailableError):
             pipeline.writers["b"].write(bodies)
-    assert pipeline.follows.backlog() == 0
+    assert pipeline.follows.backlog().actions == 0
 
     pipeline.notes["b"].away = False
     pipeline.writers["b"].write(bodies)
-    assert pipeline.follows.backlog() == 100
-    assert {row.action.cluster for row in pipeline.follows.unrelayed(1_000)} == {"b"}  # type: ignore[union-attr]
+    assert pipeline.follows.backlog().actions == 100
+    assert {action.cluster for action in actions_in(pipeline.follows.unrelayed(1_000))} == {"b"}  # type: ignore[union-attr]
 
 
 # From before the follow store was brought back

@@ -23,6 +23,8 @@ from feedstore.domain import (
     RefillAsked,
     Unfollowed,
 )
+from feedstore.follows.port import ROW_ACTIONS
+from feedstore.follows.shard import outbox_rows
 from workers.following.messages import (
     ACTIONS_A_MESSAGE,
     ACTIONS_BYTES,
@@ -333,9 +335,33 @@ RECORDED = st.lists(ACTION_MESSAGES, max_size=30).map(
 )
 
 
+def alone(*actions: bytes) -> list[tuple[int, bytes]]:
+    """Rows of an outbox, each with one action."""
+    return [(1, action) for action in actions]
+
+
+@given(RECORDED, st.integers(1, 6))
+def test_rows_of_many_actions_are_copied_and_come_back_in_their_order(actions: list[RecordedAction], cut: int) -> None:
+    encoded = list(map(msgspec.json.encode, actions))
+    rows = [(len(some), b",".join(some)) for some in (encoded[n : n + cut] for n in range(0, len(encoded), cut))]
+    values = wrap_actions(rows)
+    assert [body for value in values for body in decode_actions(value)] == [Task(action) for action in actions]
+    assert len(values) == bool(actions)
+    assert all(ACTION_SCHEMA.is_valid(json.loads(value)) for value in values)
+
+
+def test_a_full_row_has_a_message_of_its_own() -> None:
+    small = msgspec.json.encode(Followed(1, Followee("user", 2), 3, 4))
+    full = next(outbox_rows([small] * ROW_ACTIONS))
+    values = wrap_actions([(1, small), full, full, (1, small), (1, small)])
+    assert [len(decode_actions(value)) for value in values] == [1, ROW_ACTIONS, ROW_ACTIONS, 2]
+    assert values[0] == wrap_action(small)
+    assert values[1] == b'{"v":2,"actions":[%s]}' % full[1]
+
+
 @given(RECORDED)
 def test_recorded_actions_share_messages_and_come_back_in_their_order(actions: list[RecordedAction]) -> None:
-    values = wrap_actions([msgspec.json.encode(action) for action in actions])
+    values = wrap_actions(alone(*map(msgspec.json.encode, actions)))
     assert [body for value in values for body in decode_actions(value)] == [Task(action) for action in actions]
     assert len(values) == bool(actions)
     assert all(ACTION_SCHEMA.is_valid(json.loads(value)) for value in values)
@@ -343,13 +369,13 @@ def test_recorded_actions_share_messages_and_come_back_in_their_order(actions: l
 
 def test_a_message_of_many_actions_is_bounded() -> None:
     largest = msgspec.json.encode(Followed(2**63 - 1, Followee("board", 2**63 - 1), 2**63 - 1, 2**63 - 1))
-    values = wrap_actions([largest] * 5_001)
+    values = wrap_actions(alone(largest) * 5_001)
     assert max(len(decode_actions(value)) for value in values) <= ACTIONS_A_MESSAGE
     assert max(map(len, values)) <= ACTIONS_BYTES + 1_000 < MAX_POLL_BYTES
     assert sum(len(decode_actions(value)) for value in values) == 5_001
     small = msgspec.json.encode(Followed(1, Followee("user", 2), 3, 4))
-    assert [len(decode_actions(value)) for value in wrap_actions([small] * 2_001)] == [2_000, 1]
-    huge = wrap_actions([largest, b'{"type":"yet to come","x":"%s"}' % (b"x" * ACTIONS_BYTES), largest])
+    assert [len(decode_actions(value)) for value in wrap_actions(alone(small) * 2_001)] == [2_000, 1]
+    huge = wrap_actions(alone(largest, b'{"type":"yet to come","x":"%s"}' % (b"x" * ACTIONS_BYTES), largest))
     assert len(huge) == 3
 
 
@@ -365,7 +391,7 @@ def test_a_message_of_many_actions_is_bounded() -> None:
 )
 def test_of_many_actions_the_unknown_one_is_malformed_alone(newer: bytes) -> None:
     known = msgspec.json.encode(Followed(1, Followee("user", 2), 3, 4))
-    (value,) = wrap_actions([known, newer, known])
+    (value,) = wrap_actions(alone(known, newer, known))
     first, bad, last = decode_actions(value)
     assert first == last == Task(Followed(1, Followee("user", 2), 3, 4))
     assert isinstance(bad, Malformed)
@@ -378,7 +404,7 @@ def test_of_many_actions_the_unknown_one_is_malformed_alone(newer: bytes) -> Non
 @pytest.mark.parametrize("damaged", [b'{"type":', b'1],"x":[2', b"1,2", b'{"a":1}}', b""])
 def test_a_damaged_action_spoils_no_other(damaged: bytes) -> None:
     known = msgspec.json.encode(Followed(1, Followee("user", 2), 3, 4))
-    values = wrap_actions([known, damaged, known])
+    values = wrap_actions(alone(known, damaged, known))
     assert decode_actions(values[0]) == decode_actions(values[2]) == (Task(Followed(1, Followee("user", 2), 3, 4)),)
     assert len(values) == 3
     refused(decode_actions, values[1])

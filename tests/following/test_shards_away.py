@@ -11,7 +11,7 @@ from feedstore.boards import Boards
 from feedstore.domain import Action, DeletePin, Follow, Pin, PinSaved, SavePin, Unfollow, user
 from feedstore.following import Limits, feed_table
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStoreUnavailableError, Request
+from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
@@ -208,10 +208,10 @@ def test_what_a_task_needs_are_the_shards_that_its_expansion_asks(world: World) 
     world.follows.record([Request(action) for action in actions])
     world.follows.ask_refill([30], None, 0)
     kinds = set()
-    for row in sorted(world.follows.unrelayed(1_000), key=lambda row: row.action.committed_ms):
+    for action in sorted(actions_in(world.follows.unrelayed(1_000)), key=lambda each: each.committed_ms):
         world.asked.clear()
-        expander.expand([Task(row.action)])
-        assert world.asked <= slots.needed(Task(row.action)), row.action
-        kinds.add(type(row.action))
+        expander.expand([Task(action)])
+        assert world.asked <= slots.needed(Task(action)), action
+        kinds.add(type(action))
     assert len(kinds) == 5
     assert slots.count == 3

@@ -7,7 +7,7 @@ from follow_places import NOW
 from feedstore.boards import BoardPin, Boards, Place, RoomSpread
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
 from feedstore.follows.mysql import MySQLShard
-from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from feedstore.follows.port import ActionRefusedError, FollowStore, Request, actions_in
 from feedstore.follows.sqlite import SQLiteShard
 from feedstore.follows.sqlite_files import MemoryDatabase
 
@@ -58,7 +58,7 @@ def shown(boards: Boards, limit: int = 500, board: int = BOARD) -> list[int]:
 
 def asked(store: FollowStore) -> list[RespaceAsked]:
     """The requests for re-spacing that wait in the outbox."""
-    actions = [row.action for row in store.unrelayed(100_000)]
+    actions = actions_in(store.unrelayed(100_000))
     return [action for action in actions if isinstance(action, RespaceAsked)]
 
 

@@ -1,5 +1,6 @@
 """Random histories: a store with one shard, one with three and a plain model of the port say the same."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import mysql_places
@@ -29,7 +30,7 @@ from feedstore.domain import (
     user,
 )
 from feedstore.follows import mysql, sqlite
-from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, Merged, PinState, Request
+from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, Merged, PinState, Request, actions_in
 from tests.effort import part
 
 USERS = range(1, 6)
@@ -55,6 +56,7 @@ class Model:
     keys: dict[str, tuple[Action, RecordedAction | str, int]] = field(default_factory=dict)
     refills: dict[tuple[int, str | None], int] = field(default_factory=dict)
     outbox: list[RecordedAction] = field(default_factory=list)
+    calls: list[list[RecordedAction]] = field(default_factory=list)
     followers: dict[tuple[Followee, int], Edge] = field(default_factory=dict)
     indexed: dict[tuple[Followee, int], PinState] = field(default_factory=dict)
 
@@ -146,6 +148,11 @@ class Model:
             latest = max(deleted or 0, deleted_ms or 0) or None
             self.indexed[followee, pin.pin] = PinState(pin, max(saved, saved_ms), latest)
 
+    def end_call(self) -> None:
+        """What was recorded since the last call shares rows of the outbox."""
+        if recorded := self.outbox[sum(map(len, self.calls)) :]:
+            self.calls.append(recorded)
+
     def expire(self, window_ms: int) -> None:
         before = self.now - window_ms
         self.keys = {key: row for key, row in self.keys.items() if row[2] >= before}
@@ -208,6 +215,7 @@ class Agreement(RuleBasedStateMachine):
             ]
             assert answers == expected
         self.recorded += [answer for answer in expected if not isinstance(answer, str)]
+        self.model.end_call()
 
     @rule(data=st.data())
     def redate(self, data: st.DataObject) -> None:
@@ -217,6 +225,7 @@ class Agreement(RuleBasedStateMachine):
             assert [store.redate(action) for store in self.stores] == [again, again]
             if again is not None:
                 self.recorded.append(again)
+            self.model.end_call()
 
     @rule(users=st.lists(st.sampled_from(USERS)), cluster=st.sampled_from(CLUSTERS), within=st.sampled_from([0, 6]))
     def ask_refill(self, users: list[int], cluster: str | None, within: int) -> None:
@@ -226,6 +235,7 @@ class Agreement(RuleBasedStateMachine):
                 self.recorded.append(self.model.ask(each, cluster))
         for store in self.stores:
             assert store.ask_refill(users, cluster, within) == self.model.now
+        self.model.end_call()
 
     @rule(data=st.data())
     def index_some(self, data: st.DataObject) -> None:
@@ -243,11 +253,17 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 5))
     def relay(self, count: int) -> None:
-        for action in self.model.outbox[:count]:
+        """What the oldest calls recorded: each has rows of its own, one on each shard."""
+        for call in self.model.calls[:count]:
             for store in self.stores:
-                rows = [row for row in store.unrelayed(1_000) if row.action == action]
-                store.mark_relayed(rows[:1])
-        del self.model.outbox[:count]
+                left = Counter(call)
+                for row in store.unrelayed(1_000):
+                    if Counter(row.actions) <= left:
+                        left -= Counter(row.actions)
+                        store.mark_relayed([row])
+                assert not left
+            del self.model.outbox[: len(call)]
+        del self.model.calls[:count]
 
     @rule(window_ms=st.sampled_from([0, 10, 40]))
     def expire(self, window_ms: int) -> None:
@@ -328,7 +344,7 @@ class Agreement(RuleBasedStateMachine):
             assert {edge for line in page for edge in line.edges} == {
                 edge for edge, _ in self.model.edges.values() if edge.active
             }
-            waiting = [row.action for row in store.unrelayed(1_000)]
+            waiting = actions_in(store.unrelayed(1_000))
             assert sorted(map(repr, waiting)) == sorted(map(repr, self.model.outbox))
             assert store.settled_ms() == min([self.model.now, *(action.committed_ms for action in waiting)])
             counts = store.counts()

@@ -26,7 +26,17 @@ from feedstore.domain import (
     user,
 )
 from feedstore.follows import sharded
-from feedstore.follows.port import ActionRefusedError, FollowStore, Merged, OutboxRow, PinState, Request
+from feedstore.follows.port import (
+    ROW_ACTIONS,
+    ROW_BYTES,
+    ActionRefusedError,
+    FollowStore,
+    Merged,
+    OutboxRow,
+    PinState,
+    Request,
+    actions_in,
+)
 
 DAY = 86_400_000
 
@@ -48,12 +58,17 @@ def pin(pin_id: int, owner: int = 7, on: int = 70, created_ms: int = 1_000) -> P
     return Pin(pin_id, owner, on, created_ms)
 
 
+def record_each(store: FollowStore, *actions: Action) -> list[RecordedAction]:
+    """Each in a transaction, and in a row of the outbox, of its own."""
+    return [recorded for action in actions for recorded in record(store, action)]
+
+
 def outbox(store: FollowStore) -> list[OutboxRow]:
     return store.unrelayed(10_000)
 
 
 def outbox_actions(store: FollowStore) -> list[RecordedAction]:
-    return [row.action for row in outbox(store)]
+    return actions_in(outbox(store))
 
 
 def index(store: FollowStore, *pins: Pin, saved_ms: int = NOW) -> None:
@@ -94,7 +109,7 @@ def test_rule_2_following_again_gets_a_new_tick(store: FollowStore):
     record(store, Follow(1, user(2)))
     assert record(store, Follow(1, user(2))) == [Followed(1, user(2), NOW + 1, NOW)]
     assert store.following(1) == [Edge(1, user(2), NOW + 1, active=True)]
-    assert len(outbox(store)) == 2
+    assert len(outbox_actions(store)) == 2
 
 
 def test_rule_2_threads_that_record_for_one_follower_never_share_a_timestamp(shared_place: Place):
@@ -117,7 +132,7 @@ def test_rule_2_threads_that_record_for_one_follower_never_share_a_timestamp(sha
     assert all(mine == sorted(mine) for mine in recorded)
     every = sorted(ts for mine in recorded for ts in mine)
     assert every == list(range(NOW, NOW + 6 * 15 * 2))
-    in_order = [row.action.ts for row in outbox(stores[0])]
+    in_order = [action.ts for action in actions_in(outbox(stores[0]))]
     assert in_order == every
 
 
@@ -156,7 +171,7 @@ def test_a_pin_saved_again_is_answered_with_what_was_recorded(store: FollowStore
     record(store, SavePin(pin(5)))
     clock.advance(10)
     assert record(store, SavePin(pin(5))) == [PinSaved(pin(5), NOW)]
-    assert len(outbox(store)) == 1
+    assert len(outbox_actions(store)) == 1
 
 
 @pytest.mark.parametrize("other", [pin(5, created_ms=999), pin(5, owner=8, on=80), pin(5, on=71)])
@@ -164,7 +179,7 @@ def test_a_pin_never_changes(store: FollowStore, other: Pin):
     record(store, SavePin(pin(5)))
     assert ask(store, SavePin(other)) == "pin_differs"
     assert store.pins([5]) == {5: PinState(pin(5), NOW, None)}
-    assert len(outbox(store)) == 1
+    assert len(outbox_actions(store)) == 1
 
 
 def test_rule_7_a_deleted_pin_cannot_be_saved_again(store: FollowStore, clock: FakeClock):
@@ -174,7 +189,7 @@ def test_rule_7_a_deleted_pin_cannot_be_saved_again(store: FollowStore, clock: F
     clock.advance(3)
     assert ask(store, SavePin(pin(5))) == "pin_deleted"
     assert record(store, DeletePin(5)) == [PinDeleted(pin(5), NOW + 3)]
-    assert len(outbox(store)) == 2
+    assert len(outbox_actions(store)) == 2
 
 
 def test_rule_7_a_deletion_gets_the_stores_time_even_where_its_clock_went_back(store: FollowStore, clock: FakeClock):
@@ -208,7 +223,7 @@ def test_a_board_belongs_to_the_first_that_saves_on_it(store: FollowStore):
     assert ask(store, SavePin(pin(9, owner=8))) == "board_of_another_owner"
     assert store.board_owners([70, 71]) == {70: 7}
     assert store.pins([5, 6, 8, 9]).keys() == {5, 8}
-    assert len(outbox(store)) == 2
+    assert len(outbox_actions(store)) == 2
 
 
 def test_of_two_owners_who_save_on_one_board_at_once_one_wins(shared_place: Place):
@@ -243,7 +258,7 @@ def test_a_key_gives_the_first_answer_again(store: FollowStore, clock: FakeClock
     clock.advance(1_000)
     again = [ask(store, action, f"key {number}") for number, action in enumerate(actions)]
     assert again == first
-    assert len(outbox(store)) == 4
+    assert len(outbox_actions(store)) == 4
     assert store.following(1) == []
 
 
@@ -266,7 +281,7 @@ def test_a_key_used_for_another_action_is_refused_on_whatever_shard(store: Follo
         assert ask(store, SavePin(pin(follower, on=follower)), "key") == "key_reused"
     assert ask(store, Unfollow(1, user(2)), "key") == "key_reused"
     assert ask(store, Follow(1, user(2)), "key") == first
-    assert len(outbox(store)) == 1
+    assert len(outbox_actions(store)) == 1
     assert store.board_owners(range(2, 12)) == {}
 
 
@@ -277,7 +292,7 @@ def test_a_key_twice_in_a_batch(store: FollowStore):
     assert answers[0] == answers[1] == Followed(1, user(2), NOW, NOW)
     assert isinstance(answers[2], ActionRefusedError)
     assert answers[2].reason == "key_reused"
-    assert len(outbox(store)) == 1
+    assert len(outbox_actions(store)) == 1
 
 
 @pytest.mark.parametrize("key", ["", "x" * 129, "a\nb", "\ud800"])
@@ -311,7 +326,7 @@ def test_rule_8_an_edge_is_given_a_new_tick_while_it_is_its_latest_action(store:
     assert store.redate(first) is None
     record(store, Unfollow(1, user(3)))
     assert store.redate(other) is None
-    assert len(outbox(store)) == 4
+    assert len(outbox_actions(store)) == 4
 
 
 def test_rule_8_an_unfollow_is_given_a_new_tick_of_the_same_clock(store: FollowStore):
@@ -333,7 +348,7 @@ def test_rule_8_a_pin_and_a_deletion_are_given_a_new_time_while_they_stand(store
     assert store.redate(deleted) == PinDeleted(pin(5), NOW + 2 * DAY)
     assert store.pins([5]) == {5: PinState(pin(5), NOW + DAY, NOW + 2 * DAY)}
     assert store.redate(deleted) is None
-    assert len(outbox(store)) == 4
+    assert len(outbox_actions(store)) == 4
 
 
 def test_rule_8_what_never_stood_is_not_given_a_new_time(store: FollowStore):
@@ -345,7 +360,7 @@ def test_rule_8_what_never_stood_is_not_given_a_new_time(store: FollowStore):
         PinDeleted(pin(5), NOW),
     ):
         assert store.redate(action) is None
-    assert len(outbox(store)) == 1
+    assert len(outbox_actions(store)) == 1
 
 
 def test_rule_8_a_refill_is_given_a_new_time_unless_it_was_asked_for_again(store: FollowStore, clock: FakeClock):
@@ -370,23 +385,23 @@ def test_refills_are_outbox_rows_and_are_not_asked_for_too_often(store: FollowSt
     ]
     clock.advance(999)
     assert store.ask_refill([1, 3], "a", 1_000) == NOW + 999
-    assert len(outbox(store)) == 3
+    assert len(outbox_actions(store)) == 3
     assert store.ask_refill([1, 2, 3], "a", 1_000) == NOW + 999
     assert store.ask_refill([], "a", 1_000) == NOW + 999
-    assert len(outbox(store)) == 3
+    assert len(outbox_actions(store)) == 3
     store.ask_refill([1], None, 1_000)
     store.ask_refill([1], "b", 1_000)
     assert outbox_actions(store).count(RefillAsked(1, None, NOW + 999)) == 1
-    assert len(outbox(store)) == 5
+    assert len(outbox_actions(store)) == 5
     clock.advance(1)
     store.ask_refill([1], "a", 1_000)
-    assert len(outbox(store)) == 6
+    assert len(outbox_actions(store)) == 6
 
 
 def test_a_refill_without_a_limit_is_asked_for_every_time(store: FollowStore):
     store.ask_refill([1], "a", 0)
     store.ask_refill([1], "a", 0)
-    assert len(outbox(store)) == 2
+    assert len(outbox_actions(store)) == 2
 
 
 def test_what_is_known_of_refills(store: FollowStore, clock: FakeClock):
@@ -413,9 +428,9 @@ def test_what_is_known_of_refills(store: FollowStore, clock: FakeClock):
 
 
 def test_the_outbox_gives_unmarked_rows_oldest_first(store: FollowStore):
-    record(store, *(Follow(1, user(each)) for each in range(2, 12)))
+    record_each(store, *(Follow(1, user(each)) for each in range(2, 12)))
     rows = outbox(store)
-    assert [row.action.ts for row in rows] == list(range(NOW, NOW + 10))
+    assert [action.ts for action in actions_in(rows)] == list(range(NOW, NOW + 10))
     store.mark_relayed(rows[2:5])
     store.mark_relayed(rows[2:3])
     assert outbox(store) == rows[:2] + rows[5:]
@@ -424,7 +439,7 @@ def test_the_outbox_gives_unmarked_rows_oldest_first(store: FollowStore):
 
 def test_no_shard_of_the_outbox_starves(store: FollowStore):
     for _ in range(20):
-        record(store, *(Follow(each, user(99)) for each in range(1, 13)))
+        record_each(store, *(Follow(each, user(99)) for each in range(1, 13)))
     all_shards = {row.shard for row in outbox(store)}
     assert {row.shard for row in store.unrelayed(6)} == all_shards
     # Also where there is room for fewer rows than shards.
@@ -435,7 +450,7 @@ def test_no_shard_of_the_outbox_starves(store: FollowStore):
 
 
 def test_the_outbox_of_one_shard(store: FollowStore):
-    record(store, *(Follow(each, user(99)) for each in range(1, 40)))
+    record_each(store, *(Follow(each, user(99)) for each in range(1, 40)))
     rows = outbox(store)
     for shard in range(store.shards()):
         mine = [row for row in rows if row.shard == shard]
@@ -451,6 +466,46 @@ def test_the_time_without_waiting_is_near_the_time(store: FollowStore):
     assert store.now() == min(store.now(shard) for shard in range(store.shards()))
 
 
+def test_what_one_call_records_shares_rows_of_the_outbox(store: FollowStore, clock: FakeClock):
+    recorded = record(store, *(Follow(each, user(each + 1)) for each in range(1, 40)), SavePin(pin(5)), DeletePin(5))
+    rows = outbox(store)
+    assert len(rows) == store.shards()
+    assert {row.committed_ms for row in rows} == {NOW}
+    assert [row.number for row in rows] == [len(row.actions) for row in rows]
+    for row in rows:
+        assert row.actions == [each for each in recorded if each in row.actions]
+    assert sorted(map(repr, actions_in(rows))) == sorted(map(repr, recorded))
+    clock.advance(5)
+    record(store, Follow(1, user(3)))
+    assert store.backlog() == (store.shards() + 1, 42, NOW)
+    assert [store.backlog(shard).rows for shard in range(store.shards())].count(2) == 1
+    assert sum(store.backlog(shard).actions for shard in range(store.shards())) == 42
+    store.mark_relayed(rows)
+    assert store.backlog() == (1, 1, NOW + 5)
+    relay_all(store)
+    assert store.backlog() == (0, 0, None)
+
+
+def test_a_refused_action_has_no_place_in_the_outbox(store: FollowStore):
+    answers = store.record([Request(Follow(1, user(2))), Request(DeletePin(77)), Request(Follow(1, user(3)))])
+    assert isinstance(answers[1], ActionRefusedError)
+    assert sorted(map(repr, outbox_actions(store))) == sorted(map(repr, [answers[0], answers[2]]))
+
+
+def test_rows_of_the_outbox_are_bounded(store: FollowStore):
+    largest = 2**63 - 1
+    many = ROW_ACTIONS + ROW_BYTES // 100
+    record(store, *(Follow(1, board(largest - each)) for each in range(many)))
+    rows = outbox(store)
+    assert sum(row.number for row in rows) == many
+    assert max(row.number for row in rows) <= ROW_ACTIONS
+    assert max(len(row.body) for row in rows) <= ROW_BYTES
+    assert [action.ts for action in actions_in(rows)] == list(range(NOW, NOW + many))
+    # A read takes as many rows as it needs to have so many actions: never the bodies of many rows at once.
+    assert store.unrelayed(1) == store.unrelayed(rows[0].number) == rows[:1]
+    assert store.unrelayed(rows[0].number + 1) == rows[:2]
+
+
 def test_outbox_ids_are_never_used_again(store: FollowStore, clock: FakeClock):
     record(store, Follow(1, user(2)))
     (old,) = outbox(store)
@@ -459,7 +514,7 @@ def test_outbox_ids_are_never_used_again(store: FollowStore, clock: FakeClock):
     assert store.expire(DAY, 100) == 1
     record(store, Follow(1, user(3)))
     store.mark_relayed([old])
-    assert len(outbox(store)) == 1
+    assert len(outbox_actions(store)) == 1
 
 
 def test_rule_10_settled_is_held_back_by_what_is_not_relayed(store: FollowStore, clock: FakeClock):
@@ -471,7 +526,7 @@ def test_rule_10_settled_is_held_back_by_what_is_not_relayed(store: FollowStore,
     clock.advance(10)
     assert store.settled_ms() == NOW + 10
     rows = outbox(store)
-    store.mark_relayed([row for row in rows if row.action.follower == 1])
+    store.mark_relayed([row for row in rows if actions_in([row])[0].follower == 1])
     assert store.settled_ms() == NOW + 20
     relay_all(store)
     assert store.settled_ms() == NOW + 30
@@ -539,13 +594,13 @@ def test_rule_10_settled_under_interleaved_commits(shared_place: Place):
     settled = 0
     while not done.is_set():
         rows = outbox(stores[0])
-        assert all(row.action.committed_ms >= settled for row in rows)
+        assert all(action.committed_ms >= settled for action in actions_in(rows))
         stores[0].mark_relayed(rows)
         now_settled = stores[0].settled_ms()
         assert now_settled >= settled
         settled = now_settled
     thread.join()
-    assert all(row.action.committed_ms >= settled for row in outbox(stores[0]))
+    assert all(action.committed_ms >= settled for action in actions_in(outbox(stores[0])))
 
 
 # The follower index
@@ -900,19 +955,19 @@ def test_deletions_are_those_of_the_pins_own_records(store: FollowStore):
 
 
 def test_only_relayed_outbox_rows_expire(store: FollowStore, clock: FakeClock):
-    record(store, *(Follow(each, user(99)) for each in range(1, 21)))
+    record_each(store, *(Follow(each, user(99)) for each in range(1, 21)))
     rows = outbox(store)
     store.mark_relayed(rows[5:15])
     clock.advance(DAY + 1)
     record(store, Follow(1, user(98)))
     assert store.expire(DAY, 100) == 10
-    assert len(outbox(store)) == 11
+    assert len(outbox_actions(store)) == 11
 
 
 def test_expiry_takes_at_most_its_limit_a_call(store: FollowStore, clock: FakeClock):
     for each in range(1, 31):
         ask(store, Follow(each, user(99)), f"key {each}")
-    store.ask_refill(range(1, 31), "a", 0)
+        store.ask_refill([each], "a", 0)
     relay_all(store)
     clock.advance(DAY + 1)
     gone = []
@@ -921,6 +976,18 @@ def test_expiry_takes_at_most_its_limit_a_call(store: FollowStore, clock: FakeCl
     assert max(gone) <= 7
     assert sum(gone) >= 60 + 30 + 30
     assert store.counts().edges_active == 30
+
+
+def test_a_row_of_many_actions_expires_whole_and_counts_as_they_do(store: FollowStore, clock: FakeClock):
+    record(store, *(Follow(1, user(each)) for each in range(2, 12)))
+    record(store, *(Follow(1, user(each)) for each in range(2, 12)))
+    relay_all(store)
+    clock.advance(DAY + 1)
+    assert store.expire(DAY, 3) == 10
+    assert store.expire(DAY, 30) == 10
+    assert store.expire(DAY, 30) == 0
+    assert store.relay_again() is False
+    assert outbox(store) == []
 
 
 def test_counts(store: FollowStore):
@@ -1040,7 +1107,7 @@ def test_what_a_user_unfollowed_since_a_time_comes_in_pages_by_key(store: Follow
 def test_everything_that_is_left_in_the_outbox_is_relayed_again(store: FollowStore, clock: FakeClock):
     assert store.relay_again()
     assert store.unrelayed(10) == []
-    record(store, *(Follow(follower, user(9)) for follower in range(1, 6)))
+    record_each(store, *(Follow(follower, user(9)) for follower in range(1, 6)))
     rows = store.unrelayed(10)
     store.mark_relayed(rows)
     clock.ms += 1_000
@@ -1050,9 +1117,9 @@ def test_everything_that_is_left_in_the_outbox_is_relayed_again(store: FollowSto
     assert store.relay_again()
 
     again = store.unrelayed(10)
-    assert sorted(again) == sorted([*rows, *(row for row in again if row.action == late[0])])
-    assert (len(again), store.backlog()) == (6, 6)
-    assert store.settled_ms() <= min(row.action.committed_ms for row in rows)
+    assert sorted(again) == sorted([*rows, *(row for row in again if row.actions == late)])
+    assert (len(again), store.backlog()) == (6, (6, 6, NOW))
+    assert store.settled_ms() <= min(action.committed_ms for action in actions_in(rows))
     store.mark_relayed(again)
     assert store.unrelayed(10) == []
 
@@ -1067,7 +1134,7 @@ def test_relaying_again_says_whether_rows_have_expired(store: FollowStore, clock
 
     assert not store.relay_again()
 
-    assert {row.action.follower for row in store.unrelayed(100)} == {*range(21, 40)}
+    assert {action.follower for action in actions_in(store.unrelayed(100))} == {*range(21, 40)}
 
 
 def test_a_refill_that_was_published_is_not_published_once_all_is_relayed_again(store: FollowStore):
@@ -1129,5 +1196,5 @@ def test_a_store_that_is_brought_back_does_refills_again(store: FollowStore, clo
     store.bring_back(clock.ms)
     relay_all(store)
     store.ask_refill([1], None, DAY)
-    assert store.backlog() == 1
+    assert store.backlog().actions == 1
     assert store.refill_times([(1, None)])[1, None].served_before_ms == 0

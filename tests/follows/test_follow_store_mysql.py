@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import msgspec
 import mysql_places
 import pymysql
 import pytest
@@ -18,10 +19,10 @@ from follow_places import NOW, FakeClock
 
 from feedstore.domain import Edge, Follow, Followed, Pin, PinDeleted, PinSaved, SavePin, board, user
 from feedstore.follows import mysql
+from feedstore.follows.mysql import schema, statements
 from feedstore.follows.mysql import shard as mysql_shard
-from feedstore.follows.mysql import statements
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("mysql"), pytest.mark.usefixtures("mariadb")]
@@ -168,7 +169,7 @@ def test_a_deadlock_is_decided_again(open_one: Opener, raw: MySQLConnection):
     raw.run(["ROLLBACK"])
     thread.join()
     assert [answer.ts for answer in answers] == [NOW + 6, NOW + 6]
-    assert len(store.unrelayed(10)) == 4
+    assert store.backlog().actions == 4
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -200,7 +201,7 @@ def test_a_lock_that_is_never_given_is_given_up(open_one: Opener, raw: MySQLConn
         follow(store, 1)
     raw.run(["ROLLBACK"])
     follow(store, 1)
-    assert len(store.unrelayed(10)) == 2
+    assert store.backlog().actions == 2
 
 
 # Rule 10: settled times
@@ -251,13 +252,13 @@ def test_rule_10_late_commits_do_not_fall_behind_the_relay(open_one: Opener, raw
     assert store.unrelayed(10) == []
     raw.run(["COMMIT"])
     rows = store.unrelayed(10)
-    assert len({row.id for row in rows}) == 2
+    assert [row.number for row in rows] == [2]
     assert store.settled_ms() == NOW
 
 
 def store_body(store: FollowStore) -> bytes:
     follow(store, 77)
-    ((_, body),) = shard_of(store).unrelayed(10)
+    ((*_, body),) = shard_of(store).unrelayed(10)
     store.mark_relayed(store.unrelayed(10))
     return body
 
@@ -306,7 +307,7 @@ def test_the_server_aborts_a_transaction_whose_client_has_stopped(open_one: Open
         follow(store, 1)
         with pytest.raises(pymysql.MySQLError):
             connection.run(["COMMIT"])
-    assert len(store.unrelayed(10)) == 2
+    assert store.backlog().actions == 2
     assert store.settled_ms() == NOW
 
 
@@ -352,7 +353,7 @@ def test_connections_that_died_in_the_pool_are_replaced(open_one: Opener, raw: M
             pass
         assert kill_all(raw) == 2
         work()
-    assert len(store.unrelayed(10)) == 1
+    assert store.backlog().actions == 1
 
 
 def test_connections_that_were_idle_for_long_are_not_used_again(open_one: Opener):
@@ -444,7 +445,7 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
         raw = mysql_places.connect(each)
         raw.run([statements.settle(None, int(time.time() * 1_000))])
         raw.close()
-    recorded = [row.action for row in store.unrelayed(1_000_000)]
+    recorded = actions_in(store.unrelayed(1_000_000))
     followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
     saved = sorted(action.pin.pin for action in recorded if hasattr(action, "pin"))
     assert followed == [line.user for line in store.following_page(0, 1_000)]
@@ -455,7 +456,7 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
     assert set(saved) >= wanted
     # Asked again by their keys, they are answered and do nothing twice.
     store.record([Request(Follow(each, board(99)), str(each)) for each in followed])
-    assert len(store.unrelayed(1_000_000)) == len(recorded)
+    assert store.backlog().actions == len(recorded)
     store.close()
 
 
@@ -507,6 +508,40 @@ def test_a_migration_that_was_cut_off_is_done_again(new: list[mysql.MySQLServer]
         mysql.open_store(new[:1])
     mysql.create(new[:1])
     mysql.open_store(new[:1]).close()
+    connection.close()
+
+
+def test_rows_of_before_hold_one_action_each(new: list[mysql.MySQLServer]):
+    """What waits, or was relayed, when a database is brought up to date."""
+    mysql.create(new[:1])
+    connection = mysql_places.connect(new[0])
+    last = schema.migrations()[-1][0]
+    connection.run(
+        [
+            f"DELETE FROM schema_versions WHERE version = {last}",
+            "ALTER TABLE outbox DROP COLUMN actions, MODIFY COLUMN body VARBINARY(4096) NOT NULL",
+            "ALTER TABLE outbox_unrelayed DROP COLUMN actions",
+        ]
+    )
+    old = [msgspec.json.encode(Followed(each, user(99), NOW, NOW)) for each in (1, 2, 3)]
+    for each in old:
+        connection.run([f"INSERT INTO outbox (committed_ms, body) VALUES ({NOW}, X'{each.hex()}')"])
+    connection.run(["INSERT INTO outbox_unrelayed (id, committed_ms) SELECT id, committed_ms FROM outbox"])
+    with pytest.raises(OutdatedStoreError):
+        mysql.open_store(new[:1])
+    mysql.create(new[:1])
+    mysql.create(new[:1])
+    store = mysql.open_store(new[:1], FakeClock())
+    assert store.backlog() == (3, 3, NOW)
+    store.record([Request(Follow(each, user(99))) for each in (4, 5)])
+    rows = store.unrelayed(10)
+    assert [row.number for row in rows] == [1, 1, 1, 2]
+    assert [row.body for row in rows[:3]] == old
+    assert actions_in(rows) == [Followed(each, user(99), NOW, NOW) for each in (1, 2, 3, 4, 5)]
+    store.mark_relayed(rows)
+    assert store.relay_again()
+    assert store.backlog() == (4, 5, NOW)
+    store.close()
     connection.close()
 
 
@@ -596,6 +631,12 @@ def filled() -> Iterator[MySQLConnection]:
     store.ask_refill(range(1, 2_001), "a", 0)
     store.close()
     connection = mysql_places.connect(where)
+    connection.run(
+        [
+            *["INSERT INTO outbox (committed_ms, body) SELECT committed_ms, X'7B7D' FROM clocks"] * 3,
+            "INSERT IGNORE INTO outbox_unrelayed (id, committed_ms) SELECT id, committed_ms FROM outbox",
+        ]
+    )
     connection.run([f"ANALYZE TABLE {', '.join(mysql_places.TABLES)}"])
     yield connection
     connection.close()
@@ -615,9 +656,9 @@ def test_more_rows_than_one_packet_holds(open_one: Opener, monkeypatch: pytest.M
     store = open_one()
     store.record([Request(Follow(each, user(9_000)), f"key {each}") for each in range(1, 1_500)])
     rows = store.unrelayed(5_000)
-    assert [row.action.follower for row in rows] == list(range(1, 1_500))
+    assert [action.follower for action in actions_in(rows)] == list(range(1, 1_500))
     assert len(store.edges([(each, user(9_000)) for each in range(1, 1_500)])) == 1_499
-    store.index(edges=[row.action.edge() for row in rows])
+    store.index(edges=[action.edge() for action in actions_in(rows)])
     assert len(store.followers([user(9_000)], None, 1_000, tombstones=False)) == 1_000
     assert len(store.followers([user(9_000)], (user(9_000), 1_000), 1_000, tombstones=False)) == 499
 

@@ -4,15 +4,18 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from follow_places import NOW, FakeClock
 
-from feedstore.domain import Edge, Follow, Pin, SavePin, board, user
+from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
 from feedstore.follows import sharded, sqlite, sqlite_files
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.sharded import mix
 from feedstore.follows.sqlite import SQLiteShard
 
@@ -68,6 +71,52 @@ def test_a_file_of_a_newer_program_is_refused(path: Path):
 
 def test_migrations_are_numbered_without_gaps():
     assert [version for version, _ in sqlite_files.migrations()] == list(range(1, len(sqlite_files.migrations()) + 1))
+
+
+def test_rows_of_before_hold_one_action_each(path: Path):
+    """What waits, or was relayed, when a home is brought up to date."""
+    sqlite.create([path], to=5)
+    old = [msgspec.json.encode(Followed(each, user(99), NOW, NOW)) for each in (1, 2, 3)]
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.executemany("INSERT INTO outbox VALUES (?, ?, ?)", [(n, NOW, each) for n, each in enumerate(old, 1)])
+        connection.execute("INSERT INTO outbox_unrelayed SELECT id FROM outbox WHERE id > 1")
+        connection.execute("UPDATE shard_state SET latest_ms = ?, next_outbox_id = 4", (NOW,))
+    connection.close()
+    with pytest.raises(OutdatedStoreError, match="version 5, this program needs"):
+        open_one(path)
+    sqlite.create([path])
+    store = open_one(path)
+    assert store.backlog() == (2, 2, NOW)
+    store.record([Request(Follow(each, user(99))) for each in (4, 5)])
+    rows = store.unrelayed(10)
+    assert [(row.id, row.number) for row in rows] == [(2, 1), (3, 1), (4, 2)]
+    assert [row.body for row in rows[:2]] == old[1:]
+    assert actions_in(rows) == [Followed(each, user(99), NOW, NOW) for each in (2, 3, 4, 5)]
+    store.mark_relayed(rows)
+    assert store.relay_again()
+    assert store.backlog() == (4, 5, NOW)
+    store.close()
+
+
+def test_threads_that_record_at_once_share_rows_of_the_outbox(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    sqlite_file = store._shards[0]._database
+    threads = [threading.Thread(target=follow, args=(store, each)) for each in range(1, 9)]
+    with sqlite_file.write():  # they wait for their turn
+        for thread in threads:
+            thread.start()
+        while len(sqlite_file._waiting) < 8:
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    rows = store.unrelayed(100)
+    assert [row.number for row in rows] == [8]
+    assert {action.follower for action in actions_in(rows)} == set(range(1, 9))
+    follow(store, 9)
+    assert [row.id for row in store.unrelayed(100)] == [1, 2]
+    store.close()
 
 
 def test_shards_in_another_order_or_number_are_refused(tmp_path: Path):
@@ -228,7 +277,8 @@ def test_processes_take_turns(path: Path):
     assert [child.returncode for child in children] == [0, 0]
     store = open_one(path)
     rows = store.unrelayed(5_000)
-    assert len({row.id for row in rows}) == len(rows) == 2 * 30 * 16
+    assert len({row.id for row in rows}) == len(rows) == 2 * 30
+    assert sum(row.number for row in rows) == len(set(actions_in(rows))) == 2 * 30 * 16
     store.close()
 
 
@@ -247,7 +297,7 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards:
         process.stdout.close()
         process.wait()
     store = sqlite.open_store(paths, FakeClock())
-    recorded = [row.action for row in store.unrelayed(1_000_000)]
+    recorded = actions_in(store.unrelayed(1_000_000))
     followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
     saved = sorted(action.pin.pin for action in recorded if hasattr(action, "pin"))
     users = [line.user for line in store.following_page(0, 1_000)]
@@ -261,7 +311,7 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards:
     assert store.board_owners([10, 20, 30]) == {10: 1, 20: 2, 30: 3}
     # Asked again by their keys, they are answered and do nothing twice.
     store.record([Request(Follow(each, board(99)), str(each)) for each in followed])
-    assert len(store.unrelayed(1_000_000)) == len(recorded)
+    assert store.backlog().actions == len(recorded)
     store.close()
 
 

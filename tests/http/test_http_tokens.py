@@ -17,7 +17,7 @@ from feedstore.app.http import ENDPOINTS, listen
 from feedstore.domain import Follow, RefillAsked, board
 from feedstore.errors import ConfigError
 from feedstore.following.refills import ASKED_PER_S_MAX, BURST_S
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 from feedstore.http.connections import PIPELINED_MAX
 from feedstore.http.problems import ProblemError
 from feedstore.http.tokens import LOOK_S, SCOPES, Scope, Tokens, is_loopback, issue, listed, revoke
@@ -111,7 +111,7 @@ def test_a_reader_cannot_fill_the_outbox(guarded: InProcess, tokens: dict[Scope,
     """
     known = range(1, 201)
     guarded.follows.record([Request(Follow(each, board(5))) for each in known])
-    followed = guarded.follows.backlog()
+    followed = guarded.follows.backlog().actions
     with closing(guarded.connect()) as connection:
         unknown = range(1_000, 1_000 + part(10_000))
         for first in unknown[::100]:
@@ -119,7 +119,7 @@ def test_a_reader_cannot_fill_the_outbox(guarded: InProcess, tokens: dict[Scope,
             guarded.pair.now_s += BURST_S  # so that no rate is what refuses them
         _read_feeds(connection, [*known, *known], tokens["read"])
     guarded.service.close()
-    rows = [row.action for row in guarded.follows.unrelayed(100_000)][followed:]
+    rows = actions_in(guarded.follows.unrelayed(100_000))[followed:]
     assert {type(each) for each in rows} == {RefillAsked}
     assert {each.user for each in rows if isinstance(each, RefillAsked)} <= set(known)
     assert len(rows) == ASKED_PER_S_MAX * BURST_S

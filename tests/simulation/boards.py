@@ -27,7 +27,7 @@ from feedstore.boards import (
     room,
 )
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
 from tests.simulation.memory_shard import MemoryShard
 from workers.boards import Respacing
@@ -326,7 +326,7 @@ class World:
 
     def _relay(self) -> None:
         rows = self.store.unrelayed(100)
-        self.jobs += [(row.action, None) for row in rows if isinstance(row.action, RespaceAsked)]
+        self.jobs += [(each, None) for each in actions_in(rows) if isinstance(each, RespaceAsked)]
         self.store.mark_relayed(rows)
 
     def _work(self) -> None:
@@ -515,7 +515,7 @@ def below_the_top(drops: int, seed: int = 0, mutant: Mutant | None = None) -> st
             rows = store.unrelayed(10)
             if rows and rng.random() < 0.7:
                 Respacing(boards, rng.choice((1, 3, 512))).respace(
-                    [row.action for row in rows if isinstance(row.action, RespaceAsked)]
+                    [each for each in actions_in(rows) if isinstance(each, RespaceAsked)]
                 )
                 store.mark_relayed(rows)
             pins = boards.page(BOARD, 20, None).pins
@@ -551,7 +551,7 @@ def above_zero(drops: int, seed: int = 0, mutant: Mutant | None = None) -> str |
                 return f"after {number} drops: {crowded}"
             order.insert(len(order) if lowest else -1, pin)
             rows = store.unrelayed(10)
-            for asked in [row.action for row in rows if isinstance(row.action, RespaceAsked)]:
+            for asked in [each for each in actions_in(rows) if isinstance(each, RespaceAsked)]:
                 steps, going, done = 0, None, False
                 while not done:
                     _, _, _, going = step = boards.respace(asked, 2, going)

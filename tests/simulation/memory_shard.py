@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from feedstore.follows.arranging import Arrange, Arranged, LineKey, PinAt, PlacedRow, Run, Start, Way
-from feedstore.follows.port import RecordCounts
+from feedstore.follows.port import Backlog, RecordCounts
 from feedstore.follows.shard import (
     BoardRow,
     Changes,
@@ -23,7 +23,10 @@ from feedstore.follows.shard import (
     SavedFrom,
     SavedRow,
     Standing,
+    UnrelayedRow,
     Wanted,
+    outbox_rows,
+    reaching,
 )
 
 
@@ -40,7 +43,7 @@ class MemoryShard:
         self._keys: dict[str, tuple[bytes, bytes | None, int]] = {}
         self._refills: dict[tuple[int, str], int] = {}
         self._served: dict[tuple[int, str], int] = {}
-        self._outbox: dict[int, tuple[int, bytes]] = {}
+        self._outbox: dict[int, tuple[int, int, bytes]] = {}
         self._unrelayed: dict[int, None] = {}
         self._next_id = 1
         self._followers: dict[Place, dict[int, FollowerRow]] = {}
@@ -82,8 +85,8 @@ class MemoryShard:
             committed_ms = self._keys[key][2] if key in self._keys else now_ms
             self._keys[key] = (*row, committed_ms)
         self._refills |= changes.refills
-        for body in changes.outbox:
-            self._outbox[self._next_id] = (now_ms, body)
+        for row in outbox_rows(changes.outbox):
+            self._outbox[self._next_id] = (now_ms, *row)
             self._unrelayed[self._next_id] = None
             self._next_id += 1
 
@@ -100,8 +103,9 @@ class MemoryShard:
             if key in self._refills:
                 self._served[key] = max(before_ms, self._served.get(key, 0))
 
-    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
-        return [(row, self._outbox[row][1]) for row in list(self._unrelayed)[:limit]]
+    def unrelayed(self, limit: int) -> list[UnrelayedRow]:
+        first = [(row, *self._outbox[row]) for row in itertools.islice(self._unrelayed, limit)]
+        return first[: reaching([row[2] for row in first], limit)]
 
     def mark_relayed(self, ids: Sequence[int]) -> None:
         for row in ids:
@@ -118,8 +122,9 @@ class MemoryShard:
     def outbox_is_whole(self) -> bool:
         return self._next_id == 1 or 1 in self._outbox
 
-    def backlog(self) -> int:
-        return len(self._unrelayed)
+    def backlog(self) -> Backlog:
+        rows = [self._outbox[row] for row in self._unrelayed]
+        return Backlog(len(rows), sum(row[1] for row in rows), rows[0][0] if rows else None)
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
         self._index_followers(followers)
@@ -307,10 +312,6 @@ class MemoryShard:
             for key in [key for key, row in pins.items() if row[7] and row[7] < before_ms][: limit - gone]:
                 del pins[key]
                 gone += 1
-        old = [row for row, (ms, _) in self._outbox.items() if ms < before_ms and row not in self._unrelayed]
-        for row in old[: limit - gone]:
-            del self._outbox[row]
-            gone += 1
         for name in [name for name, key in self._keys.items() if key[2] < before_ms][: limit - gone]:
             del self._keys[name]
             gone += 1
@@ -318,6 +319,9 @@ class MemoryShard:
             del self._refills[asked]
             self._served.pop(asked, None)
             gone += 1
+        old = [row for row, (ms, *_) in self._outbox.items() if ms < before_ms and row not in self._unrelayed]
+        for row in old[: reaching([self._outbox[row][1] for row in old], limit - gone)]:
+            gone += self._outbox.pop(row)[1]
         return gone
 
     def bring_back(self, to_ms: int) -> int:
@@ -325,7 +329,7 @@ class MemoryShard:
         if ahead_ms <= 0:
             return 0
         self._latest_ms = to_ms
-        self._outbox = {row: (min(ms, to_ms), body) for row, (ms, body) in self._outbox.items()}
+        self._outbox = {row: (min(ms, to_ms), *rest) for row, (ms, *rest) in self._outbox.items()}
         self._keys = {key: (*row[:2], min(row[2], to_ms)) for key, row in self._keys.items()}
         for asked in [key for key, ms in self._refills.items() if max(ms, self._served.get(key, 0)) > to_ms]:
             del self._refills[asked]
@@ -336,7 +340,7 @@ class MemoryShard:
         active = sum(1 for row in self._edges.values() if row[4])
         deleted = sum(1 for row in self._pins.values() if row[5] is not None)
         return RecordCounts(
-            active, len(self._edges) - active, len(self._boards), len(self._pins), deleted, len(self._unrelayed)
+            active, len(self._edges) - active, len(self._boards), len(self._pins), deleted, self.backlog().actions
         )
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 from feedstore.boards import Boards
 from feedstore.domain import Action, DeletePin, Entry, Follow, Pin, RecordedAction, SavePin, Unfollow, board, user
 from feedstore.following import Limits, feed_table
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
@@ -78,8 +78,8 @@ class Pipeline:
 
     def relay(self) -> None:
         rows = self.follows.unrelayed(100)
-        for row in rows:
-            self.bag.expander.undone[0][10**6 + row.id] = Task(row.action)
+        for number, action in enumerate(actions_in(rows), 10**6 + len(self.bag.expander.undone[0])):
+            self.bag.expander.undone[0][number] = Task(action)
         self.follows.mark_relayed(rows)
 
     def deliveries(self) -> list[object]:

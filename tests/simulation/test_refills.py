@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
-from feedstore.follows.port import Request
+from feedstore.follows.port import Request, actions_in
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import CLUSTERS, World, patched
 from workers.following.messages import Task
@@ -84,7 +84,7 @@ def asked(world: World, count: int) -> list[RefillAsked]:
     for _ in range(count):
         world.now_ms += 1
         world.follows_store.ask_refill([READER], "a", 0)
-    return [row.action for row in world.follows_store.unrelayed(100)][-count:]
+    return actions_in(world.follows_store.unrelayed(100))[-count:]
 
 
 def test_rule_9_a_refill_serves_every_request_that_was_recorded_before_it_began(world: World):

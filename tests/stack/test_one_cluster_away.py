@@ -126,7 +126,7 @@ def steady(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 def all_done(ports: Ports) -> bool:
     """Whether nothing but ticks is under way."""
-    if ports.follows.backlog() or ports.queue.lag(ACTIONS, EXPANDER) > TICKS:
+    if ports.follows.backlog().rows or ports.queue.lag(ACTIONS, EXPANDER) > TICKS:
         return False
     return all(ports.queue.lag(DELIVERIES, writer_group(each)) <= TICKS for each in homes.CLUSTERS)
 

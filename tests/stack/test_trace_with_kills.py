@@ -58,7 +58,7 @@ class Pipeline:
     def waiting(self, name: str) -> int:
         """How much is left for a part to do."""
         if name == "relay":
-            return self.ports.follows.backlog()
+            return self.ports.follows.backlog().actions
         if name == "expander":
             return self.ports.queue.lag(ACTIONS, EXPANDER)
         return self.ports.queue.lag(DELIVERIES, name)

@@ -17,7 +17,7 @@ from feedstore.boards import BoardPin, Boards, BoardStore, Move
 from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Unfollow, Unfollowed
 from feedstore.following import FEEDS, Page, feeds_ascending
 from feedstore.following.pages import FeedPages
-from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from feedstore.follows.port import ActionRefusedError, FollowStore, Request, actions_in
 from workers.app import wiring
 from workers.boards.walks import checked
 from workers.following import landed
@@ -113,7 +113,7 @@ class Demo:
         assert isinstance(followed, Followed)
         assert isinstance(unfollowed, Unfollowed)
         rows = self._ports.follows.unrelayed(10)
-        if [row.action for row in rows] != [followed, unfollowed]:
+        if actions_in(rows) != [followed, unfollowed]:
             raise ClaimError("the outbox holds something else than the two actions")
         # In the relay's place: the same tasks, the later one first.
         self._deliver(unfollowed)

@@ -8,14 +8,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
-from feedstore.domain import InvalidValueError
 from feedstore.errors import NotNowError
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
-from feedstore.follows.port import ClockStepError
+from feedstore.follows.port import Backlog, ClockStepError
 from feedstore.metering import Definition
 from feedstore.widecolumn.behind import behind_ms
 from feedstore.widecolumn.progress import Progress, State
@@ -53,7 +50,7 @@ class QueueGauges:
         if self._rounds.due():
             self._look([LAG, PARTITION_LAG], self._lags)
             self._look([DEAD_LETTERS], lambda: [{(): self._ports.dead.count()}])
-            self._look([metrics.OUTBOX], lambda: [self._outboxes()])
+            self._look([metrics.OUTBOX, metrics.OUTBOX_ACTIONS, metrics.OUTBOX_ROWS], self._outboxes)
             self._look([metrics.FREE, metrics.SIZE], self._stores)
             self._look([metrics.CLOCK], lambda: [self._clocks()])
             if self._home_clock is not None:
@@ -77,21 +74,26 @@ class QueueGauges:
         for name in ports.replicas:
             groups += [*cluster_groups(name), *ports.entering.get(name, ())]
         lags = {group: ports.queue.lags(topic, group) for topic, group in groups}
-        of_groups: dict[tuple[str, ...], float] = {(RELAY,): ports.follows.backlog()}
+        of_groups: dict[tuple[str, ...], float] = {(RELAY,): ports.follows.backlog().actions}
         of_groups |= {(group,): sum(each.values()) for group, each in lags.items()}
         return [of_groups, {(group, str(number)): lag for group, each in lags.items() for number, lag in each.items()}]
 
-    def _outboxes(self) -> Values:
-        found: dict[tuple[str, ...], float] = {}
+    def _outboxes(self) -> Sequence[Values]:
+        ages: dict[tuple[str, ...], float] = {}
+        backlogs: dict[tuple[str, ...], Backlog] = {}
         for shard in range(self._ports.follows.shards()):
             try:
-                waiting = self._ports.follows.unrelayed(1, shard)
-                committed_ms = [row.action.committed_ms for row in waiting]
-                now_ms = self._ports.follows.now(shard) if waiting else 0
-            except (NotNowError, msgspec.MsgspecError, InvalidValueError):  # away, or an action of a newer program
+                backlog = self._ports.follows.backlog(shard)
+                age_ms = 0 if backlog.oldest_ms is None else self._ports.follows.now(shard) - backlog.oldest_ms
+            except NotNowError:
                 continue
-            found[(str(shard),)] = max([0.0, *((now_ms - ms) / 1_000 for ms in committed_ms)])
-        return found
+            ages[(str(shard),)] = max(0.0, age_ms / 1_000)
+            backlogs[(str(shard),)] = backlog
+        return [
+            ages,
+            {shard: each.actions for shard, each in backlogs.items()},
+            {shard: each.rows for shard, each in backlogs.items()},
+        ]
 
     def _stores(self) -> Sequence[Values]:
         config = self._config

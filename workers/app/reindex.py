@@ -88,7 +88,7 @@ def reindex(config: Config) -> Reindexed:
             note_new_queue(progress, config.partitions, first_offset)
         _note_gaps(config)
         whole = follows.relay_again()
-        again = follows.backlog()
+        again = follows.backlog().actions
     kept_ms = 0 if whole else now_ms - config.limits.purge_window_ms
     gone = [name for name, mark in marks.items() if mark < kept_ms]
     for name in gone:

@@ -37,10 +37,10 @@ from feedstore.domain import (
 from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
 
 MAX_LINE_BYTES: Final = 65_536
-BATCH: Final = 1_000
-"""How many actions one call of the follow store records, at most."""
+BATCH: Final = 2_000
+"""How many actions one call of the follow store records, at most: those of a shard are one row of its outbox."""
 
-_READ_BYTES: Final = 131_072
+_READ_BYTES: Final = 262_144
 
 _Ts = Annotated[int, Meta(ge=1, le=MAX_ID)]
 _Id = Annotated[int, Meta(ge=1, lt=RESERVED_FROM)]

@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
 from feedstore.clocks import Process
-from feedstore.domain import InvalidValueError
 from feedstore.follows.port import ClockStepError
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.behind import AHEAD_MS, behind_ms
@@ -173,12 +170,9 @@ def disks(config: Config) -> Iterator[Disk]:
 
 
 def _waits_ms(ports: Ports) -> int | None:
-    """How long ago the oldest action committed that is not relayed; None if there is none that this program knows."""
-    try:
-        oldest = [row.action.committed_ms for row in ports.follows.unrelayed(1)]
-    except (msgspec.MsgspecError, InvalidValueError):
-        return None
-    return max((ports.clock() - ms for ms in oldest), default=None)
+    """How long ago the oldest action committed that is not relayed; None if all are."""
+    oldest_ms = ports.follows.backlog().oldest_ms
+    return None if oldest_ms is None else ports.clock() - oldest_ms
 
 
 # What an operator must know

@@ -82,7 +82,7 @@ class Housekeeper:
             # By the queue's own clock: the follow store's may have been wrong for a moment, and never goes back.
             self._meter.add(metrics.EXPIRED, self._queue.expire(window_ms, self._readers), "messages")
             rows = _ROWS_AT_ONCE
-            while rows == _ROWS_AT_ONCE:
+            while rows >= _ROWS_AT_ONCE:
                 rows = self._follows.expire(window_ms, _ROWS_AT_ONCE)
                 self._meter.add(metrics.EXPIRED, rows, "rows")
             # Both clocks must say so: what a clock that has jumped calls old may have died just now.

@@ -14,8 +14,8 @@ from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
 
-_OUTBOX_ROWS = 1_000
-"""How many of the rows that wait are looked at; more of them are work, whatever they are."""
+_ACTIONS = 1_000
+"""How many of the recorded actions that wait are looked at; more of them are work, whatever they are."""
 
 
 def landed_before(ports: Ports) -> dict[str, int]:
@@ -42,9 +42,9 @@ def landed_before(ports: Ports) -> dict[str, int]:
 class Waiting(NamedTuple):
     """What waits for a worker.
 
-    work: messages and outbox rows, by the loop that must take them. Requests for refills do not count: they change no
-        feed's contents, and where an unfollow waits for one, its cluster's notes say so.
-    refills_ms: when the oldest request for a refill among the outbox rows committed; None where there is none.
+    work: messages, and of the relay recorded actions, by the loop that must take them. Requests for refills do not
+        count: they change no feed's contents, and where an unfollow waits for one, its cluster's notes say so.
+    refills_ms: when the oldest request for a refill in the outbox committed; None where there is none.
     """
 
     work: Mapping[str, int]
@@ -53,28 +53,28 @@ class Waiting(NamedTuple):
 
 def waiting(ports: Ports) -> Waiting:
     """Raises FollowStoreUnavailableError, QueueUnavailableError."""
-    rows = ports.follows.unrelayed(_OUTBOX_ROWS)
-    refills = [asked for asked in map(_refill, rows) if asked is not None]
+    rows = ports.follows.unrelayed(_ACTIONS)
+    refills = [asked for row in rows for asked in _refills(row)]
+    actions = sum(row.number for row in rows)
     left = {name: lag for name, lag in lags(ports).items() if lag}
-    if len(rows) < _OUTBOX_ROWS:
+    if actions < _ACTIONS:
         left.pop(RELAY, None)
-        if len(refills) < len(rows):
-            left[RELAY] = len(rows) - len(refills)
+        if len(refills) < actions:
+            left[RELAY] = actions - len(refills)
     return Waiting(left, min((asked.committed_ms for asked in refills), default=None))
 
 
-def _refill(row: OutboxRow) -> RefillAsked | None:
+def _refills(row: OutboxRow) -> list[RefillAsked]:
     try:
-        action = row.action
+        return [action for action in row.actions if isinstance(action, RefillAsked)]
     except (msgspec.MsgspecError, InvalidValueError):
-        return None  # an action of a newer program
-    return action if isinstance(action, RefillAsked) else None
+        return []  # there is an action of a newer program among them: all of them are work
 
 
 def lags(ports: Ports) -> dict[str, int]:
-    """How much is left to do: outbox rows of the relay, messages of each group."""
+    """How much is left to do: recorded actions of the relay, messages of each group."""
     found = {
-        RELAY: ports.follows.backlog(),
+        RELAY: ports.follows.backlog().actions,
         EXPANDER: ports.queue.lag(ACTIONS, EXPANDER),
     }
     groups = [each for name in ports.replicas for each in (*cluster_groups(name), *ports.entering.get(name, ()))]

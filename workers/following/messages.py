@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from feedstore.domain import InvalidValueError, RecordedAction
 from feedstore.following import MAX_CHUNK, ROW_BYTES
+from feedstore.follows import port as follows
 from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.ticks import Tick
 from workers.queue.port import MAX_MESSAGE_BYTES
@@ -29,9 +30,11 @@ ACTIONS_VERSION: Final = 2
 
 PACK_CELLS: Final = 10_000
 """The most cells in one pack."""
-ACTIONS_A_MESSAGE: Final = 2_000
-ACTIONS_BYTES: Final = 250_000
-"""A message of many actions has at most so many, and about so many bytes: two of them fit in a poll."""
+ACTIONS_A_MESSAGE: Final = follows.ROW_ACTIONS
+ACTIONS_BYTES: Final = follows.ROW_BYTES
+"""A message of many actions has at most so many, and about so many bytes: a row of an outbox fits in it, two of them in
+a poll.
+"""
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -302,29 +305,38 @@ def wrap_action(recorded: bytes) -> bytes:
     return _encoder.encode(_WrappedEnvelope(VERSION, _Wrapped(msgspec.Raw(recorded))))
 
 
-def wrap_actions(recorded: Sequence[bytes]) -> list[bytes]:
-    """The messages of recorded actions that are JSON already. The bytes are copied: of what is between the braces
-    nothing is known here. One that is no JSON gets a message of its own, as all of its neighbours do.
+def wrap_actions(rows: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    """The messages of rows of an outbox: (how many recorded actions, they as JSON with commas between them). The bytes
+    are copied: of what is between the braces nothing is known here. Rows that share a message are looked at, as far as
+    to see where each action ends: one that is no JSON gets a message of its own, as all of its neighbours do.
     """
     messages: list[bytes] = []
-    some: list[bytes] = []
-    size = 0
-    for each in recorded:
-        if some and (size + len(each) > ACTIONS_BYTES or len(some) == ACTIONS_A_MESSAGE):
-            messages += _wrapped(some)
-            some, size = [], 0
-        some.append(each)
-        size += len(each) + 1
-    return messages + (_wrapped(some) if some else [])
+    some: list[tuple[int, bytes]] = []
+    size = actions = 0
+    for row in rows:
+        count, body = row
+        if some and (size + len(body) > ACTIONS_BYTES or actions + count > ACTIONS_A_MESSAGE):
+            messages += _wrapped(some, actions)
+            some, size, actions = [], 0, 0
+        some.append(row)
+        size += len(body) + 1
+        actions += count
+    return messages + (_wrapped(some, actions) if some else [])
 
 
-def _wrapped(some: Sequence[bytes]) -> list[bytes]:
-    message = b'{"v":%d,"actions":[%s]}' % (ACTIONS_VERSION, b",".join(some))
-    try:
-        whole = len(some) > 1 and len(_raw_actions.decode(message).actions) == len(some)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        whole = False
-    return [message] if whole else [wrap_action(each) for each in some]
+def _wrapped(some: Sequence[tuple[int, bytes]], actions: int) -> list[bytes]:
+    if len(some) > 1:
+        message = _joined(b",".join([body for _, body in some]))
+        try:
+            if len(_raw_actions.decode(message).actions) == actions:
+                return [message]
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            pass  # one of them is damaged
+    return [wrap_action(body) if count == 1 else _joined(body) for count, body in some]
+
+
+def _joined(bodies: bytes) -> bytes:
+    return b'{"v":%d,"actions":[%s]}' % (ACTIONS_VERSION, bodies)
 
 
 def encode_delivery(message: DeliveryMessage) -> bytes:

@@ -188,6 +188,22 @@ OUTBOX: Final = Definition(
     ("work", "relay"),
     (SHARD,),
 )
+OUTBOX_ACTIONS: Final = Definition(
+    "feed_outbox_actions",
+    "gauge",
+    "Actions that are recorded and not relayed; absent if the shard is away",
+    _GAUGES,
+    ("work", "relay"),
+    (SHARD,),
+)
+OUTBOX_ROWS: Final = Definition(
+    "feed_outbox_rows",
+    "gauge",
+    "Rows of the outbox that hold these actions: those of one transaction share rows. Absent if the shard is away",
+    _GAUGES,
+    ("work", "relay"),
+    (SHARD,),
+)
 
 # Housekeeping
 HOUSEKEEPING: Final = Definition(
@@ -313,6 +329,8 @@ DEFINITIONS: Final = (
     PARTITION_BEHIND,
     SOURCE_BEHIND,
     OUTBOX,
+    OUTBOX_ACTIONS,
+    OUTBOX_ROWS,
     HOUSEKEEPING,
     EXPIRED,
     SWEEPS,

@@ -43,7 +43,7 @@ AWAY: Final = Definition(
 RELAYED: Final = Definition(
     "feed_relay_messages_total",
     "counter",
-    "Rows of an outbox that a relay has published, in messages of many",
+    "Actions of an outbox that a relay has published, in messages of many",
     _RELAY,
     ("work", "relay"),
     (SHARD,),

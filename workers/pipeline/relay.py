@@ -21,7 +21,8 @@ from workers.queue.traced import sending
 
 _log = structlog.get_logger()
 
-MAX_BATCH = 2_000
+AT_ONCE = 10_000
+"""How many actions a relay takes from an outbox at once, and up to a row more."""
 
 _REST_S = 0.05
 """A look at an outbox is a query, and most of a quiet day it finds nothing."""
@@ -31,7 +32,10 @@ _POLICY = RetryPolicy(longest_s=2.0)
 
 
 class Row(Protocol):
-    """A message that was stored in the transaction of what it tells of."""
+    """What was stored in the transaction of what it tells of: `number` things, which the body tells of."""
+
+    @property
+    def number(self) -> int: ...
 
     @property
     def body(self) -> bytes: ...
@@ -54,7 +58,7 @@ class Outbox(Source, Protocol[Rows]):
     """What a relay asks of a store; `FollowStore` says more of each call."""
 
     def unrelayed(self, limit: int, shard: int | None = None) -> Sequence[Rows]:
-        """Up to `limit` rows of a shard that are not marked relayed, oldest first."""
+        """Rows of a shard that are not marked relayed, oldest first: as many as it takes to have `limit` things."""
         ...
 
     def mark_relayed(self, rows: Sequence[Rows]) -> None:
@@ -79,7 +83,7 @@ class Relay(Generic[Rows]):
         queue: Queue,
         topic: Topic[object],
         clock: Callable[[], float],
-        wrap: Callable[[Sequence[bytes]], Sequence[bytes]],
+        wrap: Callable[[Sequence[tuple[int, bytes]]], Sequence[bytes]],
         meter: Meter = UNCOUNTED,
         tracer: Tracer = UNTRACED,
     ) -> None:
@@ -104,15 +108,16 @@ class Relay(Generic[Rows]):
         if self._rest.goes_on():
             return False
         try:
-            rows = self._outbox.unrelayed(MAX_BATCH, self._shard)
+            rows = self._outbox.unrelayed(AT_ONCE, self._shard)
             if rows:
-                messages = self._wrap([row.body for row in rows])
+                number = sum(row.number for row in rows)
+                messages = self._wrap([(row.number, row.body) for row in rows])
                 traces = self._tracer.carried(messages)
                 about = sending(self._topic)
-                with self._tracer.lot(f"send {self._topic}", traces, len(rows), about, kind="producer"):
+                with self._tracer.lot(f"send {self._topic}", traces, number, about, kind="producer"):
                     self._queue.publish(self._topic, messages)
                     self._outbox.mark_relayed(rows)
-                self._meter.add(metrics.RELAYED, len(rows), str(self._shard))
+                self._meter.add(metrics.RELAYED, number, str(self._shard))
                 self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
         except NotNowError as error:
             wait_s = self._rest.failed()

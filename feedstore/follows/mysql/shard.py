@@ -24,7 +24,7 @@ from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.mysql import boards
 from feedstore.follows.mysql import statements as sql
 from feedstore.follows.mysql.connections import MAX_PACKET, MySQLConnection, MySQLPool, PoolBounds, Reply, meaning
-from feedstore.follows.port import ClockStepError, RecordCounts
+from feedstore.follows.port import Backlog, ClockStepError, RecordCounts
 from feedstore.follows.shard import (
     BoardRow,
     Changes,
@@ -41,8 +41,10 @@ from feedstore.follows.shard import (
     SavedFrom,
     SavedRow,
     Standing,
+    UnrelayedRow,
     Wanted,
     deleted_on_boards,
+    reaching,
 )
 
 SETTLE_AGAIN_S: Final = 5.0
@@ -166,8 +168,8 @@ class MySQLShard:
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
         self._write(sql.mark_refills_served(served))
 
-    def unrelayed(self, limit: int) -> list[tuple[int, bytes]]:
-        return self._all([sql.unrelayed(limit)])
+    def unrelayed(self, limit: int) -> list[UnrelayedRow]:
+        return sorted(self._all([sql.unrelayed(limit)]))
 
     def mark_relayed(self, ids: Sequence[int]) -> None:
         self._write(sql.mark_relayed(ids))
@@ -176,7 +178,7 @@ class MySQLShard:
         rows = self._all([sql.outbox_after(after, limit)])
         if not rows:
             return None
-        self._write(sql.mark_unrelayed((int(row), int(committed_ms)) for row, committed_ms in rows))
+        self._write(sql.mark_unrelayed(rows))
         return int(rows[-1][0])
 
     def mark_refills_unserved(self) -> None:
@@ -186,8 +188,9 @@ class MySQLShard:
         # An outbox that is empty has had rows if anything was recorded: records stay.
         return bool(self._rows(sql.OUTBOX_IS_WHOLE)[0][0])
 
-    def backlog(self) -> int:
-        return int(self._rows(sql.BACKLOG)[0][0])
+    def backlog(self) -> Backlog:
+        [(rows, actions, oldest_ms)] = self._rows(sql.BACKLOG)
+        return Backlog(int(rows), int(actions), None if oldest_ms is None else int(oldest_ms))
 
     # Index writes
     # -----------------------------------------------------------------------------------------------------------
@@ -328,11 +331,13 @@ class MySQLShard:
             rows: list[Any] = self._all([old(before_ms, limit - gone)])
             self._write(drop(rows, before_ms))
             gone += len(rows)
-        ids = [row[0] for row in self._rows(sql.oldest_relayed(limit - gone)) if row[1] < before_ms]
-        self._write(sql.drop_outbox(ids))
-        gone += len(ids)
+        oldest: list[tuple[int, int, int]] = self._all([sql.oldest_relayed(limit - gone)])
+        old_rows = [row for row in oldest if row[1] < before_ms]
+        old_rows = old_rows[: reaching([actions for *_, actions in old_rows], limit - gone)]
+        self._write(sql.drop_outbox(row for row, *_ in old_rows))
+        gone += sum(actions for *_, actions in old_rows)
         for drop_old in (sql.drop_keys, sql.drop_refills):
-            gone += sum(reply.affected for reply in self._run([drop_old(before_ms, limit - gone)]))
+            gone += sum(reply.affected for reply in self._run([drop_old(before_ms, max(0, limit - gone))]))
         return gone
 
     def bring_back(self, to_ms: int) -> int:
@@ -343,7 +348,7 @@ class MySQLShard:
         return ahead_ms
 
     def counts(self) -> RecordCounts:
-        return RecordCounts(*self._rows(sql.COUNTS)[0])
+        return RecordCounts(*map(int, self._rows(sql.COUNTS)[0]))
 
     def close(self) -> None:
         self._pool.close()

@@ -19,6 +19,7 @@ from feedstore.follows.shard import (
     PinRow,
     Place,
     SavedFrom,
+    outbox_rows,
 )
 
 VALUES_A_LIST: Final = 900
@@ -164,7 +165,7 @@ OUTBOX_IS_WHOLE: Final = (
     " OR NOT EXISTS (SELECT 1 FROM outbox UNION ALL SELECT 1 FROM clocks UNION ALL SELECT 1 FROM pins)"
 )
 MARK_REFILLS_UNSERVED: Final = "UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0"
-BACKLOG: Final = "SELECT COUNT(*) FROM outbox_unrelayed"
+BACKLOG: Final = "SELECT COUNT(*), COALESCE(SUM(actions), 0), MIN(committed_ms) FROM outbox_unrelayed"
 
 
 def settle(now_ms: int | None, own_ms: int) -> str:
@@ -234,12 +235,12 @@ def put_refills(rows: Iterable[tuple[tuple[int, str], int]], *, new: bool) -> It
     return _insert("refills (user_id, cluster_name, asked_ms)", values, then)
 
 
-def insert_outbox(bodies: Sequence[bytes], now_ms: int) -> Iterator[str]:
-    """Rows of one insert of a known number of rows get ids that follow each other, and LAST_INSERT_ID is the first."""
-    for chunk in chunks(bodies, ROWS_A_STATEMENT):
-        yield from _insert("outbox (committed_ms, body)", (f"({now_ms:d}, {_bytes(body)})" for body in chunk))
-        ids = (f"(LAST_INSERT_ID() + {n} * @@auto_increment_increment, {now_ms:d})" for n in range(len(chunk)))
-        yield from _insert("outbox_unrelayed (id, committed_ms)", ids)
+def insert_outbox(actions: Sequence[bytes], now_ms: int) -> Iterator[str]:
+    for count, body in outbox_rows(actions):
+        yield f"INSERT INTO outbox (committed_ms, actions, body) VALUES ({now_ms:d}, {count:d}, {_bytes(body)})"
+        yield (
+            f"INSERT INTO outbox_unrelayed (id, committed_ms, actions) VALUES (LAST_INSERT_ID(), {now_ms:d}, {count:d})"
+        )
 
 
 def _update(*columns: str) -> str:
@@ -264,9 +265,12 @@ def mark_refills_served(served: Mapping[tuple[int, str], int]) -> Iterator[str]:
 
 
 def unrelayed(limit: int) -> str:
+    """In any order. The bodies of as many rows as it takes to have `limit` actions: they are large."""
+    first = f"SELECT u.id, u.actions FROM outbox_unrelayed AS u FORCE INDEX (PRIMARY) ORDER BY u.id LIMIT {limit:d}"
+    counted = f"SELECT id, actions, SUM(actions) OVER (ORDER BY id) AS up_to FROM ({first}) AS first_rows"
     return (
-        "SELECT STRAIGHT_JOIN u.id, o.body FROM outbox_unrelayed AS u FORCE INDEX (PRIMARY)"
-        f" JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT {limit:d}"
+        f"SELECT STRAIGHT_JOIN c.id, o.committed_ms, c.actions, o.body FROM ({counted}) AS c"
+        f" JOIN outbox AS o FORCE INDEX (PRIMARY) ON o.id = c.id WHERE c.up_to - c.actions < {limit:d}"
     )
 
 
@@ -275,12 +279,11 @@ def mark_relayed(ids: Iterable[int]) -> Iterator[str]:
 
 
 def outbox_after(after: int, limit: int) -> str:
-    return f"SELECT id, committed_ms FROM outbox WHERE id > {after:d} ORDER BY id LIMIT {limit:d}"
+    return f"SELECT id, committed_ms, actions FROM outbox WHERE id > {after:d} ORDER BY id LIMIT {limit:d}"
 
 
-def mark_unrelayed(rows: Iterable[tuple[int, int]]) -> Iterator[str]:
-    values = (f"({row:d}, {committed_ms:d})" for row, committed_ms in rows)
-    return _insert("outbox_unrelayed (id, committed_ms)", values, _update("committed_ms"))
+def mark_unrelayed(rows: Iterable[tuple[int, int, int]]) -> Iterator[str]:
+    return _insert("outbox_unrelayed (id, committed_ms, actions)", map(_integers, rows), _update("committed_ms"))
 
 
 # Index writes
@@ -520,7 +523,7 @@ def drop_deleted_pins(rows: Sequence[tuple[int, int, int, int, int]], before_ms:
 def oldest_relayed(limit: int) -> str:
     """Ids ascend nearly as commit times do: old rows come first."""
     return (
-        "SELECT STRAIGHT_JOIN o.id, o.committed_ms FROM outbox AS o FORCE INDEX (PRIMARY)"
+        "SELECT STRAIGHT_JOIN o.id, o.committed_ms, o.actions FROM outbox AS o FORCE INDEX (PRIMARY)"
         f" LEFT JOIN outbox_unrelayed AS u ON u.id = o.id WHERE u.id IS NULL ORDER BY o.id LIMIT {limit:d}"
     )
 
@@ -540,5 +543,6 @@ def drop_refills(before_ms: int, limit: int) -> str:
 COUNTS: Final = (
     "SELECT (SELECT COUNT(*) FROM edges WHERE active = 1), (SELECT COUNT(*) FROM edges WHERE active = 0),"
     " (SELECT COUNT(*) FROM boards), (SELECT COUNT(*) FROM pins),"
-    " (SELECT COUNT(*) FROM pins WHERE deleted_ms IS NOT NULL), (SELECT COUNT(*) FROM outbox_unrelayed)"
+    " (SELECT COUNT(*) FROM pins WHERE deleted_ms IS NOT NULL),"
+    " (SELECT COALESCE(SUM(actions), 0) FROM outbox_unrelayed)"
 )
