@@ -660,7 +660,7 @@ MUTANTS: dict[str, Taken] = {
             7,
             "a follow does not look again which pins were deleted",
             tampered=_no_look_at_deletions("_backfill"),
-            profile=_REFILLS,
+            directed=True,
         ),
         Taken(
             "no_look_at_deletions_in_saves",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
+from feedstore.domain import DeletePin, Follow, Pin, RefillAsked, SavePin, Unfollow, user
 from feedstore.follows.port import Request, actions_in
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import CLUSTERS, World, patched
@@ -18,12 +18,16 @@ def world() -> World:
     return World(1, one_clock=True, traced=True)
 
 
-def in_between(world: World, meanwhile: Callable[[], None], request: RefillAsked | None = None) -> None:
-    """Has READER's feed refilled; `meanwhile` runs once the refill has read what is followed, and has read no pin."""
+def in_between(
+    world: World, meanwhile: Callable[[], None], request: RefillAsked | None = None, after: str = "following_of"
+) -> None:
+    """Has READER's feed refilled; `meanwhile` runs once the refill has read what is followed, and has read no pin; or
+    after another of its reads.
+    """
     task, scheduler = Task(request or RefillAsked(READER, None, world.now_ms)), world.scheduler
     scheduler.start("refill", "expander", lambda: world.expander.expand([task]))
     (handler,) = scheduler.running
-    while "following_of" not in "".join(world.history[-1:]):
+    while after not in "".join(world.history[-1:]):
         scheduler.resume()
     # It stands still: nothing resumes it.
     scheduler.running.remove(handler)
@@ -33,7 +37,7 @@ def in_between(world: World, meanwhile: Callable[[], None], request: RefillAsked
         scheduler.resume()
 
 
-def record(world: World, *actions: Follow | Unfollow | SavePin) -> None:
+def record(world: World, *actions: Follow | Unfollow | SavePin | DeletePin) -> None:
     world.now_ms += 10
     world.follows.record([Request(action) for action in actions])
 
@@ -77,6 +81,35 @@ def test_rule_4_a_refill_delivers_under_the_edge_that_stands_at_its_second_look(
     in_between(world, meanwhile)
     world.drain()
     assert feeds(world) == [[102, 101], [102, 101]]
+
+
+def deleted_before_the_index(world: World) -> None:
+    """A pin is deleted once a refill has read it, and that deletion looks for its followers before READER is in the
+    index: the task of the follow waits on another shard.
+    """
+
+    def meanwhile() -> None:
+        record(world, DeletePin(101))
+        (*_, deletion) = world.follows_store.unrelayed(100)
+        world.expander.expand([Task(*actions_in([deletion]))])
+        world.follows_store.mark_relayed([deletion])
+
+    record(world, SavePin(Pin(101, OWNER, BOARD, world.now_ms)))
+    world.drain()
+    record(world, Follow(READER, user(OWNER)))
+    in_between(world, meanwhile, after="newest_pins_merged")
+    world.drain()
+
+
+def test_rule_7_a_refill_leaves_out_what_was_deleted_before_its_edges_were_in_the_index(world: World):
+    deleted_before_the_index(world)
+    assert feeds(world) == [[], []]
+
+
+def test_the_same_schedule_leaves_a_deleted_pin_without_the_look_at_deletions(world: World):
+    MUTANTS["no_look_at_deletions_in_backfills"].tamper(world)
+    deleted_before_the_index(world)
+    assert feeds(world) == [[101], [101]]
 
 
 def asked(world: World, count: int) -> list[RefillAsked]:
