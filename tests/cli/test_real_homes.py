@@ -78,6 +78,7 @@ def test_a_home_of_an_earlier_version_is_brought_up_to_date(filled: Cli) -> None
     expected = filled.json("feed", 1)["entries"]
     earlier = sqlite3.connect(filled.home / "data" / "follows.db")
     earlier.executescript(
+        "ALTER TABLE outbox DROP COLUMN actions; ALTER TABLE outbox_unrelayed DROP COLUMN actions;"
         "DROP TABLE quiet_boards; DROP TABLE placed_pins;"
         "DROP INDEX boards_owner; ALTER TABLE refills DROP COLUMN served_before_ms;"
         "PRAGMA user_version = 1"

@@ -33,7 +33,7 @@ def test_a_home_keeps_its_ports_and_another_home_has_others(tmp_path: Path) -> N
     assert listening == {name: status.ports for name, status in zip(NAMES, again.status(), strict=True)}
     mine = {port for purposes in listening.values() for port in purposes.values()}
     theirs = {port for status in other.status() for port in status.ports.values()}
-    assert len(mine) == len(theirs) == 14
+    assert len(mine) == len(theirs) == 17
     assert mine != theirs
 
 
