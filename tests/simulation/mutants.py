@@ -21,7 +21,6 @@ from feedstore.domain import (
     RefillAsked,
     Unfollow,
     Unfollowed,
-    board,
     user,
 )
 from feedstore.following import FEEDS, entries_of
@@ -56,7 +55,7 @@ def _nothing(_world: World) -> None:
 @dataclass(frozen=True)
 class Taken:
     """A guard that is gone. rule: of DESIGN.md, section 4, which asks for it. directed: hardly any seed finds it; a
-    schedule made for it does, in `test_refills`.
+    schedule made for it does, in `test_refills` or `test_overlaps`.
 
     found_by: a seed that found it (`python -m tests.simulation --write-seeds`, found_by.json); it may have ceased to.
     """
@@ -543,18 +542,6 @@ _PAST = replace(
     follow=4,
     unfollow=4,
 )
-_OVERLAP = replace(
-    _PAST,
-    followees=(user(11), board(21)),
-    prelude_saves=1,
-    follow_all=0.5,
-    follow=3,
-    save=0,
-    actions=8,
-    steps=400,
-    crash=0,
-    rush=0.5,
-)
 _FULL = replace(_STUCK, prelude=18, past=0, delete=0, leap=0, sweep=1.5, unfollow=4)
 _TRIMMED = replace(
     _FULL,
@@ -705,7 +692,7 @@ MUTANTS: dict[str, Taken] = {
             6,
             "an unfollow does not list what overlapping edges may bring",
             lambda: [(Purging, "_overlapping", lambda _purging, _actions, _since_ms: {})],
-            profile=_OVERLAP,
+            directed=True,
         ),
         Taken("covered_ignored", 5, "an unfollow removes what another edge covers", tampered=_covered_ignored),
         Taken("no_refill", 9, "a purge asks for no refill", tampered=_no_refill, profile=_FULL),

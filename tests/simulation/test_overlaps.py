@@ -1,0 +1,62 @@
+"""An unfollow while another edge's backfill is on its way, in a schedule that random ones hardly ever make."""
+
+import pytest
+
+from feedstore.domain import Follow, Pin, SavePin, Unfollow, board, user
+from feedstore.follows.port import Request, actions_in
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.world import CAP, CLUSTERS, World, patched
+from workers.following.messages import Task
+
+READER, OWNER, BOARD, OTHER_BOARD = 1, 11, 21, 22
+
+
+@pytest.fixture
+def world() -> World:
+    return World(1, one_clock=True, traced=True)
+
+
+def record(world: World, *actions: Follow | Unfollow | SavePin) -> None:
+    world.now_ms += 10
+    world.follows.record([Request(action) for action in actions])
+
+
+def unfollowed_while_a_backfill_is_on_its_way(world: World) -> list[list[int]]:
+    """READER follows OWNER and one of their boards. The backfill of the board is slow: READER has unfollowed both when
+    it lands. What it brings is too old to be among OWNER's newest pins, and was covered when the board was unfollowed.
+    """
+    for number in range(2 * CAP):
+        record(world, SavePin(Pin(101 + number, OWNER, BOARD if number < CAP else OTHER_BOARD, world.now_ms)))
+    world.drain()
+    world.now_ms += world.limits.window_ms + 1
+    record(world, Follow(READER, user(OWNER)))
+    world.drain()
+    record(world, Follow(READER, board(BOARD)))
+    rows = world.follows_store.unrelayed(100)
+    world.expander.expand([Task(action) for action in actions_in(rows)])
+    world.follows_store.mark_relayed(rows)
+    on_its_way = {cluster: [dict(messages) for messages in world.bag.writers[cluster].undone] for cluster in CLUSTERS}
+    for cluster in CLUSTERS:
+        for messages in world.bag.writers[cluster].undone:
+            messages.clear()
+    record(world, Unfollow(READER, board(BOARD)))
+    world.drain()
+    record(world, Unfollow(READER, user(OWNER)))
+    world.drain()
+    assert [len(world.walk(cluster, READER)) for cluster in CLUSTERS] == [0, 0]
+    for cluster in CLUSTERS:
+        for messages, slow in zip(world.bag.writers[cluster].undone, on_its_way[cluster], strict=True):
+            messages.update(slow)
+    world.drain()
+    return [[entry.pin for entry in world.walk(cluster, READER)] for cluster in CLUSTERS]
+
+
+def test_rule_6_an_unfollow_masks_what_the_backfill_of_an_overlapping_edge_brings_later(world: World):
+    assert unfollowed_while_a_backfill_is_on_its_way(world) == [[], []]
+
+
+def test_the_same_schedule_leaves_phantoms_without_the_lists_of_overlapping_edges(world: World):
+    with patched(MUTANTS["no_overlap_lists"].patches()):
+        left = unfollowed_while_a_backfill_is_on_its_way(world)
+    phantoms = [101 + number for number in reversed(range(CAP))]
+    assert left == [phantoms, phantoms]
