@@ -120,6 +120,7 @@ class TestedQueue:
         self.close = self.queue.close
         self.lag = self.queue.lag
         self.lost = self.queue.lost
+        self.members = self.queue.members
         self.partitions = self.queue.partitions
         self.rewind = self.queue.rewind
         self.positions = self.queue.positions
