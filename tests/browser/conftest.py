@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.chrome.webdriver import WebDriver
 
+from feedstore.domain import RESERVED_FROM
 from tests.browser.chromium import chromium
 from tests.browser.served import HOUR_MS, Served
 from tests.browser.sight import Sight
 from tests.cli.command import Cli
 
-OLD = [str(pin) for pin in range(2**63 - 1, 2**63 - 111, -1)]
+OLD = [str(pin) for pin in range(RESERVED_FROM - 1, RESERVED_FROM - 111, -1)]
 """The pins that user 1 is shown from user 2, newest first: no number of a browser holds them."""
 
 
