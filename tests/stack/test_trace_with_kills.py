@@ -65,7 +65,7 @@ class Pipeline:
 
     def positions(self, topic: Topic[object], group: str) -> dict[object, int]:
         """Where a group goes on, by partition."""
-        return homes.eventually(lambda: self.ports.queue._committed(topic, group), "the broker answers")
+        return homes.eventually(lambda: self.ports.queue._queue._committed(topic, group), "the broker answers")
 
     def begin(self, busy: str) -> None:
         """Returns in the middle of the work on the first half of this drill's actions, or at its end where the work is
