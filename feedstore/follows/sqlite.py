@@ -513,6 +513,8 @@ class SQLiteShard:
         rows: list[FollowerRow] = []
         with self._database.read() as connection:
             for (kind, from_first), some in itertools.groupby(places, lambda place: (place[1], place[0] == 0)):
+                if len(rows) == limit:
+                    break
                 if from_first:
                     followees = [followee for _, _, followee in some]
                     rows += _first_of_many(connection, of_many, (kind,), followees, limit - len(rows))
@@ -534,6 +536,8 @@ class SQLiteShard:
         rows: list[EdgeRow] = []
         with self._database.read() as connection:
             for from_first, some in itertools.groupby(places, lambda place: place[1] < 0):
+                if len(rows) == limit:
+                    break
                 if from_first:
                     followers = [follower for follower, _, _ in some]
                     rows += _first_of_many(connection, _ACTIVE_EDGES_OF, (), followers, limit - len(rows))

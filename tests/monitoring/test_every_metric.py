@@ -215,8 +215,11 @@ def in_files(stack: Stack, directory: Path, **replaced: str) -> Cli:
     cli("init")
     for key, value in replaced.items():
         cli.set(key, value)
-    with (directory / configuration.FILE_NAME).open("a") as file:
-        file.write(f'listen = "127.0.0.1:0"\ntargets = "{stack.home / "targets"}"\n')
+    file = directory / configuration.FILE_NAME
+    metrics = f'[metrics]\nlisten = "127.0.0.1:0"\ntargets = "{stack.home / "targets"}"\n'
+    text = file.read_text()
+    assert text.count("[metrics]\n") == 1
+    file.write_text(text.replace("[metrics]\n", metrics))
     return cli
 
 
