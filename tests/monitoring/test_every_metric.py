@@ -52,6 +52,7 @@ NEEDS_SERVERS: Final = {
     "feed_cluster_breaker_open": "the live fault cluster-away",
     "feed_cluster_damaged": "the live fault table-emptied",
     "feed_cluster_failures_total": "the live fault cluster-away",
+    "feed_cluster_parts_answer": "the live fault region-away; tests/app/test_gauges.py",
     "feed_cluster_read_p95_seconds": "clusters in files have none: tests/http/test_http_metrics.py",
     "feed_follow_store_away": "tests/follows/test_watched.py",
     "feed_follow_store_failures_total": "tests/follows/test_watched.py",

@@ -3,22 +3,18 @@
 import pytest
 
 from feedstore.domain import Follow, Pin, SavePin, Unfollow, board, user
-from feedstore.follows.port import Request, actions_in
+from feedstore.follows.port import actions_in
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.schedules import BOARD, OWNER, READER, feeds, record, traced_world
 from tests.simulation.world import CAP, CLUSTERS, World, patched
 from workers.following.messages import Task
 
-READER, OWNER, BOARD, OTHER_BOARD = 1, 11, 21, 22
+OTHER_BOARD = 22
 
 
 @pytest.fixture
 def world() -> World:
-    return World(1, one_clock=True, traced=True)
-
-
-def record(world: World, *actions: Follow | Unfollow | SavePin) -> None:
-    world.now_ms += 10
-    world.follows.record([Request(action) for action in actions])
+    return traced_world()
 
 
 def unfollowed_while_a_backfill_is_on_its_way(world: World) -> list[list[int]]:
@@ -43,12 +39,12 @@ def unfollowed_while_a_backfill_is_on_its_way(world: World) -> list[list[int]]:
     world.drain()
     record(world, Unfollow(READER, user(OWNER)))
     world.drain()
-    assert [len(world.walk(cluster, READER)) for cluster in CLUSTERS] == [0, 0]
+    assert feeds(world) == [[], []]
     for cluster in CLUSTERS:
         for messages, slow in zip(world.bag.writers[cluster].undone, on_its_way[cluster], strict=True):
             messages.update(slow)
     world.drain()
-    return [[entry.pin for entry in world.walk(cluster, READER)] for cluster in CLUSTERS]
+    return feeds(world)
 
 
 def test_rule_6_an_unfollow_masks_what_the_backfill_of_an_overlapping_edge_brings_later(world: World):

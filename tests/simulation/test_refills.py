@@ -5,17 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from feedstore.domain import DeletePin, Follow, Pin, RefillAsked, SavePin, Unfollow, user
-from feedstore.follows.port import Request, actions_in
+from feedstore.follows.port import actions_in
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.world import CLUSTERS, World, patched
+from tests.simulation.schedules import BOARD, OWNER, READER, feeds, record, traced_world
+from tests.simulation.world import World, patched
 from workers.following.messages import Task
-
-READER, OWNER, BOARD = 1, 11, 21
 
 
 @pytest.fixture
 def world() -> World:
-    return World(1, one_clock=True, traced=True)
+    return traced_world()
 
 
 def in_between(
@@ -35,15 +34,6 @@ def in_between(
     scheduler.running.append(handler)
     while scheduler.running:
         scheduler.resume()
-
-
-def record(world: World, *actions: Follow | Unfollow | SavePin | DeletePin) -> None:
-    world.now_ms += 10
-    world.follows.record([Request(action) for action in actions])
-
-
-def feeds(world: World) -> list[list[int]]:
-    return [[entry.pin for entry in world.walk(cluster, READER)] for cluster in CLUSTERS]
 
 
 def unfollowed_and_saved(world: World) -> None:

@@ -1,8 +1,9 @@
 """One trace from a request to the cells of both clusters, through a real home in files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,16 +174,21 @@ class Away:
         return getattr(self._store, name)
 
 
+def work_with_feeds_of_b(home: Home, made: Callable[[Any], Any]) -> None:
+    """Works until everything has landed. made: what the writer of b gets in place of its table of feeds."""
+    tables = home.ports.replicas["b"].tables
+    replica = Replica("b", {**tables, "following_feed": made(tables["following_feed"])})
+    failing = replace(home.ports, replicas={**home.ports.replicas, "b": replica})
+    landed = wiring.UntilIdle(failing, home.config, lambda: failing.replicas)
+    wiring.worker(failing, home.config).run(landed)
+
+
 def test_each_attempt_at_a_delivery_is_a_step_of_its_trace(home: Home, spans: Spans):
     home.client.post("/v1/follows", {"follower": "1", "user": "2"})
     home.work()
     spans.clear()
     home.client.post("/v1/pins", PIN)
-    tables = home.ports.replicas["b"].tables
-    feeds = {name: Away(table, 2) if name == "following_feed" else table for name, table in tables.items()}
-    failing = replace(home.ports, replicas={**home.ports.replicas, "b": Replica("b", feeds)})
-    landed = wiring.UntilIdle(failing, home.config, lambda: failing.replicas)
-    wiring.worker(failing, home.config).run(landed)
+    work_with_feeds_of_b(home, lambda table: Away(table, 2))
     attempts = [span for span in spans.named("process feed.deliveries") if label(span).endswith("[b]")]
     assert [span.attributes.get("error.type") for span in attempts] == ["UnavailableError", "UnavailableError", None]
     [expanded] = spans.named("process feed.actions")
@@ -201,11 +207,7 @@ def test_a_message_that_is_given_up_is_buried_in_its_trace(home: Home, spans: Sp
     home.work()
     spans.clear()
     home.client.post("/v1/pins", PIN)
-    tables = home.ports.replicas["b"].tables
-    feeds = {name: Refusing(table, 0) if name == "following_feed" else table for name, table in tables.items()}
-    failing = replace(home.ports, replicas={**home.ports.replicas, "b": Replica("b", feeds)})
-    landed = wiring.UntilIdle(failing, home.config, lambda: failing.replicas)
-    wiring.worker(failing, home.config).run(landed)
+    work_with_feeds_of_b(home, lambda table: Refusing(table, 0))
     buried = spans.one("bury feed.deliveries")
     assert buried.attributes["feedstore.reason"] == "refused"
     assert buried.parent.span_id == id_of(spans.one("process feed.actions"))
