@@ -136,6 +136,10 @@ class App:
                 return place.path if place.is_endpoint and method in place.handlers else None
         return None
 
+    def request_id(self, headers: Mapping[bytes, bytes]) -> str:
+        """By what a request is known: the id that its client gave, if that is short and plain; else one of its own."""
+        return incoming.request_id(headers.get(b"x-request-id", b"")) or self._id_prefix + next(self._ids)
+
     def close(self) -> None:
         self._served.close()
         self._pages.close()
@@ -146,7 +150,7 @@ class App:
         """Names the request, answers it, and notes it."""
         began_s = self._clock()
         headers = dict(scope["headers"])
-        request_id = incoming.request_id(headers.get(b"x-request-id", b"")) or self._id_prefix + next(self._ids)
+        request_id = scope.get(incoming.REQUEST_ID) or self.request_id(headers)
         method, endpoint, status = scope["method"], "none", 0
         error: ProblemError | None = None
         self._metrics.began()

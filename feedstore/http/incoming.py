@@ -17,6 +17,8 @@ BODY_BYTES_MAX: Final = 16_384
 """Of a body, unless its endpoint says otherwise."""
 REFUSED: Final = "feedstore.refused"
 """In the state of a request's scope: the ProblemError for which the rest of its body is not read."""
+REQUEST_ID: Final = "feedstore.request_id"
+"""In a request's scope: by what it is known, if that was decided before the application got it."""
 _PARAMETERS_MAX: Final = 16
 _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from feedstore.http.app import App
+from feedstore.http.incoming import REQUEST_ID
 from feedstore.tracing import Tracer, Value
 
 _FAILED_FROM: Final = 500
@@ -29,24 +30,27 @@ class TracedApp:
         if route is None:
             await self._app(scope, receive, send)
             return
+        request_id = self._app.request_id(dict(scope["headers"]))
         about: dict[str, Value] = {
             "http.request.method": method,
             "http.route": route,
             "url.scheme": scope["scheme"],
             "network.protocol.version": scope["http_version"],
         }
-        with self._tracer.trace(f"{method} {route}", about, kind="server", parent=_parent(scope)) as span:
+        begun = self._tracer.trace(
+            f"{method} {route}", about, kind="server", parent=_parent(scope), request_id=request_id
+        )
+        with begun as span:
 
             async def told(message: Any) -> None:
                 if span.is_recorded and message["type"] == "http.response.start":
                     status = message["status"]
-                    request_id = dict(message["headers"])[b"x-request-id"].decode()
-                    span.note({"http.response.status_code": status, "feedstore.request_id": request_id})
+                    span.note({"http.response.status_code": status})
                     if status >= _FAILED_FROM:
                         span.failed(str(status))
                 await send(message)
 
-            await self._app(scope, receive, told)
+            await self._app({**scope, REQUEST_ID: request_id}, receive, told)
 
 
 def _parent(scope: Scope) -> str | None:

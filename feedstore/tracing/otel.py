@@ -41,7 +41,8 @@ CLOSE_S: Final = 3.0
 """How long a process that ends waits until its last spans are sent."""
 
 _HEADER: Final = "traceparent"
-_CONTEXTS: Final = re.compile(rb'"(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})"')
+_CONTEXTS: Final = re.compile(rb'"(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?: [A-Za-z0-9._:-]{1,64})?)"')
+_REQUEST_ID: Final = "feedstore.request_id"
 _KINDS: Final[Mapping[Kind, SpanKind]] = {
     "internal": SpanKind.INTERNAL,
     "server": SpanKind.SERVER,
@@ -51,6 +52,7 @@ _KINDS: Final[Mapping[Kind, SpanKind]] = {
 }
 _NO_CONTEXTS: Final[Mapping[Key, Context]] = MappingProxyType({})
 _onward: ContextVar[Mapping[Key, Context]] = ContextVar("feedstore.onward", default=_NO_CONTEXTS)
+_request_id: ContextVar[str] = ContextVar("feedstore.request_id", default="")
 _unchosen: ContextVar[bool] = ContextVar("feedstore.unchosen", default=False)
 _propagator: Final = TraceContextTextMapPropagator()
 
@@ -149,12 +151,16 @@ class OpenTelemetry:
         *,
         kind: Kind = "internal",
         parent: str | None = None,
+        request_id: str | None = None,
     ) -> AbstractContextManager[Span]:
         ambient = None if parent is None else _read(parent)
         if not self._is_chosen(ambient):
             # The library would make a span of it all the same, which takes it ten times as long.
             return _Unchosen()
-        return self._current(self._started(name, attributes, kind, ambient))
+        if request_id is None:
+            return self._current(self._started(name, attributes, kind, ambient))
+        span = self._started(name, {**attributes, _REQUEST_ID: request_id}, kind, ambient)
+        return self._current(span, request_id)
 
     def _is_chosen(self, ambient: Ambient | None) -> bool:
         """Whether a step is recorded: as its parent is; or as what is current is; or as is drawn here, once for all
@@ -192,19 +198,22 @@ class OpenTelemetry:
             return
         more = {**attributes, "messaging.system": self._queue, "messaging.batch.message_count": messages}
         each: dict[Context, api.Span] = {}
+        request_id = ""
         if len(origins) == 1:
             [(context, origin)] = origins.items()
-            whole = each[context] = self._started(name, more, kind, origin)
+            request_id = _request_id_of(context)
+            whole = each[context] = self._started(name, more | _about(context), kind, origin)
         else:
             links = [_link(origin) for origin in origins.values()]
             whole = self._tracer.start_span(name, Ambient(), _KINDS[kind], more, links)
             back = Link(whole.get_span_context())
             for context, origin in origins.items():
-                each[context] = self._tracer.start_span(name, origin, _KINDS[kind], more, [back])
-        mine = {context: _written(span) for context, span in each.items()}
+                about = more | _about(context)
+                each[context] = self._tracer.start_span(name, origin, _KINDS[kind], about, [back])
+        mine = {context: _written(span, _request_id_of(context)) for context, span in each.items()}
         token = _onward.set({key: mine.get(context, context) for key, context in contexts.items()})
         try:
-            with self._current(whole):
+            with self._current(whole, request_id):
                 yield
         except Exception as error:
             for span in each.values():
@@ -221,7 +230,7 @@ class OpenTelemetry:
 
     def context(self) -> Context | None:
         span = api.get_current_span()
-        return _written(span) if span.get_span_context().trace_flags.sampled else None
+        return _written(span, _request_id.get()) if span.get_span_context().trace_flags.sampled else None
 
     def carried(self, messages: Iterable[bytes]) -> Mapping[Key, Context]:
         found = itertools.chain.from_iterable(map(_CONTEXTS.finditer, messages))
@@ -240,7 +249,9 @@ class OpenTelemetry:
         context = api.get_current_span().get_span_context()
         if not context.trace_flags.sampled:
             return {}
-        return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+        ids = {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+        request_id = _request_id.get()
+        return {**ids, "request_id": request_id} if request_id else ids
 
     def close(self) -> None:
         # In a thread that keeps no process from ending: a receiver that hangs could hold up the library for longer.
@@ -256,8 +267,10 @@ class OpenTelemetry:
         return self._tracer.start_span(name, parent, _KINDS[kind], attributes)
 
     @contextmanager
-    def _current(self, span: api.Span) -> Iterator[Span]:
+    def _current(self, span: api.Span, request_id: str | None = None) -> Iterator[Span]:
+        """request_id: that of the block; None leaves it as it is."""
         token = contexts_api.attach(api.set_span_in_context(span))
+        before = None if request_id is None else _request_id.set(request_id)
         taken = _of(span)
         try:
             yield taken
@@ -266,6 +279,8 @@ class OpenTelemetry:
             raise
         finally:
             contexts_api.detach(token)
+            if before is not None:
+                _request_id.reset(before)
             span.end()
 
 
@@ -284,14 +299,24 @@ def _origins(contexts: Iterable[Context]) -> dict[Context, Ambient]:
 
 def _read(context: str) -> Ambient | None:
     """None if it is none: then what is current counts."""
-    found = _propagator.extract({_HEADER: context}, Ambient())
+    found = _propagator.extract({_HEADER: context.partition(" ")[0]}, Ambient())
     return found if api.get_current_span(found).get_span_context().is_valid else None
 
 
-def _written(span: api.Span) -> Context:
+def _written(span: api.Span, request_id: str) -> Context:
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, api.set_span_in_context(span, Ambient()))
-    return carrier[_HEADER]
+    return f"{carrier[_HEADER]} {request_id}" if request_id else carrier[_HEADER]
+
+
+def _request_id_of(context: Context) -> str:
+    """Empty if it has none."""
+    return context.partition(" ")[2]
+
+
+def _about(context: Context) -> dict[str, Value]:
+    request_id = _request_id_of(context)
+    return {_REQUEST_ID: request_id} if request_id else {}
 
 
 def _link(origin: Ambient) -> Link:

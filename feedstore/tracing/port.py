@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, Protocol, TypeVar
 
 Context = str
-"""`traceparent` of W3C's Trace Context: version, trace, span, flags."""
+"""`traceparent` of W3C's Trace Context: version, trace, span, flags. If the trace has the id of a request, a blank and
+that id follow.
+"""
 Key = Hashable
 """What a lot is made of: an action, or a context itself."""
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
@@ -53,12 +55,14 @@ class Tracer(Protocol):
         *,
         kind: Kind = "internal",
         parent: str | None = None,
+        request_id: str | None = None,
     ) -> AbstractContextManager[Span]:
         """A step with which a trace may begin. It belongs to `parent`, if that is a context; else to the current span;
         else it begins a trace, which is recorded as often as the configuration says. An Exception that leaves the block
         is a failure of the step.
 
-        parent: what a client sent; whatever is no context is ignored.
+        parent: what a client sent; whatever is no context is ignored. request_id: 1 to 64 of A-Z a-z 0-9 . _ : - by
+        which its client and the log know the request. It travels with the contexts that are made in the block.
         """
         ...
 
@@ -108,7 +112,9 @@ class Tracer(Protocol):
         ...
 
     def ids(self) -> Mapping[str, str]:
-        """trace_id and span_id of the current span, for a line of the log; empty if it is not recorded."""
+        """For a line of the log: trace_id and span_id of the current span, and request_id if its trace has one. Empty
+        if the span is not recorded.
+        """
         ...
 
     def close(self) -> None:
@@ -141,6 +147,7 @@ class _Untraced:
         *,
         kind: Kind = "internal",  # noqa: ARG002
         parent: str | None = None,  # noqa: ARG002
+        request_id: str | None = None,  # noqa: ARG002
     ) -> AbstractContextManager[Span]:
         return _NO_SPAN
 

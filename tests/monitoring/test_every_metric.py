@@ -16,7 +16,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -302,11 +302,15 @@ def what_usually_takes_days(watcher: Watcher, stack: Stack, directory: Path) -> 
     with running(cli, "work", log=directory / "log", env=FAST) as (process, _):
         watcher.wait_until(f'feed_process_resident_bytes{{home="{cli.home}",process="writer-a"}}')
         watcher.wait_for("feed_actions_redated_total", "feed_housekeeping_expired_total")
-        with suspended(writer_of(process.pid, "a")):
-            since_s = time.monotonic()
-            while time.monotonic() < since_s + 6:
-                cli("save-pin", next(pin), "--owner", OWNER, "--board", BOARD)
-        watcher.wait_for("feed_deliveries_late_total", "feed_actions_sent_back_total")
+        # What is sent back keeps the watermark until it has been expanded again, and that waits for the lock.
+        with ExitStack() as kept:
+            with suspended(writer_of(process.pid, "a")):
+                since_s = time.monotonic()
+                while time.monotonic() < since_s + 6:
+                    cli("save-pin", next(pin), "--owner", OWNER, "--board", BOARD)
+                kept.enter_context(locked(cli.home / "data" / "follows.db"))
+            watcher.wait_for("feed_deliveries_late_total", "feed_cluster_kept_back_by")
+        watcher.wait_for("feed_actions_sent_back_total")
     with running(cli, "serve", "--port", "0", log=directory / "log", env=FAST):
         watcher.wait_until(f'feed_worker_stopped{{home="{cli.home}"}} == 0')
         poison(cli, 10)

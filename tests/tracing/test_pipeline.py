@@ -55,8 +55,36 @@ def test_the_trace_of_a_pin_goes_from_its_request_to_both_clusters(home: Home, s
         "    send feed.actions",
     ]
     assert {trace_of(span) for span in spans.all()} == {trace_of(request)}
-    assert request.attributes["feedstore.request_id"] == "asked-7"
+    # In the task and in what it leads to, so that a span of a worker tells whose request it works on.
+    of_request = [span.name for span in spans.all() if span.attributes.get("feedstore.request_id") == "asked-7"]
+    assert sorted(of_request) == [
+        "POST /v1/pins",
+        "process feed.actions",
+        "process feed.deliveries",
+        "process feed.deliveries",
+        "send feed.actions",
+    ]
     assert request.attributes["http.response.status_code"] == 200
+
+
+def test_a_task_has_the_id_of_its_request_however_long_it_is(home: Home, spans: Spans):
+    home.client.post("/v1/follows", {"follower": "1", "user": "2"})
+    home.work()
+    spans.clear()
+    longest = "a" * 64
+    home.client.post("/v1/pins", PIN, headers={"traceparent": ASKED, "x-request-id": longest})
+    [row] = home.ports.follows.unrelayed(10)
+    context = f"00-{ASKED[3:35]}-{id_of(spans.one('record')):016x}-01 {longest}"
+    assert list(spans.tracer.carried([row.body])) == [context]
+    home.work()
+    assert [span.attributes["feedstore.request_id"] for span in spans.named("process feed.deliveries")] == [longest] * 2
+
+
+def test_a_request_that_its_client_does_not_name_has_a_name_in_its_trace(home: Home, spans: Spans):
+    named = home.client.http.post("/v1/pins", json=PIN).headers["x-request-id"]
+    home.work()
+    assert spans.one("POST /v1/pins").attributes["feedstore.request_id"] == named
+    assert spans.one("process feed.actions").attributes["feedstore.request_id"] == named
 
 
 def test_no_span_says_who_or_what_an_action_is_about(home: Home, spans: Spans):

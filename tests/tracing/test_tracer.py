@@ -112,6 +112,37 @@ def test_a_lot_of_several_links_to_each_and_fails_in_each_trace(spans: Spans):
         assert carried.split("-")[1:3] == [f"{key:032x}", f"{id_of(mine):016x}"]
 
 
+def test_the_id_of_a_request_travels_with_its_contexts_and_stays_with_its_spans(spans: Spans):
+    tracer = spans.tracer
+    with tracer.trace("request", request_id="asked-1"), tracer.trace("record"):
+        first = tracer.context()
+        assert tracer.ids()["request_id"] == "asked-1"
+    assert first is not None
+    assert first.endswith(" asked-1")
+    assert list(tracer.carried([b'{"trace":"%s"}' % first.encode()])) == [first]
+    with tracer.lot("alone", {1: first}, 1):
+        assert tracer.onward()[1].endswith(" asked-1")
+        assert tracer.context() == tracer.onward()[1]
+    with tracer.lot("several", {1: first, 2: context(7)}, 2):
+        onward = tracer.onward()
+        assert [onward[1].endswith(" asked-1"), " " in onward[2], " " in (tracer.context() or "")] == [
+            True,
+            False,
+            False,
+        ]
+    told = [(span.name, span.attributes.get("feedstore.request_id")) for span in spans.all()]
+    assert sorted(told, key=str) == [
+        ("alone", "asked-1"),
+        ("record", None),
+        ("request", "asked-1"),
+        ("several", "asked-1"),
+        ("several", None),
+        ("several", None),
+    ]
+    with tracer.trace("next"):
+        assert "request_id" not in tracer.ids()
+
+
 def test_what_is_beyond_the_links_of_a_lot_is_passed_on(spans: Spans):
     tracer = spans.tracer
     contexts = {key: context(key) for key in range(1, LINKS_MAX + 6)}

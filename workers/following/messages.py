@@ -38,7 +38,7 @@ a poll.
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-Trace = Annotated[str, Meta(max_length=64)]
+Trace = Annotated[str, Meta(max_length=128)]
 """The context of a trace (`feedstore.tracing`)."""
 
 

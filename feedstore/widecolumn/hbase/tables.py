@@ -92,13 +92,20 @@ class Tables:
     def drop(self, name: str) -> None:
         """Deletes a table with everything in it; one that is not there is fine."""
         if self.exists(name):
-            self._unless(lambda each: not self.is_enabled(each), name, lambda to: to.disableTable(self._named(name)))
+            self._disable(name)
             self._unless(lambda each: not self.exists(each), name, lambda to: to.deleteTable(self._named(name)))
 
     def empty(self, name: str) -> None:
         """Deletes everything in a table; its definition and its splits stay."""
-        self._unless(lambda each: not self.is_enabled(each), name, lambda to: to.disableTable(self._named(name)))
+        self._disable(name)
         self._unless(self.is_enabled, name, lambda to: to.truncateTable(self._named(name), preserveSplits=True))
+
+    def _disable(self, name: str) -> None:
+        # A table that is still being made is neither enabled nor disabled: HBase makes it first, and disables it then.
+        def is_disabled(there: str) -> bool:
+            return bool(self._ask(lambda to: to.isTableDisabled(self._named(there))))
+
+        self._unless(is_disabled, name, lambda to: to.disableTable(self._named(name)))
 
     def _named(self, name: str) -> Any:
         return structs.TTableName(self._namespace.encode(), name.encode())

@@ -140,6 +140,7 @@ service Writes {
 service Tables {
   bool tableExists(1: TTableName tableName) throws (1: TIOError io),
   bool isTableEnabled(1: required TTableName tableName) throws (1: TIOError io),
+  bool isTableDisabled(1: required TTableName tableName) throws (1: TIOError io),
   TTableDescriptor getTableDescriptor(1: required TTableName table) throws (1: TIOError io),
   void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io),
   void modifyTable(1: required TTableDescriptor desc) throws (1: TIOError io),
