@@ -1,13 +1,19 @@
 package feedstore.trim;
 
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.hbase.metrics.Counter;
+import org.apache.hadoop.hbase.metrics.MetricRegistries;
 import org.apache.hadoop.hbase.metrics.MetricRegistry;
+import org.apache.hadoop.hbase.metrics.MetricRegistryInfo;
 
 /**
  * What the trims of a region server did since it started; in JMX below {@code
  * Coprocessor.Region.CP_feedstore.trim.TrimObserver}.
  */
 final class TrimMetrics {
+  private static final Set<MetricRegistryInfo> HELD = ConcurrentHashMap.newKeySet();
+
   private final Counter compactions;
   private final Counter compactionsUntrimmed;
   private final Counter rows;
@@ -22,6 +28,23 @@ final class TrimMetrics {
     cellsKept = registry.counter("cellsKept");
     cellsTrimmed = registry.counter("cellsTrimmed");
     markersKept = registry.counter("markersKept");
+  }
+
+  /**
+   * Counts in the registry that HBase keeps for this coprocessor on a region server.
+   *
+   * <p>HBase drops the registry with the last region that has the coprocessor, and makes another
+   * one with the next. It looks every ten seconds for what is new, by name: what is dropped and
+   * made again in between is shown with the counters of before for as long as the server lives
+   * ({@code GlobalMetricRegistriesAdapter}). A change of a table opens its regions again, so that
+   * would happen on every server with one region. One reference of our own keeps the registry.
+   */
+  static TrimMetrics of(MetricRegistry registry) {
+    MetricRegistryInfo info = registry.getMetricRegistryInfo();
+    if (HELD.add(info)) {
+      MetricRegistries.global().create(info);
+    }
+    return new TrimMetrics(registry);
   }
 
   /** A compaction of all files begins, and is trimmed. */

@@ -54,7 +54,7 @@ public final class TrimObserver implements RegionCoprocessor, RegionObserver {
           new DoNotRetryIOException(getClass().getName() + " of " + table + ": " + e.getMessage());
       return;
     }
-    metrics = new TrimMetrics(region.getMetricRegistryForRegionServer());
+    metrics = TrimMetrics.of(region.getMetricRegistryForRegionServer());
     String name = region.getRegionInfo().getEncodedName();
     if (config.fits()) {
       LOG.info(

@@ -2,6 +2,7 @@ package feedstore.trim;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -13,6 +14,8 @@ import java.util.Random;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.stream.LongStream;
+import org.apache.hadoop.hbase.metrics.MetricRegistries;
+import org.apache.hadoop.hbase.metrics.MetricRegistry;
 import org.apache.hadoop.hbase.regionserver.RegionScanner;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -223,5 +226,41 @@ class RegionTest {
       region.compactAll();
       assertEquals(pins(100, 1), region.feed(1));
     }
+  }
+
+  /**
+   * As where the last region of a table closes and opens again: HBase would go on showing the
+   * counters of before, which nothing counts in any more.
+   */
+  @Test
+  void theCountersStayWhenAllRegionsCloseAndOpenAgain() throws IOException {
+    MetricRegistry first;
+    try (RealRegion region = new RealRegion(home.resolve("first"), ARGUMENTS)) {
+      first = registry();
+      compact(region);
+    }
+    long before = compactions(first);
+    try (RealRegion region = new RealRegion(home.resolve("second"), ARGUMENTS)) {
+      assertSame(first, registry());
+      compact(region);
+    }
+    assertEquals(before + 1, compactions(first));
+  }
+
+  private static void compact(RealRegion region) throws IOException {
+    region.put(1, 1, 400, NOW);
+    region.flush();
+    region.compactAll();
+  }
+
+  private static MetricRegistry registry() {
+    return MetricRegistries.global().getMetricRegistries().stream()
+        .filter(each -> each.getMetricRegistryInfo().getMetricsJmxContext().contains("TrimObserver"))
+        .findFirst()
+        .orElseThrow();
+  }
+
+  private static long compactions(MetricRegistry registry) {
+    return registry.counter("compactions").getCount();
   }
 }
