@@ -1,0 +1,112 @@
+"""Every metric of HBase's and Kafka's servers that the dashboard asks for comes from a running server into Prometheus,
+and changes there.
+
+A home of its own on the local stack has feeds that are longer than they may be, and its tables are flushed and
+compacted. What that cannot change is listed with its reason.
+"""
+
+import json
+import time
+import urllib.parse
+import urllib.request
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from deploy import monitoring
+from deploy.local import Stack
+from deploy.monitoring import servers
+from deploy.monitoring.servers import ServerMetric
+from feedstore.following import layout
+from tests.stack import homes
+from tests.stack.homes import eventually
+from tests.stack.own_home import own_home
+from tests.widecolumn.hbase_regions import Regions
+
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(900)]
+
+SINCE: Final = "1h"
+USERS, PINS = 3, 40
+NEEDS_A_FAULT: Final = {
+    "hbase_call_failures_total": "counts what a client did wrong, or a server could not do",
+    "hbase_compactions_waiting": "needs more compactions than the servers do at once",
+    "hbase_dead_region_servers": "needs a cluster with a region server that ended: the drills",
+    "hbase_flushes_waiting": "needs more flushes than the servers do at once",
+    "hbase_log_rolls_for_replicas_total": "needs a DataNode that is lost: the drills",
+    "hbase_region_servers": "the local stack has one; the drills",
+    "hbase_regions_in_transition": "regions move within less than the time between two looks",
+    "hbase_regions_in_transition_oldest_seconds": "the same",
+    "hbase_trim_compactions_untrimmed_total": "needs a server with another version of the trim: coprocessor/",
+    "hbase_writes_blocked_seconds_total": "needs more writes than a region server takes",
+    "kafka_failed_fetch_requests_total": "needs a broker that fails",
+    "kafka_failed_produce_requests_total": "needs a broker that fails",
+    "kafka_offline_partitions": "needs a broker that is lost",
+    "kafka_under_replicated_partitions": "needs more than one broker",
+}
+"""What need not change here, and why. It must be scraped, from each of its servers."""
+
+EVERY: Final = list(chain.from_iterable(metrics for _, metrics in servers.SECTIONS))
+
+
+def asked(stack: Stack, expression: str) -> list[Any]:
+    url = f"http://127.0.0.1:{stack.port('prometheus')}/api/v1/query"
+    data = urllib.parse.urlencode({"query": expression}).encode()
+    with urllib.request.urlopen(url, data, timeout=30) as answer:
+        found: list[Any] = json.load(answer)["data"]["result"]
+        return found
+
+
+def fault(stack: Stack, metric: ServerMetric) -> str:
+    """What is wrong with a metric; empty if each of its servers shows it, and it has changed on each, or need not."""
+    labels = ",".join(f'{name}="{value}"' for name, value in metric.labels.items())
+    series = f"{metric.name}{{{labels}}}[{SINCE}]"
+    changed = asked(stack, f"max by (server) (max_over_time({series}) - min_over_time({series}))")
+    servers_of = {each["metric"]["server"] for each in changed}
+    wanted = {"kafka"} if metric in servers.KAFKA else {"hbase-a", "hbase-b"}
+    if not wanted <= servers_of:
+        return f"was not scraped from {sorted(wanted - servers_of)}"
+    same = sorted(each["metric"]["server"] for each in changed if float(each["value"][1]) <= 0)
+    return f"never changed on {same}" if same and metric.name not in NEEDS_A_FAULT else ""
+
+
+def test_all_of_them_are_scraped_and_change(stack: Stack, tmp_path: Path) -> None:
+    with own_home(stack, tmp_path / "home") as cli:
+        cli.set("cap", "10")
+        cli.set("slack", "2")
+        cli("schema", "apply")
+        for user in range(1, USERS + 1):
+            cli("follow", user, "--user", 1_000)
+        pins = [
+            {"type": "save_pin", "ts": time.time_ns() // 1_000_000, "pin": pin, "owner": 1_000, "board": 9}
+            for pin in range(1, PINS + 1)
+        ]
+        regions = [Regions(cluster.url, layout.FEEDS) for cluster in homes.config_of(cli).clusters]
+        with homes.running(list(homes.parts_of(cli).values())), homes.ports_of(cli) as ports:
+            homes.landed(ports)
+            # Before there is anything to count, Prometheus has looked at the counters of the trim.
+            eventually(lambda: not missing(stack), f"all are scraped, but {missing(stack)}")
+            homes.replay(cli, [json.dumps(each).encode() for each in pins])
+            cli("delete-pin", PINS)
+            homes.landed(ports)
+            for each in regions:
+                each.flush()
+                each.compact(major=True)
+            homes.check(cli, homes.exported(cli, "a"))
+            until_s = time.monotonic() + homes.DEADLINE_S
+            while faults(stack) and time.monotonic() < until_s:
+                time.sleep(monitoring.EVERY_S)
+    assert faults(stack) == {}
+
+
+def faults(stack: Stack) -> dict[str, str]:
+    return {metric.name: found for metric in EVERY if (found := fault(stack, metric))}
+
+
+def missing(stack: Stack) -> dict[str, str]:
+    return {name: found for name, found in faults(stack).items() if "not scraped" in found}
+
+
+def test_nothing_is_excused_that_is_not_shown() -> None:
+    assert set(NEEDS_A_FAULT) <= {metric.name for metric in EVERY}
