@@ -1,14 +1,19 @@
 """verify, rebuild, and a cluster that lost its deliveries or everything."""
 
+import itertools
 import json
 import re
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event
 
 import pytest
 
 from feedstore.app import config as configuration
 from feedstore.boards import Boards
+from feedstore.domain import Pin, SavePin
 from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import actions_in
 from feedstore.widecolumn.progress import Progress
@@ -19,6 +24,7 @@ from workers.following import Expander
 from workers.following.applied import note_all
 from workers.following.groups import EXPANDER, writer_group
 from workers.following.messages import Task
+from workers.following.ports import Ports
 from workers.following.rewind import rewind
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.relay import Ticker
@@ -175,6 +181,63 @@ def test_a_cluster_that_was_deleted_is_made_anew(filled: Cli, emptied: bool) -> 
     assert "no difference" in filled("verify").stderr
     status = filled.json("status")
     assert status["clusters"]["b"]["behind_ms"] < 600_000
+
+
+def save_pin(ports: Ports, pin: int) -> None:
+    [saved] = ports.follows.record([(SavePin(Pin(pin, owner=2, board=20, created_ms=1_000 + pin)), None)])
+    assert not isinstance(saved, Exception)
+
+
+@contextmanager
+def recording(cli: Cli) -> Iterator[None]:
+    """Somebody saves pins all the time: something is always on its way."""
+    ended = Event()
+
+    def save() -> None:
+        with cli.ports() as ports:
+            for number in itertools.count(1_000):
+                if ended.wait(0.01):
+                    return
+                save_pin(ports, number)
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "refilled"])
+def test_a_rebuild_ends_while_pins_are_saved_all_the_time(filled: Cli, gone: bool) -> None:
+    if gone:
+        shutil.rmtree(filled.home / "data" / "b")
+    with recording(filled):
+        filled("rebuild", "--all", "--cluster", "b")
+    filled.work()
+    assert filled.export("b") == filled.export("a")
+    assert "no difference" in filled("verify").stderr
+
+
+def test_what_was_recorded_before_is_expanded_whatever_comes_meanwhile(filled: Cli) -> None:
+    config = configuration.load(filled.home, {})
+    with filled.ports() as ports:
+        save_pin(ports, 60)
+        expanded = wiring.UntilExpanded(ports)
+        assert not expanded(), "it waits for the relay"
+        relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
+        while ports.follows.unrelayed(1):
+            for relay in relays:
+                relay.step()
+        assert not expanded(), "it waits for the expander"
+        save_pin(ports, 61)
+        while ports.queue.lag(ACTIONS, EXPANDER):
+            assert not expanded()
+            expander.step()
+        assert expanded()
+        assert ports.follows.unrelayed(1), "what came meanwhile still waits"
+        expander.close()
 
 
 class Unpublished:

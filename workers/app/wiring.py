@@ -1,12 +1,13 @@
 """Turns the configuration into ports and ports into a worker: the one place in this package that knows the adapters."""
 
+import math
 import os
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
@@ -506,12 +507,27 @@ def entered(ports: Ports, clusters: Iterable[str]) -> bool:
     return not any(ports.queue.lag(topic, group) for topic, group in groups)
 
 
+class Done(Protocol):
+    """Says when a worker may end.
+
+    yes: what it said last. rests_within_s: how long, once it says so, the worker waits at most until nothing is on its
+    way.
+    """
+
+    yes: bool
+    rests_within_s: float
+
+    def __call__(self) -> bool: ...
+
+
 class UntilIdle:
     """Says when everything that was recorded has landed, and the watermarks say so too: a last tick is sent after it.
+    It never does while something is recorded all the time.
 
     clusters: asked for the names of those that are waited for; a cluster whose writer has ended is none of them.
-    yes: what it said last.
     """
+
+    rests_within_s = math.inf
 
     def __init__(self, ports: Ports, config: Config, clusters: Callable[[], Iterable[str]]) -> None:
         self._ports = ports
@@ -537,3 +553,74 @@ class UntilIdle:
     def _passed(self, cluster: str, settled_ms: int) -> bool:
         mark = Progress(self._ports.replicas[cluster].progress).watermark()
         return mark is not None and mark >= settled_ms
+
+
+class UntilLanded:
+    """Says when what had been recorded before it was first asked has landed, as the watermarks say (rule 10), whatever
+    is recorded meanwhile. clusters: as of UntilIdle.
+    """
+
+    rests_within_s = 5.0
+
+    def __init__(self, ports: Ports, clusters: Callable[[], Iterable[str]]) -> None:
+        self._ports = ports
+        self._clusters = clusters
+        self._recorded_ms: int | None = None
+        self.yes = False
+
+    def __call__(self) -> bool:
+        try:
+            if self._recorded_ms is None:
+                self._recorded_ms = _latest_ms(self._ports)
+            self.yes = all(self._passed(name, self._recorded_ms) for name in self._clusters())
+        except NotNowError:
+            self.yes = False
+        return self.yes
+
+    def _passed(self, cluster: str, recorded_ms: int) -> bool:
+        return (Progress(self._ports.replicas[cluster].progress).watermark() or 0) > recorded_ms
+
+
+class UntilExpanded:
+    """Says when what had been recorded before it was first asked has been expanded: relayed, and then passed by the
+    expander. Whatever is recorded meanwhile.
+    """
+
+    rests_within_s = 5.0
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._recorded_ms: int | None = None
+        self._ends: dict[int, int] | None = None
+        self.yes = False
+
+    def __call__(self) -> bool:
+        try:
+            self.yes = self._expanded()
+        except NotNowError:
+            self.yes = False
+        return self.yes
+
+    def _expanded(self) -> bool:
+        follows, queue = self._ports.follows, self._ports.queue
+        if self._recorded_ms is None:
+            self._recorded_ms = _latest_ms(self._ports)
+        if self._ends is None:
+            # In this order: what was relayed by then is in front of these ends.
+            if follows.settled_ms() <= self._recorded_ms:
+                return False
+            lags = queue.lags(ACTIONS, EXPANDER)
+            # Positions that have moved since make ends that are too far, by a few ticks; never too near.
+            self._ends = {partition: offset + lags.get(partition, 0) for partition, offset in self._positions().items()}
+        positions = self._positions()
+        return all(positions[partition] >= end for partition, end in self._ends.items())
+
+    def _positions(self) -> dict[int, int]:
+        """Of the expander, in every partition."""
+        queue = self._ports.queue
+        return queue.earliest(ACTIONS) | queue.positions(ACTIONS, EXPANDER)
+
+
+def _latest_ms(ports: Ports) -> int:
+    """By the clock that is furthest ahead: what has committed in any shard is before it."""
+    return max(ports.follows.now(shard) for shard in range(ports.follows.shards()))

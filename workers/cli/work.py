@@ -2,7 +2,9 @@
 
 import contextlib
 import signal
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Event
 from types import FrameType
 
@@ -50,7 +52,8 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     served = bool(metrics_at or session.config.metrics.listen)
     feeds = served and not until_idle and session.config.worker.canary_ms is not None
     with stopping() as stop, session.lock() as lock, session.working_ports("read", "work", feeds=feeds) as ports:
-        run_worker(session, ports, lock, stop, until_idle=until_idle, metrics_at=metrics_at)
+        until = partial(until_all_is_idle, session, ports) if until_idle else None
+        run_worker(session, ports, lock, stop, until, metrics_at)
 
 
 class Stop(Event):
@@ -61,15 +64,30 @@ class Stop(Event):
         self.interrupted = False
 
 
+Until = Callable[[Worker], wiring.Done]
+"""Makes what says when a worker may end."""
+
+
+def until_all_is_idle(session: Session, ports: Ports, worker: Worker) -> wiring.Done:
+    """Everything that was recorded has landed in the clusters that the worker writes."""
+    return wiring.UntilIdle(ports, session.config, lambda: clusters_of(worker, ports))
+
+
+def until_it_has_landed(ports: Ports, worker: Worker) -> wiring.Done:
+    """What had been recorded by now has landed there, whatever is recorded meanwhile."""
+    return wiring.UntilLanded(ports, lambda: clusters_of(worker, ports))
+
+
 def run_worker(
-    session: Session, ports: Ports, lock: int, stop: Stop, *, until_idle: bool, metrics_at: str | None = None
+    session: Session, ports: Ports, lock: int, stop: Stop, until: Until | None, metrics_at: str | None = None
 ) -> None:
-    """Works until `stop` is set or, with `until_idle`, everything has landed; the writers in processes of their own.
+    """Works until `stop` is set or what `until` makes says so; the writers in processes of their own.
+
     ports: opened for reading, as the writers own the clusters. lock: the home's. metrics_at: where metrics are served;
     None: where the configuration says.
 
     Raises:
-        TryLaterError, StoppedError: with `until_idle`, it was stopped before that.
+        TryLaterError, StoppedError: with `until`, it was stopped before that.
         WorkerFailedError: a part of it ended by itself.
         UnsafeTopicsError
     """
@@ -83,39 +101,43 @@ def run_worker(
             return WriterProcess(config.home, cluster, session.log_level, lock, heard)
 
         looking = [] if endpoint is None else wiring.gauges(ports, config, faults=False)
-        if endpoint is not None and not until_idle:
+        if endpoint is not None and until is None:
             looking += wiring.canaries(ports, config)
         worker = wiring.worker_with_writer_processes(ports, config, start_writer, looking)
-        if until_idle:
-            run_until_landed(session, ports, worker, stop)
-        else:
+        if until is None:
             _run(worker, ports, stop, lambda: False)
+        else:
+            run_until(until(worker), ports, worker, stop)
 
 
-def run_until_landed(session: Session, ports: Ports, worker: Worker, stop: Stop) -> None:
-    """Runs a worker until everything that was recorded has landed in the clusters that it writes.
+def run_until(done: wiring.Done, ports: Ports, worker: Worker, stop: Stop) -> None:
+    """Runs a worker until it may end.
 
     Raises:
         TryLaterError, StoppedError: it was stopped before that.
         WorkerFailedError: a part of it ended by itself.
     """
-    all_landed = wiring.UntilIdle(ports, session.config, lambda: clusters_of(worker, ports))
+    ends_by_s: float | None = None
 
     def ended() -> bool:
-        if not all_landed():
+        nonlocal ends_by_s
+        if not done():
             return False
         # Its next tick would stay in the queue, and look like work that waits.
         for each in TICKERS:
             worker.end(each)
         if not worker.running().isdisjoint(TICKERS):
             return False
+        if ends_by_s is None:
+            ends_by_s = time.monotonic() + done.rests_within_s
         with contextlib.suppress(QueueUnavailableError):
             clusters = clusters_of(worker, ports)
-            return landed.drained(ports, clusters) and wiring.entered(ports, clusters)
-        return False
+            if landed.drained(ports, clusters) and wiring.entered(ports, clusters):
+                return True
+        return time.monotonic() >= ends_by_s
 
     _run(worker, ports, stop, ended)
-    if not all_landed.yes:
+    if not done.yes:
         stopped = StoppedError if stop.interrupted else TryLaterError
         raise stopped("stopped before everything had landed; nothing is lost: continue with feedctl work")
 
