@@ -240,3 +240,17 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(mounted: Path) -> None:
     cli("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", 1)
     cli.work()
     assert "no difference" in cli("verify").stderr
+
+
+@pytest.mark.processes
+def test_children_are_of_the_same_program_wherever_a_command_is_started(filled: Cli, tmp_path: Path) -> None:
+    """A directory with packages of the same names, such as another checkout, or whatever lies in a shared one."""
+    elsewhere = tmp_path / "elsewhere"
+    for package in ("feedstore", "workers"):
+        (elsewhere / package).mkdir(parents=True)
+        (elsewhere / package / "__init__.py").write_text("raise SystemExit('not this one')\n")
+    filled("save-pin", 77, "--owner", 2, "--board", 20)
+    command = [str(Path(sys.executable).with_name("feedctl")), "--home", str(filled.home), "work", "--until-idle"]
+    done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert 77 in filled.feed(1)

@@ -213,7 +213,7 @@ class Builder:
         self._build_ms = config.catalogs[catalog].build_ms
         self._store = store
         words = ["--home", str(config.home), "catalog", "build", catalog, "--cluster", cluster]
-        self._command = [sys.executable, "-m", "workers.cli", *words]
+        self._command = [sys.executable, "-P", "-m", "workers.cli", *words]
         self._process: subprocess.Popen[bytes] | None = None
         self._failed = False
         self._refused: str | None = None

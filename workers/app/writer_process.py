@@ -56,7 +56,7 @@ class WriterProcess:
 
     def __init__(self, home: Path, cluster: str, log_level: str, lock: int, heard: HeardProcess | None = None) -> None:
         self.name = writer_group(cluster)
-        self._command = [sys.executable, "-m", __name__, str(home.resolve()), cluster, log_level]
+        self._command = [sys.executable, "-P", "-m", __name__, str(home.resolve()), cluster, log_level]
         self._lock = lock
         self._heard = heard
         self._process: subprocess.Popen[bytes] | None = None
