@@ -20,7 +20,7 @@ from feedstore.replicas.attempts import InPlace
 from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation
-from workers.app import wiring
+from workers.app import until, wiring
 from workers.app.home import create
 from workers.following.ports import Ports
 
@@ -132,7 +132,7 @@ def _chunks(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
 
 def wait_idle(opened: Ports, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
-    while not wiring.idle(opened):
+    while not until.idle(opened):
         if time.monotonic() > deadline:
             raise TimeoutError(f"the worker was not idle after {timeout_s:.0f} s")
         time.sleep(0.002)

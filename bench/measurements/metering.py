@@ -16,7 +16,7 @@ from bench.results import Row, at_most, interleaved, ratios
 from feedstore.app import config as configuration
 from feedstore.app.config import FILE_NAME
 from feedstore.metering import UNCOUNTED
-from workers.app import wiring
+from workers.app import until, wiring
 
 NAME = "metering"
 RECORD_S = 1_200.0
@@ -60,7 +60,7 @@ def _worked_s(home: Path) -> float:
     """The processor time in which everything that was recorded lands in both clusters."""
     config = configuration.load(home, {})
     with closing(wiring.open_ports(config, "write", alone=True)) as ports:
-        landed = wiring.UntilIdle(ports, config, lambda: ports.replicas)
+        landed = until.Idle(ports, config, lambda: ports.replicas)
         began = time.process_time()
         wiring.worker(ports, config).run(landed)
         taken = time.process_time() - began

@@ -19,7 +19,7 @@ from workers.app import wiring
 from workers.app.home import private, worker_lock
 from workers.cli import main
 from workers.cli.session import Session
-from workers.cli.work import Stop, run_until, until_all_is_idle
+from workers.cli.work import Stop, all_idle, run_until
 from workers.following.ports import Ports
 
 DEADLINE_S = 60.0
@@ -66,7 +66,7 @@ class Cli:
         config = configuration.load(self.home, os.environ)
         with private(), worker_lock(config.home), closing(wiring.open_ports(config, "write")) as ports:
             worker = wiring.worker(ports, config)
-            run_until(until_all_is_idle(Session(self.home, "error"), ports, worker), ports, worker, Stop())
+            run_until(all_idle(Session(self.home, "error"), ports, worker), ports, worker, Stop())
 
     def set(self, key: str, value: str) -> None:
         """Changes a line of feed.toml."""

@@ -20,7 +20,7 @@ def parked(ports: Ports, cluster: str, pin: int) -> bytes:
     return encode_parked(Parked(cluster, pin, 1, Delivery(action, now_ms, [Block([(1, now_ms)], [(pin, 5_000)])])))
 
 
-def test_what_is_parked_is_left_to_do_until_it_has_landed(filled: Cli) -> None:
+def test_what_is_parked_is_left_to_do_recorded_landed(filled: Cli) -> None:
     with filled.ports() as ports:
         ports.queue.publish(RETRIES, [parked(ports, "b", 77)])
     status = filled.json("status", code=None)

@@ -18,7 +18,7 @@ from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import actions_in
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers.app import wiring
+from workers.app import until, wiring
 from workers.boards import Respacing
 from workers.following import Expander
 from workers.following.applied import note_all
@@ -102,11 +102,11 @@ def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.
     """One that stayed in the queue would look like work that waits. Here the ticker is in the middle of a step when
     everything has landed, and ticks once the expander has ended; one that is still there gets the tick.
     """
-    landed, step, close = wiring.UntilIdle.__call__, Ticker.step, Stage.close
+    landed, step, close = until.Idle.__call__, Ticker.step, Stage.close
     said, began, expander_ended = Event(), Event(), Event()
     sent = []
 
-    def landed_in_the_middle_of_a_step(self: wiring.UntilIdle) -> bool:
+    def landed_in_the_middle_of_a_step(self: until.Idle) -> bool:
         yes = landed(self)
         if yes:
             said.set()
@@ -126,7 +126,7 @@ def test_work_until_idle_leaves_no_tick_behind(filled: Cli, monkeypatch: pytest.
         if self.name == EXPANDER:
             expander_ended.set()
 
-    monkeypatch.setattr(wiring.UntilIdle, "__call__", landed_in_the_middle_of_a_step)
+    monkeypatch.setattr(until.Idle, "__call__", landed_in_the_middle_of_a_step)
     monkeypatch.setattr(Ticker, "step", step_with_a_late_tick)
     monkeypatch.setattr(Stage, "close", close_and_say_so)
     filled.work()
@@ -224,7 +224,7 @@ def test_what_was_recorded_before_is_expanded_whatever_comes_meanwhile(filled: C
     config = configuration.load(filled.home, {})
     with filled.ports() as ports:
         save_pin(ports, 60)
-        expanded = wiring.UntilExpanded(ports)
+        expanded = until.Expanded(ports)
         assert not expanded(), "it waits for the relay"
         relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
         while ports.follows.unrelayed(1):
@@ -280,7 +280,7 @@ def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cl
     with filled.ports(access="write") as ports:
         # Everything is done but by b, and retention passes by what b has not read.
         worker = wiring.worker(ports, config, writers=["a"])
-        worker.run(wiring.UntilIdle(ports, config, lambda: ["a"]))
+        worker.run(until.Idle(ports, config, lambda: ["a"]))
         assert ports.queue.expire(-1, {}) > 0
 
     stderr = filled("--log-level", "critical", "work", "--until-idle", code=1).stderr

@@ -22,7 +22,7 @@ from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.widecolumn import Mutation, UnavailableError, WideColumnStore
 from tests.crash.points import Trip, tripping
 from tests.mutations import rows_of
-from workers.app import wiring
+from workers.app import until, wiring
 from workers.app.home import worker_lock
 from workers.following.ports import Ports
 from workers.pipeline.stage import Stage
@@ -114,8 +114,8 @@ def run(spec: Spec) -> None:
                 for number, answer in zip(some, ports.follows.record(requests), strict=True):
                     assert not isinstance(answer, ActionRefusedError), f"{spec.actions[number]}: {answer}"
                     os.write(file, f"ack {number}\n".encode())
-                _wait(lambda: wiring.idle(ports) or bool(errors))
-            landed = wiring.UntilIdle(ports, config, lambda: ports.replicas)
+                _wait(lambda: until.idle(ports) or bool(errors))
+            landed = until.Idle(ports, config, lambda: ports.replicas)
             _wait(lambda: landed() or bool(errors))
         finally:
             worker.stop()

@@ -17,7 +17,7 @@ from tests.stack.own_home import own_home
 from tests.widecolumn.hbase_regions import Regions
 from workers.app import wiring
 from workers.cli.session import Session
-from workers.cli.work import Stop, run_until, until_all_is_idle
+from workers.cli.work import Stop, all_idle, run_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("trim")]
 
@@ -120,7 +120,7 @@ def test_without_the_refill_the_page_stays_short(real: Cli) -> None:
     with real.ports(access="write") as opened:
         ports = replace(opened, follows=NoRefill(opened.follows))  # type: ignore[arg-type]
         worker = wiring.worker(ports, homes.config_of(real))
-        run_until(until_all_is_idle(Session(real.home, "error"), ports, worker), ports, worker, Stop())
+        run_until(all_idle(Session(real.home, "error"), ports, worker), ports, worker, Stop())
     assert "missing" in real("verify", code=1).stdout
     assert real.feed(NOT_REFILLED) == []
 

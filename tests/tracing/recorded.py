@@ -16,7 +16,7 @@ from feedstore.app.services import services_on
 from feedstore.http import listening
 from feedstore.tracing import Tracer, otel
 from tests.http.http_servers import Client, FakeQueues, client_of
-from workers.app import wiring
+from workers.app import until, wiring
 from workers.following.ports import Ports
 
 
@@ -78,7 +78,7 @@ class Home:
     client: Client
 
     def work(self) -> None:
-        landed = wiring.UntilIdle(self.ports, self.config, lambda: self.ports.replicas)
+        landed = until.Idle(self.ports, self.config, lambda: self.ports.replicas)
         wiring.worker(self.ports, self.config).run(landed)
 
 

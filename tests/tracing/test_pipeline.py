@@ -18,6 +18,7 @@ from tests.mutations import rows_of
 from tests.replicas.fakes import until
 from tests.tracing.recorded import Home, Spans, home_of, id_of, label, linked, trace_of
 from workers.app import wiring
+from workers.app.until import Idle
 
 PIN = {"pin": "101", "owner": "2", "board": "9", "created_ms": 1_341_100_973_000}
 ASKED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -207,7 +208,7 @@ def work_with_feeds_of_b(home: Home, made: Callable[[Any], Any]) -> None:
     tables = home.ports.replicas["b"].tables
     replica = Replica("b", {**tables, "following_feed": made(tables["following_feed"])})
     failing = replace(home.ports, replicas={**home.ports.replicas, "b": replica})
-    landed = wiring.UntilIdle(failing, home.config, lambda: failing.replicas)
+    landed = Idle(failing, home.config, lambda: failing.replicas)
     wiring.worker(failing, home.config).run(landed)
 
 

@@ -18,7 +18,7 @@ from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Un
 from feedstore.following import FEEDS, Page, feeds_ascending
 from feedstore.following.pages import FeedPages
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request, actions_in
-from workers.app import wiring
+from workers.app import until, wiring
 from workers.boards.walks import checked
 from workers.following import landed
 from workers.following.groups import RELAY, writer_group
@@ -232,7 +232,7 @@ class Demo:
                 failures.append(error)
 
         def landed_in(clusters: Sequence[str]) -> None:
-            all_landed = wiring.UntilIdle(self._ports, self._config, lambda: clusters)
+            all_landed = until.Idle(self._ports, self._config, lambda: clusters)
             deadline = time.monotonic() + _DEADLINE_S
             while not all_landed():
                 if failures or not thread.is_alive():

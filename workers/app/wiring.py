@@ -1,20 +1,19 @@
 """Turns the configuration into ports and ports into a worker: the one place in this package that knows the adapters."""
 
-import math
 import os
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.app.places import replica
 from feedstore.boards import Boards
 from feedstore.catalog.settings import posted
-from feedstore.errors import ConfigError, NotNowError
+from feedstore.errors import ConfigError
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import OutdatedStoreError
 from feedstore.metering import Counting
@@ -31,7 +30,6 @@ from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
-from workers.following.landed import drained
 from workers.following.messages import (
     Delivery,
     Hold,
@@ -484,143 +482,3 @@ def _metered(ports: Ports, cluster: str) -> Replica:
 def _parking(ports: Ports, writer: Writer, cluster: str) -> Parking:
     progress = Progress(ports.replicas[cluster].progress)
     return Parking(cluster, writer, progress, ports.follows, ports.queue, retry_group(cluster))
-
-
-def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
-    """Whether nothing is on its way: no outbox row to relay, and no group with anything left to do. clusters: only
-    these writers count.
-
-    What a later stage sends back to an earlier one (a refill) is on its way before the later stage commits, so that
-    looking at all of them twice, in their order, misses nothing.
-    """
-    names = list(ports.replicas if clusters is None else clusters)
-    return all(_quiet(ports, names) for _ in range(2))
-
-
-def _quiet(ports: Ports, clusters: Sequence[str]) -> bool:
-    return not ports.follows.unrelayed(1) and drained(ports, clusters) and entered(ports, clusters)
-
-
-def entered(ports: Ports, clusters: Iterable[str]) -> bool:
-    """Whether every update that was posted is in the catalogs of some clusters."""
-    groups = [each for name in clusters for each in ports.entering.get(name, ())]
-    return not any(ports.queue.lag(topic, group) for topic, group in groups)
-
-
-class Done(Protocol):
-    """Says when a worker may end.
-
-    yes: what it said last. rests_within_s: how long, once it says so, the worker waits at most until nothing is on its
-    way.
-    """
-
-    yes: bool
-    rests_within_s: float
-
-    def __call__(self) -> bool: ...
-
-
-class UntilIdle:
-    """Says when everything that was recorded has landed, and the watermarks say so too: a last tick is sent after it.
-    It never does while something is recorded all the time.
-
-    clusters: asked for the names of those that are waited for; a cluster whose writer has ended is none of them.
-    """
-
-    rests_within_s = math.inf
-
-    def __init__(self, ports: Ports, config: Config, clusters: Callable[[], Iterable[str]]) -> None:
-        self._ports = ports
-        self._ticker = ticker(ports, config)
-        self._clusters = clusters
-        self._settled_ms: int | None = None
-        self.yes = False
-
-    def __call__(self) -> bool:
-        try:
-            self.yes = self._landed()
-        except NotNowError:
-            self.yes = False  # the loops say what is unavailable, and keep trying
-        return self.yes
-
-    def _landed(self) -> bool:
-        if self._settled_ms is None:
-            if idle(self._ports, self._clusters()):
-                self._settled_ms = self._ticker.tick()
-            return False
-        return all(self._passed(name, self._settled_ms) for name in self._clusters())
-
-    def _passed(self, cluster: str, settled_ms: int) -> bool:
-        mark = Progress(self._ports.replicas[cluster].progress).watermark()
-        return mark is not None and mark >= settled_ms
-
-
-class UntilLanded:
-    """Says when what had been recorded before it was first asked has landed, as the watermarks say (rule 10), whatever
-    is recorded meanwhile. clusters: as of UntilIdle.
-    """
-
-    rests_within_s = 5.0
-
-    def __init__(self, ports: Ports, clusters: Callable[[], Iterable[str]]) -> None:
-        self._ports = ports
-        self._clusters = clusters
-        self._recorded_ms: int | None = None
-        self.yes = False
-
-    def __call__(self) -> bool:
-        try:
-            if self._recorded_ms is None:
-                self._recorded_ms = _latest_ms(self._ports)
-            self.yes = all(self._passed(name, self._recorded_ms) for name in self._clusters())
-        except NotNowError:
-            self.yes = False
-        return self.yes
-
-    def _passed(self, cluster: str, recorded_ms: int) -> bool:
-        return (Progress(self._ports.replicas[cluster].progress).watermark() or 0) > recorded_ms
-
-
-class UntilExpanded:
-    """Says when what had been recorded before it was first asked has been expanded: relayed, and then passed by the
-    expander. Whatever is recorded meanwhile.
-    """
-
-    rests_within_s = 5.0
-
-    def __init__(self, ports: Ports) -> None:
-        self._ports = ports
-        self._recorded_ms: int | None = None
-        self._ends: dict[int, int] | None = None
-        self.yes = False
-
-    def __call__(self) -> bool:
-        try:
-            self.yes = self._expanded()
-        except NotNowError:
-            self.yes = False
-        return self.yes
-
-    def _expanded(self) -> bool:
-        follows, queue = self._ports.follows, self._ports.queue
-        if self._recorded_ms is None:
-            self._recorded_ms = _latest_ms(self._ports)
-        if self._ends is None:
-            # In this order: what was relayed by then is in front of these ends.
-            if follows.settled_ms() <= self._recorded_ms:
-                return False
-            lags = queue.lags(ACTIONS, EXPANDER)
-            # Positions that have moved since make ends that are too far, by a few ticks; never too near.
-            self._ends = {partition: offset + lags.get(partition, 0) for partition, offset in self._positions().items()}
-        positions = self._positions()
-        return all(positions[partition] >= end for partition, end in self._ends.items())
-
-    def _positions(self) -> dict[int, int]:
-        """Of the expander, in every partition."""
-        queue = self._ports.queue
-        return queue.earliest(ACTIONS) | queue.positions(ACTIONS, EXPANDER)
-
-
-def _latest_ms(ports: Ports) -> int:
-    """By the clock that is furthest ahead: what has committed in any shard is before it."""
-    return max(ports.follows.now(shard) for shard in range(ports.follows.shards()))

@@ -15,7 +15,7 @@ from feedstore.follows.port import ClockStepError
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.behind import AHEAD_MS, behind_ms
 from feedstore.widecolumn.progress import Progress
-from workers.app import wiring
+from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN
 from workers.app.gauges import kept_back_by
 from workers.cli.output import ago, plural
@@ -102,7 +102,7 @@ def look(
         stopped=stopped,
         # Elsewhere workers may run on other machines.
         has_worker=worker is not None or not wiring.is_embedded(config),
-        quiet=wiring.idle(ports),
+        quiet=until.idle(ports),
         groups=lags,
         members={group: count for group, count in members.items() if count is not None},
         done={group: sum(ports.queue.positions(topic, group).values()) for topic, group in groups},

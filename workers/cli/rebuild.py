@@ -7,7 +7,7 @@ import click
 
 from feedstore.widecolumn import UnavailableError
 from workers.app import rebuild as rebuilding
-from workers.app import wiring
+from workers.app import until
 from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, pass_session
@@ -17,7 +17,7 @@ from workers.cli.verify import (
     show,
     spelled,
 )
-from workers.cli.work import Stop, run_until, run_worker, stopping, until_it_has_landed
+from workers.cli.work import Stop, recorded_landed, run_until, run_worker, stopping
 from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange
 
@@ -58,7 +58,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             else:
                 for name in set(names) - set(lost):
                     _ask(ports, user, name)
-            run_worker(session, ports, lock, stop, partial(until_it_has_landed, ports))
+            run_worker(session, ports, lock, stop, partial(recorded_landed, ports))
         _refuse_left(
             session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
         )
@@ -113,7 +113,7 @@ def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None
         ports,
         session.config,
         cluster,
-        lambda worker: run_until(wiring.UntilExpanded(ports), ports, worker, stop),
+        lambda worker: run_until(until.Expanded(ports), ports, worker, stop),
         lambda users: _show_users(progress, users),
     )
     progress.clear()

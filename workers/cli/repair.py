@@ -25,7 +25,7 @@ from workers.cli.verify import (
     verifier,
     wait_option,
 )
-from workers.cli.work import run_worker, stopping, until_it_has_landed
+from workers.cli.work import recorded_landed, run_worker, stopping
 from workers.following import repair as repairing
 from workers.following.faults import fault
 from workers.following.ports import Ports
@@ -232,7 +232,7 @@ def _refuse_damaged(ports: Ports) -> None:
 
 def _work(session: Session, lock: int) -> None:
     with stopping() as stop, session.ports("read", feeds=False) as ports:
-        run_worker(session, ports, lock, stop, partial(until_it_has_landed, ports))
+        run_worker(session, ports, lock, stop, partial(recorded_landed, ports))
 
 
 @contextmanager

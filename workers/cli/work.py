@@ -13,7 +13,7 @@ import click
 from feedstore.errors import ConfigError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Program
-from workers.app import gc_tuning, metering, wiring
+from workers.app import gc_tuning, metering, until, wiring
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine
 from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
@@ -52,8 +52,8 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     served = bool(metrics_at or session.config.metrics.listen)
     feeds = served and not until_idle and session.config.worker.canary_ms is not None
     with stopping() as stop, session.lock() as lock, session.working_ports("read", "work", feeds=feeds) as ports:
-        until = partial(until_all_is_idle, session, ports) if until_idle else None
-        run_worker(session, ports, lock, stop, until, metrics_at)
+        ends = partial(all_idle, session, ports) if until_idle else None
+        run_worker(session, ports, lock, stop, ends, metrics_at)
 
 
 class Stop(Event):
@@ -64,30 +64,30 @@ class Stop(Event):
         self.interrupted = False
 
 
-Until = Callable[[Worker], wiring.Done]
+Ends = Callable[[Worker], until.Condition]
 """Makes what says when a worker may end."""
 
 
-def until_all_is_idle(session: Session, ports: Ports, worker: Worker) -> wiring.Done:
+def all_idle(session: Session, ports: Ports, worker: Worker) -> until.Condition:
     """Everything that was recorded has landed in the clusters that the worker writes."""
-    return wiring.UntilIdle(ports, session.config, lambda: clusters_of(worker, ports))
+    return until.Idle(ports, session.config, lambda: clusters_of(worker, ports))
 
 
-def until_it_has_landed(ports: Ports, worker: Worker) -> wiring.Done:
+def recorded_landed(ports: Ports, worker: Worker) -> until.Condition:
     """What had been recorded by now has landed there, whatever is recorded meanwhile."""
-    return wiring.UntilLanded(ports, lambda: clusters_of(worker, ports))
+    return until.Landed(ports, lambda: clusters_of(worker, ports))
 
 
 def run_worker(
-    session: Session, ports: Ports, lock: int, stop: Stop, until: Until | None, metrics_at: str | None = None
+    session: Session, ports: Ports, lock: int, stop: Stop, ends: Ends | None, metrics_at: str | None = None
 ) -> None:
-    """Works until `stop` is set or what `until` makes says so; the writers in processes of their own.
+    """Works until `stop` is set or what `ends` makes says so; the writers in processes of their own.
 
     ports: opened for reading, as the writers own the clusters. lock: the home's. metrics_at: where metrics are served;
     None: where the configuration says.
 
     Raises:
-        TryLaterError, StoppedError: with `until`, it was stopped before that.
+        TryLaterError, StoppedError: with `ends`, it was stopped before that.
         WorkerFailedError: a part of it ended by itself.
         UnsafeTopicsError
     """
@@ -101,16 +101,16 @@ def run_worker(
             return WriterProcess(config.home, cluster, session.log_level, lock, heard)
 
         looking = [] if endpoint is None else wiring.gauges(ports, config, faults=False)
-        if endpoint is not None and until is None:
+        if endpoint is not None and ends is None:
             looking += wiring.canaries(ports, config)
         worker = wiring.worker_with_writer_processes(ports, config, start_writer, looking)
-        if until is None:
+        if ends is None:
             _run(worker, ports, stop, lambda: False)
         else:
-            run_until(until(worker), ports, worker, stop)
+            run_until(ends(worker), ports, worker, stop)
 
 
-def run_until(done: wiring.Done, ports: Ports, worker: Worker, stop: Stop) -> None:
+def run_until(condition: until.Condition, ports: Ports, worker: Worker, stop: Stop) -> None:
     """Runs a worker until it may end.
 
     Raises:
@@ -121,7 +121,7 @@ def run_until(done: wiring.Done, ports: Ports, worker: Worker, stop: Stop) -> No
 
     def ended() -> bool:
         nonlocal ends_by_s
-        if not done():
+        if not condition():
             return False
         # Its next tick would stay in the queue, and look like work that waits.
         for each in TICKERS:
@@ -129,15 +129,15 @@ def run_until(done: wiring.Done, ports: Ports, worker: Worker, stop: Stop) -> No
         if not worker.running().isdisjoint(TICKERS):
             return False
         if ends_by_s is None:
-            ends_by_s = time.monotonic() + done.rests_within_s
+            ends_by_s = time.monotonic() + condition.rests_within_s
         with contextlib.suppress(QueueUnavailableError):
             clusters = clusters_of(worker, ports)
-            if landed.drained(ports, clusters) and wiring.entered(ports, clusters):
+            if landed.drained(ports, clusters) and until.entered(ports, clusters):
                 return True
         return time.monotonic() >= ends_by_s
 
     _run(worker, ports, stop, ended)
-    if not done.yes:
+    if not condition.yes:
         stopped = StoppedError if stop.interrupted else TryLaterError
         raise stopped("stopped before everything had landed; nothing is lost: continue with feedctl work")
 
@@ -145,12 +145,12 @@ def run_until(done: wiring.Done, ports: Ports, worker: Worker, stop: Stop) -> No
 def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -> None:
     progress = ProgressLine("work", redraw_s=1.0)
 
-    def until() -> bool:
+    def over() -> bool:
         if progress.due():
             _show_lags(progress, ports)
         return stop.is_set() or ended()
 
-    worker.run(until)
+    worker.run(over)
     progress.clear()
 
 
