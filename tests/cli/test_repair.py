@@ -224,7 +224,7 @@ def test_what_was_recorded_before_is_expanded_whatever_comes_meanwhile(filled: C
     config = configuration.load(filled.home, {})
     with filled.ports() as ports:
         save_pin(ports, 60)
-        expanded = until.Expanded(ports)
+        expanded = until.RecordedExpanded(ports)
         assert not expanded(), "it waits for the relay"
         relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
         while ports.follows.unrelayed(1):

@@ -35,7 +35,7 @@ def entered(ports: Ports, clusters: Iterable[str]) -> bool:
     return not any(ports.queue.lag(topic, group) for topic, group in groups)
 
 
-class Condition(Protocol):
+class End(Protocol):
     """Says when a worker may end.
 
     yes: what it said last. rests_within_s: how long, once it says so, the worker waits at most until nothing is on its
@@ -83,7 +83,7 @@ class Idle:
         return mark is not None and mark >= settled_ms
 
 
-class Landed:
+class RecordedLanded:
     """Says when what had been recorded before it was first asked has landed, as the watermarks say (rule 10), whatever
     is recorded meanwhile. clusters: as of Idle.
     """
@@ -109,7 +109,7 @@ class Landed:
         return (Progress(self._ports.replicas[cluster].progress).watermark() or 0) > recorded_ms
 
 
-class Expanded:
+class RecordedExpanded:
     """Says when what had been recorded before it was first asked has been expanded: relayed, and then passed by the
     expander. Whatever is recorded meanwhile.
     """

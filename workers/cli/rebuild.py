@@ -113,7 +113,7 @@ def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None
         ports,
         session.config,
         cluster,
-        lambda worker: run_until(until.Expanded(ports), ports, worker, stop),
+        lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop),
         lambda users: _show_users(progress, users),
     )
     progress.clear()

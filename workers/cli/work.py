@@ -64,18 +64,18 @@ class Stop(Event):
         self.interrupted = False
 
 
-Ends = Callable[[Worker], until.Condition]
+Ends = Callable[[Worker], until.End]
 """Makes what says when a worker may end."""
 
 
-def all_idle(session: Session, ports: Ports, worker: Worker) -> until.Condition:
+def all_idle(session: Session, ports: Ports, worker: Worker) -> until.End:
     """Everything that was recorded has landed in the clusters that the worker writes."""
     return until.Idle(ports, session.config, lambda: clusters_of(worker, ports))
 
 
-def recorded_landed(ports: Ports, worker: Worker) -> until.Condition:
+def recorded_landed(ports: Ports, worker: Worker) -> until.End:
     """What had been recorded by now has landed there, whatever is recorded meanwhile."""
-    return until.Landed(ports, lambda: clusters_of(worker, ports))
+    return until.RecordedLanded(ports, lambda: clusters_of(worker, ports))
 
 
 def run_worker(
@@ -110,7 +110,7 @@ def run_worker(
             run_until(ends(worker), ports, worker, stop)
 
 
-def run_until(condition: until.Condition, ports: Ports, worker: Worker, stop: Stop) -> None:
+def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
     """Runs a worker until it may end.
 
     Raises:
@@ -121,7 +121,7 @@ def run_until(condition: until.Condition, ports: Ports, worker: Worker, stop: St
 
     def ended() -> bool:
         nonlocal ends_by_s
-        if not condition():
+        if not end():
             return False
         # Its next tick would stay in the queue, and look like work that waits.
         for each in TICKERS:
@@ -129,7 +129,7 @@ def run_until(condition: until.Condition, ports: Ports, worker: Worker, stop: St
         if not worker.running().isdisjoint(TICKERS):
             return False
         if ends_by_s is None:
-            ends_by_s = time.monotonic() + condition.rests_within_s
+            ends_by_s = time.monotonic() + end.rests_within_s
         with contextlib.suppress(QueueUnavailableError):
             clusters = clusters_of(worker, ports)
             if landed.drained(ports, clusters) and until.entered(ports, clusters):
@@ -137,7 +137,7 @@ def run_until(condition: until.Condition, ports: Ports, worker: Worker, stop: St
         return time.monotonic() >= ends_by_s
 
     _run(worker, ports, stop, ended)
-    if not condition.yes:
+    if not end.yes:
         stopped = StoppedError if stop.interrupted else TryLaterError
         raise stopped("stopped before everything had landed; nothing is lost: continue with feedctl work")
 
