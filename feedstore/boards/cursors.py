@@ -1,5 +1,6 @@
 """Cursors of boards: where the next page begins. The body: the spot (sequence 16, pin 8), then MAX_MARKS marks of pin
-(8), created_ms (6) and moved_ms (6), filled up with zeros.
+(8), created_ms (6) and moved_ms (6), filled up with zeros. The first bit of the spot's pin, which no id has, is set if
+the page goes up.
 """
 
 import struct
@@ -11,6 +12,7 @@ from feedstore.domain.cursors import MalformedCursorError, sealed, unsealed
 
 _SPOT = struct.Struct(">16sQ")
 _MARK = struct.Struct(">Q6s6s")
+_UP = 1 << 63
 _BYTES = _SPOT.size + MAX_MARKS * _MARK.size
 
 
@@ -20,7 +22,8 @@ def encode(board: int, place: Place) -> str:
         _MARK.pack(mark.pin, mark.created_ms.to_bytes(6, "big"), mark.moved_ms.to_bytes(6, "big"))
         for mark in place.marks
     )
-    body = _SPOT.pack(place.spot.sequence.to_bytes(16, "big"), place.spot.pin) + marks
+    way = _UP if place.way == "up" else 0
+    body = _SPOT.pack(place.spot.sequence.to_bytes(16, "big"), place.spot.pin | way) + marks
     return sealed(_owner(board), body.ljust(_BYTES, b"\0"))
 
 
@@ -34,9 +37,10 @@ def decode(board: int, text: str) -> Place:
         for marked, created, moved in _MARK.iter_unpack(body[_SPOT.size :])
         if marked
     ]
+    way, pin = pin & _UP, pin & ~_UP
     if max(pin, *(mark.pin for mark in marks), 0) > MAX_ID:
         raise MalformedCursorError("cursor: no pin has such an id")
-    return Place(Spot(int.from_bytes(sequence, "big"), pin), tuple(marks))
+    return Place(Spot(int.from_bytes(sequence, "big"), pin), tuple(marks), "up" if way else "down")
 
 
 def _owner(board: int) -> bytes:

@@ -30,8 +30,13 @@ def _pins(api: BoardApi, asked: Asked[BoardQuery, None]) -> BoardPage:
     board, query = asked.ids["board"], asked.query
     owner = f"board:{board}"
     cursor = api.cursors.opened(owner, None if isinstance(query.cursor, UnsetType) else query.cursor)
-    page = api.service.page(board, query.limit, cursor)
-    return BoardPage(str(board), [wire.line_of_pin(pin) for pin in page.pins], api.cursors.signed(owner, page.cursor))
+    page = api.service.page(board, query.limit, cursor, query.place())
+    return BoardPage(
+        str(board),
+        [wire.line_of_pin(pin) for pin in page.pins],
+        api.cursors.signed(owner, page.cursor),
+        api.cursors.signed(owner, page.above),
+    )
 
 
 def _place(api: BoardApi, asked: Asked[Nothing, PlaceBody]) -> PlacedLine:
@@ -60,12 +65,12 @@ ENDPOINTS: Final[tuple[Endpoint[BoardApi, Any, Any], ...]] = (
         "GET",
         "/v1/boards/{board}/pins",
         "read",
-        "Page of a board in its own order, from the top. Pins of the last moments may be missing",
+        "Page of a board in its own order, from any place in it. Pins of the last moments may be missing",
         BoardQuery,
         None,
         BoardPage,
         _pins,
-        BoardPage("9", [BoardPinLine("101", 1_341_100_973_000, _SEQUENCE, 1_341_100_974_000)], None),
+        BoardPage("9", [BoardPinLine("101", 1_341_100_973_000, _SEQUENCE, 1_341_100_974_000)], None, None),
         examples={"board": "9"},
     ),
     Endpoint(

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from feedstore.boards.sequences import Spot
 from feedstore.domain import InvalidValueError, RespaceAsked, check_id
 from feedstore.errors import NeverError, NotNowError
+from feedstore.follows.arranging import Way
 
 MAX_PAGE: Final = 500
 """The most pins of a page."""
@@ -125,20 +126,25 @@ class Mark(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a page begins: below the last of the marked pins that was not moved since, wherever re-spacing has put
-    it; if all were moved or deleted, or there is none, below `spot`. The marked pins are not shown again.
-    `cursors.encode` makes text of it.
+    """Where a page begins, and which way it goes. Down: below the last of the marked pins that was not moved since,
+    wherever re-spacing has put it; if all were moved or deleted, or there is none, below `spot`. Up: above it. The
+    marked pins are not shown again. `cursors.encode` makes text of it.
     """
 
     spot: Spot
     marks: tuple[Mark, ...] = ()
+    way: Way = "down"
 
 
 class BoardPage(NamedTuple):
-    """after: where the next page begins; None at the end of the board. A short page, even an empty one, is no end."""
+    """pins: from the top down, whichever way the page was read. after: where the page below it begins; None at the end
+    of the board. above: where the page above it begins, which goes up; None at the top. A short page, even an empty
+    one, is no end.
+    """
 
     pins: list[BoardPin]
     after: Place | None
+    above: Place | None
 
 
 class BoardFindings(NamedTuple):
@@ -213,10 +219,11 @@ class BoardStore(Protocol):
         ...
 
     def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
-        """A part of a board, from the top: up to `limit` (1..MAX_PAGE) pins, as they are at one moment. Its cost does
-        not depend on the board, or on the place in it.
+        """A part of a board: up to `limit` (1..MAX_PAGE) pins from a place (None: from the top, down), as they are at
+        one moment. Its cost does not depend on the board, or on the place in it.
 
-        A walk shows each pin that is not moved meanwhile exactly once. A board without pins is an empty page.
+        A walk, down or up, shows each pin that is not moved meanwhile exactly once. A board without pins is an empty
+        page.
 
         Raises InvalidValueError.
         """

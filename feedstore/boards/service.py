@@ -18,10 +18,13 @@ from feedstore.boards.port import (
     BoardPin,
     BoardStore,
     Move,
+    Place,
     Placed,
     Reason,
     ReorderRefusedError,
 )
+from feedstore.boards.sequences import SPACING, Spot
+from feedstore.domain import InvalidValueError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering.histogram import Histogram
 
@@ -36,10 +39,13 @@ Outcome = Literal["moved", "unchanged", "crowded", "unavailable"] | Reason
 
 
 class BoardPins(NamedTuple):
-    """A part of a board, from the top. A short page, even an empty one, is no end: only `cursor is None` is."""
+    """A part of a board, from the top down. cursor: of the page below it; None at the end. above: of the page above
+    it; None at the top. A short page, even an empty one, is no end.
+    """
 
     pins: list[BoardPin]
     cursor: str | None
+    above: str | None
 
 
 class BoardTally(NamedTuple):
@@ -100,16 +106,24 @@ class BoardService:
                 self._room.add(placed.room)
         return placed
 
-    def page(self, board: int, limit: int = 25, cursor: str | None = None) -> BoardPins:
-        """Up to `limit` (1..MAX_PAGE) pins of a board in its order, from the top or from where another page ended.
+    def page(
+        self,
+        board: int,
+        limit: int = 25,
+        cursor: str | None = None,
+        start: int | Literal["top", "bottom"] = "top",
+    ) -> BoardPins:
+        """Up to `limit` (1..MAX_PAGE) pins of a board in its order: the first ones, the last ones, those at or below a
+        sequence, or those that continue another page, if there is a cursor.
 
         A walk shows each pin that is not moved meanwhile exactly once. A board without pins is an empty page.
 
         Raises InvalidValueError, MalformedCursorError, FollowStoreUnavailableError.
         """
-        place = None if cursor is None else cursors.decode(board, cursor)
+        place = _place(start) if cursor is None else cursors.decode(board, cursor)
         page = self._boards.page(board, limit, place)
-        return BoardPins(page.pins, None if page.after is None else cursors.encode(board, page.after))
+        below, above = (None if place is None else cursors.encode(board, place) for place in (page.after, page.above))
+        return BoardPins(page.pins, below, above)
 
     def reset(self, board: int) -> bool:
         """Brings a board back into the order of time: the places of at most RESETS_MAX x MAX_ROWS pins are forgotten.
@@ -127,3 +141,15 @@ class BoardService:
     def _count(self, outcome: Outcome) -> None:
         with self._counting:
             self._outcomes[outcome] += 1
+
+
+def _place(start: int | Literal["top", "bottom"]) -> Place | None:
+    match start:
+        case "top":
+            return None
+        case "bottom":
+            return Place(SPACING.bottom, (), "up")
+        case int() if 0 <= start < SPACING.ceiling:
+            return Place(Spot(start, 0))
+        case _:
+            raise InvalidValueError("start", start, "top, bottom, or a sequence of up to 38 digits")

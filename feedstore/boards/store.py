@@ -81,21 +81,38 @@ class Boards:
 
     def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
         run, _, after = self._read(board, limit, after)
-        pins, end = ordering.merged(self._spacing, "down", run, limit + MAX_MARKS)
+        pins, end = ordering.merged(self._spacing, after.way, run, limit + MAX_MARKS)
         known = {mark.pin for mark in after.marks}
         shown = [pin for pin in pins if pin.pin not in known]
         if len(shown) > limit:
             shown, end = shown[:limit], shown[limit - 1].spot
+        onward, back = self._onward(after, shown, end), self._back(after, shown, end)
+        if after.way == "down":
+            return BoardPage(shown, onward, back)
+        return BoardPage(shown[::-1], back, onward)
+
+    def _onward(self, after: Place, shown: Sequence[BoardPin], end: Spot | None) -> Place | None:
+        """Where the next page of a walk begins. shown: in the direction of the walk. end: as `ordering.merged`."""
         if end is None:
-            return BoardPage(shown, None)
+            return None
         if not shown or end != shown[-1].spot:
-            # The lines of moved pins took all that is looked at. What is shown here may be far above this place.
-            return BoardPage(shown, Place(end))
-        marks = (*after.marks, *(Mark(pin.pin, pin.created_ms, pin.moved_ms) for pin in shown))
-        return BoardPage(shown, Place(end, marks[-MAX_MARKS:]))
+            # The lines of moved pins took all that is looked at. What is shown here may be far from this place.
+            return Place(end, (), after.way)
+        return Place(end, (*after.marks, *map(_mark, shown))[-MAX_MARKS:], after.way)
+
+    def _back(self, after: Place, shown: Sequence[BoardPin], end: Spot | None) -> Place | None:
+        """Where the page begins that goes the other way from the first pin of this one."""
+        top, bottom = self._spacing.top, self._spacing.bottom
+        way: Way = "up" if after.way == "down" else "down"
+        near, far = (top, bottom) if after.way == "down" else (bottom, top)
+        if after.spot == near:
+            return None
+        if not shown:
+            return Place(end or far, (), way)
+        return Place(shown[0].spot, tuple(map(_mark, shown[MAX_MARKS - 1 :: -1])), way)
 
     def _read(self, board: int, limit: int, after: Place | None) -> tuple[Run, Spot, Place]:
-        """The rows below a place, and where that is now. One statement reads the rows and says where the marked pins
+        """The rows from a place on, and where that is now. One statement reads the rows and says where the marked pins
         are; if the place was another one, it is read again from there.
         """
         check_id("board", board)
@@ -106,8 +123,8 @@ class Boards:
         spot, tries = after.spot, 0
         while True:
             tries += 1
-            start = self._spacing.start("down", spot)
-            run = self._follows.board_run(board, "down", start, limit + MAX_MARKS, 2 * limit + _LOOK, keys)
+            start = self._spacing.start(after.way, spot)
+            run = self._follows.board_run(board, after.way, start, limit + MAX_MARKS, 2 * limit + _LOOK, keys)
             anchor = self._anchor(after, run.marked)
             if anchor == spot or tries == _ANCHOR_TRIES:
                 return run, spot, after
@@ -210,6 +227,10 @@ class Boards:
             return Arranged(dropped=[row.pin for row in placed]), len(placed) < rows
 
         return self._follows.arrange(board, (), drop)
+
+
+def _mark(pin: BoardPin) -> Mark:
+    return Mark(pin.pin, pin.created_ms, pin.moved_ms)
 
 
 def _check_rows(rows: int) -> None:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from feedstore.boards.port import MAX_PAGE, BoardPin, Placed
+from feedstore.domain import InvalidValueError
 from feedstore.http.wire import GivenId, Id, id_of
 
 CURSOR_CHARS_MAX = 300
@@ -17,10 +18,31 @@ Sequence = Annotated[
     str, Meta(pattern="^[0-9]{1,38}$", description="Up to 38 digits: no number of JSON holds them exactly")
 ]
 
+Start = Annotated[
+    str,
+    Meta(
+        pattern="^(top|bottom|[0-9]{1,38})$",
+        description="The top, the bottom, or a sequence: then the page begins with the pin that is there or next below",
+    ),
+]
+
 
 class BoardQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 25
     cursor: Cursor | UnsetType = UNSET
+    start: Start | UnsetType = UNSET
+
+    def place(self) -> int | Literal["top", "bottom"]:
+        """Where the page begins if there is no cursor. Raises InvalidValueError."""
+        if isinstance(self.start, UnsetType):
+            return "top"
+        if not isinstance(self.cursor, UnsetType):
+            raise InvalidValueError("start", self.start, "a cursor, or a place to start at, and not both")
+        match self.start:
+            case "top" | "bottom" as end:
+                return end
+            case digits:
+                return int(digits)
 
 
 class PlaceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,13 +71,14 @@ class BoardPinLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class BoardPage(msgspec.Struct, frozen=True):
-    """From the top. cursor: where the next page begins, null at the end; a short page, even an empty one, is not an
-    end.
+    """From the top down, whichever way it was read. cursor: of the page below it, null at the end. above: of the page
+    above it, null at the top. A short page, even an empty one, is no end.
     """
 
     board: Id
     pins: list[BoardPinLine]
     cursor: Cursor | None
+    above: Cursor | None
 
 
 class PlacedLine(msgspec.Struct, frozen=True):

@@ -11,6 +11,11 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 DEADLINE_S = 60
+# A frame is drawn first: what was changed a moment ago has not begun to move before that.
+RESTS = (
+    "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame("
+    "() => done(document.getAnimations().length === 0))))"
+)
 T = TypeVar("T")
 
 
@@ -73,6 +78,49 @@ class Sight:
 
     def chosen(self) -> str | None:
         return self.driver.execute_script("return document.querySelector('[data-chosen]')?.dataset.pin ?? null")
+
+    # Boards
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def board(self) -> list[str]:
+        """The pins of a board that are in the document, by their positions."""
+        script = (
+            "return [...document.querySelectorAll('.cell')].sort((one, other) => one.dataset.at - other.dataset.at)"
+            ".map(cell => cell.dataset.pin)"
+        )
+        return list(self.driver.execute_script(script))
+
+    def cell(self, pin: str) -> WebElement:
+        return self.driver.find_element(By.CSS_SELECTOR, f".cell[data-pin='{pin}']")
+
+    def rests(self) -> None:
+        """Waits until no cell glides to its place: the mouse goes to where a cell is seen, not to where it belongs."""
+        self.until(lambda: self.driver.execute_script(RESTS), "no cell moves")
+
+    def moves_sent(self) -> int:
+        """How many moves of this tab have their answers."""
+        script = "return performance.getEntriesByType('resource').filter(each => each.name.endsWith('/place')).length"
+        return int(self.driver.execute_script(script))
+
+    def slide_to(self, share: float) -> None:
+        """Moves the slider, as a hand does."""
+        script = (
+            "const slider = document.getElementById('board-slider');"
+            "slider.value = arguments[0] * slider.max; slider.dispatchEvent(new Event('input'))"
+        )
+        self.driver.execute_script(script, share)
+
+    def mouse(self, kind: str, at: WebElement, share: float = 0.5) -> None:
+        """One event, so that there is time to look at the page while the button is down. share: how far to the right in
+        the element.
+        """
+        script = (
+            "const box = arguments[0].getBoundingClientRect();"
+            "return [box.x + arguments[1] * box.width, box.y + box.height / 2]"
+        )
+        x, y = self.driver.execute_script(script, at, share)
+        event = {"type": kind, "x": x, "y": y, "button": "left", "buttons": int(kind != "mouseReleased")}
+        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event | {"clickCount": 1})
 
     def is_on_screen(self, selector: str) -> bool:
         script = (

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.browser
 
 _boards = iter(BOARDS)
 CELLS_MAX = 150
-# A frame is drawn first: what was changed a moment ago has not begun to move before that.
-RESTS = (
-    "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame("
-    "() => done(document.getAnimations().length === 0))))"
-)
 
 
 class Look:
@@ -38,13 +33,7 @@ class Look:
         self.sight.says("access", "Access:")
 
     def order(self) -> list[str]:
-        """The pins that are in the document, by their positions."""
-        script = (
-            "return [...document.querySelectorAll('.cell')]"
-            ".sort((one, other) => one.getAttribute('aria-posinset') - other.getAttribute('aria-posinset'))"
-            ".map(cell => cell.dataset.pin)"
-        )
-        return list(self.sight.driver.execute_script(script))
+        return self.sight.board()
 
     def shows(self, pins: list[str]) -> None:
         self.sight.until(lambda: self.order() == pins, f"the board is {pins}")
@@ -56,12 +45,31 @@ class Look:
 
         self.sight.until(recorded, f"the server has {pins}")
 
+    def first(self, count: int) -> list[str]:
+        """The topmost pins, as the server has them."""
+        lines = self.served.ask("GET", f"/v1/boards/{self.board}/pins?limit={count}")["pins"]
+        return [line["pin"] for line in lines]
+
+    def is_part_of(self, pins: list[str]) -> bool:
+        """Whether what is in the document is a part of these, without a hole."""
+        order = self.order()
+        at = pins.index(order[0])
+        return pins[at : at + len(order)] == order
+
+    def place_of(self, pins: list[str]) -> int:
+        """Which of these is the first one on the screen."""
+        script = (
+            "return [...document.querySelectorAll('.cell')].filter(cell => cell.getBoundingClientRect().top >= 0)"
+            ".sort((one, other) => one.dataset.at - other.dataset.at)[0].dataset.pin"
+        )
+        return pins.index(self.sight.driver.execute_script(script))
+
     def place(self, pin: str, **where: str) -> None:
         """As another client does it."""
         self.served.ask("POST", f"/v1/boards/{self.board}/pins/{pin}/place", where)
 
     def cell(self, pin: str) -> WebElement:
-        return self.sight.driver.find_element(By.CSS_SELECTOR, f".cell[data-pin='{pin}']")
+        return self.sight.cell(pin)
 
     def hold(self, pin: str, over: str) -> None:
         """Takes a pin by the mouse to the place of another one."""
@@ -74,8 +82,7 @@ class Look:
         )
 
     def rests(self) -> None:
-        """Waits until no cell glides to its place: the mouse goes to where a cell is seen, not to where it belongs."""
-        self.sight.until(lambda: self.sight.driver.execute_script(RESTS), "no cell moves")
+        self.sight.rests()
 
     def side(self, pin: str, over: str) -> int:
         return 1 if self.pins.index(pin) < self.pins.index(over) else -1
@@ -85,8 +92,7 @@ class Look:
 
     def sent(self) -> int:
         """How many moves of this tab have their answers."""
-        script = "return performance.getEntriesByType('resource').filter(each => each.name.endsWith('/place')).length"
-        return int(self.sight.driver.execute_script(script))
+        return self.sight.moves_sent()
 
     def pick_up(self, pin: str) -> None:
         """By keyboard."""
@@ -332,29 +338,99 @@ def test_a_board_of_ten_thousand_pins_scrolls_and_is_crossed_by_one_request(boar
     look = Look(board_sight, boards, LONG_BOARD)
     top, bottom = str(1_000_000 + LONG_PINS - 1), "1000000"
     look.open(first=top)
-    most = 0
-    while not look.sight.text("board-tail").startswith("The end"):
-        before = look.sight.text("board-brief")
+    cells = []
+
+    def is_at_the_end() -> bool:
         look.sight.scroll_to_end()
-        look.sight.until(lambda before=before: look.sight.text("board-brief") != before, "more pins")
-        most = max(most, len(look.order()))
+        cells.append(len(look.order()))
+        return look.order()[-1] == bottom
+
+    look.sight.until(is_at_the_end, "the last pin is there")
     look.sight.says("board-tail", f"The end: {LONG_PINS:,} pins")
-    look.sight.scroll_to_end()
-    look.sight.until(lambda: look.order()[-1] == bottom, "the last pin is there")
-    assert 0 < most < CELLS_MAX
+    assert 0 < max(cells) < CELLS_MAX
 
     look.pick_up(bottom)
     look.sight.press(Keys.HOME, Keys.SPACE)
     look.sight.says("said", "dropped at the top")
-
-    def first_two() -> list[str]:
-        return [line["pin"] for line in look.served.ask("GET", f"/v1/boards/{LONG_BOARD}/pins?limit=2")["pins"]]
-
-    look.sight.until(lambda: first_two() == look.order()[:2] == [bottom, top], "it is on top")
+    look.sight.until(lambda: look.first(2) == look.order()[:2] == [bottom, top], "it is on top, and the page is there")
     look.sight.until(lambda: look.sent() == 1, "one answer has come")
     second = str(1_000_000 + LONG_PINS - 2)
     look.place(second, to="bottom")
     look.sight.until(lambda: second not in look.order(), "the part on the screen follows others")
+    look.place(second, to="top")
+    look.place(bottom, to="bottom")
+    look.place(top, to="top")
+
+
+def test_every_part_of_a_long_board_is_a_jump_away_and_scrolls_both_ways(board_sight: Sight, boards: Served) -> None:
+    look = Look(board_sight, boards, LONG_BOARD)
+    pins = look.pins = [str(1_000_000 + at) for at in range(LONG_PINS - 1, -1, -1)]
+    look.open(first=pins[0])
+    board_sight.until(lambda: board_sight.is_shown("board-where"), "it is known how the board is spread")
+    board_sight.find("board-bottom").click()
+    board_sight.until(lambda: look.order()[-1:] == pins[-1:], "the bottom is there")
+    board_sight.says("board-tail", "The end.")
+    assert look.is_part_of(pins)
+    board_sight.slide_to(0.5)
+    board_sight.until(lambda: abs(look.place_of(pins) - LONG_PINS // 2) < LONG_PINS // 20, "the middle is there")
+    assert look.is_part_of(pins)
+    for way in (-1, 1):
+        for _ in range(30):
+            # A finger or a wheel scrolls by less than a screen.
+            before, y = look.place_of(pins), board_sight.driver.execute_script("return scrollY")
+            board_sight.driver.execute_script("scrollBy({top: arguments[0], behavior: 'instant'})", way * 600)
+            board_sight.until(lambda before=before, way=way: (look.place_of(pins) - before) * way > 0, f"past {y}")
+            assert abs(look.place_of(pins) - before) < 100, "it went on from there"
+            assert look.is_part_of(pins)
+    board_sight.find("board-top").click()
+    board_sight.until(lambda: look.order()[:1] == pins[:1], "the top is there")
+    board_sight.says("board-brief", "from place 1")
+
+
+def test_a_pin_is_dragged_to_a_part_that_is_far_away(board_sight: Sight, boards: Served) -> None:
+    look = Look(board_sight, boards, LONG_BOARD)
+    pins = look.pins = [str(1_000_000 + at) for at in range(LONG_PINS - 1, -1, -1)]
+    look.open(first=pins[0])
+    board_sight.until(lambda: board_sight.is_shown("board-where"), "it is known how the board is spread")
+    look.rests()
+    board_sight.mouse("mousePressed", look.cell(pins[3]))
+    board_sight.mouse("mouseMoved", look.cell(pins[5]))
+    board_sight.mouse("mouseMoved", board_sight.find("board-bottom"))
+    board_sight.says("said", "At the bottom of the board")
+    board_sight.until(lambda: pins[-1] in look.order(), "the bottom comes while the pin rests there")
+    look.rests()
+    board_sight.mouse("mouseMoved", look.cell(pins[-4]))
+    board_sight.until(lambda: abs(look.order().index(pins[3]) - look.order().index(pins[-4])) == 1, "it is held there")
+    assert look.sent() == 0
+    order = look.order()
+    at = order.index(pins[3])
+    board_sight.mouse("mouseReleased", look.cell(pins[-4]))
+    board_sight.until(lambda: look.sent() == 1, "it has its answer")
+    lines = look.served.ask("GET", f"/v1/boards/{LONG_BOARD}/pins?limit=20&start=bottom")["pins"]
+    shown = [line["pin"] for line in lines]
+    now = shown.index(pins[3])
+    assert shown[now - 1 : now + 2] == order[at - 1 : at + 2]
+    assert look.sent() == 1
+
+    # By keyboard, and back: to the top, which is not in the page.
+    look.pick_up(pins[3])
+    board_sight.press(Keys.HOME)
+    board_sight.until(lambda: pins[0] in look.order(), "the top comes")
+    board_sight.press(*[Keys.ARROW_RIGHT] * 3, Keys.SPACE)
+    board_sight.until(lambda: look.sent() == 2, "it has its answer")
+    board_sight.until(lambda: look.first(6) == pins[:6] == look.order()[:6], "it is where it was")
+    focused = board_sight.driver.execute_script("return document.activeElement.dataset.pin")
+    assert focused == pins[3]
+
+    look.rests()
+    board_sight.mouse("mousePressed", look.cell(pins[0]))
+    board_sight.mouse("mouseMoved", look.cell(pins[5]))
+    board_sight.mouse("mouseMoved", board_sight.find("board-bottom"))
+    board_sight.mouse("mouseReleased", board_sight.find("board-bottom"))
+    board_sight.says("said", f"Pin {pins[0]} dropped at the bottom")
+    board_sight.until(lambda: look.sent() == 3, "it has its answer")
+    assert look.served.ask("GET", f"/v1/boards/{LONG_BOARD}/pins?limit=1&start=bottom")["pins"][0]["pin"] == pins[0]
+    look.place(pins[0], to="top")
 
 
 def test_an_empty_board_says_so_and_a_user_can_be_chosen_from_it(board_sight: Sight) -> None:
@@ -393,7 +469,7 @@ def test_the_browser_finds_no_fault_in_a_board(look: Look) -> None:
     names = look.sight.driver.execute_script(script)
     assert names == [f"Pin {pin}" for pin in look.order()], "in the document they are in the board's order too"
     positions = [
-        int(each.get_attribute("aria-posinset") or 0)
+        int(each.get_attribute("aria-posinset") or -1)
         for each in look.sight.driver.find_elements(By.CSS_SELECTOR, ".cell")
     ]
     assert all(one < other for one, other in itertools.pairwise(positions))

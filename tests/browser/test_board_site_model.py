@@ -16,12 +16,12 @@ const run = async () => {
   const answers = [];
   const told = [];
   const board = new Board(
-    async (limit, cursor) => {
-      asked.push(cursor ?? null);
+    async (limit, { cursor, start }) => {
+      asked.push(cursor ?? start ?? null);
       const next = pages.shift();
       if (next === undefined) throw new Error(`nothing to answer for ${cursor}`);
-      const pins = next.pins.map((pin) => (Array.isArray(pin) ? pin : [pin, null]));
-      return { cursor: next.cursor, pins: pins.map(([pin, moved_ms]) => ({ pin, moved_ms, sequence: "1" })) };
+      const lines = next.pins.map(([pin, moved_ms]) => ({ pin, moved_ms, sequence: "1" }));
+      return { cursor: next.cursor, above: next.above, pins: lines };
     },
     (pin, where) => {
       asked.push([pin, where]);
@@ -35,7 +35,9 @@ const run = async () => {
     asked = [];
     if (call === "look") await board.look(...given);
     else if (call === "more") await board.more();
-    else if (call === "move") board.move(...given);
+    else if (call === "above") await board.moreAbove();
+    else if (call === "jump") await board.jump(given);
+    else if (call === "move") board.move({ pin: given[0], moved_ms: null, sequence: "1" }, given[1]);
     else if (call === "placed") answers.shift().resolve({ sequence: "2", moved_ms: given });
     else if (call === "refused") {
       const { Problem } = await import("/parts/api.js");
@@ -44,7 +46,8 @@ const run = async () => {
     await new Promise((resolve) => setTimeout(resolve));
     if (pages.length > 0) throw new Error(`${pages.length} pages were not asked for`);
     const shown = board.shown.map((line) => line.pin).join("");
-    seen.push({ shown, asked, told: told.splice(0), ended: board.hasEnded });
+    const { first, top, hasTop, hasEnd } = board;
+    seen.push({ shown, asked, told: told.splice(0), first, top, hasTop, hasEnd });
   }
   return { seen };
 };
@@ -60,8 +63,8 @@ def run(board_sight: Sight, *steps: tuple[Any, ...]) -> list[Any]:
     return list(found["seen"])
 
 
-def page(pins: str, cursor: str | None = None, **moved: int) -> dict[str, Any]:
-    return {"pins": [[pin, moved.get(pin)] for pin in pins], "cursor": cursor}
+def page(pins: str, cursor: str | None = None, above: str | None = None, **moved: int) -> dict[str, Any]:
+    return {"pins": [[pin, moved.get(pin)] for pin in pins], "cursor": cursor, "above": above}
 
 
 TOP = (0, 3)
@@ -82,7 +85,7 @@ def test_pages_join_and_a_short_one_is_no_end(board_sight: Sight) -> None:
     )
     assert shown(seen) == ["abcd", "abcd", "abcdef", "abcdefg", "abcdefg"]
     assert [each["asked"] for each in seen] == [[None], ["d"], ["e"], ["f"], []]
-    assert seen[-1]["ended"]
+    assert seen[-1]["hasEnd"]
 
 
 def test_a_look_brings_what_others_changed(board_sight: Sight) -> None:
@@ -166,3 +169,166 @@ def test_an_answer_from_before_a_move_does_not_take_it_back(board_sight: Sight) 
     ]
     found = board_sight.driver.execute_async_script(script, steps)
     assert shown(found["seen"]) == ["abcdef", "afbcde", "afbcde", "afbcde"]
+
+
+# Anywhere on a board
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_jump_shows_another_part_which_grows_both_ways(board_sight: Sight) -> None:
+    seen = run(
+        board_sight,
+        ("look", TOP, [page("abcd", "d")]),
+        ("jump", "12345", [page("mnop", "p", "M")]),
+        ("above", (), [page("kl", "l", "K")]),
+        ("more", (), [page("q", "q", "Q")]),
+        ("look", (0, 2), [page("mnxopq", "q", "M")]),
+        ("above", (), [page("ij", "j")]),
+        ("jump", "bottom", [page("yz", None, "Y")]),
+        ("jump", "top", [page("abcd", "d")]),
+    )
+    assert shown(seen) == ["abcd", "mnop", "klmnop", "klmnopq", "klmnxopq", "ijklmnxopq", "yz", "abcd"]
+    assert [each["asked"] for each in seen] == [
+        [None],
+        ["12345"],
+        ["M"],
+        ["p"],
+        ["l"],
+        ["K"],
+        ["bottom"],
+        ["top"],
+    ]
+    # A pin keeps its position as the part grows above it; its place is known once the top was reached.
+    assert [each["first"] for each in seen] == [0, 0, -2, -2, -2, -4, 0, 0]
+    assert [each["top"] for each in seen] == [0, None, None, None, None, -4, None, 0]
+    assert [each["hasTop"] for each in seen] == [True, False, False, False, False, True, False, True]
+    assert [each["hasEnd"] for each in seen] == [False] * 6 + [True, False]
+
+
+def test_moves_show_in_the_part_that_is_there(board_sight: Sight) -> None:
+    part = ("jump", "12345", [page("mnop", "p", "M")])
+    for move, now in (
+        (("n", {"to": "top"}), "mop"),
+        (("n", {"to": "bottom"}), "mop"),
+        (("n", {"before": "a", "after": "b"}), "mop"),
+        (("a", {"before": "n", "after": "o"}), "mnaop"),
+        (("a", {"after": "m"}), "amnop"),
+    ):
+        seen = run(board_sight, part, ("move", move), ("placed", 5))
+        assert shown(seen) == ["mnop", now, now]
+
+
+def test_what_is_kept_is_bounded_whichever_way_one_scrolls(board_sight: Sight) -> None:
+    board_sight.open()
+    script = """
+    const [done] = arguments;
+    const SIZE = 10_000;
+    const run = async () => {
+      const { Board } = await import("/parts/board.js");
+      let reads = 0;
+      const line = (pin) => ({ pin, moved_ms: null, sequence: String(SIZE - pin) });
+      const pageOf = (from, until) => ({
+        pins: Array.from({ length: until - from }, (_, at) => line(from + at)),
+        cursor: until < SIZE ? `below ${until}` : null,
+        above: from > 0 ? `above ${from}` : null,
+      });
+      const board = new Board(async (limit, { cursor }) => {
+        reads += 1;
+        const [way, at] = cursor === undefined ? ["below", 0] : cursor.split(" ");
+        const edge = Number(at);
+        return way === "below" ? pageOf(edge, Math.min(SIZE, edge + limit)) : pageOf(Math.max(0, edge - limit), edge);
+      });
+      let most = 0, wrong = [];
+      const check = () => {
+        const lines = board.shown;
+        most = Math.max(most, lines.length);
+        if (lines.some((line, at) => line.pin !== board.first + at)) wrong.push(board.first);
+        if (board.top !== 0) wrong.push(`top ${board.top}`);
+      };
+      await board.look(0, 60);
+      while (!board.hasEnd) {
+        await board.more();
+        // What is on the screen then, it is read again.
+        await board.look(board.first + board.shown.length - 90, board.first + board.shown.length - 30);
+        check();
+      }
+      const lowest = board.shown.at(-1).pin;
+      const down = reads;
+      while (!board.hasTop) {
+        await board.moreAbove();
+        await board.look(board.first + 30, board.first + 90);
+        check();
+      }
+      return { most, wrong, lowest, down, up: reads - down, first: board.shown[0].pin, hasEnd: board.hasEnd };
+    };
+    run().then(done, (error) => done({ failed: String(error) }));
+    """
+    found = board_sight.driver.execute_async_script(script)
+    assert "failed" not in found, found
+    assert found["wrong"] == []
+    assert (found["lowest"], found["first"], found["hasEnd"]) == (9_999, 0, False)
+    assert found["most"] <= 2_000
+    assert max(found["down"], found["up"]) <= 2 * 10_000 // 200 + 2
+
+
+@pytest.mark.parametrize("spread", ["even", "one pin years above", "a million in a second", "two heaps", "few"])
+def test_a_few_looks_say_where_the_pins_of_a_board_are(board_sight: Sight, spread: str) -> None:
+    pauses = {
+        "even": [(100_000, 1_000)],
+        "one pin years above": [(1, 10**11), (100_000, 3)],
+        "a million in a second": [(200, 10**7), (1_000_000, 1), (200, 10**7)],
+        "two heaps": [(50_000, 2), (1, 10**12), (50_000, 1)],
+        "few": [(300, 7)],
+    }
+    board_sight.open()
+    script = """
+    const [pauses, done] = arguments;
+    const run = async () => {
+      const { survey } = await import("/parts/scale.js");
+      // The number of a pin from the top is its place; its sequence is a ms of the real ones.
+      const UNIT = 10n ** 25n;
+      const ends = [];
+      let sequence = 10n ** 13n, place = 0;
+      for (const [count, pause] of pauses) {
+        ends.push({ place, sequence, pause: BigInt(pause) });
+        place += count;
+        sequence -= BigInt(count) * BigInt(pause);
+      }
+      const total = place;
+      const at = (place) => {
+        const part = ends.findLast((each) => each.place <= place);
+        return (part.sequence - BigInt(place - part.place) * part.pause) * UNIT;
+      };
+      const below = (sequence) => {
+        let [low, high] = [0, total];
+        while (low < high) {
+          const middle = Math.floor((low + high) / 2);
+          if (at(middle) <= sequence) high = middle;
+          else low = middle + 1;
+        }
+        return low;
+      };
+      let reads = 0;
+      const scale = await survey(async (limit, { start }) => {
+        reads += 1;
+        const from = start === "top" ? 0 : start === "bottom" ? Math.max(0, total - limit) : below(BigInt(start));
+        const until = Math.min(total, from + limit);
+        const pins = Array.from({ length: until - from }, (_, each) => ({ sequence: String(at(from + each)) }));
+        return { pins, cursor: until < total ? "more" : null };
+      });
+      const found = [];
+      for (let share = 1; share < 20; share += 1) {
+        const sequence = scale.sequenceAt((scale.total * share) / 20);
+        found.push([share / 20, below(sequence) / total, scale.placeOf(sequence) / scale.total]);
+      }
+      return { found, reads, total: scale.total / total };
+    };
+    run().then(done, (error) => done({ failed: String(error) }));
+    """
+    answer = board_sight.driver.execute_async_script(script, pauses[spread])
+    assert "failed" not in answer, answer
+    assert answer["reads"] <= 50
+    assert answer["total"] == pytest.approx(1, abs=0.05)
+    for share, place, again in answer["found"]:
+        assert place == pytest.approx(share, abs=0.05), answer
+        assert again == pytest.approx(share, abs=0.001), answer

@@ -99,6 +99,11 @@ def test_pages_of_a_board_join(home: Cli) -> None:
         if cursor is None:
             break
     assert found == [6, 5, 1, 4, 3, 2]
+    last = home.json("board", BOARD, "--limit", 2, "--bottom")
+    assert ([pin["pin"] for pin in last["pins"]], last["cursor"]) == ([3, 2], None)
+    above = home.json("board", BOARD, "--limit", 9, "--cursor", last["above"])
+    assert ([pin["pin"] for pin in above["pins"]], above["above"]) == ([6, 5, 1, 4], None)
+    home("board", BOARD, "--bottom", "--cursor", last["above"], code=2)
     first = home("board", BOARD, "--limit", 2)
     assert "--cursor" in first.stderr
     said = home("board", "show", BOARD, "--sequences").stdout

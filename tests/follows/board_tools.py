@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from follow_places import NOW
 
-from feedstore.boards import BoardPin, Boards, Place, RoomSpread
+from feedstore.boards import SPACING, BoardPage, BoardPin, Boards, Place, RoomSpread
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
 from feedstore.follows.mysql import MySQLShard
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request, actions_in
@@ -54,6 +54,22 @@ def pages(boards: Boards, limit: int = 500, board: int = BOARD) -> list[BoardPin
 
 def shown(boards: Boards, limit: int = 500, board: int = BOARD) -> list[int]:
     return [pin.pin for pin in pages(boards, limit, board)]
+
+
+def shown_upwards(boards: Boards, limit: int) -> list[int]:
+    """A walk from the bottom of a board to its top, as it is from the top down."""
+    shown: list[int] = []
+    above: Place | None = Place(SPACING.bottom, (), "up")
+    while above is not None:
+        page = boards.page(BOARD, limit, above)
+        assert len(page.pins) <= limit
+        shown = numbers(page) + shown
+        above = page.above
+    return shown
+
+
+def numbers(page: BoardPage) -> list[int]:
+    return [pin.pin for pin in page.pins]
 
 
 def asked(store: FollowStore) -> list[RespaceAsked]:

@@ -4,7 +4,21 @@ import random
 import threading
 
 import pytest
-from board_tools import BOARD, OWNER, a_board, asked, delete, pages, relay, respace, rows_written, save, shown
+from board_tools import (
+    BOARD,
+    OWNER,
+    a_board,
+    asked,
+    delete,
+    numbers,
+    pages,
+    relay,
+    respace,
+    rows_written,
+    save,
+    shown,
+    shown_upwards,
+)
 from follow_places import NOW, FakeClock, Place
 
 from feedstore.boards import (
@@ -296,6 +310,48 @@ def test_a_walk_shows_each_pin_once(store: FollowStore, limit: int):
         order.remove(pin)
         order.insert(order.index(neighbour) + 1, pin)
     assert shown(boards, limit) == order
+    assert shown_upwards(boards, limit) == order
+
+
+def test_a_page_says_where_those_below_and_above_it_begin(store: FollowStore):
+    boards = a_board(store, 12)
+    boards.reorder(Move(BOARD, 2, before=9, after=8))  # 12 11 10 9 2 8 7 6 5 4 3 1
+    first = boards.page(BOARD, 4, None)
+    assert first.above is None
+    second = boards.page(BOARD, 4, first.after)
+    third = boards.page(BOARD, 4, second.after)
+    assert numbers(third) == [5, 4, 3, 1]
+    assert numbers(boards.page(BOARD, 4, third.above)) == numbers(second) == [2, 8, 7, 6]
+    up = boards.page(BOARD, 4, second.above)
+    assert (numbers(up), up.above) == ([12, 11, 10, 9], None)
+    assert numbers(boards.page(BOARD, 4, up.after)) == numbers(second)
+    last = boards.page(BOARD, 4, BoardPlace(SPACING.bottom, (), "up"))
+    assert (numbers(last), last.after) == ([5, 4, 3, 1], None)
+    assert third.after is None
+    end = boards.page(BOARD, 4, BoardPlace(third.pins[-1].spot))
+    assert (end.pins, end.after) == ([], None)
+    assert numbers(boards.page(BOARD, 4, end.above)) == [5, 4, 3, 1]
+
+
+def test_a_walk_upwards_continues_where_the_last_pin_that_stayed_is(store: FollowStore):
+    boards = a_board(store, 12)
+    page = boards.page(BOARD, 4, BoardPlace(SPACING.bottom, (), "up"))
+    assert numbers(page) == [4, 3, 2, 1]
+    boards.reorder(Move(BOARD, 4, after=11))  # it was shown, and is above now
+    boards.reorder(Move(BOARD, 3, to="bottom"))
+    boards.reorder(Move(BOARD, 8, after=2))
+    page = boards.page(BOARD, 4, page.above)
+    assert numbers(page) == [7, 6, 5, 8]
+    assert page.above is not None
+    assert len(page.above.marks) == 8
+    assert numbers(boards.page(BOARD, 9, page.above)) == [12, 11, 10, 9]
+
+
+@pytest.mark.parametrize("pins", [0, 1])
+def test_the_bottom_of_a_board_may_be_its_top(store: FollowStore, pins: int):
+    boards = a_board(store, pins) if pins else Boards(store)
+    page = boards.page(BOARD, 4, BoardPlace(SPACING.bottom, (), "up"))
+    assert (len(page.pins), page.after, page.above) == (pins, None, None)
 
 
 def test_the_limits_of_a_page(store: FollowStore):
@@ -332,8 +388,12 @@ def test_a_cursor_is_of_any_store_of_the_board(store: FollowStore, place: Place)
     boards.reorder(Move(BOARD, 3, before=20))
     page = boards.page(BOARD, 12, None)
     assert page.after is not None
-    again = cursors.decode(BOARD, cursors.encode(BOARD, page.after))
-    assert boards.page(BOARD, 100, again) == boards.page(BOARD, 100, page.after)
+    last = boards.page(BOARD, 12, BoardPlace(SPACING.bottom, (), "up"))
+    assert last.above is not None
+    for there in (page.after, last.above):
+        again = cursors.decode(BOARD, cursors.encode(BOARD, there))
+        assert again == there
+        assert boards.page(BOARD, 100, again) == boards.page(BOARD, 100, there)
 
 
 def test_a_hole_of_moved_pins_makes_short_pages_and_loses_none(store: FollowStore):
@@ -347,9 +407,12 @@ def test_a_hole_of_moved_pins_makes_short_pages_and_loses_none(store: FollowStor
 
     store.arrange(BOARD, (), to_the_top)
     assert shown(boards, 5) == [*range(450, 50, -1), *range(500, 450, -1), *range(50, 0, -1)]
+    assert shown_upwards(boards, 5) == [*range(450, 50, -1), *range(500, 450, -1), *range(50, 0, -1)]
     page = boards.page(BOARD, 5, BoardPlace(Spot(SPACING.virtual(NOW - 1_000_000 + 451, 451), 451)))
     assert page.pins == []
     assert page.after is not None
+    assert page.above is not None
+    assert numbers(boards.page(BOARD, 5, page.above))[-1:] == [451]
     assert boards.reorder(Move(BOARD, 1, before=451, after=50)).changed
     assert boards.reorder(Move(BOARD, 2, after=50)).changed
     assert shown(boards, 40) == [*range(450, 50, -1), *range(500, 450, -1), 1, 2, *range(50, 2, -1)]

@@ -99,7 +99,40 @@ def test_pages_join_and_their_cursors_are_of_this_board(web: Client):
         assert kind(web.get(path, 400, params={"cursor": cursor})) == "malformed-cursor"
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "cursor=", "cursor=" + "x" * 301, "at=1"])
+def test_a_page_begins_anywhere_and_goes_both_ways(web: Client):
+    def pins(page: Any) -> list[int]:
+        return [int(line["pin"]) for line in page["pins"]]
+
+    top = web.get(f"{URL}?limit=2&start=top")
+    assert (pins(top), top["above"]) == ([16, 15], None)
+    last = web.get(f"{URL}?limit=2&start=bottom")
+    assert (pins(last), last["cursor"]) == ([12, 11], None)
+    up = web.get(URL, params={"limit": "2", "cursor": last["above"]})
+    assert pins(up) == [14, 13]
+    assert pins(web.get(URL, params={"limit": "2", "cursor": up["cursor"]})) == [12, 11]
+    first = web.get(URL, params={"limit": "2", "cursor": up["above"]})
+    assert (pins(first), first["above"]) == ([16, 15], None)
+    sequence = int(up["pins"][0]["sequence"])
+    for start, then in ((sequence, [14, 13]), (sequence - 1, [13, 12]), (0, []), (10**38 - 1, [16, 15])):
+        assert pins(web.get(f"{URL}?limit=2&start={start}")) == then
+    assert kind(web.get(URL, 400, params={"cursor": up["cursor"], "start": "top"})) == "invalid-value"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=501",
+        "limit=x",
+        "cursor=",
+        "cursor=" + "x" * 301,
+        "at=1",
+        "start=",
+        "start=middle",
+        "start=-1",
+        "start=" + 39 * "9",
+    ],
+)
 def test_queries_are_what_is_described(web: Client, query: str):
     assert kind(web.get(f"{URL}?{query}", 400)) == "invalid-value"
 

@@ -27,6 +27,7 @@ from feedstore.boards import (
     room,
 )
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
+from feedstore.follows.arranging import Way
 from feedstore.follows.port import Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
 from tests.simulation.memory_shard import MemoryShard
@@ -62,13 +63,14 @@ class Mutant:
 
 @dataclass
 class Walk:
-    """A reader. unmoved: pins that are there since it began and were not moved. exact: some pin that its cursor knows
-    has stayed, at each page.
+    """A reader, who goes down the board or up. unmoved: pins that are there since it began and were not moved. exact:
+    some pin that its cursor knows has stayed, at each page. seen: from the top down.
     """
 
     limit: int
     unmoved: set[int]
-    after: Place | None = None
+    way: Way
+    after: Place | None
     seen: list[int] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
     exact: bool = True
@@ -361,10 +363,26 @@ class World:
         shown = [pin.pin for pin in self.boards.page(BOARD, 500, None).pins]
         if shown != self.order:
             raise Wrong(f"a page shows {shown} instead of {self.order}")
+        limit = self.rng.choice((1, 2, 3, 6))
+        page = self.plain.page(BOARD, limit, self.rng.choice((None, self._bottom())))
+        for _ in range(self.rng.randint(0, 6)):
+            page = self.plain.page(BOARD, limit, self.rng.choice((page.after, page.above)) or page.after or page.above)
+        near = [pin.pin for pin in page.pins]
+        if page.above is not None:
+            near = [pin.pin for pin in self.plain.page(BOARD, limit, page.above).pins] + near
+        if page.after is not None:
+            near += [pin.pin for pin in self.plain.page(BOARD, limit, page.after).pins]
+        if near and near != self.order[self.order.index(near[0]) :][: len(near)]:
+            raise Wrong(f"pages next to each other show {near} of {self.order}")
+
+    def _bottom(self) -> Place:
+        return Place(self.spacing.bottom, (), "up")
 
     def _walk(self) -> None:
         if len(self.walks) < 3 and self.rng.random() < 0.4:
-            self.walks.append(Walk(self.rng.choice((1, 2, 3, 6)), set(self.order)))
+            way: Way = self.rng.choice(("down", "up"))
+            start = None if way == "down" else self._bottom()
+            self.walks.append(Walk(self.rng.choice((1, 2, 3, 6)), set(self.order), way, start))
         if not self.walks:
             return
         walk = self.rng.choice(self.walks)
@@ -375,19 +393,23 @@ class World:
             page = self.boards.page(BOARD, walk.limit, walk.after)
         finally:
             walk.reads = False
-        walk.exact = walk.exact and (walk.after is None or bool(walk.known))
-        walk.seen += [pin.pin for pin in page.pins]
+        walk.exact = walk.exact and (walk.after in {None, self._bottom()} or bool(walk.known))
+        shown = [pin.pin for pin in page.pins]
+        walk.seen = walk.seen + shown if walk.way == "down" else shown + walk.seen
+        onward = page.after if walk.way == "down" else page.above
         marked = {mark.pin for mark in walk.after.marks} if walk.after else set()
         if marked & {pin.pin for pin in page.pins}:
             raise Wrong(f"a page shows pins of its cursor again: {marked} in {page.pins}")
-        if page.after is None:
+        if onward is None:
             self._say(f"walked {walk.seen}")
             self.walks.remove(walk)
             if walk.exact:
                 self._walked(walk)
             return
-        walk.after = cursors.decode(BOARD, cursors.encode(BOARD, page.after))
-        walk.known = {mark.pin for mark in page.after.marks if mark.pin in self.order}
+        walk.after = cursors.decode(BOARD, cursors.encode(BOARD, onward))
+        # The mark of a pin that was moved since it was shown stays in the cursor, and says nothing any more.
+        stayed = walk.known | set(shown)
+        walk.known = {mark.pin for mark in onward.marks if mark.pin in stayed and mark.pin in self.order}
 
     def _walked(self, walk: Walk) -> None:
         for pin in walk.unmoved:

@@ -8,7 +8,17 @@ from pathlib import Path
 import click
 
 from feedstore.app.wiring import clock_of, open_follows
-from feedstore.boards import MAX_PAGE, BoardFindings, BoardPin, Boards, BoardStore, cursors, room
+from feedstore.boards import (
+    MAX_PAGE,
+    SPACING,
+    BoardFindings,
+    BoardPin,
+    Boards,
+    BoardStore,
+    Place,
+    cursors,
+    room,
+)
 from feedstore.domain import RespaceAsked
 from workers.boards.files import export
 from workers.boards.walks import checked, every_arranged, respaced
@@ -52,12 +62,15 @@ def _boards(session: Session) -> Iterator[BoardStore]:
 @board.command()
 @click.argument("board_id", metavar="BOARD", type=ID)
 @click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="The most pins.  [default: 25]")
-@click.option("--cursor", help="The cursor of the page before.")
+@click.option("--bottom", is_flag=True, help="The last pins, instead of the first.")
+@click.option("--cursor", help="The cursor of another page.")
 @click.option("--sequences", is_flag=True, help="Also each pin's sequence, and the room below it.")
 @json_option
 @pass_session
-def show(session: Session, board_id: int, limit: int, cursor: str | None, *, sequences: bool, as_json: bool) -> None:
-    """Show a page of BOARD, from the top. `feedctl board 9` is the same as `feedctl board show 9`.
+def show(
+    session: Session, board_id: int, limit: int, cursor: str | None, *, bottom: bool, sequences: bool, as_json: bool
+) -> None:
+    """Show a page of BOARD, from the top down. `feedctl board 9` is the same as `feedctl board show 9`.
 
     A page may be short, or empty, and still have a cursor: pins near there were moved away. Room is how many more drops
     a gap is sure to take.
@@ -66,24 +79,31 @@ def show(session: Session, board_id: int, limit: int, cursor: str | None, *, seq
     Examples:
       feedctl board 9
       feedctl board 9 --limit 100 --sequences
+      feedctl board 9 --bottom
       feedctl board 9 --json
     """
-    place = None if cursor is None else cursors.decode(board_id, cursor)
+    if bottom and cursor is not None:
+        raise click.UsageError("give --bottom or a cursor")
+    place = Place(SPACING.bottom, (), "up") if bottom else None
+    if cursor is not None:
+        place = cursors.decode(board_id, cursor)
     with _boards(session) as boards:
         page = boards.page(board_id, limit, place)
-    following = None if page.after is None else cursors.encode(board_id, page.after)
+    below, above = (None if each is None else cursors.encode(board_id, each) for each in (page.after, page.above))
     if as_json:
         pins = [pin._asdict() | {"sequence": str(pin.sequence)} for pin in page.pins]
-        emit_json({"board": board_id, "pins": pins, "cursor": following})
+        emit_json({"board": board_id, "pins": pins, "cursor": below, "above": above})
         return
     for number, pin in enumerate(page.pins):
         moved = f"moved {when(pin.moved_ms)}" if pin.moved_ms else ""
-        below = page.pins[number + 1] if number + 1 < len(page.pins) else None
-        numbers = f"  {_numbers(pin, below)}" if sequences else ""
+        lower = page.pins[number + 1] if number + 1 < len(page.pins) else None
+        numbers = f"  {_numbers(pin, lower)}" if sequences else ""
         say(f"{when(pin.created_ms)}  pin {pin.pin:<19}{numbers}  {moved}".rstrip())
     note(f"board {board_id}: {plural(len(page.pins), 'pin')}")
-    if following is not None:
-        note(f"more: feedctl board {board_id} --cursor {following}")
+    if above is not None:
+        note(f"above: feedctl board {board_id} --cursor {above}")
+    if below is not None:
+        note(f"more: feedctl board {board_id} --cursor {below}")
 
 
 def _numbers(pin: BoardPin, below: BoardPin | None) -> str:

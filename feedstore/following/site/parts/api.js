@@ -56,8 +56,9 @@ export const readFeed = (user, limit, cursor, signal) =>
 export const readWhy = (user, pin, signal) => ask("GET", `/v1/users/${user}/feed/${pin}/why`, { signal });
 export const readFollowing = (user, limit, cursor, signal) =>
   ask("GET", `/v1/users/${user}/following`, { query: { limit, cursor }, signal });
-export const readBoard = (board, limit, cursor, signal) =>
-  ask("GET", `/v1/boards/${board}/pins`, { query: { limit, cursor }, signal });
+/** where: { cursor } of another page, { start } as top, bottom or a sequence, or {} for the top. */
+export const readBoard = (board, limit, where, signal) =>
+  ask("GET", `/v1/boards/${board}/pins`, { query: { limit, ...where }, signal });
 /** where: { before, after } or { to }. The same request again is harmless. */
 export const placePin = (board, pin, where) => ask("POST", `/v1/boards/${board}/pins/${pin}/place`, { body: where });
 export const readStatus = () => ask("GET", "/v1/status");

@@ -1,4 +1,8 @@
-/** A board as it is scrolled: the pins that were read, and the moves of this tab that have no answer yet. */
+/**
+ * A part of a board, as it is scrolled: pins that are next to each other, with no others between. It grows at one end
+ * and is cut at the other, so that it stays small on a board of any size. Moves of this tab that have no answer yet
+ * show in it as if they were done.
+ */
 
 import { problemOf } from "./api.js";
 
@@ -6,29 +10,37 @@ const PAGE = 200;
 const PAGE_MAX = 500;
 /** How many pages one look reads at most. */
 const READS_MAX = 4;
-/** So many pins are kept; a place further down is reached by moving a pin to the bottom. */
-export const KEPT_MAX = 100_000;
+/** How many pins are kept, and a page more. */
+const KEPT_MAX = 2_000;
 const TRIES = 6;
 const PAUSE_MS = 500;
+const JUMPS_MAX = 3;
 
 /**
- * read(limit, cursor): a page. place(pin, where): moves a pin, where: { before, after } or { to }.
- * told(pin, problem): is called with each move that was answered; problem: null if the pin is there now.
+ * read(limit, where): a page, where: { cursor }, { start } or {}. place(pin, where): moves a pin, where: { before, after }
+ * or { to }. told(pin, problem): is called with each move that was answered; problem: null if the pin is there now.
  *
- * A line is a pin with its sequence. `next`: where the page below it begins, of lines that ended a page; a cursor stays
- * good when pins are moved.
+ * A line is a pin with its sequence. `next`: where the page below it begins; `above`: where the page above it begins. Of
+ * lines that ended or began a page; a cursor stays good when pins are moved.
+ *
+ * A position is a number that a line keeps while the part grows and is cut. What others change shifts positions.
  */
 export class Board {
   #read;
   #place;
   #told;
   #lines = [];
-  /** Where the lines that were not read begin: undefined before the first page, null at the end. */
-  #cursor;
+  #first = 0;
+  /** The position of the topmost pin of the board, if the pins above were counted. */
+  #top = null;
+  /** Where the lines that were not read begin, above and below: undefined before the first page, null at the end. */
+  #above;
+  #below;
   #moves = [];
   #answers = 0;
   #isSending = false;
   #shown = null;
+  #turn = Promise.resolve();
 
   constructor(read, place, told) {
     this.#read = read;
@@ -37,55 +49,103 @@ export class Board {
   }
 
   get hasBegun() {
-    return this.#cursor !== undefined;
+    return this.#below !== undefined;
   }
 
-  get hasEnded() {
-    return this.#cursor === null;
+  /** Whether the topmost pin of the board is here. */
+  get hasTop() {
+    return this.#above === null;
   }
 
-  get isFull() {
-    return this.#lines.length >= KEPT_MAX;
+  /** Whether the lowest pin of the board is here. */
+  get hasEnd() {
+    return this.#below === null;
   }
 
   get isWaiting() {
     return this.#moves.length > 0;
   }
 
+  /** The position of the first pin. */
+  get first() {
+    return this.#first;
+  }
+
+  get top() {
+    return this.#top;
+  }
+
   /** The pins from the top, with each move as if it were done. */
   get shown() {
-    this.#shown ??= this.#moves.reduce((lines, move) => arranged(lines, move, this.hasEnded), this.#lines);
+    this.#shown ??= this.#moves.reduce((lines, move) => arranged(lines, move, this), this.#lines);
     return this.#shown;
   }
 
-  /** Reads the page below all that was read. It may be empty and no end: then it is to be called again. */
-  async more() {
-    if (!this.hasBegun || this.hasEnded || this.isFull) return;
-    const cursor = this.#cursor;
-    const page = await this.#read(PAGE, cursor);
-    // A look may have come to the end meanwhile.
-    if (cursor === this.#cursor) this.#take(this.#lines.length, page);
+  /** Reads the page below. It may be empty and no end: then it is to be called again. */
+  more() {
+    return this.#inTurn(async () => {
+      if (!this.hasBegun || this.hasEnd) return;
+      const page = await this.#page(PAGE, { cursor: this.#below });
+      if (page === null) return;
+      this.#take(this.#lines.length, page);
+      this.#cutAbove();
+    });
+  }
+
+  /** Reads the page above, likewise. */
+  moreAbove() {
+    return this.#inTurn(async () => {
+      if (!this.hasBegun || this.hasTop) return;
+      const page = await this.#page(PAGE, { cursor: this.#above });
+      if (page === null) return;
+      const fresh = bounded(page);
+      this.#first -= page.pins.length;
+      this.#above = page.above;
+      if (page.above === null) this.#top = this.#first;
+      this.#set([...page.pins, ...this.#lines.filter((line) => !fresh.has(line.pin))]);
+      this.#cutBelow();
+    });
   }
 
   /** Reads again what is between two positions, both included, and a little around. */
-  async look(from, until) {
-    const answers = this.#answers;
-    let start = this.#startOfPage(from);
-    let cursor = this.#lines[start - 1]?.next;
-    for (let reads = 0; reads < READS_MAX; reads += 1) {
-      const limit = Math.min(Math.max(until - start + 1, PAGE), PAGE_MAX);
-      const page = await this.#read(limit, cursor);
-      // It may be of before a move that is done now: the next look is not.
-      if (answers !== this.#answers) return;
-      start = this.#take(start, page);
-      cursor = page.cursor;
-      if (cursor === null || start > until) return;
-    }
+  look(from, until) {
+    return this.#inTurn(async () => {
+      let start = this.#startOfPage(from - this.#first);
+      if (start === null) return;
+      let where = start === 0 ? {} : { cursor: this.#lines[start - 1].next };
+      for (let reads = 0; reads < READS_MAX; reads += 1) {
+        const limit = Math.min(Math.max(until - this.#first - start + 1, PAGE), PAGE_MAX);
+        const page = await this.#page(limit, where);
+        if (page === null) return;
+        if (start === 0) {
+          this.#above = null;
+          this.#top = this.#first;
+        }
+        start = this.#take(start, page);
+        where = { cursor: page.cursor };
+        if (page.cursor === null || start > until - this.#first) return;
+      }
+    });
   }
 
-  /** Shows a move at once, and sends it when those before it were answered. */
-  move(pin, where) {
-    this.#moves.push({ pin, where });
+  /** Goes elsewhere. start: top, bottom, or a sequence, at or below which it begins. */
+  jump(start) {
+    return this.#inTurn(async () => {
+      let page = null;
+      for (let tries = 0; page === null && tries < JUMPS_MAX; tries += 1) page = await this.#page(PAGE, { start });
+      if (page === null) return;
+      bounded(page);
+      this.#above = page.above;
+      this.#below = page.cursor;
+      this.#first = 0;
+      this.#top = this.hasTop ? 0 : null;
+      this.#set(page.pins);
+    });
+  }
+
+  /** Shows a move at once, and sends it when those before it were answered. line: of the pin. */
+  move(line, where) {
+    this.#moves.push({ line, where });
     this.#shown = null;
     this.#send();
   }
@@ -95,25 +155,25 @@ export class Board {
     this.#isSending = true;
     while (this.#moves.length > 0) {
       const move = this.#moves[0];
+      const { pin } = move.line;
       let problem = null;
       try {
-        const placed = await this.#placed(move);
-        this.#lines = arranged(this.#lines, move, this.hasEnded).map((line) =>
-          line.pin === move.pin ? { ...line, sequence: placed.sequence, moved_ms: placed.moved_ms, next: undefined } : line,
-        );
+        const { sequence, moved_ms } = await this.#placed(pin, move.where);
+        const line = { ...move.line, sequence, moved_ms, next: undefined, above: undefined };
+        this.#lines = arranged(this.#lines, { ...move, line }, this);
       } catch (error) {
         problem = problemOf(error);
       }
       this.#moves.shift();
       this.#answers += 1;
       this.#shown = null;
-      this.#told(move.pin, problem);
+      this.#told(pin, problem);
     }
     this.#isSending = false;
   }
 
   /** The answer to a move, which is repeated while that may help: a repetition is harmless. */
-  async #placed({ pin, where }) {
+  async #placed(pin, where) {
     for (let tries = 1; ; tries += 1) {
       try {
         return await this.#place(pin, where);
@@ -126,16 +186,32 @@ export class Board {
     }
   }
 
-  /** The first position, at or above one, from which a page can be read. */
-  #startOfPage(position) {
-    let start = Math.min(position, this.#lines.length);
-    while (start > 0 && typeof this.#lines[start - 1].next !== "string") start -= 1;
-    return start;
+  /** One reading after the other: each begins where the one before it has left the lines. */
+  #inTurn(work) {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => {});
+    return done;
   }
 
-  /** Puts a page in place of what it covers, from a position on. Returns the position below it. */
+  /** A page; null if it may be of before a move that is done now: the next one is not. */
+  async #page(limit, where) {
+    const answers = this.#answers;
+    const page = await this.#read(limit, where);
+    return answers === this.#answers ? page : null;
+  }
+
+  /** The first index, at or above one, from which a page can be read; or else the first one below; or null. */
+  #startOfPage(index) {
+    const isStart = (at) => (at === 0 ? !this.hasBegun || this.hasTop : typeof this.#lines[at - 1].next === "string");
+    const from = Math.min(Math.max(index, 0), this.#lines.length);
+    for (let at = from; at >= 0; at -= 1) if (isStart(at)) return at;
+    for (let at = from + 1; at <= this.#lines.length; at += 1) if (isStart(at)) return at;
+    return null;
+  }
+
+  /** Puts a page in place of what it covers, from an index on. Returns the index below it. */
   #take(start, page) {
-    const fresh = new Map(page.pins.map((line) => [line.pin, line]));
+    const fresh = bounded(page);
     // Lines that were not moved keep their order: what was between them and is not in the page has gone from there.
     let covered = start;
     for (let at = start; at < this.#lines.length; at += 1) {
@@ -143,29 +219,64 @@ export class Board {
       const line = fresh.get(old.pin);
       if (line !== undefined && line.moved_ms === old.moved_ms) {
         covered = at + 1;
-        if (old.next !== undefined) line.next = old.next;
+        line.next ??= old.next;
+        line.above ??= old.above;
       }
     }
     if (page.cursor === null) covered = this.#lines.length;
-    if (page.cursor !== null && page.pins.length > 0) page.pins.at(-1).next = page.cursor;
     const isOld = (line) => !fresh.has(line.pin);
     const above = this.#lines.slice(0, start).filter(isOld);
     const below = this.#lines.slice(covered).filter(isOld);
-    if (below.length === 0) this.#cursor = page.cursor;
-    this.#lines = [...above, ...page.pins, ...below];
-    this.#shown = null;
+    if (below.length === 0) this.#below = page.cursor;
+    this.#set([...above, ...page.pins, ...below]);
     return above.length + page.pins.length;
+  }
+
+  #set(lines) {
+    this.#lines = lines;
+    this.#shown = null;
+  }
+
+  /** What is far above goes, where two pages meet. */
+  #cutAbove() {
+    const over = this.#lines.length - KEPT_MAX;
+    if (over <= 0) return;
+    for (let at = over; at < over + KEPT_MAX / 2; at += 1) {
+      if (typeof this.#lines[at - 1].next !== "string" || typeof this.#lines[at].above !== "string") continue;
+      this.#above = this.#lines[at].above;
+      this.#first += at;
+      this.#set(this.#lines.slice(at));
+      return;
+    }
+  }
+
+  #cutBelow() {
+    if (this.#lines.length <= KEPT_MAX) return;
+    for (let at = KEPT_MAX; at > KEPT_MAX / 2; at -= 1) {
+      if (typeof this.#lines[at - 1].next !== "string") continue;
+      this.#below = this.#lines[at - 1].next;
+      this.#set(this.#lines.slice(0, at));
+      return;
+    }
   }
 }
 
-/** The lines after a move. At the bottom of a board of which not all was read, a pin is not seen. */
-function arranged(lines, { pin, where }, hasEnded) {
-  const line = lines.find((each) => each.pin === pin);
-  if (line === undefined) return lines;
-  const rest = lines.filter((each) => each.pin !== pin);
-  if (where.to === "bottom") return hasEnded ? [...rest, line] : rest;
-  const at = where.to === "top" ? 0 : placeIn(rest, where);
-  return at === null ? lines : rest.toSpliced(at, 0, line);
+/** Notes at the ends of a page where those next to it begin. Returns its lines by pin. */
+function bounded(page) {
+  if (page.pins.length > 0) {
+    page.pins[0].above = page.above ?? undefined;
+    page.pins.at(-1).next = page.cursor ?? undefined;
+  }
+  return new Map(page.pins.map((line) => [line.pin, line]));
+}
+
+/** The lines after a move. A pin that goes beyond them is not seen. */
+function arranged(lines, { line, where }, { hasTop, hasEnd }) {
+  const rest = lines.filter((each) => each.pin !== line.pin);
+  if (where.to === "bottom") return hasEnd ? [...rest, line] : rest;
+  if (where.to === "top") return hasTop ? [line, ...rest] : rest;
+  const at = placeIn(rest, where);
+  return at === null ? rest : rest.toSpliced(at, 0, line);
 }
 
 function placeIn(lines, { before, after }) {

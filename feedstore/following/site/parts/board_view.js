@@ -1,15 +1,17 @@
 /** What the page says of a board, and when it is read again. */
 
 import { placePin, problemOf, readBoard } from "./api.js";
-import { Board, KEPT_MAX } from "./board.js";
+import { Board } from "./board.js";
 import { find, say, showProblem } from "./elements.js";
 import { Grid } from "./grid.js";
 import { Rhythm } from "./rhythm.js";
 import { counted } from "./values.js";
+import { survey } from "./scale.js";
+import { Where, rounded } from "./where.js";
 
 /** With what chance adds to it, and the time of an answer, less than 3 s. */
 const LOOK_MS = 2_000;
-/** The next page is asked for when the end of what was read is so near. */
+/** The next page is asked for when an end of what was read is so near. */
 const AHEAD_PX = 1_600;
 
 export class BoardView {
@@ -19,8 +21,16 @@ export class BoardView {
   #grid;
   #rhythm = new Rhythm(() => this.#look(), () => LOOK_MS);
   #reading = new AbortController();
+  #read;
   #mayMove = false;
   #isLoading = false;
+  /** Where to go next; null if it is there. */
+  #wanted = null;
+  #isJumping = false;
+  #isSurveying = false;
+  #where;
+  /** How the pins of the board are spread; null if that is not known yet. */
+  #scale = null;
   #hasFailed = false;
   /** What became of the last move, if it was refused. It stays until another one is made. */
   #refusal = null;
@@ -29,10 +39,17 @@ export class BoardView {
   constructor(trouble) {
     this.#trouble = trouble;
     this.#grid = new Grid(find("grid"), {
-      dropped: (pin, where) => this.#move(pin, where),
+      dropped: (line, where) => this.#move(line, where),
       said: (text) => say(find("said"), text),
-      scrolled: () => this.#fill(),
+      scrolled: () => {
+        this.#tell();
+        this.#fill();
+      },
+      jumped: (end) => this.#jump(end),
+      over: (x, y) => this.#where.over(x, y),
+      left: () => this.#where.leave(),
     });
+    this.#where = new Where((start) => this.#jump(start));
     find("board-more").addEventListener("click", () => {
       this.#hasFailed = false;
       this.#more();
@@ -55,13 +72,17 @@ export class BoardView {
     this.#refusal = null;
     this.#hasFailed = false;
     this.#isLoading = false;
+    this.#wanted = null;
+    this.#isJumping = false;
+    this.#scale = null;
     this.#problem(null);
     if (id === null) {
       this.#board = null;
       return;
     }
+    this.#read = (limit, where) => readBoard(id, limit, where, signal);
     const board = new Board(
-      (limit, cursor) => readBoard(id, limit, cursor, signal),
+      this.#read,
       (pin, where) => placePin(id, pin, where),
       (pin, problem) => board === this.#board && this.#answered(pin, problem),
     );
@@ -101,21 +122,38 @@ export class BoardView {
     this.#problem(null);
     if (!this.#grid.isHolding) this.#draw();
     this.#fill();
+    if (this.#scale === null && board.hasBegun && !board.hasEnd) this.#survey();
   }
 
-  /** Reads on while the end of what was read is near. */
+  /** Finds out how the board is spread. If that fails, the next look will be followed by another attempt. */
+  async #survey() {
+    const board = this.#board;
+    if (this.#isSurveying) return;
+    this.#isSurveying = true;
+    try {
+      const scale = await survey(this.#read);
+      if (board === this.#board) this.#scale = scale;
+    } catch (error) {
+      if (board === this.#board) this.#problem(problemOf(error));
+    }
+    this.#isSurveying = false;
+    this.#tell();
+  }
+
+  /** Reads on while an end of what was read is near. */
   #fill() {
     const board = this.#board;
-    if (board === null || !board.hasBegun || board.hasEnded || board.isFull || this.#hasFailed) return;
-    if (this.#grid.left_px < AHEAD_PX) this.#more();
+    if (board === null || !board.hasBegun || this.#isJumping || this.#hasFailed) return;
+    if (!board.hasEnd && this.#grid.below_px < AHEAD_PX) this.#more();
+    else if (!board.hasTop && this.#grid.above_px < AHEAD_PX) this.#more("above");
   }
 
-  async #more() {
+  async #more(where = "below") {
     const board = this.#board;
     if (this.#isLoading || board === null) return;
     this.#isLoading = true;
     try {
-      await board.more();
+      await (where === "above" ? board.moreAbove() : board.more());
     } catch (error) {
       if (board === this.#board) {
         this.#hasFailed = true;
@@ -128,10 +166,36 @@ export class BoardView {
     this.#fill();
   }
 
-  #move(pin, where) {
+  /** Shows another part of the board; of several that are asked for meanwhile, the last one. */
+  async #jump(start) {
+    const board = this.#board;
+    this.#wanted = start;
+    if (this.#isJumping || board === null) return;
+    this.#isJumping = true;
+    try {
+      while (this.#wanted !== null) {
+        const to = this.#wanted;
+        this.#wanted = null;
+        await board.jump(to);
+        if (board !== this.#board) return;
+        this.#grid.showElsewhere(board.shown, this.#state, to === "top" || to === "bottom" ? to : null);
+        this.#draw();
+      }
+      this.#hasFailed = false;
+      this.#problem(null);
+    } catch (error) {
+      if (board !== this.#board) return;
+      this.#wanted = null;
+      this.#problem(problemOf(error));
+    }
+    this.#isJumping = false;
+    this.#fill();
+  }
+
+  #move(line, where) {
     this.#refusal = null;
     this.#problem(null);
-    this.#board.move(pin, where);
+    this.#board.move(line, where);
     this.#draw();
   }
 
@@ -155,13 +219,35 @@ export class BoardView {
   #draw() {
     const board = this.#board;
     const { shown } = board;
-    this.#grid.show(shown, { mayMove: this.#mayMove, hasEnded: board.hasEnded });
-    find("board-empty").hidden = shown.length > 0 || !board.hasEnded;
+    this.#grid.show(shown, this.#state);
+    find("board-empty").hidden = shown.length > 0 || !board.hasTop || !board.hasEnd;
     say(find("board-empty"), `Nothing here: board ${this.#id} has no pins, or was not saved to yet.`);
-    const pins = counted(shown.length, "pin", "pins");
-    say(find("board-brief"), !board.hasBegun ? "" : board.hasEnded ? pins : `the first ${pins}`);
-    find("board-more").hidden = !board.hasBegun || board.hasEnded || board.isFull;
-    const full = `${counted(KEPT_MAX, "pin", "pins")} are as far as this page goes: End takes a pin to the bottom.`;
-    say(find("board-tail"), shown.length === 0 ? "" : board.hasEnded ? `The end: ${pins}.` : board.isFull ? full : "");
+    find("board-more").hidden = !board.hasBegun || board.hasEnd;
+    const all = board.top === null ? "" : `: ${counted(board.first + shown.length - board.top, "pin", "pins")}`;
+    say(find("board-tail"), shown.length > 0 && board.hasEnd ? `The end${all}.` : "");
+    this.#tell();
+  }
+
+  get #state() {
+    const { first, top, hasTop, hasEnd } = this.#board;
+    return { first, top, hasTop, hasEnd, mayMove: this.#mayMove };
+  }
+
+  /** Says which part of the board is on the screen. */
+  #tell() {
+    const board = this.#board;
+    if (board === null) return;
+    const isAll = board.hasTop && board.hasEnd;
+    const { visible, place } = this.#grid;
+    const scale = isAll ? null : this.#scale;
+    this.#where.show(scale, visible?.sequence ?? null);
+    let brief = "";
+    if (isAll) brief = counted(board.shown.length, "pin", "pins");
+    else if (visible !== null && place !== null) brief = `from place ${place.toLocaleString("en")}`;
+    else if (visible !== null && scale !== null) {
+      brief = `from about place ${rounded(scale.placeOf(BigInt(visible.sequence))).toLocaleString("en")}`;
+    }
+    if (scale !== null) brief += ` of about ${rounded(scale.total).toLocaleString("en")}`;
+    say(find("board-brief"), brief);
   }
 }
