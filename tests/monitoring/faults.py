@@ -344,13 +344,16 @@ def firing(system: System, *states: str) -> set[str]:
 
 
 def not_well(system: System) -> set[str]:
-    """What is still to be seen of the fault before: alerts, also those that are about to fire, and a cluster that has
-    not caught up.
+    """What is still to be seen of the fault before: alerts, also those that are about to fire, a cluster that has not
+    caught up, and messages that wait for their next attempt.
     """
     behind = asked(system, "query", query=f'feed_cluster_behind_seconds{{home="{system.home}"}} > {CAUGHT_UP_S}')
-    return firing(system, "firing", "pending") | {
-        f"cluster {each['metric']['cluster']} {float(each['value'][1]):.0f} s behind" for each in behind["result"]
-    }
+    retrying = asked(system, "query", query=f'feed_stage_retrying_seconds{{home="{system.home}"}} > 0')
+    return (
+        firing(system, "firing", "pending")
+        | {f"cluster {each['metric']['cluster']} {float(each['value'][1]):.0f} s behind" for each in behind["result"]}
+        | {f"{each['metric']['group']} still tries again" for each in retrying["result"]}
+    )
 
 
 def calm(system: System) -> set[str]:
