@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from test_stage import Bench
+from test_stage import Bench, NumberSlots
 
 from feedstore.metering import Counting, Definition
 from feedstore.widecolumn import RefusedError, UnavailableError
@@ -62,6 +62,33 @@ def test_what_is_away_is_a_retry_and_waits_for_as_long_as_it_lasts():
     bench.now_s += 5
     bench.stage.step()
     assert counted.value(metrics.MESSAGES, "done") == 1
+    assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
+
+
+def test_what_was_away_is_not_tried_for_ever_if_no_other_message_needs_it():
+    """It failed with a whole slice of slots; only its own is known to work again."""
+    bench = Bench()
+    counted = Counted(bench, slots=NumberSlots())
+    bench.fails = lambda bodies: UnavailableError("away") if "5" in bodies else None
+    bench.publish("5", "100", "200")
+    bench.run(seconds=20)
+    assert counted.value(metrics.RETRYING) == pytest.approx(20, abs=1)
+    bench.fails = lambda _: None
+    bench.run()
+    bench.now_s += 5
+    bench.stage.step()
+    assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
+
+
+def test_what_is_parked_is_not_tried_here_any_more():
+    bench = Bench()
+    counted = Counted(bench, slots=NumberSlots(), park=lambda bodies, _: [True] * len(bodies))
+    bench.fails = lambda bodies: UnavailableError("away") if "5" in bodies else None
+    bench.publish("5", "100", "200")
+    bench.run(seconds=120)
+    bench.now_s += 5
+    bench.stage.step()
+    assert counted.value(metrics.MESSAGES, "parked") == 1
     assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
 
 

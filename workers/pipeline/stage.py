@@ -798,9 +798,15 @@ class Stage(Generic[Body]):
 
     def _failing_since_s(self) -> Iterator[float]:
         """When the first failed attempts began of what failed because something is away, and is not done."""
-        yield from (outage.since_s for outage in self._outages)
-        groups = itertools.chain(self._ready, (group for _, _, group in self._later))
-        yield from (each.since_s for each in groups if isinstance(each, Group) and each.since_s is not None)
+        # An outage outlasts its messages: they are parked, or the rest of its slots is not known to work before
+        # something needs it.
+        yield from (outage.since_s for outage in self._outages if outage.items)
+        for work in itertools.chain(self._ready, (group for _, _, group in self._later)):
+            match work:
+                case Probe():
+                    yield work.outage.since_s
+                case Group() | Isolation() if work.since_s is not None:
+                    yield work.since_s
 
     def _halved(self, item: Item[Body]) -> Item[Body] | None:
         """Takes one half of an item as an item of its own, and leaves it the other. None if it has no halves."""
