@@ -54,8 +54,8 @@ def _nothing(_world: World) -> None:
 
 @dataclass(frozen=True)
 class Taken:
-    """A guard that is gone. rule: of DESIGN.md, section 4, which asks for it. directed: hardly any seed finds it; a
-    schedule made for it does, in `test_refills` or `test_overlaps`.
+    """A guard that is gone. rule: the one in docs/rules.md that asks for it. directed: no seed below `search.BOUND`
+    finds it; a schedule made for it does, in a module of this folder that names it.
 
     found_by: a seed that found it (`python -m tests.simulation --write-seeds`, found_by.json); it may have ceased to.
     """
@@ -558,7 +558,6 @@ _TRIMMED = replace(
     actions=4,
     steps=150,
 )
-_FRESH = replace(GENERAL, delete=0, leap=0, unfollow=0.3, again=0, crash=0, walk=0, prelude=2, past=0, sticky=(0,))
 _SAME_MS = replace(_STUCK, paces=(0.02,), leap=0, past=0, boards=(21,), owners=(11,), delete=0)
 _TICKING = replace(GENERAL, ticking=1, tick=0.5, delete=0, walk=0)
 _LATE_TICKS = replace(_LATE, followees=(), ticking=1, tick=1, delete=0, prelude=6, follow_all=1, unfollow=1, steps=300)
@@ -777,14 +776,14 @@ MUTANTS: dict[str, Taken] = {
             4,
             "a follow enters the index after it read the pins",
             tampered=_index_late("_backfill", "newest_pins", lambda row: isinstance(row, Edge) and row.active),
-            profile=_FRESH,
+            directed=True,
         ),
         Taken(
             "index_after_reading_followers",
             4,
             "a save enters the index after it read the followers",
             tampered=_index_late("_fanout", "followers", lambda row: isinstance(row, PinSaved)),
-            profile=_FRESH,
+            directed=True,
         ),
         Taken(
             "ticks_overtake",
@@ -847,7 +846,7 @@ MUTANTS: dict[str, Taken] = {
             10,
             "the watermark no longer waits for what is parked when it is about to land",
             _lifted_before_landing,
-            profile=_PARKED,
+            directed=True,
         ),
         Taken(
             "parked_without_a_note",

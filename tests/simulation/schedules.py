@@ -1,8 +1,13 @@
-"""What schedules that are made by hand share: a world with one clock, and actions that are recorded in it."""
+"""What schedules that are made by hand share: a world with one clock, actions that are recorded in it, and a task that
+pauses between two of its reads.
+"""
 
-from feedstore.domain import DeletePin, Follow, SavePin, Unfollow
-from feedstore.follows.port import Request
+from collections.abc import Callable
+
+from feedstore.domain import DeletePin, Follow, RecordedAction, SavePin, Unfollow
+from feedstore.follows.port import Request, actions_in
 from tests.simulation.world import CLUSTERS, World
+from workers.following.messages import Task
 
 READER, OWNER, BOARD = 1, 11, 21
 
@@ -20,3 +25,24 @@ def record(world: World, *actions: Follow | Unfollow | SavePin | DeletePin) -> N
 def feeds(world: World) -> list[list[int]]:
     """READER's feed in each cluster, by pins."""
     return [[entry.pin for entry in world.walk(cluster, READER)] for cluster in CLUSTERS]
+
+
+def unrelayed_task(world: World) -> RecordedAction:
+    """The action that was recorded last, which counts as relayed from now on."""
+    rows = world.follows_store.unrelayed(100)
+    world.follows_store.mark_relayed(rows[-1:])
+    return actions_in(rows)[-1]
+
+
+def pause_in(world: World, action: RecordedAction, after: str, meanwhile: Callable[[], None]) -> None:
+    """Has an action expanded; `meanwhile` runs once its handler has called `after` of the follow store."""
+    scheduler = world.scheduler
+    scheduler.start("paused", "expander", lambda: world.expander.expand([Task(action)]))
+    (handler,) = scheduler.running
+    while f".{after}(" not in "".join(world.history[-1:]):
+        scheduler.resume()
+    scheduler.running.remove(handler)  # so that nothing resumes it
+    meanwhile()
+    scheduler.running.append(handler)
+    while scheduler.running:
+        scheduler.resume()

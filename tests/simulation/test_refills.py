@@ -7,7 +7,7 @@ import pytest
 from feedstore.domain import DeletePin, Follow, Pin, RefillAsked, SavePin, Unfollow, user
 from feedstore.follows.port import actions_in
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.schedules import BOARD, OWNER, READER, feeds, record, traced_world
+from tests.simulation.schedules import BOARD, OWNER, READER, feeds, pause_in, record, traced_world
 from tests.simulation.world import World, patched
 from workers.following.messages import Task
 
@@ -23,17 +23,7 @@ def in_between(
     """Has READER's feed refilled; `meanwhile` runs once the refill has read what is followed, and has read no pin; or
     after another of its reads.
     """
-    task, scheduler = Task(request or RefillAsked(READER, None, world.now_ms)), world.scheduler
-    scheduler.start("refill", "expander", lambda: world.expander.expand([task]))
-    (handler,) = scheduler.running
-    while after not in "".join(world.history[-1:]):
-        scheduler.resume()
-    # It stands still: nothing resumes it.
-    scheduler.running.remove(handler)
-    meanwhile()
-    scheduler.running.append(handler)
-    while scheduler.running:
-        scheduler.resume()
+    pause_in(world, request or RefillAsked(READER, None, world.now_ms), after, meanwhile)
 
 
 def unfollowed_and_saved(world: World) -> None:

@@ -734,6 +734,8 @@ class World:
                 marks = [Progress(self.progress[cluster]).watermark() for cluster in CLUSTERS]
                 if all(mark is not None and mark > latest_ms for mark in marks):
                     break
+                for store in self.progress.values():
+                    store.sweep(self.now_ms)  # it has a version of every tick
                 self.now_ms += 200
                 self._at_once(self._tick)
             self._at_once(moves[int(rng.random() * len(moves))])
