@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Cli
+from tests.cli.writer_thread import WriterThread
+from workers.cli import work
 
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     _without_environment(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _writers_in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that works until all has landed starts no processes, unless the test is one of `processes`."""
+    if request.node.get_closest_marker("processes") is None:
+        monkeypatch.setattr(work, "WriterProcess", WriterThread)
 
 
 def _without_environment(patch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ def test_rule_12_one_bad_message_in_ten_stops_nobody(filled: Cli) -> None:
     assert filled.json("status", code=1)["dead_letters"] == len(BAD)
 
 
+@pytest.mark.processes
 def test_rule_12_with_only_bad_messages_the_worker_stops_instead_of_draining_the_queue(filled: Cli) -> None:
     filled.set("dead_letters_in_a_row", "10")
     with filled.ports() as ports:

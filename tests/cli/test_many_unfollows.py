@@ -2,12 +2,15 @@
 
 import json
 
+import pytest
+
 from tests.cli.command import Cli
 
 FOLLOWED = range(1_000, 4_500)
 KEPT = FOLLOWED[-1]
 
 
+@pytest.mark.processes
 def test_thousands_of_unfollows_at_once_leave_what_is_followed_in_every_feed(cli: Cli) -> None:
     pins = [
         {"type": "save_pin", "ts": 1_341_100_000_000 + each, "pin": each, "owner": each, "board": each}

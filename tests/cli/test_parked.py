@@ -78,6 +78,7 @@ def test_a_cluster_that_is_made_anew_gets_nothing_of_what_was_parked_for_the_old
     assert filled.json("status")["idle"]
 
 
+@pytest.mark.processes
 def test_rule_8_what_retention_took_from_the_retries_is_lost_and_the_cluster_rebuilt(
     filled: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

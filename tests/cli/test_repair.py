@@ -274,6 +274,7 @@ def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_late_there(fille
     assert filled.json("status")["clusters"]["b"]["behind_ms"] < 600_000
 
 
+@pytest.mark.processes
 def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cli) -> None:
     filled("follow", 9, "--user", 2)
     config = configuration.load(filled.home, {})

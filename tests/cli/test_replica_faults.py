@@ -51,6 +51,7 @@ def test_a_replica_that_was_put_back_from_a_copy_says_so_and_catches_up_by_itsel
     assert filled.json("status")["clusters"]["b"]["error"] is None
 
 
+@pytest.mark.processes
 def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(filled: Cli, tmp_path: Path) -> None:
     shutil.copytree(data(filled), tmp_path / "copy")
     filled("follow", 9, "--user", 2)
@@ -117,6 +118,7 @@ def empty_feeds(cli: Cli, cluster: str) -> None:
             feeds.apply([DeleteColumns([(row, newest)], columns)])
 
 
+@pytest.mark.processes
 def test_feeds_that_were_emptied_next_to_their_progress_are_noticed(filled: Cli) -> None:
     before = filled.feed(1)
     empty_feeds(filled, "a")

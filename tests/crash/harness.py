@@ -1,13 +1,16 @@
 """What the crash drills share: homes, actions, the model of what feeds must hold, and the comparison."""
 
+import multiprocessing
+import os
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Final
 
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
@@ -20,7 +23,6 @@ from workers.following.groups import EXPANDER
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 HOUR_MS = 3_600_000
 Line = dict[str, object]
 
@@ -135,21 +137,35 @@ def _entries(ports: Ports, name: str, cap: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def kill_at(point: str, spec_path: Path, spec: Spec) -> int:
-    """Runs a victim in a process of its own; returns how it ended."""
-    spec.write(spec_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.victim", str(spec_path)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    if done.returncode >= 0:
-        raise AssertionError(
-            f"{point}: the victim ended by itself ({done.returncode}):\n{done.stderr.decode()[-3000:]}"
-        )
-    return done.returncode
+_FORKED: Final = multiprocessing.get_context("forkserver")
+"""A process that has loaded the victim's modules, and forks each victim: to load them takes longer than what most of
+them do.
+"""
+_FORKED.set_forkserver_preload([victim.__name__])
+
+
+def start_victim(spec: Spec, said: Path) -> BaseProcess:
+    """Runs a victim in a process of its own. said: the file of its errors."""
+    process = _FORKED.Process(target=_run_victim, args=(spec, said))
+    process.start()
+    return process
+
+
+def _run_victim(spec: Spec, said: Path) -> None:
+    with said.open("wb") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    victim.run(spec)
+
+
+def kill_at(point: str, spec: Spec, said: Path) -> int:
+    """Runs a victim until it dies at its point; returns how it ended."""
+    process = start_victim(spec, said)
+    process.join(120)
+    code = process.exitcode
+    if code is None or code >= 0:
+        process.kill()
+        raise AssertionError(f"{point}: the victim ended by itself ({code}):\n{said.read_text()[-3000:]}")
+    return code
 
 
 def record_at(path: Path, actions: Sequence[Line], clock: Callable[[], int], first_key: int = 0) -> None:

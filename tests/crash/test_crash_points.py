@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,7 +71,7 @@ def drill(directory: Path, template: Path, point: str) -> Outcome:
         harness.publish_malformed(home)
     nth = 1 if point.startswith(ONCE) else 2
     spec = Spec(str(home), str(acks), lines, point=point, nth=nth, flapping=point.startswith(PARKING))
-    died = harness.kill_at(point, directory / "spec.json", spec)
+    died = harness.kill_at(point, spec, directory / "stderr")
     passed = victim.reached(acks)
     at_death = harness.check(home, lines)
     harness.recover(replace(spec, point=None))
@@ -86,7 +84,7 @@ def drill(directory: Path, template: Path, point: str) -> Outcome:
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Outcome]]]:
-    """The drills of all points that were asked for; two at a time, because most of a drill is starting a process."""
+    """The drills of all points that were asked for; two at a time, because a drill waits for half of its time."""
     asked = [
         item.callspec.params["point"]
         for item in request.session.items
@@ -121,19 +119,15 @@ def test_kills_at_random_moments_lose_nothing_acknowledged(tmp_path: Path) -> No
     acks = tmp_path / "acks"
     lines = harness.some_actions(seed, first=1_000, count=120, now_ms=wall_ms())
     spec = Spec(str(home), str(acks), lines, together=2)
-    spec.write(tmp_path / "spec.json")
     for stop_after in sorted(rng.sample(range(1, 100), 4)):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.victim", str(tmp_path / "spec.json")],
-            cwd=harness.REPOSITORY,
-            stderr=subprocess.DEVNULL,
-        )
+        process = harness.start_victim(spec, tmp_path / "stderr")
         deadline = time.monotonic() + victim.DEADLINE_S
-        while len(victim.acknowledged(acks)) < stop_after and process.poll() is None:
+        while len(victim.acknowledged(acks)) < stop_after and process.exitcode is None:
             assert time.monotonic() < deadline
             time.sleep(rng.random() / 100)
         process.kill()
-        assert process.wait() == -signal.SIGKILL
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
     harness.recover(spec)
 
     assert victim.acknowledged(acks) == list(range(len(lines)))

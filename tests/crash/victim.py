@@ -1,17 +1,15 @@
-"""A process that records actions and works, until it is done or killed: `python -m tests.crash.victim SPEC.json`.
+"""What a process does that records actions and works, until it is done or killed.
 
 What it was told is acknowledged it appends to a file that belongs to the harness; so the harness knows what must not be
 lost, whatever becomes of this process and of its home.
 """
 
 import contextlib
-import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +43,6 @@ class Spec:
     point: str | None = None
     nth: int = 1
     flapping: bool = False
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def load(cls, path: Path) -> "Spec":
-        return cls(**json.loads(path.read_text()))
 
 
 def action_of(line: dict[str, object]) -> Action:
@@ -181,7 +172,3 @@ def _wait(until) -> None:  # noqa: ANN001
         if time.monotonic() > deadline:
             raise TimeoutError("the work does not end")
         time.sleep(0.02)
-
-
-if __name__ == "__main__":
-    run(Spec.load(Path(sys.argv[1])))
