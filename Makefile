@@ -65,7 +65,7 @@ test-clocks: $(VENV)/test ## run the tests with one process's clock off (install
 
 test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (installs it with apt if it is missing)
 	@tests/browser/install
-	@$(BIN)/pytest -m browser
+	@$(BIN)/pytest -m browser -n 2 --dist loadfile
 
 test-rules: $(VENV)/test ## test the alert rules (installs Prometheus with apt if it is missing, and starts no service)
 	@deploy/monitoring/install
