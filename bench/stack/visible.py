@@ -42,7 +42,6 @@ WARM_S, REST_S, SEE_S = 10, 12, 15
 second do; then the client looks.
 """
 OWNER, FOLLOWER = 900_001, 900_002
-FIRST_PIN = 10**12
 BETWEEN_S = (0.2, 0.5)
 """Between two pins of the client: at random, as the loops of the workers have a rhythm of their own."""
 ASK_S = 0.002

@@ -253,7 +253,7 @@ class Clusters:
                 time.sleep(_ASK_S)
 
     def _detail(self, name: str, container: _Container | None) -> str:
-        """Why a container is not ready; empty where it is. container: None where it does not run."""
+        """Why a container is not ready; empty if it is. container: None if it does not run."""
         if container is None:
             return "it does not run"
         if name == names.WEB:
@@ -272,7 +272,7 @@ class Clusters:
             return f"/readyz: {error}"
 
     def _inspected(self, wanted: Sequence[str]) -> dict[str, _Container | None]:
-        """What the engine knows of each; None where it does not run."""
+        """What the engine knows of each; None if it does not run."""
         said = run(
             "docker", "ps", "--no-trunc", "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
             "--format", "{{.Names}}", failed="the engine cannot be asked",
@@ -330,7 +330,7 @@ def container_name(name: str) -> str:
 
 
 def run_check(container: str) -> str:
-    """What the servers of a container lack, as one line; empty where they are ready."""
+    """What the servers of a container lack, as one line; empty if they are ready."""
     words = ("docker", "exec", container, "python3", "-m", MODULE, "check")
     try:
         run(*words, failed="its check", timeout_s=_CHECK_S)

@@ -447,7 +447,7 @@ def _hdfs_is_whole(control: str) -> None:
 
 
 def _interface_towards(host: str) -> str | None:
-    """The name of the network interface that leads to a host; None where none does."""
+    """The name of the network interface that leads to a host; None if none does."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, 9))  # sends nothing

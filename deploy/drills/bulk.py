@@ -54,7 +54,7 @@ class BulkLoad:
         return any(process.is_alive() for process, _ in self._writers)
 
     def failure(self) -> str:
-        """Why one of its processes has ended before it was done; empty where none has."""
+        """Why one of its processes has ended before it was done; empty if none has."""
         failed = [process.exitcode for process, _ in self._writers if process.exitcode not in {None, 0}]
         return f"a process of the bulk load ended with status {failed[0]}" if failed else ""
 

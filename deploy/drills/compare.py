@@ -100,7 +100,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def spread(reports: Iterable[Report], figure: str) -> FigureSpread | None:
-    """Median and worst; None where no run has the figure."""
+    """Median and worst; None if no run has the figure."""
     values = [value for each in reports if (value := _value(each, figure)) is not None]
     return FigureSpread(_median(values), max(values)) if values else None
 

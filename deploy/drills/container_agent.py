@@ -95,7 +95,7 @@ def _peers(port: int) -> list[str]:
 
 
 def _disk(path: Path) -> str | None:
-    """The disk that holds it, as `MAJOR:MINOR`: only whole disks can be throttled. None where it is on none."""
+    """The disk that holds it, as `MAJOR:MINOR`: only whole disks can be throttled. None if it is on none."""
     device = path.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     block = Path("/sys/dev/block") / number

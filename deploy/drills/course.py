@@ -87,7 +87,7 @@ class Course:
     """Whether no host of the drilled cluster has many regions more than another: the balancer has done its work."""
 
     def once(self, has_moved: Callable[[], bool] | None) -> tuple[Moments, str]:
-        """Breaks every target at once. Returns also why they could not be brought back; empty where they were.
+        """Breaks every target at once. Returns also why they could not be brought back; empty if they were.
 
         Raises:
             NotDrillableError: calls fail before anything was broken.
@@ -178,7 +178,7 @@ class _Healing:
         self._fault, self._hosts, self._targets, self._timeline = _fault(plan), hosts, targets, timeline
         self._drill, self._lock = plan.drill.name, lock
         self.failure = ""
-        """Why the targets could not be brought back; empty where they were."""
+        """Why the targets could not be brought back; empty if they were."""
 
     def __enter__(self) -> None:
         self._lock.write(self._drill, [each.name for each in self._targets])

@@ -30,7 +30,7 @@ class DrillLock:
         self._descriptor = descriptor
 
     def heal(self, hosts: Hosts) -> str:
-        """Undoes what the mark says an earlier drill broke; returns what that was, empty where it left nothing.
+        """Undoes what the mark says an earlier drill broke; returns what that was, empty if it left nothing.
 
         Raises:
             NotDrillableError, HostError: it cannot be undone.

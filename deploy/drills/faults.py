@@ -27,7 +27,7 @@ class Fault(Protocol):
     """One way of breaking hosts."""
 
     def inject(self, hosts: Hosts, targets: Sequence[Host]) -> float:
-        """Breaks each of them. Returns when the first of it began, in s of `time.monotonic`. Where it raises, some may
+        """Breaks each of them. Returns when the first of it began, in s of `time.monotonic`. If it raises, some may
         be broken.
         """
         ...

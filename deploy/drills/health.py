@@ -115,7 +115,7 @@ def unevenness(found: Sequence[Region], holders: Sequence[str]) -> int:
 
 
 def active_master(hosts: Hosts, marked: Sequence[Host], cluster: str) -> str | None:
-    """The host whose master the region servers are connected to; None where none is. Raises HostError."""
+    """The host whose master the region servers are connected to; None if none is. Raises HostError."""
     peers = {
         host.name: len(hosts.state(host.name, MASTER_PORT).peers)
         for host in marked

@@ -43,7 +43,7 @@ def keep(folder: Path, run: DrillRun, say: Callable[[str], None]) -> Path:
 
 
 def draw(kept: Kept, samples: Sequence[CallSample], say: Callable[[str], None]) -> str:
-    """Writes the picture of a run, and returns its name; empty where it cannot be drawn, and `say` is told why."""
+    """Writes the picture of a run, and returns its name; empty if it cannot be drawn, and `say` is told why."""
     path = kept.path.with_suffix(".png")
     try:
         from deploy.drills import plot  # noqa: PLC0415 - slow to import, and it needs an extra

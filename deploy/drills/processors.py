@@ -27,13 +27,13 @@ class Busy(NamedTuple):
 
 
 def share(before: Times, after: Times) -> float | None:
-    """What was used between two moments; None where no time is between them."""
+    """What was used between two moments; None if no time is between them."""
     used_s, idle_s = after.used_s - before.used_s, after.idle_s - before.idle_s
     return None if used_s + idle_s <= 0 else used_s / (used_s + idle_s)
 
 
 def mean_share(measured: Sequence[Busy], from_s: float, until_s: float) -> float | None:
-    """Of the measurements that were made in from .. until; None where there is none."""
+    """Of the measurements that were made in from .. until; None if there is none."""
     shares = [each.share for each in measured if from_s < each.at_s <= until_s]
     return sum(shares) / len(shares) if shares else None
 

@@ -148,7 +148,7 @@ MEANINGS = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One budget. found: None where it was not measured, which does not pass."""
+    """One budget. found: None if it was not measured, which does not pass."""
 
     figure: str
     at_most: float
@@ -159,7 +159,7 @@ class Verdict(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A whole run. Times are in seconds from the fault.
 
-    timeline: what the drill did and saw. failure: why the target could not be brought back; empty where it was.
+    timeline: what the drill did and saw. failure: why the target could not be brought back; empty if it was.
     affected_regions: by number, in the order of their rows. backlog: what waited for the drilled cluster's writer.
     processors: the share of them that was used, 0 to 1.
     """

@@ -39,7 +39,7 @@ LANDED_S = 180.0
 
 _ASK_S = 0.2
 _WRITE_MS = 3_000
-"""Half of it is each gateway's: longer than a log is stuck that loses a DataNode. Where a write is given up sooner,
+"""Half of it is each gateway's: longer than a log is stuck that loses a DataNode. If a write is given up sooner,
 what is seen is the patience of the caller, and not how long the cluster took.
 """
 _CONNECTIONS = 32
@@ -73,7 +73,7 @@ class _Scene:
 @dataclass(frozen=True)
 class _Seen:
     """What a drill leaves to be judged. lines: of the logs of the cluster and the targets, from the fault on, in their
-    order; None where they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
+    order; None if they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
     """
 
     load: Load
@@ -89,7 +89,7 @@ class _Seen:
 
 
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> DrillRun:
-    """Returns what is to be kept; whatever happens, the target is brought back first. Where it cannot be, the report
+    """Returns what is to be kept; whatever happens, the target is brought back first. If it cannot be, the report
     says so.
 
     Raises:
@@ -266,7 +266,7 @@ def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> 
 
 
 def _moved(drill: Drill, scene: _Scene, url: str) -> Callable[[], bool] | None:
-    """Asks whether every affected region is on another host now, as far as anybody says; None where none would move."""
+    """Asks whether every affected region is on another host now, as far as anybody says; None if none would move."""
     wanted = {scene.regions[number].start for number in scene.affected}
     if drill.affected != "its regions" or not wanted:
         return None
@@ -387,7 +387,7 @@ def _feeds(stores: dict[str, WideColumnStore], users: Sequence[int]) -> dict[str
 
 
 def _lost(stores: dict[str, WideColumnStore], load: Load, timeline: Timeline) -> Loss | None:
-    """None where the clusters cannot be asked."""
+    """None if the clusters cannot be asked."""
     try:
         found = _feeds(stores, load.users)
     except UnavailableError as error:
@@ -397,7 +397,7 @@ def _lost(stores: dict[str, WideColumnStore], load: Load, timeline: Timeline) ->
 
 
 def _until_landed(stores: dict[str, WideColumnStore], load: Load) -> float | None:
-    """How long it took until every feed of both clusters held all that was acknowledged; None where it did not."""
+    """How long it took until every feed of both clusters held all that was acknowledged; None if it did not."""
     began = time.monotonic()
     while time.monotonic() - began < LANDED_S:
         try:

@@ -42,7 +42,7 @@ def worst_gap_s(
     until_s: float,
     ended_s: float,
 ) -> float | None:
-    """The longest gap of any of these callers; None where there are none."""
+    """The longest gap of any of these callers; None if there are none."""
     gaps = [
         longest_gap_s(
             [each for each in samples if each.kind == kind and each.caller == caller], from_s, until_s, ended_s
@@ -53,7 +53,7 @@ def worst_gap_s(
 
 
 def longest_quiet_s(samples: Sequence[CallSample], callers: Iterable[tuple[Kind, int]], until_s: float) -> float | None:
-    """How long before `until_s` the last call was done of the caller who fell silent first; None where one of them had
+    """How long before `until_s` the last call was done of the caller who fell silent first; None if one of them had
     none done, or there are no callers.
     """
     last = {
@@ -88,7 +88,7 @@ def all_served_s(
 
 
 def quantile_ms(samples: Iterable[CallSample], share: float) -> float | None:
-    """Of how long calls took that were done; None where none was."""
+    """Of how long calls took that were done; None if none was."""
     took = sorted(each.took_s for each in samples if each.is_done)
     return took[min(len(took) - 1, int(share * len(took)))] * 1_000 if took else None
 

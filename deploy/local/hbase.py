@@ -87,7 +87,7 @@ class LocalCluster:
             "hbase.regionserver.ipc.address": LOOPBACK,
             "hbase.master.info.port": "-1",
             "hbase.regionserver.info.port": "-1",
-            # The two halves of the process end in any order. Where ZooKeeper goes first, the region server has closed
+            # The two halves of the process end in any order. If ZooKeeper goes first, the region server has closed
             # its files by then, and asks in vain to be forgotten: once more is enough, the default takes 20 s.
             "zookeeper.recovery.retry": "1",
             "zookeeper.recovery.retry.intervalmill": "2000",

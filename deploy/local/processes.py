@@ -61,7 +61,7 @@ def is_ours(pid: int, mark: str) -> bool:
 
 
 def arguments(pid: int) -> list[str]:
-    """What a process was started with; nothing where it has ended."""
+    """What a process was started with; nothing if it has ended."""
     try:
         return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
     except OSError:
@@ -198,7 +198,7 @@ def is_suspended(pid: int) -> bool:
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that the process holds now; 0 where it is gone."""
+    """The memory that the process holds now; 0 if it is gone."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):

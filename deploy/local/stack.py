@@ -54,7 +54,7 @@ State = Literal["ready", "not ready", "suspended", "stopped"]
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What a server is doing. detail: why it is not ready; pid: None where it is stopped."""
+    """What a server is doing. detail: why it is not ready; pid: None if it is stopped."""
 
     name: str
     state: State
@@ -111,7 +111,7 @@ class Stack:
         return self._home.log(name)
 
     def pid(self, name: str) -> int | None:
-        """The process of a server; None where it is stopped."""
+        """The process of a server; None if it is stopped."""
         server = self._servers[name]
         return processes.find(self._home.pid_file(name), server.mark)
 

@@ -45,7 +45,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = (*of_feeds.ENDPOINTS, *o
 _OWN_FILES: Final = 256
 """What a process has open besides the connections of its clients: files of stores, connections to servers."""
 WAITING_FOR_EACH_THREAD: int = 4
-"""So many requests wait for a thread at most: where one takes 100 ms, half a second."""
+"""So many requests wait for a thread at most: if one takes 100 ms, half a second."""
 
 
 def open_app(

@@ -97,7 +97,7 @@ _BREAKER_OPEN: Final = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 
 
 def metrics(service: FeedService, queues: QueuesState | None, stopped: str | None) -> "Iterator[Metric]":
-    """As they are now. queues: None where they do not answer. stopped: why the worker has stopped."""
+    """As they are now. queues: None if they do not answer. stopped: why the worker has stopped."""
     counters = service.counters()
     for definition, count in (
         (READS, counters.reads),

@@ -44,10 +44,10 @@ class Page(msgspec.Struct, frozen=True):
 
     columns: at most as many as were asked for, each an entry as it is stored. A short page is not an end: only `cursor
     is None` is.
-    cursor: where the next page begins; None where the feed ends, or at its cap.
+    cursor: where the next page begins; None if the feed ends, or at its cap.
     returned: how many entries this page and those before it held.
     served_by: the replica that answered.
-    behind_ms: everything committed longer ago than this has landed in that replica; None where that is unknown.
+    behind_ms: everything committed longer ago than this has landed in that replica; None if that is unknown.
     """
 
     columns: Sequence[bytes]
@@ -73,7 +73,7 @@ class PageStart(msgspec.Struct, frozen=True):
     """Where a page begins: read `wanted` + 1 columns of `row` after `after`; one more than wanted tells whether there
     is more, in the same round trip.
 
-    wanted: 0 where the walk has reached the cap, and there is nothing to read. returned: by the pages before.
+    wanted: 0 if the walk has reached the cap, and there is nothing to read. returned: by the pages before.
     """
 
     user: int

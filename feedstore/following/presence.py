@@ -23,7 +23,7 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 def presence(follows: FollowStore, replicas: Replicas, user: int, pin: int, deadline_s: float) -> Presence | None:
-    """None where the pin was never saved.
+    """None if the pin was never saved.
 
     Raises:
         InvalidValueError: `user` or `pin` is no id.

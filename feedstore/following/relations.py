@@ -19,7 +19,7 @@ _USER, _BOARD = b"u", b"b"
 
 class FollowingPage(msgspec.Struct, frozen=True):
     """A part of what a user follows: boards before users, each by ascending id. cursor: where the next page begins,
-    None where there is no more.
+    None if there is no more.
     """
 
     edges: list[Edge]

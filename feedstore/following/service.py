@@ -74,8 +74,8 @@ class ClusterState(msgspec.Struct, frozen=True):
 
     breaker: `closed` where pages are read from it, `open` where it failed, `half-open` while it is being tried.
     is_lagging: it is far behind another one, and pages come from it only if no other answers.
-    behind_ms: everything committed longer ago than this has landed there; None where that is unknown.
-    p95_ms: of its recent reads; None where there were too few, and for a cluster in files.
+    behind_ms: everything committed longer ago than this has landed there; None if that is unknown.
+    p95_ms: of its recent reads; None if there were too few, and for a cluster in files.
     watermark_ms: the time that behind_ms counts from.
     """
 
@@ -188,7 +188,7 @@ class FeedService:
         return PinsPage(pins, following, served_by, max(known) if len(known) == len(behind_ms) else None)
 
     def presence(self, user: int, pin: int, deadline_s: float | None = None) -> Presence | None:
-        """Why a pin is in a feed, or is not; None where the pin was never saved.
+        """Why a pin is in a feed, or is not; None if the pin was never saved.
 
         Raises InvalidValueError, FollowStoreUnavailableError.
         """
@@ -223,7 +223,7 @@ class FeedService:
         return self._one(DeletePin(pin), key, PinDeleted)
 
     def pin(self, pin: int) -> Pin | None:
-        """The record of a pin, deleted or not; None where it was never saved. Raises FollowStoreUnavailableError and
+        """The record of a pin, deleted or not; None if it was never saved. Raises FollowStoreUnavailableError and
         InvalidValueError.
         """
         check_id("pin", pin)

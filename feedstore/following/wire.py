@@ -81,7 +81,7 @@ class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EntryLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of a feed. owner, board: where the pins themselves were asked for."""
+    """A line of a feed. owner, board: if the pins themselves were asked for."""
 
     pin: Id
     created_ms: int

@@ -32,7 +32,7 @@ class Asked(msgspec.Struct, Generic[Q, B], frozen=True):
 class Endpoint(Generic[A, Q, B]):
     """One row of the table of what can be asked.
 
-    name: names it in metrics and logs, and as the operation of the OpenAPI document. body: None where there is none.
+    name: names it in metrics and logs, and as the operation of the OpenAPI document. body: None if there is none.
     call: is given what the endpoints of its server work on.
     examples: of the ids in the path, in their order. is_page: says by the query whether it reads a few lines of one
     cluster and nothing else. takes_key: whether an Idempotency-Key means something to it; of those that write. words:

@@ -127,7 +127,7 @@ class Tokens:
 
 
 def _seen(path: Path) -> _Seen | None:
-    """None where there is no such file, or it cannot be looked at."""
+    """None if there is no such file, or it cannot be looked at."""
     try:
         status = path.stat()
     except OSError:

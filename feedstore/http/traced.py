@@ -1,4 +1,4 @@
-"""An application whose requests are traced. Apart from `App`, so that they cost nothing where traces are off."""
+"""An application whose requests are traced. Apart from `App`, so that they cost nothing if traces are off."""
 
 from typing import Any, Final
 

@@ -23,7 +23,7 @@ class Histogram:
         self.sum += value
 
     def add_all(self, values: Sequence[float], each: int = 1) -> None:
-        """Each of them, so many times. Where all are in one bucket, as the messages of a lot often are, it is found
+        """Each of them, so many times. If all are in one bucket, as the messages of a lot often are, it is found
         once.
         """
         if not values:

@@ -1,4 +1,4 @@
-"""Replicas whose reads are traced. Apart from the others, so that a page costs nothing where traces are off."""
+"""Replicas whose reads are traced. Apart from the others, so that a page costs nothing if traces are off."""
 
 from feedstore.replicas.race import Answer, Replicas
 

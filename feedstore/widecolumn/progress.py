@@ -125,7 +125,7 @@ def _times(column: bytes) -> tuple[int, int]:
 
 
 class State(NamedTuple):
-    """watermark: None where it is unknown. settled: what the ticks alone would say. heard: the newest tick that has
+    """watermark: None if it is unknown. settled: what the ticks alone would say. heard: the newest tick that has
     come through each place, those of earlier numbers of partitions included. put_off, refills, parked: the `since` of
     each hold, in no order; of what is parked those of one look.
     """
@@ -157,7 +157,7 @@ class Progress:
         self._times: int | None = None
 
     def watermark(self) -> int | None:
-        """The cluster's watermark; None where nothing is known of it yet. Raises UnavailableError."""
+        """The cluster's watermark; None if nothing is known of it yet. Raises UnavailableError."""
         self._times = None  # readers run while they change
         # What was put off is read after the ticks: it is written before a tick that could pass it.
         settled = settled_through(self._store.cells(self._row(_TICKS)))
@@ -242,7 +242,7 @@ class Progress:
         self._store.apply([DeleteColumns([(self._row(_PUT_OFF), 1)], [_HOLD.pack(0, 0)])])
 
     def part_landed(self, follower: int, ts: int, part: int, parts: int) -> bool:
-        """Notes that one part of a follower's purge at `ts` has landed; True where that makes all of them.
+        """Notes that one part of a follower's purge at `ts` has landed; True if that makes all of them.
 
         Two writers that land the last two parts at once may both be told so: what follows is idempotent.
         """

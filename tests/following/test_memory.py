@@ -17,7 +17,7 @@ from workers.following.verify import UserRange, Verifier
 
 NOW = 1_700_000_000_000
 CAP = 50
-FEW, MANY = 3_000, 9_000
+FEW, MANY = 2_000, 6_000
 LIMITS = Limits(CAP, 10, action_age_ms=1_000, delivery_age_ms=1_000, purge_window_ms=4_000)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from feedstore.widecolumn import RefusedError, UnavailableError
+from tests.effort import part
 from workers.pipeline.decoding import MalformedError
 from workers.pipeline.lots import Item, Lots, _merged
 from workers.pipeline.outages import Isolation, Outage, Slots
@@ -231,7 +232,7 @@ class Burying(MemoryDeadLetters):
     [None, RowSlots(divides=False), RowSlots(divides=True)],
     ids=["no slots", "slots", "slots and messages that can be divided"],
 )
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(part(50)))
 def test_rule_11_whatever_fails_nothing_is_forgotten_or_kept_twice(seed: int, slots: RowSlots | None) -> None:
     chaos = Chaos(seed, slots)
     for turn in range(120):

@@ -34,7 +34,6 @@ from feedstore.widecolumn.hbase.schema import definition
 PREFIX_BYTES = 8
 NOW = 1_000_000
 """When the tests of the port sweep."""
-FOR_EVER_MS = 10**9
 
 _UNIT_MS = 1_000_000
 _TRANSLATED_MAX = 10 * NOW

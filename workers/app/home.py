@@ -21,7 +21,7 @@ _LOCK_WAIT_S = 0.5
 
 
 class HomeBusyError(NotNowError):
-    """Not now: a worker holds the home; the message names its process. `pid` is None where it could not be read."""
+    """Not now: a worker holds the home; the message names its process. `pid` is None if it could not be read."""
 
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)
@@ -135,7 +135,7 @@ def worker_stopped(home: Path) -> str | None:
 
 
 def worker_runs(home: Path) -> int | None:
-    """The process id of the worker that holds the home; 0 where it cannot be read; None where there is no worker."""
+    """The process id of the worker that holds the home; 0 if it cannot be read; None if there is no worker."""
     try:
         file = os.open(home / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -73,7 +73,7 @@ def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
 
 
 def name_traces(tracer: Tracer) -> None:
-    """From now on, lines that are logged in a span carry its trace_id and span_id. Where traces are off, nothing is
+    """From now on, lines that are logged in a span carry its trace_id and span_id. If traces are off, nothing is
     asked of them.
     """
     lines = structlog.get_config()["logger_factory"]()

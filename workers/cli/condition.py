@@ -35,7 +35,7 @@ PARKED_MS: Final = 600_000
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """watermark_ms: everything committed before it has landed there; None where that is unknown. error: why it does
+    """watermark_ms: everything committed before it has landed there; None if that is unknown. error: why it does
     not answer, or what it lost. kept_back_by: what its watermark waits for, as in `gauges.kept_back_by`. holds: how
     many notes of each kind keep it back. parked_ms: how long ago the oldest parked action committed.
     """

@@ -71,7 +71,7 @@ def demo(session: Session, file: Path | None, users: int, count: int, seed: int,
 
 
 def _serve(config: Config) -> None:
-    """Where the usual port is taken, another one does."""
+    """If the usual port is taken, another one does."""
     Heartbeat.end_any()
     with stopping() as stop:
         try:

@@ -89,7 +89,7 @@ class Session:
             yield lock
 
     def worker(self) -> int | None:
-        """The process id of the worker that holds the home (0: unknown), None where there is none."""
+        """The process id of the worker that holds the home (0: unknown), None if there is none."""
         return home.worker_runs(self.home)
 
     def worker_stopped(self) -> str | None:

@@ -23,7 +23,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class _Gateways(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one cluster, each as HOST:PORT. zookeeper: empty where it cannot be reached from here."""
+    """Of one cluster, each as HOST:PORT. zookeeper: empty if it cannot be reached from here."""
 
     thrift2: list[str]
     thrift1: list[str]
@@ -50,7 +50,7 @@ class _Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def home(kind: Kind) -> Path:
-    """Where a stack of this kind is, where nothing else is said."""
+    """Where a stack of this kind is, unless another place is named."""
     return Path(".stack") if kind == "local" else Path(".cluster")
 
 

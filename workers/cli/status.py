@@ -30,7 +30,7 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
     clock that is off; a disk that is almost full; dead letters. There is a sentence for each, in JSON in "problems".
 
     With --max-behind it is also 1 if a cluster may lack what was recorded longer ago: its writer, the expander or the
-    relay does not run, or cannot keep up. Where workers run all the time, ask with it.
+    relay does not run, or cannot keep up. If workers run all the time, ask with it.
 
     \b
     Examples:

@@ -44,7 +44,7 @@ class Waiting(NamedTuple):
 
     work: messages, and of the relay recorded actions, by the loop that must take them. Requests for refills do not
         count: they change no feed's contents, and where an unfollow waits for one, its cluster's notes say so.
-    refills_ms: when the oldest request for a refill in the outbox committed; None where there is none.
+    refills_ms: when the oldest request for a refill in the outbox committed; None if there is none.
     """
 
     work: Mapping[str, int]

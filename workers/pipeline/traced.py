@@ -18,7 +18,7 @@ def in_lots(
     handle: Callable[Concatenate[Sequence[Body], More], Result],
     kind: Kind = "consumer",
 ) -> Callable[Concatenate[Sequence[Body], More], Result]:
-    """A handler, each call of which is a lot. contexts: those that bodies carry. Where traces are off, the handler
+    """A handler, each call of which is a lot. contexts: those that bodies carry. If traces are off, the handler
     itself.
     """
     if tracer is UNTRACED:

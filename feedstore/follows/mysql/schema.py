@@ -107,7 +107,7 @@ def _migrate(connection: MySQLConnection, server: MySQLServer) -> None:
 
 
 def _version(connection: MySQLConnection) -> int:
-    """0 where there is nothing yet."""
+    """0 if there is nothing yet."""
     try:
         version = connection.rows("SELECT MAX(version) FROM schema_versions")[0][0]
     except pymysql.MySQLError as error:

@@ -31,7 +31,7 @@ class CoprocessorSpec:
         return f"{self.jar}|{self.class_name}|{self.priority}|{arguments}"
 
     def number(self, argument: str) -> int | None:
-        """An argument that is a whole number; None where it is missing or is none."""
+        """An argument that is a whole number; None if it is missing or is none."""
         text = self.arguments.get(argument, "")
         return int(text) if text.isascii() and text.isdecimal() else None
 

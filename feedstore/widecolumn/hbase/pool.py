@@ -19,7 +19,7 @@ class GatewayConnection(Protocol):
     """What a pool needs of a connection."""
 
     def is_silent(self) -> bool:
-        """False where its peer has closed it, as far as that is known here; no round trip."""
+        """False if its peer has closed it, as far as that is known here; no round trip."""
         ...
 
     def close(self) -> None: ...

@@ -35,7 +35,7 @@ class Tables:
         self._namespace = namespace
 
     def definition(self, name: str) -> TableDefinition | None:
-        """None where there is no such table."""
+        """None if there is no such table."""
         if not self.exists(name):
             return None
         found = self._ask(lambda to: to.getTableDescriptor(self._named(name)))

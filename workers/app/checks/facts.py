@@ -44,7 +44,7 @@ class HomeFile:
 
 @dataclass(frozen=True)
 class Room:
-    """A file system that a home is on. kind: as the kernel calls it; empty where that is unknown."""
+    """A file system that a home is on. kind: as the kernel calls it; empty if that is unknown."""
 
     path: Path
     free_bytes: int
@@ -57,7 +57,7 @@ class Room:
 class HomeFacts:
     """located: resolved, so that two names of one place are equal. failed: what a start-up path refuses, by its check.
     partitions: of the topics of an embedded queue that is there. clocks_ms: the times of the shards. newest_ms: when
-    the youngest file of the home was written. open_files_max: None where there is no bound.
+    the youngest file of the home was written. open_files_max: None if there is no bound.
     """
 
     config: Config

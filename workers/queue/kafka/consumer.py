@@ -36,7 +36,7 @@ HEARTBEAT_MS: Final = 3_000
 JOIN_S: Final = 5.0
 """How long a call waits for the group to share out its partitions, whatever its own timeout."""
 KEEP_ALIVE_S: Final = 0.5
-"""`keep_alive` does nothing where the client was asked this recently."""
+"""`keep_alive` does nothing if the client was asked this recently."""
 
 
 class KafkaConsumer:

@@ -41,7 +41,7 @@ class Positions:
         return [partition for partition in self._owed if self._stored[partition] is None]
 
     def learned(self, partition: int, stored: int | None) -> None:
-        """What the group has stored; None where there is nothing yet."""
+        """What the group has stored; None if there is nothing yet."""
         if partition in self._stored:
             self._stored[partition] = -1 if stored is None else stored
 

@@ -277,7 +277,7 @@ class KafkaQueue:
         return {place: at.offset for place, at in found.items()}
 
     def _committed(self, topic: Topic[object], group: str) -> dict[TopicPartition, int | None]:
-        """The group's position in each partition; None where it never was."""
+        """The group's position in each partition; None if it never was."""
         places = self._places(topic)
         named = self._address.group(topic.name, group)
         found = _patiently(lambda: self._admin.list_group_offsets({named: places}))[named]
@@ -307,7 +307,7 @@ class KafkaQueue:
             self._alter(topic, group, {place: OffsetAndMetadata(earliest[place]) for place in new})
 
     def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Stores positions of a group that has no live member; False where it has."""
+        """Stores positions of a group that has no live member; False if it has."""
         named = self._address.group(topic.name, group)
         results = _patiently(lambda: self._admin.alter_group_offsets(named, dict(positions)))
         errors = {error for error in results.values() if error is not NoError}

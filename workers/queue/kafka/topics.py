@@ -105,7 +105,7 @@ def definitions(
 
 
 def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
-    """Everything that is not as it must be; empty where workers may start.
+    """Everything that is not as it must be; empty if workers may start.
 
     A retention that is longer than asked for is none: only one that rule 8 forbids.
 
