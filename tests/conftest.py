@@ -87,8 +87,13 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 128 + signal.SIGTERM))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever asks for a server first waits for its start, and may wait for its jars."""
+    grouped = [item for item in items if item.get_closest_marker("xdist_group")]
+    if getattr(config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
+        # They would run everywhere, with everything that they share made once more in each process.
+        raise pytest.UsageError("this pytest-xdist does not keep the tests of a group together with this pytest")
     for item in items:
         if item.get_closest_marker("stack") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
