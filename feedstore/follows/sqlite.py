@@ -244,18 +244,33 @@ def _pins(connection: sqlite3.Connection, pins: Sequence[int]) -> Iterator[PinRo
 # Writes
 # --------------------------------------------------------------------------------------------------------------------
 
+_PUT_AT_ONCE: Final = 16
+"""How many rows one statement writes: each statement gives the interpreter to other threads and takes it back."""
+
+
+def _put(connection: sqlite3.Connection, template: str, width: int, rows: Sequence[Sequence[Any]]) -> None:
+    """Writes rows of so many columns, in their order. `{}` in the statement is their place."""
+    whole = len(rows) - len(rows) % _PUT_AT_ONCE
+    flat = itertools.chain.from_iterable
+    connection.executemany(
+        _values(template, width, _PUT_AT_ONCE),
+        [tuple(flat(rows[start : start + _PUT_AT_ONCE])) for start in range(0, whole, _PUT_AT_ONCE)],
+    )
+    connection.executemany(_values(template, width, 1), rows[whole:])
+
+
 _PUT_CLOCK: Final = (
-    "INSERT INTO clocks (follower, last_ts) VALUES (?, ?)"
+    "INSERT INTO clocks (follower, last_ts) VALUES {}"
     " ON CONFLICT (follower) DO UPDATE SET last_ts = excluded.last_ts"
 )
 _PUT_EDGE: Final = (
-    "INSERT INTO edges (follower, kind, followee, ts, active, committed_ms) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO edges (follower, kind, followee, ts, active, committed_ms) VALUES {}"
     " ON CONFLICT (follower, kind, followee)"
     " DO UPDATE SET ts = excluded.ts, active = excluded.active, committed_ms = excluded.committed_ms"
 )
-_PUT_BOARD: Final = "INSERT INTO boards (board, owner) VALUES (?, ?)"
+_PUT_BOARD: Final = "INSERT INTO boards (board, owner) VALUES {}"
 _PUT_PIN: Final = (
-    "INSERT INTO pins (pin, owner, board, created_ms, saved_ms, deleted_ms) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO pins (pin, owner, board, created_ms, saved_ms, deleted_ms) VALUES {}"
     " ON CONFLICT (pin) DO UPDATE SET saved_ms = excluded.saved_ms, deleted_ms = excluded.deleted_ms"
 )
 _PUT_KEY: Final = (
@@ -270,13 +285,13 @@ _MARK_SERVED: Final = "UPDATE refills SET served_before_ms = max(served_before_m
 _PUT_OUTBOX: Final = "INSERT INTO outbox (id, committed_ms, actions, body) VALUES (?, ?, ?, ?)"
 _PUT_UNRELAYED: Final = "INSERT INTO outbox_unrelayed (id, actions) VALUES (?, ?)"
 _PUT_FOLLOWER: Final = (
-    "INSERT INTO followers (kind, followee, follower, ts, active) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO followers (kind, followee, follower, ts, active) VALUES {}"
     " ON CONFLICT (kind, followee, follower) DO UPDATE SET ts = excluded.ts, active = excluded.active"
     " WHERE excluded.ts > ts"
 )
 _PUT_PIN_INDEX: Final = (
     "INSERT INTO pin_index (kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, followee, created_ms, pin) DO UPDATE SET"
+    " VALUES {} ON CONFLICT (kind, followee, created_ms, pin) DO UPDATE SET"
     " saved_ms = max(saved_ms, excluded.saved_ms),"
     " deleted_ms = nullif(max(coalesce(deleted_ms, 0), coalesce(excluded.deleted_ms, 0)), 0)"
     " WHERE excluded.saved_ms > saved_ms OR coalesce(excluded.deleted_ms, 0) > coalesce(deleted_ms, 0)"
@@ -285,18 +300,17 @@ _PUT_PIN_INDEX: Final = (
 
 def _write(connection: sqlite3.Connection, changes: Changes, now_ms: int) -> None:
     """All but what goes into the outbox."""
-    put = connection.executemany
     if changes.clocks:
-        put(_PUT_CLOCK, changes.clocks.items())
-        put(_PUT_EDGE, changes.edges.values())
+        _put(connection, _PUT_CLOCK, 2, list(changes.clocks.items()))
+        _put(connection, _PUT_EDGE, 6, list(changes.edges.values()))
     if changes.boards:
-        put(_PUT_BOARD, changes.boards.items())
+        _put(connection, _PUT_BOARD, 2, list(changes.boards.items()))
     if changes.pins:
-        put(_PUT_PIN, changes.pins.values())
+        _put(connection, _PUT_PIN, 6, list(changes.pins.values()))
     if changes.keys:
-        put(_PUT_KEY, [(key, *row, now_ms) for key, row in changes.keys.items()])
+        connection.executemany(_PUT_KEY, [(key, *row, now_ms) for key, row in changes.keys.items()])
     if changes.refills:
-        put(_PUT_REFILL, [(*asked, asked_ms) for asked, asked_ms in changes.refills.items()])
+        connection.executemany(_PUT_REFILL, [(*asked, asked_ms) for asked, asked_ms in changes.refills.items()])
     _keep_time(connection, now_ms)
 
 
@@ -502,10 +516,10 @@ class SQLiteShard:
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
         with self._database.write() as connection:
-            connection.executemany(_PUT_FOLLOWER, followers)
-            connection.executemany(_PUT_PIN_INDEX, pins)
+            _put(connection, _PUT_FOLLOWER, 5, followers)
+            _put(connection, _PUT_PIN_INDEX, 8, pins)
             sqlite_boards.drop(connection, deleted_on_boards(pins))
-            sqlite_boards.changed(connection, {row[1] for row in pins if row[0] == _BOARD})
+            sqlite_boards.changed(connection, (row[1] for row in pins if row[0] == _BOARD))
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE

@@ -6,7 +6,7 @@ else. Its own numbers have 64 bits; a column of decimals would become floats.
 
 import itertools
 import sqlite3
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from feedstore.domain import MAX_ID
@@ -201,11 +201,11 @@ class SQLiteBoardRows:
         return number
 
 
-def changed(connection: sqlite3.Connection, boards: Container[int]) -> None:
+def changed(connection: sqlite3.Connection, boards: Iterable[int]) -> None:
     """To be called when lines were entered on boards, or pins that live lost their rows."""
-    quiet = [row for row in connection.execute(_ALL_QUIET) if row[0] in boards]
-    if quiet:
-        connection.executemany(_NO_LONGER_QUIET, quiet)
+    if quiet := connection.execute(_ALL_QUIET).fetchall():  # mostly there are none
+        changed_ones = set(boards)
+        connection.executemany(_NO_LONGER_QUIET, [row for row in quiet if row[0] in changed_ones])
 
 
 def remove(connection: sqlite3.Connection, lines: Sequence[PinIndexRow]) -> None:

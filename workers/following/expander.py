@@ -44,17 +44,18 @@ _Action = TypeVar("_Action", bound=RecordedAction)
 
 def sender_of(task: Task) -> int:
     """Whose action it is: the follower's, or the owner's of the pin."""
-    match task.action:
-        case Followed() | Unfollowed():
-            return task.action.follower
+    action = task.action
+    match action:
         case PinSaved() | PinDeleted():
-            return task.action.pin.owner
+            return action.pin.owner
+        case Followed() | Unfollowed():
+            return action.follower
         case RefillAsked():
-            return task.action.user
+            return action.user
         case RespaceAsked():
-            return -task.action.board  # people's ids are positive
+            return -action.board  # people's ids are positive
         case _:
-            assert_never(task.action)
+            assert_never(action)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 
 from feedstore.domain import Followee, Pin, PinDeleted, PinSaved
 from feedstore.following import Limits
@@ -69,8 +69,8 @@ class Fanout:
 
 
 def _rows(page: Sequence[Follower]) -> Iterator[tuple[Followee, list[tuple[int, int]]]]:
-    for followee, lines in groupby(page, key=attrgetter("followee")):
-        yield followee, [(line.follower, line.ts) for line in lines]
+    for followee, lines in groupby(page, key=itemgetter(0)):
+        yield followee, [line[1:3] for line in lines]
 
 
 def _no_earlier(deleted_ms: int, rows: Sequence[tuple[int, int]], pin: Pin) -> Block:

@@ -53,12 +53,12 @@ def packed(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Packed]:
         packer = packers.get(delivery.cluster)
         if packer is None:
             packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
-        blocks = [*((block, 0) for block in delivery.puts), *((block, 1) for block in delivery.markers)]
-        for block, marker in blocks:
-            if packer.read_ms != delivery.read_ms or packer.cells + block.cells() > PACK_CELLS:
-                yield packer.packed()
-                packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
-            packer.add(line, block, marker, delivery.trace)
+        for marker, blocks in enumerate((delivery.puts, delivery.markers)):
+            for block in blocks:
+                if packer.read_ms != delivery.read_ms or packer.cells + block.cells() > PACK_CELLS:
+                    yield packer.packed()
+                    packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
+                packer.add(line, block, marker, delivery.trace)
     yield from (packer.packed() for packer in packers.values() if packer.cells)
 
 
@@ -80,9 +80,10 @@ class Packer:
         number = self._actions.setdefault(line, len(self._actions))
         if trace is not None:
             self._traces[number] = trace
-        rows, pins = self._rows.place(block.rows), self._pins.place(block.pins)
-        self._blocks.append((number, marker, rows, len(block.rows), pins, len(block.pins)))
-        self.cells += block.cells()
+        rows, pins = block.rows, block.pins
+        first_row, first_pin = self._rows.place(rows), self._pins.place(pins)
+        self._blocks.append((number, marker, first_row, len(rows), first_pin, len(pins)))
+        self.cells += len(rows) * len(pins)
 
     def packed(self) -> Packed:
         """To be asked for once it holds something."""
@@ -168,13 +169,13 @@ def golden_vectors() -> dict[str, object]:
 
 def _line(action: RecordedAction, cluster: str | None) -> Line | None:
     """An action in numbers; None if it has none in a pack for this cluster."""
-    match action:
-        case Followed(follower, followee, ts, committed_ms):
-            kind = FOLLOW_USER if followee.kind == "user" else FOLLOW_BOARD
-            return kind, committed_ms, follower, followee.id, ts, 0
-        case PinSaved(pin, committed_ms) | PinDeleted(pin, committed_ms):
-            kind = SAVE if isinstance(action, PinSaved) else DELETE
-            return kind, committed_ms, pin.pin, pin.owner, pin.created_ms, pin.board
+    match action:  # most are saved pins
+        case PinSaved() | PinDeleted():
+            kind, pin = SAVE if isinstance(action, PinSaved) else DELETE, action.pin
+            return kind, action.committed_ms, pin.pin, pin.owner, pin.created_ms, pin.board
+        case Followed():
+            kind = FOLLOW_USER if action.followee.kind == "user" else FOLLOW_BOARD
+            return kind, action.committed_ms, action.follower, action.followee.id, action.ts, 0
         case RefillAsked(user_id, None, committed_ms):
             return REFILL_ALL, committed_ms, user_id, 0, 0, 0
         case RefillAsked(user_id, asked_for, committed_ms):

@@ -38,7 +38,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Self
 
-from rocksdict import Rdict, Snapshot, WriteBatch
+from rocksdict import Rdict, ReadOptions, Snapshot, WriteBatch
 
 from feedstore.widecolumn.cells import lines
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
@@ -55,7 +55,7 @@ from feedstore.widecolumn.port import (
 from feedstore.widecolumn.resolution import Garbage, Version, garbage, masks
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.dead_runs import DeadRuns, step_over
-from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files
+from feedstore.widecolumn.rocksdb.files import DURABLE, ONCE, UNSYNCED, Files
 from feedstore.widecolumn.rocksdb.secondary import Secondary
 
 _MARKER, _PUT = 0, 1
@@ -76,8 +76,9 @@ _RESOLVED_AT_ONCE = 2
 """A page that meets markers looks at so many keys for each column that it wants: every other one may be a marker."""
 _CUT_TOGETHER_MAX = 128
 """So many keys are cut together: for each number of them something is kept, 32 bytes a key."""
-_LEARN_KEYS_MAX = 20_000
-"""How far into a row dead runs are looked for (about 5 ms under the write lock)."""
+_LEARN_KEYS = (512, 4_096, 20_000)
+"""How far into a row dead runs are looked for, in one look after the other (the last takes about 5 ms under the write
+lock)."""
 _LEARN_ROWS_MAX = 8
 """Beyond so many rows in one batch, readers find the runs when they meet them."""
 
@@ -382,7 +383,7 @@ class RocksStore:
         while True:
             with self._reading:
                 family = self._cluster.files(self._table.name).families[self._table.name]
-                keys = self._take(family, position, count)
+                keys = self._take(family, position, count, ONCE)
             end = len(keys)
             if end == count:  # the last row may continue
                 position = keys[-1][: self._row_end]
@@ -439,9 +440,12 @@ class RocksStore:
                 self._cluster.lock.release()
 
     def _learn(self, files: Files, row: bytes) -> None:
-        keys = self._take(files.families[self._table.name], row, _LEARN_KEYS_MAX)
-        in_row = self._within(row, keys)
-        self._dead_runs.learn(row, in_row, _MARKER, whole=len(in_row) < _LEARN_KEYS_MAX)
+        # Most rows are short: of one that is not, what was read comes again.
+        for count in _LEARN_KEYS:
+            in_row = self._within(row, self._take(files.families[self._table.name], row, count, ONCE))
+            if whole := len(in_row) < count:
+                break
+        self._dead_runs.learn(row, in_row, _MARKER, whole=whole)
 
     def _view(self, family: Rdict) -> Rdict | Snapshot:
         """What does not change between two seeks. A cluster of another owner changes only when it catches up, which
@@ -449,8 +453,10 @@ class RocksStore:
         """
         return family if self._cluster.is_beside else rocksdb_files.snapshot(self._cluster.path, family)
 
-    def _take(self, view: Rdict | Snapshot, position: bytes, count: int) -> list[bytes]:
-        return rocksdb_files.take(self._cluster.path, view, position, count)
+    def _take(
+        self, view: Rdict | Snapshot, position: bytes, count: int, reading: ReadOptions | None = None
+    ) -> list[bytes]:
+        return rocksdb_files.take(self._cluster.path, view, position, count, reading)
 
     def _whole_row(self, family: Rdict, row: bytes, expected: int) -> list[bytes]:
         """Every key of the row, in one look: with a larger `count` until the row ends before it."""

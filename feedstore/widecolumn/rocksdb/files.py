@@ -21,6 +21,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    ReadOptions,
     Snapshot,
     UniversalCompactOptions,
     WriteBatch,
@@ -32,7 +33,7 @@ from feedstore.widecolumn.port import DamagedError, RefusedError, Table, Unavail
 MIB = 1 << 20
 
 CACHE_BYTES = 32 * MIB
-MEMTABLE_BYTES = 16 * MIB
+MEMTABLE_BYTES = 4 * MIB
 
 DURABLE = WriteOptions()
 DURABLE.sync = True
@@ -41,6 +42,9 @@ REOPEN_FREE_BYTES = 4 * MIB
 """With less space than this, opening again after a full disk is not tried."""
 UNSYNCED = WriteOptions()
 """For what may be lost by a crash and is found again: the deletions of a sweep."""
+ONCE = ReadOptions()
+"""For what is read once, by the thousand: the cache keeps the blocks of pages."""
+ONCE.fill_cache(v=False)
 
 
 @dataclass(frozen=True)
@@ -143,15 +147,18 @@ def live_files(path: Path, layout: Layout) -> dict[str, int]:
         raise unavailable(path, error) from error
 
 
-def take(path: Path, view: Rdict | Snapshot, position: bytes, count: int) -> list[bytes]:
+def take(
+    path: Path, view: Rdict | Snapshot, position: bytes, count: int, reading: ReadOptions | None = None
+) -> list[bytes]:
     """The first `count` keys at or after `position`, fewer only where the table ends."""
     try:
-        keys = cast("list[bytes]", list(islice(view.keys(from_key=position), count)))
+        keys = cast("list[bytes]", list(islice(view.keys(from_key=position, read_opt=reading), count)))
         while len(keys) < count:
             following = keys[-1] + b"\0" if keys else position
             if _is_end(view, following):
                 break
-            keys += cast("list[bytes]", list(islice(view.keys(from_key=following), count - len(keys))))
+            more = view.keys(from_key=following, read_opt=reading)
+            keys += cast("list[bytes]", list(islice(more, count - len(keys))))
     except Exception as error:
         raise unavailable(path, error) from error
     return keys
@@ -283,7 +290,8 @@ def _table_options(cache: Cache) -> Options:
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_size(MEMTABLE_BYTES)
-    options.set_max_write_buffer_number(3)
+    options.set_max_write_buffer_number(2)
+    options.set_level_zero_file_num_compaction_trigger(8)
     options.set_compaction_style(DBCompactionStyle.universal())
     options.set_universal_compaction_options(merging)
     options.set_compression_type(DBCompressionType.lz4())
