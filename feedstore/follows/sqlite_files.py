@@ -18,8 +18,8 @@ USE: Final = Use(
     ".turn",
     unavailable=_away,
     closed=_away,
-    writer_cache_kib=32_768,
-    reader_cache_kib=8_192,
+    writer_cache_kib=16_384,  # what one transaction of index writes changes
+    reader_cache_kib=4_096,
     log_bytes=64 << 20,  # the indexes are written all over the file
 )
 

@@ -76,14 +76,14 @@ class _Sorted:
         for task in tasks:
             action = task.action
             match action:
+                case PinSaved():
+                    found.saved.append(action)
                 case Followed():
                     found.edges.append(action.edge())
                     found.followed.append(action)
                 case Unfollowed():
                     found.edges.append(action.edge())
                     found.unfollowed.append(action)
-                case PinSaved():
-                    found.saved.append(action)
                 case PinDeleted():
                     found.deleted.append(action)
                 case RefillAsked():

@@ -102,27 +102,27 @@ class Lots:
         is all that it says.
         """
         taken = Taken(message, whole)
-        items = [Item(next(self._numbers), lot, taken, body) for body in bodies]
-        for item in items:
-            self._began(item)
+        items = [Item(number, lot, taken, body) for body, number in zip(bodies, self._numbers, strict=False)]
+        self._began(lot, taken, len(items))
         return items
 
     def part(self, item: Item[Body], body: Body) -> Item[Body]:
         """A second item, for a part of what the first was. The message is done once both are."""
         item.lot = _merged(item.lot)
         item.taken.whole = False
-        part = Item(item.number, item.lot, item.taken, body)
-        self._began(part)
-        return part
+        self._began(item.lot, item.taken, 1)
+        return Item(item.number, item.lot, item.taken, body)
 
     def done(self, item: Item[Any]) -> None:
         """An item is done: its effect is durable, or it is parked or in the dead letters."""
-        item.lot = _merged(item.lot)
-        item.lot.waiting -= 1
-        item.taken.waiting -= 1
+        lot, taken = item.lot, item.taken
+        if lot.merged_into is not None:
+            lot = item.lot = _merged(lot)
+        lot.waiting -= 1
+        taken.waiting -= 1
         self.items -= 1
-        if not item.taken.waiting:
-            self.size -= len(item.taken.message.value)
+        if not taken.waiting:
+            self.size -= len(taken.message.value)
 
     def settle(self, ticks: Callable[[Sequence[tuple[int, Tick]]], bool]) -> dict[int, int]:
         """Fires the ticks of the first lots, as far as these are done, and returns the positions to commit.
@@ -174,12 +174,12 @@ class Lots:
             kept = deque(lots[::2])
         self._lots = kept
 
-    def _began(self, item: Item[Any]) -> None:
-        if not item.taken.waiting:
-            self.size += len(item.taken.message.value)
-        item.lot.waiting += 1
-        item.taken.waiting += 1
-        self.items += 1
+    def _began(self, lot: Lot, taken: Taken, items: int) -> None:
+        if items and not taken.waiting:
+            self.size += len(taken.message.value)
+        lot.waiting += items
+        taken.waiting += items
+        self.items += items
 
 
 def _merged(lot: Lot) -> Lot:
