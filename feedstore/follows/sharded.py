@@ -339,8 +339,8 @@ class ShardedFollowStore:
             number, owner, board, created_ms = pin.pin, pin.owner, pin.board, pin.created_ms
             lines.append((_BOARD, board, created_ms, number, owner, board, saved_ms, deleted_ms))
             lines.append((_USER, owner, created_ms, number, owner, board, saved_ms, deleted_ms))
-        by_shard = self._by_shard(followers, itemgetter(1)), self._by_shard(lines, itemgetter(1))
-        work = {number: tuple(each.get(number, []) for each in by_shard) for number in {*by_shard[0], *by_shard[1]}}
+        edges_of, pins_of = self._by_shard(followers, itemgetter(1)), self._by_shard(lines, itemgetter(1))
+        work = {number: (edges_of.get(number, []), pins_of.get(number, [])) for number in {**edges_of, **pins_of}}
         self._on_each(work, lambda shard, mine: _index(shard, *mine))
 
     # Reads of the handlers

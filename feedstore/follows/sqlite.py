@@ -260,8 +260,7 @@ def _put(connection: sqlite3.Connection, template: str, width: int, rows: Sequen
 
 
 _PUT_CLOCK: Final = (
-    "INSERT INTO clocks (follower, last_ts) VALUES {}"
-    " ON CONFLICT (follower) DO UPDATE SET last_ts = excluded.last_ts"
+    "INSERT INTO clocks (follower, last_ts) VALUES {} ON CONFLICT (follower) DO UPDATE SET last_ts = excluded.last_ts"
 )
 _PUT_EDGE: Final = (
     "INSERT INTO edges (follower, kind, followee, ts, active, committed_ms) VALUES {}"

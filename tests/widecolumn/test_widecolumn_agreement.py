@@ -45,7 +45,7 @@ class Agreement(RuleBasedStateMachine):
         self.table = replace(WIDTHS, trim=trim)
         self.directory = Path(tempfile.mkdtemp(prefix="feedstore-agreement-", dir=MEMORY_DISK))
         self.small_chunks = mock.patch.multiple(
-            rocksdb, _CHUNK_KEYS=chunk, _SLOW_CHUNK_KEYS_MAX=chunk, _LEARN_KEYS=(chunk, chunk * 6)
+            rocksdb, _CHUNK_KEYS=chunk, _SLOW_CHUNK_KEYS_MAX=chunk, _LEARN_KEYS_FIRST=chunk, _LEARN_KEYS_MAX=chunk * 6
         )
         self.small_chunks.start()
         self.openers: dict[str, Callable[[], WideColumnStore]] = {

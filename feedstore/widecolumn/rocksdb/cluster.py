@@ -17,8 +17,10 @@ Settings (in `files`), and why. Measured on 2 cores that other work shared (load
 - Universal compaction, because levels rewrite more: over 20 M entries 79 s of CPU against 92 s, and no stretch of a
   million below 185k cells/s wall against 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02 of the rate.
   It wants up to twice the space while it merges everything.
-- 16 MiB memtables, at most 3, one 32 MiB block cache per cluster, which only reads fill. No
-  bloom filters: every page seeks, and a row has entries in every sorted run.
+- 4 MiB memtables, at most 2, and sorted runs merged from eight on, not from four: a third of the memory of 16 MiB ones,
+  and each cell is merged no more often (docs/decisions/0067).
+- One 32 MiB block cache per cluster, which only pages fill: what is read once passes it by. No bloom filters: every
+  page seeks, and a row has entries in every sorted run.
 - At most 32 MiB of log, so that opening replays less than a second of it.
 
 Scans stream 2.7-3.3 M cells/s: a row whose keys are all puts of different columns is cut in C. A sweep compacts at its
@@ -76,9 +78,9 @@ _RESOLVED_AT_ONCE = 2
 """A page that meets markers looks at so many keys for each column that it wants: every other one may be a marker."""
 _CUT_TOGETHER_MAX = 128
 """So many keys are cut together: for each number of them something is kept, 32 bytes a key."""
-_LEARN_KEYS = (512, 4_096, 20_000)
-"""How far into a row dead runs are looked for, in one look after the other (the last takes about 5 ms under the write
-lock)."""
+_LEARN_KEYS_FIRST = 512
+_LEARN_KEYS_MAX = 20_000
+"""How far into a row dead runs are looked for, at first and at most (about 5 ms under the write lock)."""
 _LEARN_ROWS_MAX = 8
 """Beyond so many rows in one batch, readers find the runs when they meet them."""
 
@@ -440,12 +442,12 @@ class RocksStore:
                 self._cluster.lock.release()
 
     def _learn(self, files: Files, row: bytes) -> None:
+        family = files.families[self._table.name]
+        count = _LEARN_KEYS_FIRST
         # Most rows are short: of one that is not, what was read comes again.
-        for count in _LEARN_KEYS:
-            in_row = self._within(row, self._take(files.families[self._table.name], row, count, ONCE))
-            if whole := len(in_row) < count:
-                break
-        self._dead_runs.learn(row, in_row, _MARKER, whole=whole)
+        while len(keys := self._within(row, self._take(family, row, count, ONCE))) == count < _LEARN_KEYS_MAX:
+            count = min(8 * count, _LEARN_KEYS_MAX)
+        self._dead_runs.learn(row, keys, _MARKER, whole=len(keys) < count)
 
     def _view(self, family: Rdict) -> Rdict | Snapshot:
         """What does not change between two seeks. A cluster of another owner changes only when it catches up, which

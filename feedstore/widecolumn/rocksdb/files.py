@@ -34,6 +34,9 @@ MIB = 1 << 20
 
 CACHE_BYTES = 32 * MIB
 MEMTABLE_BYTES = 4 * MIB
+"""A writer has two of them: one is flushed while the other fills up."""
+MERGED_FROM = 8
+"""How many sorted runs there are before some are merged: small memtables make many."""
 
 DURABLE = WriteOptions()
 DURABLE.sync = True
@@ -44,7 +47,7 @@ UNSYNCED = WriteOptions()
 """For what may be lost by a crash and is found again: the deletions of a sweep."""
 ONCE = ReadOptions()
 """For what is read once, by the thousand: the cache keeps the blocks of pages."""
-ONCE.fill_cache(v=False)
+ONCE.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
 
 
 @dataclass(frozen=True)
@@ -291,7 +294,7 @@ def _table_options(cache: Cache) -> Options:
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_size(MEMTABLE_BYTES)
     options.set_max_write_buffer_number(2)
-    options.set_level_zero_file_num_compaction_trigger(8)
+    options.set_level_zero_file_num_compaction_trigger(MERGED_FROM)
     options.set_compaction_style(DBCompactionStyle.universal())
     options.set_universal_compaction_options(merging)
     options.set_compression_type(DBCompressionType.lz4())
