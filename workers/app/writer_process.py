@@ -38,6 +38,10 @@ _LOOK_S: Final = 0.1
 _END_S: Final = 60.0
 """How long a writer may take to end. One that is killed loses nothing: what it had not committed comes again."""
 _SAID_MAX: Final = 4_000
+_ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": "500000", "OPENBLAS_NUM_THREADS": "1"}
+"""glibc gives blocks of this size back as soon as they are free: those of a memtable are, and would otherwise lie about
+in the heap, 7 MiB of them in each writer. numpy multiplies no matrices here.
+"""
 
 
 class ProcessEndedError(Exception):
@@ -89,6 +93,7 @@ class WriterProcess:
                 [*self._command, *map(str, told)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env={**_ALLOCATOR, **os.environ},
                 pass_fds=(self._lock, *told),
             )
         finally:
