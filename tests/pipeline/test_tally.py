@@ -80,6 +80,22 @@ def test_what_was_away_is_not_tried_for_ever_if_no_other_message_needs_it():
     assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
 
 
+def test_what_fails_later_is_not_tried_since_the_outage_before():
+    """The outage of before is still known: its other slots were needed by nothing since."""
+    bench = Bench()
+    counted = Counted(bench, slots=NumberSlots())
+    bench.fails = lambda bodies: UnavailableError("away") if "5" in bodies else None
+    bench.publish("5", "100", "200")
+    bench.run(seconds=20)
+    bench.fails = lambda _: None
+    bench.run()
+    bench.now_s += 1_000
+    bench.fails = lambda bodies: UnavailableError("away") if "6" in bodies else None
+    bench.publish("6")
+    bench.run(seconds=10)
+    assert counted.value(metrics.RETRYING) == pytest.approx(10, abs=1)
+
+
 def test_what_is_parked_is_not_tried_here_any_more():
     bench = Bench()
     counted = Counted(bench, slots=NumberSlots(), park=lambda bodies, _: [True] * len(bodies))

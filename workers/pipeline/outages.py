@@ -99,8 +99,10 @@ class Isolation(Generic[Body]):
 class Outage(Generic[Body]):
     """Slots that are away, or the whole store.
 
-    slots: None for the whole store. items: what waits. since_s: when the first attempt that failed began.
-    due_s: when it is tried again. width: how many slots are tried then; it doubles as long as they work.
+    slots: None for the whole store. items: what waits; an outage outlasts them, as its slots are not known to work
+    before something needs them. since_s: when the first attempt that failed began. tried_s: the same of what waits
+    now; None if none of that was tried. due_s: when it is tried again. width: how many slots are tried then; it doubles
+    as long as they work.
     """
 
     slots: frozenset[int] | None
@@ -109,15 +111,27 @@ class Outage(Generic[Body]):
     due_s: float
     items: list[Item[Body]] = field(default_factory=list)
     width: int = 1
+    tried_s: float | None = None
+
+    def join(self, items: Iterable[Item[Body]], tried_s: float | None) -> None:
+        """They wait here from now on. tried_s: when their first attempt that failed began."""
+        if not self.items:
+            self.tried_s = tried_s
+        elif tried_s is not None:
+            self.tried_s = tried_s if self.tried_s is None else min(self.tried_s, tried_s)
+        self.items += items
 
 
 @dataclass(eq=False)
 class Probe(Generic[Body]):
-    """A few of an outage's items, taken from it to be tried. slots: those that are shown to work if it succeeds."""
+    """A few of an outage's items, taken from it to be tried. slots: those that are shown to work if it succeeds.
+    tried_s: as of the outage.
+    """
 
     outage: Outage[Body]
     slots: frozenset[int]
     items: list[Item[Body]]
+    tried_s: float | None
 
 
 class Outages(Generic[Body]):
@@ -151,10 +165,12 @@ class Outages(Generic[Body]):
         """How many items wait in outages."""
         return sum(len(outage.items) for outage in self)
 
-    def admit(self, items: Sequence[Item[Body]]) -> list[Item[Body]]:
-        """Puts items that need a slot that is away into its outage; returns the others."""
+    def admit(self, items: Sequence[Item[Body]], tried_s: float | None) -> list[Item[Body]]:
+        """Puts items that need a slot that is away into its outage; returns the others. tried_s: when their first
+        attempt that failed began; None if they were not tried.
+        """
         if self.whole is not None:
-            self.whole.items += items
+            self.whole.join(items, tried_s)
             return []
         if not self._by_slot or self._slots is None:
             return list(items)
@@ -165,9 +181,9 @@ class Outages(Generic[Body]):
             for outage in {id(each): each for slot in sorted(needed) if (each := self._by_slot.get(slot))}.values():
                 taken = self._slots_of(outage) & needed
                 if taken == needed or (part := self._split(item, taken)) is None:
-                    outage.items.append(item)
+                    outage.join([item], tried_s)
                     break
-                outage.items.append(part)
+                outage.join([part], tried_s)
                 needed -= taken
             else:
                 free.append(item)
@@ -212,7 +228,7 @@ class Outages(Generic[Body]):
             if away:
                 self._begin(away, isolation.since_s, failures, now_s + wait_s(failures))
             group.failures, group.since_s = failures, isolation.since_s
-            group.items = self.admit(group.items)
+            group.items = self.admit(group.items, isolation.since_s)
             if group.items:
                 left.append(group)
         return left
@@ -245,12 +261,12 @@ class Outages(Generic[Body]):
         outage.width *= 2
         self._close(outage, probe.slots)
         items, outage.items = outage.items, []
-        return self.admit(items)
+        return self.admit(items, outage.tried_s)
 
-    def failed(self, probe: Probe[Body], now_s: float, wait_s: Callable[[int], float]) -> None:
-        """A probe failed: its items wait on, and the next probe is a small one."""
+    def failed(self, probe: Probe[Body], began_s: float, now_s: float, wait_s: Callable[[int], float]) -> None:
+        """A probe failed, which began at `began_s`: its items wait on, and the next probe is a small one."""
         outage = probe.outage
-        outage.items += probe.items
+        outage.join(probe.items, began_s if probe.tried_s is None else probe.tried_s)
         outage.failures += 1
         outage.due_s = now_s + wait_s(outage.failures)
         outage.width = 1
@@ -295,7 +311,7 @@ class Outages(Generic[Body]):
             taken = self._rng.sample(taken, -(-len(taken) // 2))
         gone = {id(item) for item in taken}
         outage.items = [item for item in outage.items if id(item) not in gone]
-        return Probe(outage, slots, taken)
+        return Probe(outage, slots, taken, outage.tried_s)
 
     def _waits_elsewhere(self, item: Item[Body], outage: Outage[Body]) -> bool:
         return any(self._by_slot.get(slot, outage) is not outage for slot in self._item_slots(item))
@@ -309,7 +325,7 @@ class Outages(Generic[Body]):
     def _begin_whole(self, items: list[Item[Body]], since_s: float, failures: int, due_s: float) -> None:
         if self.whole is None:
             self.whole = Outage(None, since_s, failures, due_s)
-        self.whole.items += items
+        self.whole.join(items, since_s)
         self.whole.failures, self.whole.due_s = max(self.whole.failures, failures), due_s
 
     def _close(self, outage: Outage[Body], slots: frozenset[int]) -> None:

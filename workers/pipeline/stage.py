@@ -527,7 +527,7 @@ class Stage(Generic[Body]):
     # ----------------------------------------------------------------------------------------------------------------
 
     def _attempt(self, group: Group[Body]) -> None:
-        group.items = self._outages.admit(group.items)
+        group.items = self._outages.admit(group.items, group.since_s)
         if not group.items:
             self._take()
             return
@@ -591,7 +591,7 @@ class Stage(Generic[Body]):
         if isinstance(error, NotNowError):
             self._log_retry(probe.outage.failures + 1, error)
             self._retry_failed(began_s)
-            self._outages.failed(probe, self._clock(), self._wait_s)
+            self._outages.failed(probe, began_s, self._clock(), self._wait_s)
             return
         self._make_ready(self._outages.worked(probe, self._clock()))
         if error is None:
@@ -798,15 +798,14 @@ class Stage(Generic[Body]):
 
     def _failing_since_s(self) -> Iterator[float]:
         """When the first failed attempts began of what failed because something is away, and is not done."""
-        # An outage outlasts its messages: they are parked, or the rest of its slots is not known to work before
-        # something needs it.
-        yield from (outage.since_s for outage in self._outages if outage.items)
+        found = [outage.tried_s for outage in self._outages if outage.items]
         for work in itertools.chain(self._ready, (group for _, _, group in self._later)):
             match work:
                 case Probe():
-                    yield work.outage.since_s
-                case Group() | Isolation() if work.since_s is not None:
-                    yield work.since_s
+                    found.append(work.tried_s)
+                case Group() | Isolation():
+                    found.append(work.since_s)
+        return (each for each in found if each is not None)
 
     def _halved(self, item: Item[Body]) -> Item[Body] | None:
         """Takes one half of an item as an item of its own, and leaves it the other. None if it has no halves."""
