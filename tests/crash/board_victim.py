@@ -1,5 +1,4 @@
-"""A process that drags and deletes pins of one board and makes room there, until it is done or killed:
-`python -m tests.crash.board_victim SPEC`. SPEC: JSON of `Spec`.
+"""What a process does that drags and deletes pins of one board and makes room there, until it is done or killed.
 
 Before each action it tells a file what it is about to do, and afterwards that it is done.
 """
@@ -8,7 +7,6 @@ import json
 import os
 import random
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -131,7 +129,3 @@ def chosen(rng: random.Random, order: list[int]) -> dict[str, Any]:
     if choice < 0.3:
         return {"work": 1}
     return {"move": [rng.choice(order[3:]), order[1]]}  # always at one spot, so that room is short
-
-
-if __name__ == "__main__":
-    run(Spec(**json.loads(sys.argv[1])))

@@ -16,7 +16,7 @@ from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.following import FEEDS, entries_of, is_witness, user_of
 from feedstore.follows.port import ActionRefusedError, Request
-from tests.crash import victim
+from tests.crash import board_victim, victim
 from tests.crash.victim import Spec, action_of
 from workers.app import home, wiring
 from workers.following.groups import EXPANDER
@@ -137,16 +137,16 @@ def _entries(ports: Ports, name: str, cap: int) -> list[tuple[int, int, int]]:
     ]
 
 
-_FORKED: Final = multiprocessing.get_context("forkserver")
-"""A process that has loaded the victim's modules, and forks each victim: to load them takes longer than what most of
+FORKED: Final = multiprocessing.get_context("forkserver")
+"""A process that has loaded the victims' modules, and forks each victim: to load them takes longer than what most of
 them do.
 """
-_FORKED.set_forkserver_preload([victim.__name__])
+FORKED.set_forkserver_preload([victim.__name__, board_victim.__name__])
 
 
 def start_victim(spec: Spec, said: Path) -> BaseProcess:
     """Runs a victim in a process of its own. said: the file of its errors."""
-    process = _FORKED.Process(target=_run_victim, args=(spec, said))
+    process = FORKED.Process(target=_run_victim, args=(spec, said))
     process.start()
     return process
 

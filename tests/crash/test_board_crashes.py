@@ -4,10 +4,8 @@ there, what was not is done or not, and its repetition changes nothing else.
 
 import json
 import signal
-import subprocess
-import sys
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,9 @@ from feedstore.boards import Boards
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.follows import sqlite
 from feedstore.follows.port import Request, actions_in
+from tests.crash import board_victim
 from tests.crash.board_victim import BOARD, POINTS, Spec
+from tests.crash.harness import FORKED
 from tests.effort import FULL
 from workers.boards import Respacing
 
@@ -25,12 +25,14 @@ pytestmark = pytest.mark.processes
 NOW = 1_700_000_000_000
 PINS = 24
 ACTIONS = 150
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def victim(spec: Spec) -> int:
-    command = [sys.executable, "-m", "tests.crash.board_victim", json.dumps(asdict(spec))]
-    return subprocess.run(command, cwd=REPOSITORY, timeout=60, check=False).returncode
+def victim(spec: Spec) -> int | None:
+    """How a process of its own ended."""
+    process = FORKED.Process(target=board_victim.run, args=(spec,))
+    process.start()
+    process.join(60)
+    return process.exitcode
 
 
 def model(told: Path) -> tuple[list[int], list[int]]:
