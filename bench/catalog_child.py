@@ -6,7 +6,6 @@ opens a catalog and fetches from it.
 
 import gc
 import json
-import struct
 import sys
 import time
 from pathlib import Path
@@ -14,40 +13,39 @@ from typing import Any
 
 import psutil
 
-from bench.catalog_records import KEY, RECORD
+from bench.catalog_records import LINE
+from feedstore.catalog.pins import key_of
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 
 _FETCHED = 100
-_COLLECTIONS = 3
+_COLLECTIONS = 15
 
 
 class Pin:
     """What a web process would keep."""
 
-    __slots__ = ("board", "created_ms", "deleted_ms", "owner", "pin", "saved_ms")
+    __slots__ = ("board", "created_ms", "is_deleted", "owner", "pin")
 
-    def __init__(self, pin: int, owner: int, board: int, created_ms: int, saved_ms: int, deleted_ms: int) -> None:
+    def __init__(self, pin: int, owner: int, board: int, created_ms: int, *, is_deleted: bool) -> None:
         self.pin = pin
         self.owner = owner
         self.board = board
         self.created_ms = created_ms
-        self.saved_ms = saved_ms
-        self.deleted_ms = deleted_ms
+        self.is_deleted = is_deleted
 
 
 def _dict(path: Path) -> dict[int, Pin]:
-    line = struct.Struct(KEY.format + RECORD.format.removeprefix(">"))
     pins = {}
     with path.open("rb") as file:
-        while chunk := file.read(line.size * 10_000):
-            for pin, _version, owner, board, created_ms, saved_ms, deleted_ms, _more in line.iter_unpack(chunk):
-                pins[pin] = Pin(pin, owner, board, created_ms, saved_ms, deleted_ms)
+        while chunk := file.read(LINE.size * 10_000):
+            for pin, _version, deleted, owner, board, created_ms in LINE.iter_unpack(chunk):
+                pins[pin] = Pin(pin, owner, board, created_ms, is_deleted=bool(deleted))
     return pins
 
 
 def _catalog(path: Path) -> RocksCatalogReader:
     reader = RocksCatalogReader(path, time.monotonic)
-    reader.fetch([KEY.pack(number) for number in range(_FETCHED)])
+    reader.fetch([key_of(number) for number in range(1, _FETCHED + 1)])
     return reader
 
 

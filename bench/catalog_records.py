@@ -1,4 +1,4 @@
-"""Made-up records of pins, as a catalog of pins holds them: a version, owner, board, three times, and an empty map."""
+"""Made-up records of pins, as a catalog of pins holds them."""
 
 import struct
 from collections.abc import Iterator
@@ -7,30 +7,31 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-KEY: Final = struct.Struct(">Q")
-RECORD: Final = struct.Struct(">BQQQQQB")
+from feedstore.catalog.pins import key_of, record_of
+from feedstore.domain import Pin
 
-_BEGAN_MS = 1_700_000_000_000
-_EMPTY_MAP = 0x80
+LINE: Final = struct.Struct(">QBBQQQ")
+"""Of a file: a key and its record. Pin, version, whether it was deleted, owner, board, created_ms."""
+
+_KEY_BYTES: Final = 8
+_BEGAN_MS: Final = 1_700_000_000_000
 
 
 def records(count: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
-    """Of pins 0 to count - 1; one in twenty is deleted."""
+    """Of pins 1 to count; one in twenty is deleted."""
     rng = Random(seed)
-    for pin in range(count):
-        saved_ms = _BEGAN_MS + pin * 400 + rng.randrange(400)
-        deleted_ms = saved_ms + 1 if rng.random() < 0.05 else 0
-        owner, board = rng.randrange(1, 1 << 20), rng.randrange(1, 1 << 22)
-        yield KEY.pack(pin), RECORD.pack(1, owner, board, saved_ms - 30, saved_ms, deleted_ms, _EMPTY_MAP)
+    for pin in range(1, count + 1):
+        created_ms = _BEGAN_MS + pin * 400 + rng.randrange(400)
+        made = Pin(pin, rng.randrange(1, 1 << 20), rng.randrange(1, 1 << 22), created_ms)
+        yield key_of(pin), record_of(made, deleted=rng.random() < 0.05)
 
 
 def stored(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """What `write` has written."""
-    width = KEY.size + RECORD.size
     with path.open("rb") as file:
-        while some := file.read(10_000 * width):
-            for at in range(0, len(some), width):
-                yield some[at : at + KEY.size], some[at + KEY.size : at + width]
+        while some := file.read(10_000 * LINE.size):
+            for at in range(0, len(some), LINE.size):
+                yield some[at : at + _KEY_BYTES], some[at + _KEY_BYTES : at + LINE.size]
 
 
 def write(path: Path, count: int) -> None:

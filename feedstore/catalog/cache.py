@@ -158,6 +158,8 @@ class Cache(Generic[T]):
         self.form = form
         self.lifetimes = lifetimes
         self.bytes = 0
+        self.puts = 0
+        """How many there were."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -228,6 +230,7 @@ class Cache(Generic[T]):
 
     def put(self, key: bytes, entry: CacheEntry[T]) -> None:
         """Replaces what is held of the key."""
+        self.puts += 1
         before = self._entries.get(key)
         self._entries[key] = entry[:]  # a slice of a named tuple is a plain one
         self.bytes += self._size(key, entry.record) - (0 if before is None else self._size(key, before[-1]))

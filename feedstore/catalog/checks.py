@@ -24,8 +24,10 @@ _CHECKED_AT_ONCE = 1_000
 def check_keys(keys: Sequence[bytes]) -> None:
     if len(keys) > MAX_KEYS:
         raise CatalogRefusedError(f"{len(keys)} keys, at most {MAX_KEYS} in a fetch")
-    for key in keys:
-        _check_key(key)
+    sizes = list(map(len, keys))
+    if sizes and not 0 < min(sizes) <= max(sizes) <= MAX_KEY_BYTES:
+        for key in keys:
+            _check_key(key)
 
 
 def check_updates(updates: Sequence[Update]) -> None:

@@ -24,12 +24,27 @@ class Flight(Generic[T]):
     cannot be read.
     """
 
-    __slots__ = ("_done", "error", "generation", "heard", "keys", "landed", "until_s")
+    __slots__ = (
+        "_done",
+        "all_records",
+        "error",
+        "generation",
+        "heard",
+        "keys",
+        "landed",
+        "oldest_version",
+        "until_s",
+    )
 
     def __init__(self, keys: Sequence[bytes], until_s: float) -> None:
         self.keys = keys
         self.until_s = until_s
         self.landed: dict[bytes, Landed[T] | CatalogUnavailableError] = {}
+        self.all_records: dict[bytes, T] | None = None
+        """Those of all keys, if there are; with the least of their versions. So the batch that began it takes them in
+        one step, as it does nearly always.
+        """
+        self.oldest_version = 0
         self.generation = ""
         """The one that the store answered by."""
         self.error: Exception | None = None

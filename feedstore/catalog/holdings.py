@@ -7,7 +7,7 @@ The old record must never be entered over the update, nor instead of it where th
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from feedstore.catalog.cache import HEARD, AllGood, Cache, CacheAnswer, CacheEntry, RolledBack, version_at, version_of
 from feedstore.catalog.counts import CatalogCounting
@@ -17,6 +17,8 @@ from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Fetch
 from feedstore.replicas.attempts import Attempt, Reads
 
 T = TypeVar("T")
+
+NOTHING_HELD: Final[CacheAnswer[Any]] = CacheAnswer({}, set(), [], None)
 
 
 class Holdings(Generic[T]):
@@ -59,14 +61,25 @@ class Holdings(Generic[T]):
         following = self._heard.following  # before any entry, as in `take`
         return self._cache.all_held(keys, self._now_ms(), following, self._rolled_back)
 
+    @property
+    def puts(self) -> int:
+        """It changes if what is held does."""
+        return self._cache.puts
+
     def take_or_board(
-        self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float
+        self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float, puts: int | None
     ) -> tuple[CacheAnswer[T], Boarded[T]]:
-        """What is held by now of keys that were missing a moment ago; for the rest, flights. Its own is under way."""
+        """What is held by now of keys that were missing a moment ago; for the rest, flights. Its own is under way.
+
+        puts: as it was before the look at which the keys were missing; None: look again in any case.
+        """
         now_s = self._clock()
+        asked = list(dict.fromkeys(keys))
         with self._lock:
-            taken = self.take(list(dict.fromkeys(keys)), oldest_ms)  # one may have landed meanwhile
-            boarded = self._flights.board(taken.missed, now_s, max(deadline_s, now_s + self._within_s))
+            # One may have landed meanwhile.
+            taken = NOTHING_HELD if puts == self._cache.puts else self.take(asked, oldest_ms)
+            missed = asked if taken is NOTHING_HELD else taken.missed
+            boarded = self._flights.board(missed, now_s, max(deadline_s, now_s + self._within_s))
         if boarded.own is not None:
             self._start(boarded.own)
         return taken, boarded
@@ -175,14 +188,24 @@ class Holdings(Generic[T]):
         fetched_version = version_at(fetched.known_ms)
         # Not the keys that it has lost to another flight: it has not heard of their updates since.
         landed = {*self._flights.land(flight)}
+        versions: list[int] = []
+        records: dict[bytes, T] = {}
         for key in flight.keys:
             try:
                 if key in landed:
-                    flight.landed[key] = self._entered(flight, key, fetched_version, fetched.records.get(key), now_ms)
+                    answer = self._entered(flight, key, fetched_version, fetched.records.get(key), now_ms)
                 else:
-                    flight.landed[key] = Landed(fetched_version, self._made(key, fetched.records.get(key)))
+                    answer = Landed(fetched_version, self._made(key, fetched.records.get(key)))
             except CatalogUnavailableError as error:
                 flight.landed[key] = error
+                continue
+            flight.landed[key] = answer
+            version, record = answer
+            versions.append(version)
+            if record is not None:
+                records[key] = record
+        if len(records) == len(flight.keys):
+            flight.all_records, flight.oldest_version = records, min(versions)
 
     def _entered(self, flight: Flight[T], key: bytes, version: int, fetched: bytes | None, now_ms: int) -> Landed[T]:
         """Raises CatalogUnavailableError: the newest record cannot be read. What is held stays."""

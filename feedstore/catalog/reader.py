@@ -103,13 +103,14 @@ class Catalog(Generic[T]):
         if len(keys) > MAX_KEYS:
             raise CatalogRefusedError(f"keys: at most {MAX_KEYS} at once, got {len(keys)}; ask in several batches")
         oldest_ms = 0 if max_behind_ms is None else self._clock_ms() - max_behind_ms
+        puts = self._holdings.puts  # before the look
         taken = self._holdings.take(keys, oldest_ms)
         sizes = list(map(len, taken.missed))
         if sizes and not 0 < min(sizes) <= max(sizes) <= MAX_KEY_BYTES:
             raise CatalogRefusedError(f"keys: 1 to {MAX_KEY_BYTES} bytes each, got {min(sizes)} to {max(sizes)}")
         if deadline_s is None:
             deadline_s = self._clock() + self._within_s
-        return Fetch(taken, self._holdings, self._counting, deadline_s, oldest_ms, self._clock, self._clock_ms)
+        return Fetch(taken, puts, self._holdings, self._counting, deadline_s, oldest_ms, self._clock, self._clock_ms)
 
     def all_held(self, keys: Sequence[bytes]) -> AllHeld[T] | None:
         """What `begin` would give at once, in half of its time: if there is a record of each key, all of them are held,
@@ -182,6 +183,7 @@ class Fetch(Generic[T]):
     def __init__(
         self,
         taken: CacheAnswer[T],
+        puts: int,
         holdings: Holdings[T],
         counting: CatalogCounting,
         deadline_s: float,
@@ -204,7 +206,7 @@ class Fetch(Generic[T]):
         self._got: Got[T] | None = None
         self._waits: list[tuple[Flight[T], list[bytes], bool]] = []
         if missed:
-            self._board(missed)
+            self._board(missed, puts)
 
     def result(self) -> Got[T]:
         """Waits for what is under way, until the deadline. What the store has not answered by then is answered by what
@@ -228,8 +230,8 @@ class Fetch(Generic[T]):
             self._got = Got(self._records, missing, self._unanswered, behind, stale, self._failure, generation)
         return self._got
 
-    def _board(self, keys: Sequence[bytes]) -> None:
-        taken, (own, joined) = self._holdings.take_or_board(keys, self._oldest_ms, self._deadline_s)
+    def _board(self, keys: Sequence[bytes], puts: int | None = None) -> None:
+        taken, (own, joined) = self._holdings.take_or_board(keys, self._oldest_ms, self._deadline_s, puts)
         self._hits += len(taken.records)
         self._add(taken)
         # The others' first: they began before.
@@ -276,10 +278,29 @@ class Fetch(Generic[T]):
 
     def _landed(self, flight: Flight[T], keys: Sequence[bytes], *, is_own: bool) -> list[bytes]:
         """Takes what has landed. Returns the keys whose answers are too far behind."""
-        late = []
-        versions = []
-        found = len(self._records)
+        before = len(self._records)
         oldest = version_at(self._oldest_ms)
+        if is_own and flight.all_records is not None and flight.oldest_version >= oldest:
+            self._records.update(flight.all_records)
+            versions, late = [flight.oldest_version], list[bytes]()
+        else:
+            versions, late = self._landed_one_by_one(flight, keys, oldest)
+        if versions:
+            self._know(known_ms_of(min(versions)))
+            self._generations.add(flight.generation)
+        found = len(self._records) - before
+        if is_own:
+            self._fetched += found
+        else:
+            self._joined += found
+        return late
+
+    def _landed_one_by_one(
+        self, flight: Flight[T], keys: Sequence[bytes], oldest: int
+    ) -> tuple[list[int], list[bytes]]:
+        """The same, whatever the answers are: their versions, and the keys whose answers are too far behind."""
+        versions: list[int] = []
+        late: list[bytes] = []
         for key in keys:
             answer = flight.landed[key]
             if isinstance(answer, CatalogUnavailableError):
@@ -295,15 +316,7 @@ class Fetch(Generic[T]):
                 self._absent.add(key)
             else:
                 self._records[key] = record
-        if versions:
-            self._know(known_ms_of(min(versions)))
-            self._generations.add(flight.generation)
-        found = len(self._records) - found
-        if is_own:
-            self._fetched += found
-        else:
-            self._joined += found
-        return late
+        return versions, late
 
     def _fail(self, error: Exception | None, *, is_own: bool) -> None:
         if error is None:

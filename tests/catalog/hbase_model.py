@@ -27,6 +27,8 @@ class ModelTables:
         """By table, by row and column."""
         self.markers: dict[str, dict[bytes, int]] = {}
         """By table, by row: up to which timestamp its records are masked."""
+        self.not_enabled: set[str] = set()
+        """Tables that are there, and are still being made or were disabled."""
         self._definitions: dict[str, TableDefinition] = {}
 
     def create_namespace(self) -> None: ...
@@ -42,6 +44,9 @@ class ModelTables:
 
     def exists(self, name: str, deadline_s: float | None = None) -> bool:
         return name in self._definitions
+
+    def is_enabled(self, name: str, deadline_s: float | None = None) -> bool:
+        return name in self._definitions and name not in self.not_enabled
 
     def drop(self, name: str) -> None:
         with self.lock:
@@ -105,7 +110,6 @@ class ModelRecords:
             self._cells()[row, column] = record
 
     def _cells(self) -> dict[tuple[bytes, bytes], Record]:
-        try:
-            return self._tables.cells[self._name]
-        except KeyError:
-            raise WillNotError(f"TableNotFoundException: {self._name}") from None
+        if not self._tables.is_enabled(self._name):
+            raise WillNotError(f"TableNotFoundException: {self._name}")
+        return self._tables.cells[self._name]

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from zlib import crc32
 
+import msgspec
 import pytest
 
-from feedstore.catalog.hbase.state import GONE_MS
+from feedstore.catalog.hbase.state import GONE_MS, Made
 from feedstore.catalog.hbase.store import HBaseCatalogStore
-from feedstore.catalog.hbase.tables import CATALOGS, UnsafeCatalogError
+from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage, UnsafeCatalogError
 from feedstore.catalog.port import (
     BeingBuiltError,
     CatalogReader,
@@ -24,7 +26,7 @@ from feedstore.catalog.port import (
     NoGenerationError,
     Update,
 )
-from feedstore.widecolumn.hbase import HBaseCluster, RecordTable
+from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, schema
 from feedstore.widecolumn.hbase.tables import TableDefinition
 from tests.catalog import catalog_hbase
 from tests.catalog.catalog_adapters import Clock, Place, in_hbase
@@ -184,6 +186,37 @@ def test_a_deadline_is_kept(store: CatalogStore, tmp_path: Path):
             timed.fetch([A], time.monotonic())
     finally:
         timed.close()
+
+
+def test_a_generation_of_an_earlier_version_is_read(store: CatalogStore, reader: CatalogReader, tmp_path: Path):
+    """It has a row for each record, which begins with a byte of a hash of the key."""
+    store.use(store.load(10, [(A, b"block")]).id)
+    name = f"cat.{catalog_hbase.name(tmp_path)}.20-0"
+    made = Made(f"20-{'0' * 16}", name, 2, "0" * 64)
+    with closing(catalog_hbase.opened()) as cluster:
+        cluster.administration.create(schema.records_definition(name))
+        cluster.records(name).put((bytes((crc32(key) & 0xFF,)) + key, Record(1, b"row")) for key in (A, B))
+        row = CatalogStorage(cluster, catalog_hbase.name(tmp_path)).row
+        row.change(lambda state: msgspec.structs.replace(state, generations=(*state.generations, made)))
+    store.use(made.id)
+    assert store.look(made.id, [A, b"c"]) == {A: b"row"}
+    for catalog in (store, reader):
+        found = catalog.fetch([A, B, b"c"])
+        assert (found.generation, found.records, found.absent) == (made.id, {A: b"row", B: b"row"}, {b"c"})
+
+
+def test_a_generation_of_many_blocks_and_parts(
+    store: CatalogStore, reader: CatalogReader, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("feedstore.catalog.hbase.blocks.BLOCK_BYTES", 50)
+    monkeypatch.setattr("feedstore.catalog.hbase.blocks.PART_KEYS", 100)
+    records = {number.to_bytes(4, "big"): b"%d" % number for number in range(0, 20_000, 2)}
+    store.use(store.load(10, sorted(records.items())).id)
+    for first in range(0, 20_000, 1_000):
+        keys = [number.to_bytes(4, "big") for number in range(first, first + 1_000)]
+        found = reader.fetch(keys)
+        assert found.records == {key: records[key] for key in keys if key in records}
+        assert len(found.absent) == 500
 
 
 def build_until_killed(url: str, name: str, connection: multiprocessing.connection.Connection) -> None:

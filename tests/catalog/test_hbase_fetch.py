@@ -42,10 +42,10 @@ class Scripted:
         self._happen("delta")
         return [self.update for _ in keys]
 
-    def records(self, table: str, keys: Sequence[bytes], deadline_s: float | None) -> list[bytes | None]:
-        if table not in self.records_of:
-            raise CatalogUnavailableError(f"TableNotFoundException: {table}")
-        return [self.records_of[table] for _ in keys]
+    def records(self, made: Made, keys: Sequence[bytes], deadline_s: float | None) -> list[bytes | None]:
+        if made.table not in self.records_of:
+            raise CatalogUnavailableError(f"TableNotFoundException: {made.table}")
+        return [self.records_of[made.table] for _ in keys]
 
     def close(self) -> None: ...
 

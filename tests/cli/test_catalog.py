@@ -1,6 +1,7 @@
 """catalog, on a home with a worker."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def current(cli: Cli, cluster: str = "a") -> list[object]:
     return [each["id"] for each in generations(cli, cluster=cluster) if each["current"]]
 
 
+def verified(cli: Cli) -> dict[str, int]:
+    """How many pins were compared in each cluster, all of them the same in the catalog."""
+    said = cli("catalog", "verify", "pins").stderr
+    assert len(re.findall("no difference", said)) == 2
+    return {cluster: int(count) for cluster, count in re.findall(r"^(\w+): (\d+) pins? compared", said, re.MULTILINE)}
+
+
 def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> None:
     worker = home.spawn("work")
     try:
@@ -39,7 +47,7 @@ def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> No
         home("delete-pin", 1)
         eventually(lambda: "owner 2, board 9" in home("catalog", "get", "pins", 6, code=None).stdout, "a new pin")
         eventually(lambda: "deleted" in home("catalog", "get", "pins", 1).stdout, "a deleted pin")
-        assert home("catalog", "verify", "pins").stderr == "no difference\n"
+        eventually(lambda: verified(home) == {"a": 6, "b": 6}, "all pins can be compared")
 
         [first] = current(home)
         home("catalog", "build", "pins")
@@ -52,6 +60,23 @@ def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> No
     finally:
         worker.terminate()
         worker.communicate(timeout=60)
+
+
+def test_a_verify_that_has_compared_nothing_fails(home: Cli) -> None:
+    home("catalog", "build", "pins")
+    for pin in range(1, 6):
+        home("delete-pin", pin)
+    told = home("catalog", "verify", "pins", code=3).stderr
+    assert "a: 0 pins compared" in told
+    assert "5 not compared, which changed after 20" in told
+    assert "b: nothing was compared: all pins changed after the last update of the catalog" in told
+
+
+def test_a_verify_says_that_there_are_no_pins(cli: Cli) -> None:
+    with (cli.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n")
+    cli("catalog", "build", "pins")
+    assert "a: nothing was compared: the follow store has no pins" in cli("catalog", "verify", "pins", code=3).stderr
 
 
 def test_a_cluster_that_another_process_builds_is_left_to_it(home: Cli) -> None:

@@ -150,7 +150,7 @@ def test_every_page_of_pins_is_that_of_the_follow_store(cli: Cli) -> None:
         )
         wanted = {reader: [pin for pin in live if pin.owner in followed[reader]] for reader in readers}
         eventually(lambda: {each: walked(plain.feeds, each) for each in readers} == wanted, "all has landed")
-        eventually(lambda: cli("catalog", "verify", "pins", code=None).exit_code == 0, "the catalogs have it, too")
+        eventually(lambda: "not compared" not in cli("catalog", "verify", "pins").stderr, "the catalogs have it, too")
         other = stack.enter_context(open_services(with_catalog))
         assert other.catalogs is not None
         assert {each: walked(other.feeds, each) for each in readers} == wanted

@@ -3,6 +3,7 @@ away.
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -57,6 +58,14 @@ def says(cli: Cli, pin: int, what: str) -> bool:
     return len(lines) == len(homes.CLUSTERS) and all(what in line for line in lines)
 
 
+def compared(cli: Cli) -> int:
+    """In which cluster how many pins were compared: the least. None of them differs."""
+    said = cli("catalog", "verify", "pins").stderr
+    counts = [int(count) for count in re.findall(r"(\d+) pins? compared, no difference", said)]
+    assert len(counts) == len(homes.CLUSTERS)
+    return min(counts)
+
+
 def test_the_workers_build_the_catalog_and_keep_it_fresh(home: Cli) -> None:
     assert says(home, 5, "owner 2, board 9")
     for pin in range(6, 26):  # on every partition
@@ -65,7 +74,7 @@ def test_the_workers_build_the_catalog_and_keep_it_fresh(home: Cli) -> None:
     for pin in range(6, 26):
         eventually(lambda pin=pin: says(home, pin, "owner 2, board 9"), f"pin {pin}")
     eventually(lambda: says(home, 1, "deleted"), "a deleted pin")
-    assert home("catalog", "verify", "pins").stderr == "no difference\n"
+    eventually(lambda: compared(home) == 25, "all pins can be compared")
     lines = [json.loads(line) for line in home("catalog", "list", "pins", "--json").stdout.splitlines()]
     before = {line["cluster"]: line["delta"]["known_ms"] for line in lines}
 
@@ -88,7 +97,7 @@ def test_a_build_is_used_and_a_rollback_keeps_the_updates(home: Cli) -> None:
     assert says(home, 50, "owner 2"), "a rollback keeps the updates"
     home("catalog", "use", "pins", second, "--cluster", "a")
     assert current(home) == [second]
-    assert home("catalog", "verify", "pins").stderr == "no difference\n"
+    assert compared(home) >= 1
     home("catalog", "collect", "pins", "--keep", 1)
     assert [each["id"] for each in listed(home)["a"]] == [second]
     assert says(home, 50, "owner 2")

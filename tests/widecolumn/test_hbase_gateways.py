@@ -163,6 +163,12 @@ def test_an_interrupt_passes_and_discards_the_connection(world: World):
         (thrift2.translate, structs.TIOError("Failed 1 action\n\tat Some.java:1", True), "Failed 1 action", True),
         (thrift2.translate, structs.TIOError("nope", False), "nope", False),
         (thrift2.translate, structs.TIOError("from an older HBase", None), "from an older HBase", True),
+        (
+            thrift2.translate,
+            structs.TIOError("feed:feeds", False),
+            "feed:feeds; is this table missing, disabled, or still being made?",
+            False,
+        ),
         (thrift2.translate, structs.TIOError("x" * 1_000, None), "x" * 297 + "...", True),
         (thrift2.translate, TApplicationException(1), "Unknown method; is it a Thrift2 gateway", True),
         (thrift1.translate, HBaseIOError(b"lost"), "lost", True),

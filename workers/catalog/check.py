@@ -22,42 +22,59 @@ class PinDifference(NamedTuple):
     kind: Kind
 
 
-def differences(
-    catalog: CatalogReader, follows: FollowStore, on_progress: Callable[[int], None]
-) -> Iterator[PinDifference]:
-    """Every pin of which the catalog says something else. What was saved or deleted later than the catalog's own
-    `known_ms` is not judged.
+class Comparison:
+    """One walk over the pins of the follow store: iterate, once. A pin is compared if all that was saved or deleted of
+    it is no later than the catalog's own `known_ms`.
 
-    Raises CatalogUnavailableError, FollowStoreUnavailableError.
+    compared: how many pins were, so far. later: how many were not. known_ms: the least that the catalog said.
     """
-    done = 0
-    for shard in range(follows.shards()):
-        after = 0
-        while page := follows.pins_after(shard, after, MAX_PAGE):
-            after = page[-1].pin.pin
-            yield from _of_page(catalog, page)
-            done += len(page)
-            on_progress(done)
+
+    def __init__(self, catalog: CatalogReader, follows: FollowStore, on_progress: Callable[[int], None]) -> None:
+        self.compared = self.later = 0
+        self.known_ms: int | None = None
+        self._catalog = catalog
+        self._follows = follows
+        self._on_progress = on_progress
+
+    def __iter__(self) -> Iterator[PinDifference]:
+        """Every pin of which the catalog says something else.
+
+        Raises CatalogUnavailableError, FollowStoreUnavailableError.
+        """
+        for shard in range(self._follows.shards()):
+            after = 0
+            while page := self._follows.pins_after(shard, after, MAX_PAGE):
+                after = page[-1].pin.pin
+                yield from self._of_page(page)
+                self._on_progress(self.compared + self.later)
+
+    def _of_page(self, page: list[PinState]) -> Iterator[PinDifference]:
+        found = self._catalog.fetch([key_of(state.pin.pin) for state in page])
+        self.known_ms = found.known_ms if self.known_ms is None else min(self.known_ms, found.known_ms)
+        for state in page:
+            if changed_ms(state) > found.known_ms:
+                self.later += 1
+                continue
+            self.compared += 1
+            key = key_of(state.pin.pin)
+            kind = _kind(state, key, found.records.get(key))
+            if kind is not None:
+                yield PinDifference(state.pin.pin, kind)
 
 
-def _of_page(catalog: CatalogReader, page: list[PinState]) -> Iterator[PinDifference]:
-    found = catalog.fetch([key_of(state.pin.pin) for state in page])
-    for state in page:
-        changed_ms = state.saved_ms if state.deleted_ms is None else state.deleted_ms
-        if changed_ms > found.known_ms:
-            continue
-        key = key_of(state.pin.pin)
-        record = found.records.get(key)
-        if record is None:
-            # A deleted pin needs its record only as long as a feed may show it.
-            if state.deleted_ms is None:
-                yield PinDifference(state.pin.pin, "missing")
-            continue
-        live = live_pin(key, record)
-        if state.deleted_ms is not None:
-            if live is not None:
-                yield PinDifference(state.pin.pin, "alive")
-        elif live is None:
-            yield PinDifference(state.pin.pin, "deleted")
-        elif live != state.pin:
-            yield PinDifference(state.pin.pin, "differs")
+def changed_ms(state: PinState) -> int:
+    """When a pin was last saved or deleted."""
+    return state.saved_ms if state.deleted_ms is None else state.deleted_ms
+
+
+def _kind(state: PinState, key: bytes, record: bytes | None) -> Kind | None:
+    """What is wrong with a record; None: nothing."""
+    if record is None:
+        # A deleted pin needs its record only as long as a feed may show it.
+        return "missing" if state.deleted_ms is None else None
+    live = live_pin(key, record)
+    if state.deleted_ms is not None:
+        return None if live is None else "alive"
+    if live is None:
+        return "deleted"
+    return None if live == state.pin else "differs"

@@ -23,7 +23,7 @@ from feedstore.errors import NotNowError
 from workers.app import wiring
 from workers.catalog import build as building
 from workers.catalog.build import refuse_smaller
-from workers.catalog.check import WHAT, differences
+from workers.catalog.check import WHAT, Comparison
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
 from workers.catalog.sorting import by_key
@@ -389,8 +389,9 @@ def _shown(key: bytes, record: bytes, *, of_pins: bool) -> str:
 @json_option
 @pass_session
 def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -> None:
-    """Compare the catalog NAME with the follow store, pin by pin. Changes nothing; a new build mends what it finds. The
-    exit status is 1 if there is a difference.
+    """Compare the catalog NAME with the follow store, pin by pin, and say how many were compared. Changes nothing; a
+    new build mends what it finds. A pin that was saved or deleted later than the catalog's updates reach is not
+    compared. The exit status is 1 if there is a difference, and 3 if a cluster had nothing to compare.
 
     \b
     Examples:
@@ -399,25 +400,42 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
     if name != PINS:
         raise click.UsageError(f"only {PINS} comes from the follow store")
     count = 0
+    nothing: list[str] = []
     with closing(open_follows(session.config, clock_of(session.config))) as follows:
         for each in _clusters(session, name, cluster):
             progress = ProgressLine(f"verify {each}")
+            here = 0
             with open_reader(session.config, name, each) as reader:
-                walk = differences(
-                    reader,
-                    follows,
-                    partial(_show, progress, "pins"),
-                )
-                for found in walk:
-                    count += 1
+                comparison = Comparison(reader, follows, partial(_show, progress, "pins"))
+                for found in comparison:
+                    here += 1
                     if as_json:
                         emit_json({"cluster": each, "pin": found.pin, "kind": found.kind})
                     else:
                         say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
             progress.clear()
+            note(f"{each}: {_compared(comparison, here)}")
+            count += here
+            if not comparison.compared:
+                nothing.append(f"{each}: nothing was compared: {_why_nothing(comparison)}")
     if count:
         raise CommandRefusedError(f"{plural(count, 'difference')}: feedctl catalog build {name}")
-    note("no difference")
+    if nothing:
+        raise TryLaterError("; ".join(nothing))
+
+
+def _compared(comparison: Comparison, differences: int) -> str:
+    later = ""
+    if comparison.later:
+        later = f"; {comparison.later:,} not compared, which changed after {when(comparison.known_ms or 0)}"
+    found = plural(differences, "difference") if differences else "no difference"
+    return f"{plural(comparison.compared, 'pin')} compared, {found}{later}"
+
+
+def _why_nothing(comparison: Comparison) -> str:
+    if not comparison.later:
+        return "the follow store has no pins"
+    return "all pins changed after the last update of the catalog: run feedctl work, or feedctl catalog build pins"
 
 
 COMMANDS = (catalog,)

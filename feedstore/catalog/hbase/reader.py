@@ -48,7 +48,7 @@ class Reading:
         about = self._recent(deadline_s)
         for _ in range(_ATTEMPTS_MAX):
             made = about.state.in_use()
-            begun = self._begin(made.table, asked, deadline_s)
+            begun = self._begin(made, asked, deadline_s)
             try:
                 updates = self._tables.delta.get(asked, deadline_s)
                 latest = self._look(deadline_s)
@@ -98,9 +98,9 @@ class Reading:
             return about
         return self._look(deadline_s)
 
-    def _begin(self, table: str, keys: Sequence[bytes], deadline_s: float | None) -> "Future[list[bytes | None]]":
+    def _begin(self, made: Made, keys: Sequence[bytes], deadline_s: float | None) -> "Future[list[bytes | None]]":
         try:
-            return self._threads.submit(self._tables.records, table, keys, deadline_s)
+            return self._threads.submit(self._tables.records, made, keys, deadline_s)
         except RuntimeError as error:
             raise CatalogUnavailableError("the catalog is closed") from error
 

@@ -12,6 +12,7 @@ from feedstore.catalog.hbase.reader import Reading
 from feedstore.catalog.hbase.state import Building, Loading, Made, StoredState
 from feedstore.catalog.hbase.tables import CatalogStorage
 from feedstore.catalog.port import (
+    MAX_KEY_BYTES,
     BeingBuiltError,
     BuiltBy,
     CatalogUnavailableError,
@@ -119,7 +120,8 @@ class HBaseCatalogStore(Reading):
             checked = checks.Checked(records)
             self._tables.fill(table, checked)
             name = checks.generation_id(as_of_ms, checked.sha256)
-            made = Made(name, table, checked.records, checked.sha256, int((self._clock() - began_s) * 1_000))
+            took_ms = int((self._clock() - began_s) * 1_000)
+            made = Made(name, table, checked.records, checked.sha256, took_ms)
             state = self._tables.row.change(lambda state: states.finished(state, made, self._wall_ms()))
         except BaseException:
             # Its table goes with a collection.
@@ -132,12 +134,12 @@ class HBaseCatalogStore(Reading):
     def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         checks.check_keys(keys)
         made = self._look().state.generation(generation)
-        found = self._tables.records(made.table, keys)
+        found = self._tables.records(made, keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
     def use(self, generation: str) -> None:
         made = self._look().state.generation(generation)
-        self._tables.records(made.table, [b"\0"])  # one that does not answer would end all fetches
+        self._tables.records(made, [b"\xff" * MAX_KEY_BYTES])  # one that does not answer would end all fetches
         self._tables.row.change(lambda state: states.used(state, generation))
         self._look()
 

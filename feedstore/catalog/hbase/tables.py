@@ -1,26 +1,36 @@
 """The tables of catalogs in a cluster, in its namespace.
 
-    catalogs                         the deltas of all catalogs, and what there is of each
-    cat.<name>.<as_of>-<unique>      the records of one generation
+    catalogs                              the deltas of all catalogs, and what there is of each
+    cat.<name>.<as_of>-<unique>.blocks    the records of one generation
 
 In `catalogs`, the row of an update is the catalog's name, a zero byte and the key. Its timestamp is `rule.stamp`, so
 HBase itself keeps the newest update, ties included, in whichever order updates arrive, and however many processes write
 them. The row that is the name alone says what there is, and how far the updates are: in the same table, so that a table
 that is emptied or put back does not claim what it has lost.
 
-Rows of a generation begin with a byte of a hash of the key, because nothing is known of keys: so its regions are alike.
+A generation is in blocks (`blocks.py`). One that an earlier version has loaded has no `.blocks` in its name, and a row
+for each record, which begins with a byte of a hash of the key. The name says so, because an earlier version drops from
+the catalog's row what it does not know.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from feedstore.catalog import rule
 from feedstore.catalog.hbase import state as states
-from feedstore.catalog.hbase.state import StoredState
+from feedstore.catalog.hbase.blocks import (
+    COUNT_ROW,
+    BlockIndex,
+    block_row,
+    part_row,
+    parts_of,
+    rows,
+    split_keys,
+)
+from feedstore.catalog.hbase.state import Made, StoredState
 from feedstore.catalog.port import CatalogUnavailableError, Update
 from feedstore.errors import MisconfiguredError
 from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, WillNotError, schema
@@ -28,16 +38,18 @@ from feedstore.widecolumn.port import StoreError, UnsafeTableError
 
 CATALOGS: Final = "catalogs"
 
+_IN_BLOCKS: Final = ".blocks"
 _STATE = b"state"
 _KNOWN = b"known/"
 _ATTEMPTS_MAX: Final = 20
-_SPLITS: Final = (b"\x40", b"\x80", b"\xc0")
-"""Four regions for each generation, whatever its size, which is not known when it begins: as many servers share its
-reads, and HBase splits those that grow.
-"""
 _GENERATION: Final = 1
 """The timestamp of all records of a generation: each is written once, or again."""
-_SORTED_AT_ONCE, _SORTED_BYTES = 16_000, 8 << 20
+_READ_AT_ONCE: Final = 256
+"""The most blocks of one request: 16 MiB, if they are as large as they may be."""
+
+_INDEX_PARTS_AT_ONCE: Final = 16
+_INDEXES: Final = 3
+"""So many generations' indexes are held: the current one's, the next one's, and that of the one before."""
 _WALKED_AT_ONCE: Final = 10_000
 
 
@@ -70,6 +82,8 @@ class CatalogStorage:
         self._catalog = catalog
         self._lock = threading.Lock()
         self._is_prepared = False
+        self._index_lock = threading.Lock()
+        self._indexes: dict[str, BlockIndex] = {}
         self.row = CatalogRow(cluster, catalog)
         self.delta = DeltaRows(cluster.records(CATALOGS), catalog)
 
@@ -86,11 +100,11 @@ class CatalogStorage:
 
     def named(self, as_of_ms: int, unique: str) -> str:
         """The table of a load."""
-        return f"cat.{self._catalog}.{as_of_ms}-{unique}"
+        return f"cat.{self._catalog}.{as_of_ms}-{unique}{_IN_BLOCKS}"
 
     def create(self, table: str) -> None:
         with failing():
-            self._cluster.administration.create(schema.records_definition(table, _SPLITS))
+            self._cluster.administration.create(schema.records_definition(table, split_keys()))
 
     def remove(self, table: str) -> None:
         """One that is not there is fine."""
@@ -104,12 +118,49 @@ class CatalogStorage:
         only would be lost without a word if a server died before HBase flushes by itself.
         """
         with failing():
-            self._cluster.records(table).put(_neighbours(records))
+            self._cluster.records(table).put((row, Record(_GENERATION, value)) for row, value in rows(records))
 
-    def records(self, table: str, keys: Sequence[bytes], deadline_s: float | None = None) -> list[bytes | None]:
+    def records(self, made: Made, keys: Sequence[bytes], deadline_s: float | None = None) -> list[bytes | None]:
         """What a generation has."""
+        if not made.table.endswith(_IN_BLOCKS):
+            return self._values(made.table, [_row(key) for key in keys], deadline_s)
+        index = self.index(made, deadline_s)
+        numbers = index.numbers(keys)
+        wanted = sorted({*numbers} - {-1})
+        blocks: dict[int, Mapping[bytes, bytes]] = {-1: {}}
+        for first in range(0, len(wanted), _READ_AT_ONCE):
+            some = wanted[first : first + _READ_AT_ONCE]
+            values = self._values(made.table, list(map(block_row, some)), deadline_s)
+            blocks |= {number: index.block(number, value) for number, value in zip(some, values, strict=True)}
+        return [blocks[number].get(key) for number, key in zip(numbers, keys, strict=True)]
+
+    def index(self, made: Made, deadline_s: float | None = None) -> BlockIndex:
+        """Of a generation in blocks. It is read once, and held: all who need it at the same time, as after a swap, wait
+        for the first of them.
+        """
+        found = self._indexes.get(made.table)
+        if found is None:
+            with self._index_lock:
+                found = self._indexes.get(made.table)
+                if found is None:
+                    found = self._indexes[made.table] = self._read_index(made, deadline_s)
+                    while len(self._indexes) > _INDEXES:
+                        del self._indexes[next(iter(self._indexes))]
+        return found
+
+    def _read_index(self, made: Made, deadline_s: float | None) -> BlockIndex:
+        numbers = range(_INDEX_PARTS_AT_ONCE)
+        # Most generations have no more parts than one request asks for.
+        count, *found = self._values(made.table, [COUNT_ROW, *map(part_row, numbers)], deadline_s)
+        parts = parts_of(made.table, count)
+        for first in range(_INDEX_PARTS_AT_ONCE, parts, _INDEX_PARTS_AT_ONCE):
+            numbers = range(first, min(first + _INDEX_PARTS_AT_ONCE, parts))
+            found += self._values(made.table, list(map(part_row, numbers)), deadline_s)
+        return BlockIndex(made.table, found[:parts])
+
+    def _values(self, table: str, rows: Sequence[bytes], deadline_s: float | None) -> list[bytes | None]:
         with failing():
-            found = self._cluster.records(table).get([_row(key) for key in keys], deadline_s)
+            found = self._cluster.records(table).get(rows, deadline_s)
         return [None if each is None else each.value for each in found]
 
     def close(self) -> None:
@@ -162,10 +213,16 @@ class CatalogRow:
         with failing():
             try:
                 return self._records.cells(self._row, deadline_s)
-            except WillNotError:
-                if self._administration.exists(CATALOGS, deadline_s):
-                    raise
-                return {}  # nothing was ever loaded or noted
+            except WillNotError as error:
+                if not self._administration.exists(CATALOGS, deadline_s):
+                    return {}  # nothing was ever loaded or noted
+                if not self._administration.is_enabled(CATALOGS, deadline_s):
+                    # It may have been disabled with all that it holds, so this must not count as an empty one.
+                    raise CatalogUnavailableError(
+                        f"{error}: the table {CATALOGS!r} is not enabled: if a worker is making it, try again in some"
+                        " seconds; if somebody disabled it, enable it"
+                    ) from error
+                return self._records.cells(self._row, deadline_s)  # it was made since
 
 
 class DeltaRows:
@@ -231,24 +288,3 @@ def _source(column: bytes) -> tuple[int, int]:
 
 def _row(key: bytes) -> bytes:
     return bytes((crc32(key) & 0xFF,)) + key
-
-
-def _neighbours(records: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, Record]]:
-    """The rows of records, sorted some thousands at a time: a request then concerns few regions, and for each of these
-    a server syncs its log.
-    """
-    rows = iter(records)
-    while block := _block(rows):
-        yield from block
-
-
-def _block(records: Iterator[tuple[bytes, bytes]]) -> list[tuple[bytes, Record]]:
-    block: list[tuple[bytes, Record]] = []
-    size = 0
-    for key, record in islice(records, _SORTED_AT_ONCE):
-        block.append((_row(key), Record(_GENERATION, record)))
-        size += len(record)
-        if size >= _SORTED_BYTES:
-            break
-    block.sort()
-    return block

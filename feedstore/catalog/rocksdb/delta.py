@@ -142,14 +142,15 @@ class FollowedDelta:
         self._lock = threading.Lock()
         self._follower: Secondary | None = None
         self._files: Files | None = None
-        self._caught_up_s = 0.0
+        self._caught_up_s = float("-inf")
 
     @contextmanager
     def view(self, *, latest: bool = False) -> Iterator[View]:
         # Under the lock: to catch up may close the files and open others, and what one view says is of one moment.
         with self._lock:
             now_s = self._clock()
-            if latest or self._files is None or not 0 <= now_s - self._caught_up_s < CATCH_UP_EVERY_S:
+            if latest or not 0 <= now_s - self._caught_up_s < CATCH_UP_EVERY_S:
+                self._caught_up_s = float("-inf")  # if it fails, the next view tries again: what is lost is not empty
                 self._catch_up()
                 self._caught_up_s = now_s
             yield _None() if self._files is None else _Files(self._path, self._files)

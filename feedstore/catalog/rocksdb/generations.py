@@ -12,8 +12,6 @@ import msgspec
 from rocksdict import (
     AccessType,
     BlockBasedOptions,
-    Cache,
-    DataBlockIndexType,
     DBCompressionType,
     IngestExternalFileOptions,
     Options,
@@ -29,6 +27,9 @@ from feedstore.catalog.rocksdb.directory import unavailable
 MIB: Final = 1 << 20
 PART_BYTES: Final = 64 * MIB
 """How large a file becomes, about."""
+
+BLOCK_BYTES: Final = 2_048
+"""How large a block is before it is packed, about."""
 
 _ABOUT: Final = "generation.json"
 _LOOK_EVERY_RECORDS: Final = 4_096
@@ -59,7 +60,7 @@ def write(
     checked = Checked(records)
     parts = _write_parts(path, checked, part_bytes)
     with _failing(path):
-        db = Rdict(str(path), _options(None))
+        db = Rdict(str(path), _options())
         try:
             if parts:
                 moving = IngestExternalFileOptions()
@@ -80,7 +81,7 @@ def write(
 
 def _refuse_differing(path: Path, written: Checked) -> None:
     """Before it has a name: what differs from what was given must never be used, and no later check looks at it all."""
-    options = _options(None)
+    options = _options()
     with _failing(path):
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
         try:
@@ -130,8 +131,8 @@ _open: weakref.WeakValueDictionary[Path, Opened] = weakref.WeakValueDictionary()
 """The generations that this process has open, by their directories. What has such a name never changes."""
 
 
-def opened(path: Path, name: str, cache: Cache) -> Opened:
-    """Opens a generation for reading, once in this process. cache: of the first that opens it.
+def opened(path: Path, name: str) -> Opened:
+    """Opens a generation for reading, once in this process.
 
     Takes as long for millions of records as for one. Raises CatalogUnavailableError: damaged, or missing.
     """
@@ -140,17 +141,17 @@ def opened(path: Path, name: str, cache: Cache) -> Opened:
     with _opening:
         found = _open.get(path)
         if found is None:
-            found = _open[path] = _opened(path, name, cache)
+            found = _open[path] = _opened(path, name)
         return found
 
 
-def _opened(path: Path, name: str, cache: Cache) -> Opened:
+def _opened(path: Path, name: str) -> Opened:
     generation = describe(path, name, None)
     if not (path / "CURRENT").exists():  # RocksDB would say so without a name
         raise CatalogUnavailableError(f"{path}: damaged: CURRENT is missing")
     with _failing(path):
-        # Without its name, the default column family gets settings, and a cache, of its own.
-        options = _options(cache)
+        # Without its name, the default column family gets settings of its own.
+        options = _options()
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
         files = db.live_files()
     records = sum(int(each["num_entries"]) for each in files)
@@ -168,7 +169,7 @@ def _write_parts(path: Path, records: Iterable[tuple[bytes, bytes]], part_bytes:
         try:
             if writer is None:
                 parts.append(path / f"part-{len(parts):05}.sst")
-                writer = SstFileWriter(_options(None))
+                writer = SstFileWriter(_options())
                 writer.open(str(parts[-1]))
             writer[key] = record
             if number % _LOOK_EVERY_RECORDS == 0 and writer.file_size() >= part_bytes:
@@ -199,22 +200,21 @@ def _sync(path: Path) -> None:
         os.close(file)
 
 
-def _options(cache: Cache | None) -> Options:
-    """Blocks of 4 KiB with an index of hashes in each, because a look-up unpacks one block and takes one key of it. No
-    bloom filter: nearly all keys that are asked for are there. Filters and indexes are in the cache as well, so that
-    its size bounds them.
+def _options() -> Options:
+    """Small packed blocks with an index of hashes in each: a look-up unpacks one and takes one key of it. Files are
+    mapped, and nothing that is unpacked is kept (decision 66). No bloom filter: nearly all keys that are asked for are
+    there.
     """
     blocks = BlockBasedOptions()
-    blocks.set_block_size(4_096)
+    blocks.set_block_size(BLOCK_BYTES)
     blocks.set_format_version(5)
-    blocks.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
-    if cache is not None:
-        blocks.set_block_cache(cache)
-        blocks.set_cache_index_and_filter_blocks(v=True)
+    blocks.set_index_block_restart_interval(8)
+    blocks.disable_cache()
     options = Options(raw_mode=True)
     options.create_if_missing(create_if_missing=True)
     options.set_block_based_table_factory(blocks)
     options.set_compression_type(DBCompressionType.lz4())
+    options.set_allow_mmap_reads(is_enabled=True)
     options.set_max_open_files(-1)  # all of them from the start: a collection may remove the directory
     options.set_keep_log_file_num(1)
     return options

@@ -5,16 +5,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from rocksdict import Cache
-
 from feedstore.catalog import checks, rule
 from feedstore.catalog.port import CatalogError, CatalogUnavailableError, Delta, Fetched, Generation, NoGenerationError
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import DeltaReader, FollowedDelta
 from feedstore.catalog.rocksdb.directory import Directory
-from feedstore.catalog.rocksdb.generations import MIB, Opened
+from feedstore.catalog.rocksdb.generations import Opened
 
-CACHE_BYTES: Final = 64 * MIB
 LOOK_EVERY_S: Final = 1.0
 """How long a swap may go unseen."""
 
@@ -24,10 +21,9 @@ _ATTEMPTS_MAX = 10
 class Current:
     """The generation that CURRENT names, open. Thread-safe. clock: monotonic seconds."""
 
-    def __init__(self, directory: Directory, clock: Callable[[], float], cache_bytes: int) -> None:
+    def __init__(self, directory: Directory, clock: Callable[[], float]) -> None:
         self._directory = directory
         self._clock = clock
-        self._cache = Cache(cache_bytes)
         self._lock = threading.Lock()
         self._version: tuple[int, int, int] | None = None
         self._opened: Opened | None = None
@@ -66,7 +62,7 @@ class Current:
 
     def open(self, name: str) -> Opened:
         """Any generation. Raises CatalogUnavailableError."""
-        return generations.opened(self._directory.generation(name), name, self._cache)
+        return generations.opened(self._directory.generation(name), name)
 
     def close(self) -> None:
         with self._lock:
@@ -90,8 +86,8 @@ class Current:
 class Reading:
     """What readers and the store have in common. delta: closed with it."""
 
-    def __init__(self, directory: Directory, delta: DeltaReader, clock: Callable[[], float], cache_bytes: int) -> None:
-        self._current = Current(directory, clock, cache_bytes)
+    def __init__(self, directory: Directory, delta: DeltaReader, clock: Callable[[], float]) -> None:
+        self._current = Current(directory, clock)
         self._directory = directory
         self._delta = delta
 
@@ -123,14 +119,16 @@ class Reading:
             raise CatalogUnavailableError(f"{self._directory.path}: generations change faster than one can be read")
         records: dict[bytes, bytes] = {}
         absent: set[bytes] = set()
-        asked: list[bytes] = []
-        for key, held in zip(keys, updates, strict=True):
-            if held is None or not rule.wins(held.time_ms, as_of_ms):
-                asked.append(key)
-            elif held.record is None:
-                absent.add(key)
-            else:
-                records[key] = held.record
+        asked = keys
+        if any(updates):
+            asked = []
+            for key, held in zip(keys, updates, strict=True):
+                if held is None or not rule.wins(held.time_ms, as_of_ms):
+                    asked.append(key)
+                elif held.record is None:
+                    absent.add(key)
+                else:
+                    records[key] = held.record
         for key, record in zip(asked, opened.get(asked), strict=True):
             if record is None:
                 absent.add(key)
@@ -173,10 +171,9 @@ class Reading:
 class RocksCatalogReader(Reading):
     """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
 
-    path: the catalog's directory; it may be missing until something is loaded. clock: monotonic seconds. cache_bytes:
-    how much of the generations is kept in memory.
+    path: the catalog's directory; it may be missing until something is loaded. clock: monotonic seconds.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float], *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         directory = Directory(path)
-        super().__init__(directory, FollowedDelta(directory, clock), clock, cache_bytes)
+        super().__init__(directory, FollowedDelta(directory, clock), clock)

@@ -10,7 +10,7 @@ from feedstore.catalog.port import BuiltBy, CatalogRefusedError, Collected, Gene
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
 from feedstore.catalog.rocksdb.directory import Directory, discard
-from feedstore.catalog.rocksdb.reader import CACHE_BYTES, Reading
+from feedstore.catalog.rocksdb.reader import Reading
 
 DAY_MS: Final = 86_400_000
 
@@ -20,7 +20,7 @@ class RocksCatalogStore(Reading):
     the delta until it is closed, and others are told so.
 
     path: the catalog's directory; made if it is missing. clock: monotonic seconds. wall_ms: by the clock of the files,
-    ms since 1970. unique: gives hexadecimal digits that nothing else has. cache_bytes: as of a reader.
+    ms since 1970. unique: gives hexadecimal digits that nothing else has.
     """
 
     def __init__(
@@ -29,15 +29,13 @@ class RocksCatalogStore(Reading):
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         unique: Callable[[], str],
-        *,
-        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         directory = Directory(path)
         self._clock = clock
         self._wall_ms = wall_ms
         self._unique = unique
         self._delta: OwnDelta = OwnDelta(directory, clock, unique)
-        super().__init__(directory, self._delta, clock, cache_bytes)
+        super().__init__(directory, self._delta, clock)
 
     def update(self, updates: Sequence[Update]) -> None:
         checks.check_updates(updates)

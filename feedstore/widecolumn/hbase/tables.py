@@ -49,8 +49,9 @@ class Tables:
         """deadline_s: of `time.monotonic`."""
         return bool(self._ask(lambda to: to.tableExists(self._named(name)), deadline_s))
 
-    def is_enabled(self, name: str) -> bool:
-        return bool(self._ask(lambda to: to.isTableEnabled(self._named(name))))
+    def is_enabled(self, name: str, deadline_s: float | None = None) -> bool:
+        """Not while it is being made, or after it was disabled. deadline_s: as above."""
+        return bool(self._ask(lambda to: to.isTableEnabled(self._named(name)), deadline_s))
 
     def create(self, wanted: TableDefinition) -> None:
         """Makes a table, and its namespace; a table of that name that is there stays as it is."""

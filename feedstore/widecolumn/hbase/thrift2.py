@@ -1,7 +1,8 @@
 """A connection to a Thrift2 gateway, with thriftpy2's compiled codec."""
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import thriftpy2
 from thriftpy2.thrift import TApplicationException, TClient
@@ -12,6 +13,9 @@ from feedstore.widecolumn.hbase.gateways import AnsweredError
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 
 structs: Any = thriftpy2.load(str(Path(__file__).parent / "thrift2.thrift"), "feedstore_hbase_thrift2_thrift")
+
+
+_TABLE: Final = re.compile(r"[\w.-]+:[\w.-]+")
 
 
 class _Writes(TClient):
@@ -48,7 +52,10 @@ def connect(address: Address, timeout_s: float) -> Thrift2Connection:
 
 def translate(error: Exception) -> Exception:
     if isinstance(error, structs.TIOError):
-        return AnsweredError(codec.shown(error.message), may_retry=error.canRetry is not False)
+        said = codec.shown(error.message)
+        # Of a table that is missing, disabled or not made yet, HBase passes on the name and not what it says of it.
+        hint = "; is this table missing, disabled, or still being made?" if _TABLE.fullmatch(said) else ""
+        return AnsweredError(said + hint, may_retry=error.canRetry is not False)
     if isinstance(error, TApplicationException):
         return AnsweredError(codec.unexpected(error, "Thrift2"), may_retry=True)
     return error
