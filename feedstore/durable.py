@@ -21,6 +21,20 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
     sync_directory(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Makes what was written to a file durable, by whatever process. Nothing is to be done if it is not there. Raises
+    OSError.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
 def sync_directory(path: Path) -> None:
     """Makes the names in a directory durable. Raises OSError."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -131,6 +131,14 @@ class SqliteFile:
                 self._undo(writer)
                 raise
 
+    def sync(self) -> None:
+        """What was written before, and was not synced, outlives the machine when this returns. Raises
+        `use.unavailable`.
+        """
+        # What is not in the log any more was synced when it was copied out of it.
+        with self.unavailable():
+            durable.sync_file(self.path.resolve().with_name(f"{self.path.resolve().name}-wal"))
+
     def write_grouped(self, change: Change[Result], last: Last[Result] | None = None) -> Result:
         """Makes a change, and returns what it returns when that is on disk. Changes of threads that wait for their turn
         share a transaction (a group commit). One that raises is undone alone.

@@ -5,10 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from fractional_indexing import generate_key_between
 
@@ -19,8 +20,9 @@ from bench.context import Context
 from bench.ordered_model import OrderedBoard
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
-from feedstore.domain import RespaceAsked
-from feedstore.follows.port import FollowStore, actions_in
+from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
+from feedstore.follows import sqlite_boards
+from feedstore.follows.port import FollowStore, Request, actions_in
 from workers.boards import Respacing
 
 NAME = "boards"
@@ -39,6 +41,7 @@ def measure(context: Context) -> list[Row]:
         *_library(context),
         *_clients(context),
         *_run_of_one_ms(context),
+        *_saves(context),
     ]
 
 
@@ -410,6 +413,52 @@ def _run_of_one_ms(context: Context) -> list[Row]:
             context.say(f"{len(taken)} drops while {pins:,} pins of one ms were spread")
     what = f"a drop while a run of {pins:,} pins of one ms is re-spaced / at rest, p99"
     return [Row(NAME, what, "x", shares, at_most(3))]
+
+
+# Those who move nothing
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _saves(context: Context) -> list[Row]:
+    """Pins that are recorded and entered in the indexes, and the same without the statements that boards add."""
+    batches, size = context.pick(200, 10), 256
+    shares: list[float] = []
+    for repeat in range(context.repeats):
+        with _store(context, f"saves-{repeat}") as (_, opened), _store(context, f"plain-{repeat}") as (_, plainly):
+            stores = {"with": opened(), "without": plainly()}
+            taken: dict[str, list[float]] = {name: [] for name in stores}
+            for number in range(batches):
+                for name in sorted(stores, reverse=bool(number % 2)):
+                    with _without_boards() if name == "without" else nullcontext():
+                        taken[name].append(_processor_seconds(partial(_save, stores[name], number * size, size)))
+        p50 = {name: percentile(each, 0.5) for name, each in taken.items()}
+        shares.append(p50["without"] / p50["with"])
+    what = f"pins saved a second, {size} a transaction / without what boards add to an index write, processor time"
+    return [Row(NAME, what, "x", shares, at_least(0.98))]
+
+
+def _save(store: FollowStore, first: int, count: int) -> None:
+    """Pins of sixty boards, recorded and then indexed, as their handler does it."""
+    pins = range(first + 1, first + count + 1)
+    answers = store.record([Request(SavePin(Pin(pin, 1 + pin % 60, 1 + pin % 60, pin))) for pin in pins])
+    saved = [answer for answer in answers if isinstance(answer, PinSaved)]
+    assert len(saved) == count
+    store.index(pins=saved)
+
+
+@contextmanager
+def _without_boards() -> Iterator[None]:
+    with (
+        patch.object(sqlite_boards, "drop", lambda *_: None),
+        patch.object(sqlite_boards, "changed", lambda *_: None),
+    ):
+        yield
+
+
+def _processor_seconds(work: Callable[[], object]) -> float:
+    began_s = time.process_time()
+    work()
+    return time.process_time() - began_s
 
 
 def path_of(store: FollowStore) -> Path:

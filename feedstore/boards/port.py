@@ -231,7 +231,8 @@ class BoardStore(Protocol):
 
     def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: RoomSpread | None = None) -> Respaced:
         """One step of making room around a pin: at most one transaction, which writes at most `rows` (1..MAX_ROWS)
-        rows. Repeat it with what it returned until it is done.
+        rows. Repeat it with what it returned until it is done: only then, or after `ask_respace`, does it outlive the
+        machine.
 
         No order changes, at any moment. The topmost pin is never raised. No gap becomes narrower than both its old
         width and the even width of the window.

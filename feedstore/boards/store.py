@@ -80,10 +80,12 @@ class Boards:
     # ------------------------------------------------------------------------------------------------------------
 
     def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
-        run, _, after = self._read(board, limit, after)
-        pins, end = ordering.merged(self._spacing, after.way, run, limit + MAX_MARKS)
-        known = {mark.pin for mark in after.marks}
-        shown = [pin for pin in pins if pin.pin not in known]
+        after = after or Place(self._spacing.top)
+        # No more than one beyond the page: it says whether that is the end.
+        most = limit + len(after.marks) + 1
+        run, _ = self._read(board, limit, most, after)
+        pins, end = ordering.merged(self._spacing, after.way, run, most)
+        shown = _not_marked(pins, after)
         if len(shown) > limit:
             shown, end = shown[:limit], shown[limit - 1].spot
         onward, back = self._onward(after, shown, end), self._back(after, shown, end)
@@ -98,7 +100,7 @@ class Boards:
         if not shown or end != shown[-1].spot:
             # The lines of moved pins took all that is looked at. What is shown here may be far from this place.
             return Place(end, (), after.way)
-        return Place(end, (*after.marks, *map(_mark, shown))[-MAX_MARKS:], after.way)
+        return Place(end, (*after.marks, *map(_mark, shown[-MAX_MARKS:]))[-MAX_MARKS:], after.way)
 
     def _back(self, after: Place, shown: Sequence[BoardPin], end: Spot | None) -> Place | None:
         """Where the page begins that goes the other way from the first pin of this one."""
@@ -111,23 +113,22 @@ class Boards:
             return Place(end or far, (), way)
         return Place(shown[0].spot, tuple(map(_mark, shown[MAX_MARKS - 1 :: -1])), way)
 
-    def _read(self, board: int, limit: int, after: Place | None) -> tuple[Run, Spot, Place]:
-        """The rows from a place on, and where that is now. One statement reads the rows and says where the marked pins
-        are; if the place was another one, it is read again from there.
+    def _read(self, board: int, limit: int, most: int, after: Place) -> tuple[Run, Spot]:
+        """The rows of at most so many pins from a place on, and where that is now. One statement reads the rows and
+        says where the marked pins are; if the place was another one, it is read again from there.
         """
         check_id("board", board)
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE} pins")
-        after = after or Place(self._spacing.top)
         keys = [LineKey(mark.created_ms, mark.pin) for mark in after.marks]
         spot, tries = after.spot, 0
         while True:
             tries += 1
             start = self._spacing.start(after.way, spot)
-            run = self._follows.board_run(board, after.way, start, limit + MAX_MARKS, 2 * limit + _LOOK, keys)
+            run = self._follows.board_run(board, after.way, start, most, 2 * limit + _LOOK, keys)
             anchor = self._anchor(after, run.marked)
             if anchor == spot or tries == _ANCHOR_TRIES:
-                return run, spot, after
+                return run, spot
             spot = anchor
 
     def _anchor(self, after: Place, marked: Sequence[PinAt]) -> Spot:
@@ -143,8 +144,8 @@ class Boards:
         return self._follows.next_arranged_board(after)
 
     def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
-        run, spot, _ = self._read(board, limit, after)
-        pins, end = ordering.merged(self._spacing, "down", run, limit + MAX_MARKS)
+        run, spot = self._read(board, limit, limit, after or Place(self._spacing.top))
+        pins, end = ordering.merged(self._spacing, "down", run, limit)
         gaps: list[tuple[int, BoardPin]] = []
         above = None if after is None else spot.sequence
         for pin in pins:
@@ -171,7 +172,10 @@ class Boards:
         if going is None:
             return Respaced(True, 0, 0, None)
         step = partial(ordering.spread, self._spacing, going, rows)
-        written, then = self._follows.arrange(asked.board, (), lambda _, board_rows: step(board_rows))
+        written, then = self._follows.arrange(asked.board, (), lambda _, board_rows: step(board_rows), synced=False)
+        if then is None:
+            # Who asked will be told that it is done: it has to be, also after the machine has failed.
+            self._follows.sync_arranged(asked.board)
         return Respaced(False, written, going.members, then)
 
     def _plan(self, asked: RespaceAsked) -> RoomSpread | None:
@@ -227,6 +231,12 @@ class Boards:
             return Arranged(dropped=[row.pin for row in placed]), len(placed) < rows
 
         return self._follows.arrange(board, (), drop)
+
+
+def _not_marked(pins: Sequence[BoardPin], after: Place) -> list[BoardPin]:
+    """Without those that are known to have been shown."""
+    known = {mark.pin for mark in after.marks}
+    return [pin for pin in pins if pin.pin not in known]
 
 
 def _mark(pin: BoardPin) -> Mark:

@@ -430,13 +430,20 @@ class FollowStore(Protocol):
         """
         ...
 
-    def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result]) -> Result:
+    def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result], *, synced: bool = True) -> Result:
         """Changes the places of pins of a board in one transaction, durable when this returns: decides on what it
         reads, and writes that. Transactions on one board take effect one after the other.
 
         named: records of pins of the board. A line of theirs that is missing, as its handler is behind, is entered
             first.
+        synced: if not, a store in a file leaves it to the next synced transaction, or to `sync_arranged`, to make it
+            outlive the machine. A machine that fails before may undo it, and all later ones that were not synced. The
+            process may die at any time.
         """
+        ...
+
+    def sync_arranged(self, board: int) -> None:
+        """What was changed on a board without a sync outlives the machine when this returns."""
         ...
 
     # Verify, operate

@@ -267,10 +267,16 @@ class Shard(Protocol):
         """As `FollowStore.board_run`, in one statement."""
         ...
 
-    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+    def arrange(
+        self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True
+    ) -> Result:
         """As `FollowStore.arrange`. Locks are taken in the order of the board, its lines, its placed pins, the state
         of the shard.
         """
+        ...
+
+    def sync_arranged(self) -> None:
+        """As `FollowStore.sync_arranged`."""
         ...
 
     def next_arranged_board(self, after: int) -> int | None:

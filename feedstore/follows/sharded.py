@@ -488,12 +488,15 @@ class ShardedFollowStore:
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
         return self._on(self._shard_of(board), lambda shard: shard.board_run(board, way, start, limit, look, marked))
 
-    def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result]) -> Result:
+    def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result], *, synced: bool = True) -> Result:
         lines: list[PinIndexRow] = [
             (_BOARD, board, each.pin.created_ms, each.pin.pin, each.pin.owner, board, each.saved_ms, None)
             for each in named
         ]
-        return self._on(self._shard_of(board), lambda shard: shard.arrange(board, lines, decide))
+        return self._on(self._shard_of(board), lambda shard: shard.arrange(board, lines, decide, synced=synced))
+
+    def sync_arranged(self, board: int) -> None:
+        self._on(self._shard_of(board), lambda shard: shard.sync_arranged())
 
     # Verify, operate
     # -----------------------------------------------------------------------------------------------------------

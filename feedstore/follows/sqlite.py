@@ -608,7 +608,9 @@ class SQLiteShard:
         with self._database.read() as connection:
             return sqlite_boards.run(connection, board, way, start, limit, look, marked)
 
-    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+    def arrange(
+        self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True
+    ) -> Result:
         def change(connection: sqlite3.Connection) -> _Made[Result]:
             rows = sqlite_boards.SQLiteBoardRows(connection, board)
             entered = rows.enter(named)
@@ -622,7 +624,15 @@ class SQLiteShard:
                 _keep_time(connection, now_ms)
             return _Made(result, now_ms, arranged.outbox)
 
-        return self._database.write_grouped(change, _put_outbox).result
+        if synced:
+            return self._database.write_grouped(change, _put_outbox).result
+        with self._database.write(synced=False) as connection:
+            made = change(connection)
+            _put_outbox(connection, [made])
+        return made.result
+
+    def sync_arranged(self) -> None:
+        self._database.sync()
 
     def next_arranged_board(self, after: int) -> int | None:
         [(board,)] = self._all("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))

@@ -31,8 +31,14 @@ class Database(Protocol):
         """A connection whose reads see one snapshot, taken at the first of them."""
         ...
 
-    def write(self) -> AbstractContextManager[sqlite3.Connection]:
-        """The connection that writes, in a transaction: committed at the end, undone if an error leaves the block."""
+    def write(self, *, synced: bool = True) -> AbstractContextManager[sqlite3.Connection]:
+        """The connection that writes, in a transaction: committed at the end, undone if an error leaves the block.
+        synced: as `SqliteFile.write`.
+        """
+        ...
+
+    def sync(self) -> None:
+        """What was written and not synced outlives the machine when this returns."""
         ...
 
     def write_grouped(self, change: Change[Result], last: Last[Result]) -> Result:
@@ -61,7 +67,8 @@ class MemoryDatabase:
                 raise FollowStoreUnavailableError(f":memory:: {error}") from error
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
+        del synced  # nothing here outlives the process
         with self.read() as connection:
             connection.execute("BEGIN")
             try:
@@ -71,6 +78,9 @@ class MemoryDatabase:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def sync(self) -> None:
+        pass
 
     def write_grouped(self, change: Change[Result], last: Last[Result]) -> Result:
         with self.write() as connection:

@@ -1,6 +1,7 @@
 """Room that a drop asked for, through the outbox, the queue and the expander."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.metering import Counting
 from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
-from workers.boards import Respacing
+from workers.boards import Respacing, respacing
 from workers.boards.respacing import TRANSACTIONS
 from workers.following import Expander
 from workers.following.expander import sender_of
@@ -97,8 +98,8 @@ class Endless:
 def test_what_takes_long_is_asked_for_again_so_that_others_go_first() -> None:
     boards = Endless()
     meter = Counting(lambda: 0.0)
-    respacing = Respacing(boards, 100, meter)  # type: ignore[arg-type]
-    respacing.respace([RespaceAsked(9, 5, 1), RespaceAsked(9, 5, 2), RespaceAsked(9, 6, 2)])
+    requests = [RespaceAsked(9, 5, 1), RespaceAsked(9, 5, 2), RespaceAsked(9, 6, 2)]
+    Respacing(boards, 100, meter).respace(requests)  # type: ignore[arg-type]
     assert boards.steps == 2 * TRANSACTIONS
     assert boards.asked == [(9, 5), (9, 6)]
     counts = meter.counts()
@@ -107,6 +108,36 @@ def test_what_takes_long_is_asked_for_again_so_that_others_go_first() -> None:
     ]
     [windows] = counts.spreads
     assert (windows.name, windows.sum, windows.counts[-1]) == ("feed_board_respace_window", 2 * 10**6, 2)
+
+
+@pytest.mark.parametrize("transactions", [1, 3, TRANSACTIONS])
+def test_rule_11_what_is_answered_for_outlives_the_machine(
+    follows: ShardedFollowStore, monkeypatch: pytest.MonkeyPatch, transactions: int
+) -> None:
+    """Transactions of re-spacing leave the sync to the last one; a request that is done, or was asked for again, had
+    one after each of them.
+    """
+    boards = Boards(follows)
+    ask(boards, follows)
+    (asked,) = actions_in(follows.unrelayed(10))
+    assert isinstance(asked, RespaceAsked)
+    events: list[str] = []
+    arrange, sync = follows.arrange, follows.sync_arranged
+
+    def arranging(*args: Any, synced: bool = True) -> Any:
+        events.append("synced" if synced else "unsynced")
+        return arrange(*args, synced=synced)
+
+    def syncing(board: int) -> None:
+        events.append("synced")
+        sync(board)
+
+    monkeypatch.setattr(follows, "arrange", arranging)
+    monkeypatch.setattr(follows, "sync_arranged", syncing)
+    monkeypatch.setattr(respacing, "TRANSACTIONS", transactions)
+    Respacing(boards, 1, rows_again=1).respace([asked])
+    assert "unsynced" in events
+    assert events[-1] == "synced"
 
 
 def test_a_run_of_thousands_of_one_millisecond_is_spread_in_small_transactions(clock: Clock) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from feedstore.boards import BoardPin, Boards, Place, RoomSpread, Spacing, Spot, ordering
+from feedstore.boards import BoardPin, Boards, Place, RoomSpread, Spacing, Spot, ordering, store
 from feedstore.boards.sequences import between
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Run
 from feedstore.follows.sharded import ShardedFollowStore
@@ -131,7 +131,7 @@ def _asked_in_another_transaction(world: World) -> None:
     """The request for room is recorded after the reorder's commit; the process may be killed between."""
     real = world.follows.arrange
 
-    def arrange(board: int, named: Any, decide: Any) -> Any:
+    def arrange(board: int, named: Any, decide: Any, *, synced: bool = True) -> Any:
         left: list[bytes] = []
 
         def without(now_ms: int, rows: BoardRows) -> Any:
@@ -139,7 +139,7 @@ def _asked_in_another_transaction(world: World) -> None:
             left[:] = [] if arranged is None else arranged.outbox
             return None if arranged is None else arranged._replace(outbox=()), answer
 
-        answer = real(board, named, without)
+        answer = real(board, named, without, synced=synced)
         if left and world.rng.random() < 0.5:
             world.store.arrange(board, (), lambda _now, _rows: (Arranged(outbox=left), None))
         return answer
@@ -197,13 +197,7 @@ def _cursor_is_a_sequence() -> Patches:
 
 
 def _marks_are_shown_again() -> Patches:
-    real = Boards._read
-
-    def read(boards: Boards, board: int, limit: int, after: Place | None) -> Any:
-        run, spot, place = real(boards, board, limit, after)
-        return run, spot, Place(place.spot)
-
-    return [(Boards, "_read", read)]
+    return [(store, "_not_marked", lambda pins, _after: list(pins))]
 
 
 def _two_statements_a_page(world: World) -> None:

@@ -89,9 +89,9 @@ class _Between:
         if name not in {"pins", "board_run", "arrange"}:
             return method
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
             self._happen()
-            return method(*args)
+            return method(*args, **named)
 
         return call
 

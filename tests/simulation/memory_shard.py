@@ -262,7 +262,13 @@ class MemoryShard:
                 found.append(PinAt(pin, created_ms, lines[pin][7] is None, sequence, moved_ms))
         return found
 
-    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+    def sync_arranged(self) -> None:
+        pass
+
+    def arrange(
+        self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True
+    ) -> Result:
+        del synced
         now_ms = self.now_ms()
         index = self._pin_index.setdefault((0, board), {})
         entered = [row for row in named if row[3] not in index]

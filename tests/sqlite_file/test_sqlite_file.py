@@ -1,6 +1,7 @@
 """A SQLite file that several processes use, as the follow store and as the embedded queue: turns, crashes, errors."""
 
 import fcntl
+import os
 import signal
 import sqlite3
 import subprocess
@@ -91,6 +92,25 @@ def test_rule_11_a_write_is_synced_unless_its_caller_says_otherwise(file: Sqlite
     for synced, level in ((True, 2), (False, 1), (True, 2), (True, 2)):
         with file.write(synced=synced) as writer:
             assert writer.execute("PRAGMA synchronous").fetchone() == (level,)
+
+
+def test_a_sync_reaches_the_log_with_what_was_written_before_it(
+    file: SqliteFile, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with file.write(synced=False) as writer:
+        writer.execute("INSERT INTO lines VALUES (7, 7)")
+    synced: list[tuple[Path, int]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), os.fstat(descriptor).st_size))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    file.sync()
+    log = path.resolve().with_name(path.name + "-wal")
+    assert synced == [(log, log.stat().st_size)]
+    assert log.stat().st_size > 0
 
 
 # Turns

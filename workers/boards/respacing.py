@@ -12,10 +12,13 @@ from feedstore.metering import UNCOUNTED, Meter
 from workers.boards import metrics
 from workers.boards.walks import respaced
 
-ROWS: Final = 64
+ROWS: Final = 16
 """The most rows of one transaction: a drop on the same board waits for one."""
 
-TRANSACTIONS: Final = 512
+ROWS_AGAIN: Final = 64
+"""The same where each transaction looks again at what those before it have passed: that takes most of its time."""
+
+TRANSACTIONS: Final = 2_048
 """How many transactions one request gets at once. Then it is asked again, so that other tasks go first."""
 
 _log = structlog.get_logger()
@@ -24,12 +27,15 @@ _log = structlog.get_logger()
 class Respacing:
     """Handles requests for re-spacing. Stateless: if it is killed, the next one plans from what is there.
 
-    rows: the most that one transaction writes; reorders of the board wait for it. meter: what is counted.
+    rows, rows_again: the most that one transaction writes, as `respaced` has it; reorders of the board wait for it.
+    meter: what is counted.
     """
 
-    def __init__(self, boards: BoardStore, rows: int = ROWS, meter: Meter = UNCOUNTED) -> None:
+    def __init__(
+        self, boards: BoardStore, rows: int = ROWS, meter: Meter = UNCOUNTED, rows_again: int = ROWS_AGAIN
+    ) -> None:
         self._boards = boards
-        self._rows = rows
+        self._rows = (rows, max(rows, rows_again))
         self._meter = meter
         meter.add(metrics.ROWS, 0)
         meter.observe(metrics.WINDOW, [])
@@ -44,7 +50,7 @@ class Respacing:
             self._respace(asked)
 
     def _respace(self, asked: RespaceAsked) -> None:
-        steps = list(itertools.islice(respaced(self._boards, asked, self._rows), TRANSACTIONS))
+        steps = list(itertools.islice(respaced(self._boards, asked, *self._rows), TRANSACTIONS))
         rows, window = sum(step.rows for step in steps), max(step.window for step in steps)
         if not steps[-1].done:
             if rows:

@@ -26,15 +26,20 @@ def checked(boards: BoardStore, board: int) -> Iterator[BoardFindings]:
             return
 
 
-def respaced(boards: BoardStore, asked: RespaceAsked, rows: int = MAX_ROWS) -> Iterator[Respaced]:
+def respaced(
+    boards: BoardStore, asked: RespaceAsked, rows: int = MAX_ROWS, rows_again: int = MAX_ROWS
+) -> Iterator[Respaced]:
     """Makes room around a pin, a transaction of at most `rows` rows each. It is done when this ends; it may be left at
     any time.
+
+    rows_again: instead of `rows`, if each transaction looks again at all that those before it have passed.
 
     Raises FollowStoreUnavailableError.
     """
     going = None
     while True:
-        step = boards.respace(asked, rows, going)
+        looks_again = going is not None and going.quiet is None
+        step = boards.respace(asked, rows_again if looks_again else rows, going)
         yield step
         going = step.going
         if step.done:

@@ -66,9 +66,11 @@ def board_run(board: int, way: Way, start: Start, limit: int, look: int, marked:
         f"board = {board:d} AND sequence {past}= {start.sequence:d}"
         f" AND (sequence {past} {start.sequence:d} OR pin {first} {start.pin:d})"
     )
+    # Two ranges of the key, in the ms at the start and past it: a bound on the ms alone would pass over all lines of it
+    # that come before the start, and an import may have 100,000 in one ms.
     of_lines = (
-        f"kind = {_BOARD} AND followee = {board:d} AND created_ms {past}= {start.created_ms:d}"
-        f" AND (created_ms {past} {start.created_ms:d} OR pin {first} {start.line:d})"
+        f"kind = {_BOARD} AND followee = {board:d} AND ((created_ms = {start.created_ms:d}"
+        f" AND pin {first} {start.line:d}) OR created_ms {past} {start.created_ms:d})"
     )
     in_order, by_sequence = f"ORDER BY created_ms{down}, pin{up}", f"ORDER BY sequence{down}, pin{up}"
     page = f"{_LINES} WHERE {of_lines} {in_order}"

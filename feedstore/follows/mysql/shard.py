@@ -206,11 +206,18 @@ class MySQLShard:
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
         return boards.run_of(self._rows(boards.board_run(board, way, start, limit, look, marked)), way, limit)
 
-    def arrange(self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]) -> Result:
+    def arrange(
+        self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True
+    ) -> Result:
+        del synced  # the server syncs each transaction, or as its administrators have decided
+
         def attempt(connection: MySQLConnection) -> Result:
             return self._arrange(connection, board, named, decide)
 
         return self._with_connection(attempt)
+
+    def sync_arranged(self) -> None:
+        pass
 
     def _arrange(
         self, connection: MySQLConnection, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result]
