@@ -15,7 +15,7 @@ from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, PinState, Request
 from workers.catalog import side_by_side
 from workers.catalog.build import Reservoir, SuspiciousGenerationError, build
-from workers.catalog.check import Comparison, PinDifference
+from workers.catalog.check import PinComparison, PinDifference
 
 START = 1_700_000_000_000
 DAY = 86_400_000
@@ -86,7 +86,7 @@ def test_a_build_has_every_pin_and_who_was_deleted_lately(follows: FollowStore, 
         2_400: None,
         2_499: Pin(2_499, 7, 70, 3_499),
     }
-    comparison = Comparison(store, follows, lambda done: None)
+    comparison = PinComparison(store, follows, lambda done: None)
     assert list(comparison) == []
     assert (comparison.compared, comparison.later) == (2_499, 0)
 
@@ -273,7 +273,7 @@ def test_verify_names_each_difference(follows: FollowStore, clock: Clock):
     records[key_of(4)] = records[key_of(4)][:1] + b"\1" + records[key_of(4)][2:]
     delete(follows, 5)
     settle(follows, clock)
-    comparison = Comparison(store, follows, lambda done: None)
+    comparison = PinComparison(store, follows, lambda done: None)
     assert [*comparison] == [
         PinDifference(1, "missing"),
         PinDifference(2, "differs"),
@@ -282,7 +282,7 @@ def test_verify_names_each_difference(follows: FollowStore, clock: Clock):
     assert (comparison.compared, comparison.later, comparison.known_ms) == (6, 1, made.as_of_ms)
     store.note_known(made.as_of_ms)
     store.note_known(clock.now_ms)
-    comparison = Comparison(store, follows, lambda done: None)
+    comparison = PinComparison(store, follows, lambda done: None)
     assert PinDifference(5, "alive") in [*comparison]
     assert (comparison.compared, comparison.later) == (7, 0)
 

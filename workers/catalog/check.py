@@ -22,7 +22,7 @@ class PinDifference(NamedTuple):
     kind: Kind
 
 
-class Comparison:
+class PinComparison:
     """One walk over the pins of the follow store: iterate, once. A pin is compared if all that was saved or deleted of
     it is no later than the catalog's own `known_ms`.
 

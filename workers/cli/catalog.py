@@ -23,7 +23,7 @@ from feedstore.errors import NotNowError
 from workers.app import wiring
 from workers.catalog import build as building
 from workers.catalog.build import refuse_smaller
-from workers.catalog.check import WHAT, Comparison
+from workers.catalog.check import WHAT, PinComparison
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
 from workers.catalog.sorting import by_key
@@ -406,7 +406,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
             progress = ProgressLine(f"verify {each}")
             here = 0
             with open_reader(session.config, name, each) as reader:
-                comparison = Comparison(reader, follows, partial(_show, progress, "pins"))
+                comparison = PinComparison(reader, follows, partial(_show, progress, "pins"))
                 for found in comparison:
                     here += 1
                     if as_json:
@@ -424,7 +424,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
         raise TryLaterError("; ".join(nothing))
 
 
-def _compared(comparison: Comparison, differences: int) -> str:
+def _compared(comparison: PinComparison, differences: int) -> str:
     later = ""
     if comparison.later:
         later = f"; {comparison.later:,} not compared, which changed after {when(comparison.known_ms or 0)}"
@@ -432,7 +432,7 @@ def _compared(comparison: Comparison, differences: int) -> str:
     return f"{plural(comparison.compared, 'pin')} compared, {found}{later}"
 
 
-def _why_nothing(comparison: Comparison) -> str:
+def _why_nothing(comparison: PinComparison) -> str:
     if not comparison.later:
         return "the follow store has no pins"
     return "all pins changed after the last update of the catalog: run feedctl work, or feedctl catalog build pins"
