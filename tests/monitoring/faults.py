@@ -6,7 +6,8 @@
 
 It makes a home on a local stack, works on it with a process for each stage, and has a client save pins, follow and read
 at tens of requests a second meanwhile. Each fault names an alert: that one must fire within a minute, and no other.
-Take a stack of its own: it kills servers, and brings them back. Status 1: an alert was missing, or one too many.
+After all of them, each metric of `excused.BY_FAULTS` must have changed.
+Take a stack of its own: it kills servers, and brings them back. Status 1: an alert was missing, or one too many, or a metric has not changed.
 """
 
 import argparse
@@ -36,8 +37,10 @@ from feedstore.widecolumn.hbase import HBaseCluster
 from tests.cli.command import eventually
 from tests.clocks.rounds import shifted
 from tests.disks import fill
+from tests.monitoring.excused import BY_FAULTS
 from tests.widecolumn.hbase_regions import Regions
 from workers.app import wiring
+from workers.app.metrics import ALL
 from workers.following.topics import ACTIONS
 
 FIRES_S: Final = 60.0
@@ -320,6 +323,7 @@ FAULTS: Final = {
     "clock-ahead": Fault("FeedClockOff", clock_ahead),
     "disk-full": Fault("FeedDiskLow", full_disk),
     "broker-away": Fault("FeedQueueAway", lambda system: away(system, "kafka")),
+    "database-away": Fault("FeedFollowStoreAway", lambda system: away(system, "mariadb")),
     "region-away": Fault("FeedRegionAway", region_away),
     "cluster-away": Fault("FeedClusterAway", lambda system: away(system, "cluster-a")),
     "no-worker": Fault("FeedNoWorker", no_worker),
@@ -395,6 +399,18 @@ def run(system: System, name: str) -> bool:
     return fault.alert in found and not others
 
 
+def unchanged(system: System) -> list[str]:
+    """Of the metrics that only faults change, those that have not changed in this run."""
+    kinds = {each.name: each.kind for each in ALL}
+
+    def changed(name: str) -> bool:
+        series = f'{name}{{home="{system.home}"}}[2h]'
+        least = f"min_over_time({series})" if kinds[name] == "gauge" else "0"  # a counter's first sample is an increase
+        return bool(asked(system, "query", query=f"max_over_time({series}) - {least} > 0")["result"])
+
+    return [name for name in BY_FAULTS if not changed(name)]
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.monitoring.faults", description=__doc__.splitlines()[0])
     parser.add_argument("--stack", type=Path, required=True, help="the home of a local stack, which is started")
@@ -422,7 +438,12 @@ def main(arguments: Sequence[str]) -> int:
                 return int(bool(found or left))
             told = [run(system, name) for name in (options.faults or FAULTS)]
             print(f"{sum(told)} of {len(told)}; {system.requests:,} requests, {system.refused:,} refused", flush=True)
-            return int(not all(told))
+            left = [] if options.faults else unchanged(system)
+            if not options.faults:
+                print(f"metrics that only faults change: {len(BY_FAULTS) - len(left)} of {len(BY_FAULTS)} have changed")
+            for name in left:
+                print(f"{name} has NOT changed, and {BY_FAULTS[name]} should change it")
+            return int(bool(left) or not all(told))
         finally:
             system.close()
 

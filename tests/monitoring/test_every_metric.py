@@ -1,7 +1,8 @@
 """Every metric that the rules and the dashboard ask for comes from a live process into Prometheus, and changes there.
 
 Two homes in files: one where users do all that they can, and one whose limits are seconds, so that what usually takes
-days happens. What this cannot provoke is listed with its reason. Of HBase and Kafka: tests/docker.
+days happens. What this cannot provoke is listed in `excused.py`: the live faults do. Of HBase and Kafka:
+`test_server_metrics.py`.
 """
 
 import itertools
@@ -28,6 +29,7 @@ from deploy.monitoring import dashboard
 from feedstore.app import config as configuration
 from tests.cli.command import Cli
 from tests.cli.test_metrics import writer_of
+from tests.monitoring.excused import BY_FAULTS, CONSTANT, ELSEWHERE
 from workers.app import wiring
 from workers.app.metrics import ALL
 from workers.following.topics import ACTIONS
@@ -38,36 +40,6 @@ DEADLINE_S: Final = 150.0
 USERS: Final = 20
 OWNER, BOARD, NARROW = 1_000, 2_000, 3_000
 FOLLOWED_BY_MANY, MANY = 4_000, 1_200
-
-CONSTANT: Final = {
-    "feed_build_info": "is always 1",
-    "feed_process_max_files": "a limit of the system",
-    "feed_process_start_time_seconds": "when a process began",
-    "feed_store_capacity_bytes": "the size of a disk",
-    "feed_clock_offset_seconds": "a shard in files goes by the clock of its machine; the live fault clock-ahead",
-    "feed_clocks_off": "needs a process whose clock is off: tests/clocks, and the live fault clock-ahead",
-}
-"""What need not change here, and why. It must be scraped."""
-NEEDS_SERVERS: Final = {
-    "feed_cluster_answers": "the live fault cluster-away",
-    "feed_cluster_breaker_open": "the live fault cluster-away",
-    "feed_cluster_damaged": "the live fault table-emptied",
-    "feed_cluster_failures_total": "the live fault cluster-away",
-    "feed_cluster_parts_answer": "the live fault region-away; tests/app/test_gauges.py",
-    "feed_cluster_read_p95_seconds": "clusters in files have none: tests/http/test_http_metrics.py",
-    "feed_follow_store_away": "tests/follows/test_watched.py",
-    "feed_follow_store_failures_total": "tests/follows/test_watched.py",
-    "feed_loop_away_total": "the live fault broker-away; tests/pipeline/test_tally.py",
-    "feed_queue_failures_total": "the live fault broker-away; tests/queue/test_metered_queue.py",
-    "feed_read_failovers_total": "tests/replicas/test_replicas.py",
-    "feed_read_hedges_total": "tests/replicas/test_replicas.py",
-    "feed_read_probes_total": "tests/replicas/test_replicas.py",
-    "feed_reads_total": "clusters in files do not count while all is well: tests/replicas/test_replicas.py",
-    "feed_stage_retries_total": "the live fault cluster-away",
-    "feed_stage_retrying_seconds": "the live fault cluster-away",
-    "feed_catalog_failed_fetches_total": "tests/catalog/test_watch.py",
-}
-"""What changes only if a server is away, and what breaks one, or where it is shown otherwise."""
 
 _NAME: Final = re.compile(r"\bfeed_[a-z_0-9]+")
 _KINDS: Final = {each.name: each.kind for each in ALL}
@@ -106,7 +78,7 @@ class Watcher:
         else:
             # The first sample of a counter that was not there before is an increase, too.
             changed = self.value(f"max_over_time({series}[1h])")
-        if name in NEEDS_SERVERS:
+        if name in BY_FAULTS or name in ELSEWHERE:
             return ""
         if changed is None:
             return "was not scraped"
@@ -328,5 +300,6 @@ def test_all_of_them_are_scraped_and_change(stack: Stack, tmp_path: Path) -> Non
 
 
 def test_nothing_is_excused_that_is_not_asked_for() -> None:
-    assert set(CONSTANT) | set(NEEDS_SERVERS) <= asked_for() | {"feed_build_info"}
-    assert not set(CONSTANT) & set(NEEDS_SERVERS)
+    excused = [*CONSTANT, *BY_FAULTS, *ELSEWHERE]
+    assert set(excused) <= asked_for() | {"feed_build_info"}
+    assert len(excused) == len(set(excused))
