@@ -7,7 +7,8 @@
 It makes a home on a local stack, works on it with a process for each stage, and has a client save pins, follow and read
 at tens of requests a second meanwhile. Each fault names an alert: that one must fire within a minute, and no other.
 After all of them, each metric of `excused.BY_FAULTS` must have changed.
-Take a stack of its own: it kills servers, and brings them back. Status 1: an alert was missing, or one too many, or a metric has not changed.
+Take a stack of its own: it kills servers, and brings them back. Status 1: an alert was missing, or one too many, or a
+metric has not changed.
 """
 
 import argparse
