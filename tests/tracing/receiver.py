@@ -39,6 +39,10 @@ class Receiver:
         """From now on it takes requests, and answers none."""
         self._answers.clear()
 
+    def answer(self) -> None:
+        """From now on it answers, what it has taken too."""
+        self._answers.set()
+
     def spans(self) -> list[tuple[str, Span]]:
         """Each with the service that it is from."""
         return list(self._got)
@@ -59,7 +63,7 @@ def receiving() -> Iterator[Receiver]:
     try:
         yield receiver
     finally:
-        receiver._answers.set()
+        receiver.answer()
         receiver._server.shutdown()
         receiver._server.server_close()
         thread.join()

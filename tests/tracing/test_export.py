@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +38,17 @@ def logging_as_it_comes() -> None:
 def receiver() -> Iterator[Receiver]:
     with receiving() as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def threads_that_end(receiver: Receiver) -> Iterator[None]:
+    """What a tracer that ended has left behind: it would draw random numbers in the middle of another test."""
+    before = set(threading.enumerate())
+    yield
+    receiver.answer()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive(), thread.name
 
 
 @pytest.fixture
