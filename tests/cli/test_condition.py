@@ -215,6 +215,38 @@ def test_top_redraws_a_terminal_and_ends_quietly(cli: Cli):
         os.close(ours)
 
 
+INTERRUPTED_IN_A_CALLBACK = """
+import os, signal
+from workers.cli import main, top
+looked = top._looked
+
+class Callback:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):
+            pass
+
+callbacks = [Callback()]
+
+def look(*arguments):
+    found = looked(*arguments)
+    callbacks.clear()
+    return found
+
+top._looked = look
+main()
+"""
+
+
+@pytest.mark.processes
+def test_top_ends_though_the_interrupt_is_lost_in_a_callback(cli: Cli):
+    """The interpreter can only print what is raised where nothing calls it."""
+    words = [sys.executable, "-c", INTERRUPTED_IN_A_CALLBACK, "--home", str(cli.home), "top", "--every", "50ms"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout.count("nothing needs attention")) == (0, 1)
+    assert "KeyboardInterrupt" in done.stderr
+
+
 def test_the_names_of_disks_are_those_of_stores(cli: Cli):
     [disk] = cli.json("status")["disks"]
     assert disk["store"] == "cluster a", "all are on one file system"

@@ -1,10 +1,12 @@
 """top: how a home is, again and again."""
 
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
+from types import FrameType
+from typing import NamedTuple, Self
 
 import click
 
@@ -50,7 +52,29 @@ def top(session: Session, every: str, *, once: bool) -> None:
         if once:
             _once(session, every_s)
         else:
-            _again(session, every_s)
+            with Interrupt() as interrupt:
+                _again(session, every_s, interrupt)
+
+
+class Interrupt:
+    """Ctrl-C raises KeyboardInterrupt, as always, and is noted: one that comes inside a callback of a library is lost.
+
+    came: whether there was one. No Event: its lock could be held by what the signal interrupts.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as the interpreter calls it
+        self.came = True
+        raise KeyboardInterrupt
 
 
 def _once(session: Session, every_s: float) -> None:
@@ -63,11 +87,11 @@ def _once(session: Session, every_s: float) -> None:
         sys.exit(REFUSED)
 
 
-def _again(session: Session, every_s: float) -> None:
+def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
     with ExitStack() as stack:
         ports: Ports | None = None
         before: LastLook | None = None
-        while True:
+        while not interrupt.came:
             seen: LastLook | None = None
             try:
                 ports = ports or stack.enter_context(session.ports("read"))
