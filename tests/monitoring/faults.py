@@ -6,7 +6,7 @@
 
 It makes a home on a local stack, works on it with a process for each stage, and has a client save pins, follow and read
 at tens of requests a second meanwhile. Each fault names an alert: that one must fire within a minute, and no other.
-After all of them, each metric of `excused.BY_FAULTS` must have changed.
+At the end, each metric of `excused.BY_FAULTS` that one of them changes must have changed.
 Take a stack of its own: it kills servers, and brings them back. Status 1: an alert was missing, or one too many, or a
 metric has not changed.
 """
@@ -23,7 +23,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -400,8 +400,8 @@ def run(system: System, name: str) -> bool:
     return fault.alert in found and not others
 
 
-def unchanged(system: System) -> list[str]:
-    """Of the metrics that only faults change, those that have not changed in this run."""
+def unchanged(system: System, names: Collection[str]) -> list[str]:
+    """Of the metrics that only these faults change, those that have not changed in this run."""
     kinds = {each.name: each.kind for each in ALL}
 
     def changed(name: str) -> bool:
@@ -409,7 +409,7 @@ def unchanged(system: System) -> list[str]:
         least = f"min_over_time({series})" if kinds[name] == "gauge" else "0"  # a counter's first sample is an increase
         return bool(asked(system, "query", query=f"max_over_time({series}) - {least} > 0")["result"])
 
-    return [name for name in BY_FAULTS if not changed(name)]
+    return [name for name in names if not changed(name)]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -437,13 +437,14 @@ def main(arguments: Sequence[str]) -> int:
                     flush=True,
                 )
                 return int(bool(found or left))
-            told = [run(system, name) for name in (options.faults or FAULTS)]
+            faults = options.faults or list(FAULTS)
+            told = [run(system, name) for name in faults]
             print(f"{sum(told)} of {len(told)}; {system.requests:,} requests, {system.refused:,} refused", flush=True)
-            left = [] if options.faults else unchanged(system)
-            if not options.faults:
-                print(f"metrics that only faults change: {len(BY_FAULTS) - len(left)} of {len(BY_FAULTS)} have changed")
+            shown = [name for name, fault in BY_FAULTS.items() if fault in faults]
+            left = unchanged(system, shown)
+            print(f"metrics that only these faults change: {len(shown) - len(left)} of {len(shown)} have", flush=True)
             for name in left:
-                print(f"{name} has NOT changed, and {BY_FAULTS[name]} should change it")
+                print(f"{name} has NOT changed, and {BY_FAULTS[name]} should change it", flush=True)
             return int(bool(left) or not all(told))
         finally:
             system.close()
