@@ -11,7 +11,6 @@ CONSTANT: Final = {
 """What need not change anywhere, and why. It must be scraped."""
 BY_FAULTS: Final = {
     "feed_clock_offset_seconds": "clock-ahead",
-    "feed_clocks_off": "clock-ahead",
     "feed_cluster_answers": "cluster-away",
     "feed_cluster_breaker_open": "cluster-away",
     "feed_cluster_damaged": "table-emptied",
@@ -31,6 +30,7 @@ BY_FAULTS: Final = {
 }
 """What changes if a server is away or a clock is off, and the fault of `faults.py` that shows it."""
 ELSEWHERE: Final = {
+    "feed_clocks_off": "tests/clocks: homes on servers compare with their shards, as feed_clock_offset_seconds says",
     "feed_catalog_failed_fetches_total": "tests/catalog/test_watch.py: the faults' home has no catalogs",
 }
 """What no live process of these tests changes, and what does."""
