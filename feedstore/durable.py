@@ -22,13 +22,8 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes what was written to a file durable, by whatever process. Nothing is to be done if it is not there. Raises
-    OSError.
-    """
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
+    """Makes what was written to a file durable, by whatever process. Raises OSError, such as FileNotFoundError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
     finally:

@@ -135,8 +135,8 @@ class SqliteFile:
         """What was written before, and was not synced, outlives the machine when this returns. Raises
         `use.unavailable`.
         """
-        # What is not in the log any more was synced when it was copied out of it.
-        with self.unavailable():
+        # What is not in the log any more was synced when it was copied out of it, as all is if there is no log.
+        with self.unavailable(), contextlib.suppress(FileNotFoundError):
             durable.sync_file(self.path.resolve().with_name(f"{self.path.resolve().name}-wal"))
 
     def write_grouped(self, change: Change[Result], last: Last[Result] | None = None) -> Result:

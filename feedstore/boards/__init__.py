@@ -6,6 +6,7 @@ page = boards.page(9, 25, None)
 """
 
 from feedstore.boards.port import (
+    FROM_BOTTOM,
     MAX_PAGE,
     MAX_ROWS,
     BoardCrowdedError,
@@ -25,6 +26,7 @@ from feedstore.boards.sequences import SPACING, Spacing, Spot, between, room
 from feedstore.boards.store import Boards
 
 __all__ = [
+    "FROM_BOTTOM",
     "MAX_PAGE",
     "MAX_ROWS",
     "SPACING",

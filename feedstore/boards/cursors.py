@@ -5,7 +5,7 @@ the page goes up.
 
 import struct
 
-from feedstore.boards.port import MAX_MARKS, Mark, Place
+from feedstore.boards.port import MAX_MARKS, BoardPage, Mark, Place
 from feedstore.boards.sequences import Spot
 from feedstore.domain import MAX_ID, check_id
 from feedstore.domain.cursors import MalformedCursorError, sealed, unsealed
@@ -41,6 +41,12 @@ def decode(board: int, text: str) -> Place:
     if max(pin, *(mark.pin for mark in marks), 0) > MAX_ID:
         raise MalformedCursorError("cursor: no pin has such an id")
     return Place(Spot(int.from_bytes(sequence, "big"), pin), tuple(marks), "up" if way else "down")
+
+
+def around(board: int, page: BoardPage) -> tuple[str | None, str | None]:
+    """The cursors of the pages below and above a page; None if there is none."""
+    below, above = (None if place is None else encode(board, place) for place in (page.after, page.above))
+    return below, above
 
 
 def _owner(board: int) -> bytes:

@@ -8,7 +8,7 @@ and MySQL, with one shard and with three.
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
-from feedstore.boards.sequences import Spot
+from feedstore.boards.sequences import SPACING, Spot
 from feedstore.domain import InvalidValueError, RespaceAsked, check_id
 from feedstore.errors import NeverError, NotNowError
 from feedstore.follows.arranging import Way
@@ -134,6 +134,10 @@ class Place(NamedTuple):
     spot: Spot
     marks: tuple[Mark, ...] = ()
     way: Way = "down"
+
+
+FROM_BOTTOM: Final = Place(SPACING.bottom, (), "up")
+"""The last pins of a board."""
 
 
 class BoardPage(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from feedstore.boards import cursors
 from feedstore.boards.port import (
+    FROM_BOTTOM,
     BoardCrowdedError,
     BoardPin,
     BoardStore,
@@ -122,8 +123,7 @@ class BoardService:
         """
         place = _place(start) if cursor is None else cursors.decode(board, cursor)
         page = self._boards.page(board, limit, place)
-        below, above = (None if place is None else cursors.encode(board, place) for place in (page.after, page.above))
-        return BoardPins(page.pins, below, above)
+        return BoardPins(page.pins, *cursors.around(board, page))
 
     def reset(self, board: int) -> bool:
         """Brings a board back into the order of time: the places of at most RESETS_MAX x MAX_ROWS pins are forgotten.
@@ -148,7 +148,7 @@ def _place(start: int | Literal["top", "bottom"]) -> Place | None:
         case "top":
             return None
         case "bottom":
-            return Place(SPACING.bottom, (), "up")
+            return FROM_BOTTOM
         case int() if 0 <= start < SPACING.ceiling:
             return Place(Spot(start, 0))
         case _:

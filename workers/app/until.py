@@ -48,7 +48,23 @@ class End(Protocol):
     def __call__(self) -> bool: ...
 
 
-class Idle:
+class _Asked:
+    """What is unavailable is no answer: the loops say what it is, and keep trying."""
+
+    yes = False
+
+    def __call__(self) -> bool:
+        try:
+            self.yes = self._holds()
+        except NotNowError:
+            self.yes = False
+        return self.yes
+
+    def _holds(self) -> bool:
+        raise NotImplementedError
+
+
+class Idle(_Asked):
     """Says when everything that was recorded has landed, and the watermarks say so too: a last tick is sent after it.
     It never does while something is recorded all the time.
 
@@ -62,28 +78,16 @@ class Idle:
         self._ticker = ticker(ports, config)
         self._clusters = clusters
         self._settled_ms: int | None = None
-        self.yes = False
 
-    def __call__(self) -> bool:
-        try:
-            self.yes = self._landed()
-        except NotNowError:
-            self.yes = False  # the loops say what is unavailable, and keep trying
-        return self.yes
-
-    def _landed(self) -> bool:
+    def _holds(self) -> bool:
         if self._settled_ms is None:
             if idle(self._ports, self._clusters()):
                 self._settled_ms = self._ticker.tick()
             return False
-        return all(self._passed(name, self._settled_ms) for name in self._clusters())
-
-    def _passed(self, cluster: str, settled_ms: int) -> bool:
-        mark = Progress(self._ports.replicas[cluster].progress).watermark()
-        return mark is not None and mark >= settled_ms
+        return _reach(self._ports, self._clusters(), self._settled_ms)
 
 
-class RecordedLanded:
+class RecordedLanded(_Asked):
     """Says when what had been recorded before it was first asked has landed, as the watermarks say (rule 10), whatever
     is recorded meanwhile. clusters: as of Idle.
     """
@@ -94,22 +98,14 @@ class RecordedLanded:
         self._ports = ports
         self._clusters = clusters
         self._recorded_ms: int | None = None
-        self.yes = False
 
-    def __call__(self) -> bool:
-        try:
-            if self._recorded_ms is None:
-                self._recorded_ms = _latest_ms(self._ports)
-            self.yes = all(self._passed(name, self._recorded_ms) for name in self._clusters())
-        except NotNowError:
-            self.yes = False
-        return self.yes
-
-    def _passed(self, cluster: str, recorded_ms: int) -> bool:
-        return (Progress(self._ports.replicas[cluster].progress).watermark() or 0) > recorded_ms
+    def _holds(self) -> bool:
+        if self._recorded_ms is None:
+            self._recorded_ms = _latest_ms(self._ports)
+        return _reach(self._ports, self._clusters(), self._recorded_ms + 1)
 
 
-class RecordedExpanded:
+class RecordedExpanded(_Asked):
     """Says when what had been recorded before it was first asked has been expanded: relayed, and then passed by the
     expander. Whatever is recorded meanwhile.
     """
@@ -120,16 +116,8 @@ class RecordedExpanded:
         self._ports = ports
         self._recorded_ms: int | None = None
         self._ends: dict[int, int] | None = None
-        self.yes = False
 
-    def __call__(self) -> bool:
-        try:
-            self.yes = self._expanded()
-        except NotNowError:
-            self.yes = False
-        return self.yes
-
-    def _expanded(self) -> bool:
+    def _holds(self) -> bool:
         follows, queue = self._ports.follows, self._ports.queue
         if self._recorded_ms is None:
             self._recorded_ms = _latest_ms(self._ports)
@@ -152,3 +140,9 @@ class RecordedExpanded:
 def _latest_ms(ports: Ports) -> int:
     """By the clock that is furthest ahead: what has committed in any shard is before it."""
     return max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
+
+
+def _reach(ports: Ports, clusters: Iterable[str], time_ms: int) -> bool:
+    """Whether the watermark of each cluster is at a time, or later."""
+    marks = (Progress(ports.replicas[name].progress).watermark() for name in clusters)
+    return all(mark is not None and mark >= time_ms for mark in marks)

@@ -8,17 +8,7 @@ from pathlib import Path
 import click
 
 from feedstore.app.wiring import clock_of, open_follows
-from feedstore.boards import (
-    MAX_PAGE,
-    SPACING,
-    BoardFindings,
-    BoardPin,
-    Boards,
-    BoardStore,
-    Place,
-    cursors,
-    room,
-)
+from feedstore.boards import FROM_BOTTOM, MAX_PAGE, BoardFindings, BoardPin, Boards, BoardStore, cursors, room
 from feedstore.domain import RespaceAsked
 from workers.boards.files import export
 from workers.boards.walks import checked, every_arranged, respaced
@@ -84,12 +74,12 @@ def show(
     """
     if bottom and cursor is not None:
         raise click.UsageError("give --bottom or a cursor")
-    place = Place(SPACING.bottom, (), "up") if bottom else None
+    place = FROM_BOTTOM if bottom else None
     if cursor is not None:
         place = cursors.decode(board_id, cursor)
     with _boards(session) as boards:
         page = boards.page(board_id, limit, place)
-    below, above = (None if each is None else cursors.encode(board_id, each) for each in (page.after, page.above))
+    below, above = cursors.around(board_id, page)
     if as_json:
         pins = [pin._asdict() | {"sequence": str(pin.sequence)} for pin in page.pins]
         emit_json({"board": board_id, "pins": pins, "cursor": below, "above": above})

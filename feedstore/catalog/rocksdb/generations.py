@@ -1,6 +1,5 @@
 """Generations: each a RocksDB of its own, made of SST files in one go and then only read."""
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,7 +73,7 @@ def write(
         about = _About(as_of_ms, checked.records, size, checked.sha256, int((clock() - began_s) * 1_000))
         durable.replace(path / _ABOUT, msgspec.json.encode(about).decode() + "\n")
         for each in path.iterdir():
-            _sync(each)
+            durable.sync_file(each)
         durable.sync_directory(path)
     return checked.sha256
 
@@ -190,14 +189,6 @@ def _failing(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         raise CatalogUnavailableError(f"{path}: {error}") from error
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _options() -> Options:
