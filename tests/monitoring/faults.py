@@ -38,6 +38,7 @@ from feedstore.widecolumn.hbase import HBaseCluster
 from tests.cli.command import eventually
 from tests.clocks.rounds import shifted
 from tests.disks import fill
+from tests.monitoring import prometheus
 from tests.monitoring.excused import BY_FAULTS
 from tests.widecolumn.hbase_regions import Regions
 from workers.app import wiring
@@ -332,18 +333,11 @@ FAULTS: Final = {
 }
 
 
-def asked(system: System, path: str, **arguments: str) -> Any:
-    """What the stack's Prometheus answers."""
-    url = f"http://127.0.0.1:{system.stack.port('prometheus')}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        return json.load(answer)["data"]
-
-
 def firing(system: System, *states: str) -> set[str]:
     """The alerts that fire for homes of this run, or are in one of these states."""
     return {
         each["labels"]["alertname"]
-        for each in asked(system, "alerts")["alerts"]
+        for each in prometheus.asked(system.stack, "alerts")["alerts"]
         if each["state"] in (states or ("firing",)) and each["labels"]["home"] in system.homes
     }
 
@@ -352,12 +346,13 @@ def not_well(system: System) -> set[str]:
     """What is still to be seen of the fault before: alerts, also those that are about to fire, a cluster that has not
     caught up, and messages that wait for their next attempt.
     """
-    behind = asked(system, "query", query=f'feed_cluster_behind_seconds{{home="{system.home}"}} > {CAUGHT_UP_S}')
-    retrying = asked(system, "query", query=f'feed_stage_retrying_seconds{{home="{system.home}"}} > 0')
+    of_home = f'{{home="{system.home}"}}'
+    behind = prometheus.values(system.stack, f"feed_cluster_behind_seconds{of_home} > {CAUGHT_UP_S}")
+    retrying = prometheus.values(system.stack, f"feed_stage_retrying_seconds{of_home} > 0")
     return (
         firing(system, "firing", "pending")
-        | {f"cluster {each['metric']['cluster']} {float(each['value'][1]):.0f} s behind" for each in behind["result"]}
-        | {f"{each['metric']['group']} still tries again" for each in retrying["result"]}
+        | {f"cluster {each['metric']['cluster']} {float(each['value'][1]):.0f} s behind" for each in behind}
+        | {f"{each['metric']['group']} still tries again" for each in retrying}
     )
 
 
@@ -406,8 +401,7 @@ def unchanged(system: System, names: Collection[str]) -> list[str]:
 
     def changed(name: str) -> bool:
         series = f'{name}{{home="{system.home}"}}[2h]'
-        least = f"min_over_time({series})" if kinds[name] == "gauge" else "0"  # a counter's first sample is an increase
-        return bool(asked(system, "query", query=f"max_over_time({series}) - {least} > 0")["result"])
+        return bool(prometheus.values(system.stack, f"{prometheus.change(kinds[name], series)} > 0"))
 
     return [name for name in names if not changed(name)]
 

@@ -29,6 +29,7 @@ from deploy.monitoring import dashboard
 from feedstore.app import config as configuration
 from tests.cli.command import Cli
 from tests.cli.test_metrics import writer_of
+from tests.monitoring import prometheus
 from tests.monitoring.excused import BY_FAULTS, CONSTANT, ELSEWHERE
 from workers.app import wiring
 from workers.app.metrics import ALL
@@ -59,13 +60,11 @@ class Watcher:
     """Asks the Prometheus of a stack. homes: the directories whose processes count."""
 
     def __init__(self, stack: Stack) -> None:
-        self._url = f"http://127.0.0.1:{stack.port('prometheus')}/api/v1/query"
+        self._stack = stack
         self.homes: list[str] = []
 
     def value(self, expression: str) -> float | None:
-        data = urllib.parse.urlencode({"query": expression}).encode()
-        with urllib.request.urlopen(self._url, data, timeout=30) as answer:
-            found = json.load(answer)["data"]["result"]
+        found = prometheus.values(self._stack, expression)
         return max((float(each["value"][1]) for each in found), default=None)
 
     def fault(self, name: str) -> str:
@@ -73,11 +72,7 @@ class Watcher:
         homes = "|".join(re.escape(each).replace("\\", "\\\\") for each in self.homes)
         kind = _KINDS[name]
         series = f'{name}{"_count" if kind in {"histogram", "summary"} else ""}{{home=~"{homes}"}}'
-        if kind == "gauge":
-            changed = self.value(f"max_over_time({series}[1h]) - min_over_time({series}[1h])")
-        else:
-            # The first sample of a counter that was not there before is an increase, too.
-            changed = self.value(f"max_over_time({series}[1h])")
+        changed = self.value(prometheus.change(kind, f"{series}[1h]"))
         if name in BY_FAULTS or name in ELSEWHERE:
             return ""
         if changed is None:

@@ -7,11 +7,9 @@ compacted. What that cannot change is listed with its reason.
 
 import json
 import time
-import urllib.parse
-import urllib.request
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -20,6 +18,7 @@ from deploy.local import Stack
 from deploy.monitoring import servers
 from deploy.monitoring.servers import ServerMetric
 from feedstore.following import layout
+from tests.monitoring import prometheus
 from tests.stack import homes
 from tests.stack.homes import eventually
 from tests.stack.own_home import own_home
@@ -50,19 +49,11 @@ NEEDS_A_FAULT: Final = {
 EVERY: Final = list(chain.from_iterable(metrics for _, metrics in servers.SECTIONS))
 
 
-def asked(stack: Stack, expression: str) -> list[Any]:
-    url = f"http://127.0.0.1:{stack.port('prometheus')}/api/v1/query"
-    data = urllib.parse.urlencode({"query": expression}).encode()
-    with urllib.request.urlopen(url, data, timeout=30) as answer:
-        found: list[Any] = json.load(answer)["data"]["result"]
-        return found
-
-
 def fault(stack: Stack, metric: ServerMetric) -> str:
     """What is wrong with a metric; empty if each of its servers shows it, and it has changed on each, or need not."""
     labels = ",".join(f'{name}="{value}"' for name, value in metric.labels.items())
     series = f"{metric.name}{{{labels}}}[{SINCE}]"
-    changed = asked(stack, f"max by (server) (max_over_time({series}) - min_over_time({series}))")
+    changed = prometheus.values(stack, f"max by (server) (max_over_time({series}) - min_over_time({series}))")
     servers_of = {each["metric"]["server"] for each in changed}
     wanted = {"kafka"} if metric in servers.KAFKA else {"hbase-a", "hbase-b"}
     if not wanted <= servers_of:

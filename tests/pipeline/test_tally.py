@@ -32,6 +32,24 @@ class Counted:
         return sum(counts)
 
 
+def mended(bench: Bench) -> None:
+    """What was away answers again, and all that waited is done."""
+    bench.fails = lambda _: None
+    bench.run()
+    bench.now_s += 5
+    bench.stage.step()
+
+
+def without_a_slot(seconds: float, **options: Any) -> Counted:
+    """Three messages, of which one needs a slot that has been away for so long."""
+    bench = Bench()
+    counted = Counted(bench, slots=NumberSlots(), **options)
+    bench.fails = lambda bodies: UnavailableError("away") if "5" in bodies else None
+    bench.publish("5", "100", "200")
+    bench.run(seconds=seconds)
+    return counted
+
+
 def test_a_lot_is_counted_once_with_its_bytes_and_messages():
     counted = Counted(Bench())
     assert counted.value(metrics.MESSAGES, "done") == 0, "the first one is an increase"
@@ -57,38 +75,24 @@ def test_what_is_away_is_a_retry_and_waits_for_as_long_as_it_lasts():
     assert counted.value(metrics.RETRYING) == pytest.approx(30, abs=1)
     bench.now_s += 100  # nothing steps: it grows by itself
     assert counted.value(metrics.RETRYING) == pytest.approx(130, abs=1)
-    bench.fails = lambda _: None
-    bench.run()
-    bench.now_s += 5
-    bench.stage.step()
+    mended(bench)
     assert counted.value(metrics.MESSAGES, "done") == 1
     assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
 
 
 def test_what_was_away_is_not_tried_for_ever_if_no_other_message_needs_it():
     """It failed with a whole slice of slots; only its own is known to work again."""
-    bench = Bench()
-    counted = Counted(bench, slots=NumberSlots())
-    bench.fails = lambda bodies: UnavailableError("away") if "5" in bodies else None
-    bench.publish("5", "100", "200")
-    bench.run(seconds=20)
+    counted = without_a_slot(20)
     assert counted.value(metrics.RETRYING) == pytest.approx(20, abs=1)
-    bench.fails = lambda _: None
-    bench.run()
-    bench.now_s += 5
-    bench.stage.step()
+    mended(counted.bench)
     assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
 
 
 def test_what_fails_later_is_not_tried_since_the_outage_before():
     """The outage of before is still known: its other slots were needed by nothing since."""
-    bench = Bench()
-    counted = Counted(bench, slots=NumberSlots())
-    bench.fails = lambda bodies: UnavailableError("away") if "5" in bodies else None
-    bench.publish("5", "100", "200")
-    bench.run(seconds=20)
-    bench.fails = lambda _: None
-    bench.run()
+    counted = without_a_slot(20)
+    bench = counted.bench
+    mended(bench)
     bench.now_s += 1_000
     bench.fails = lambda bodies: UnavailableError("away") if "6" in bodies else None
     bench.publish("6")
@@ -97,13 +101,9 @@ def test_what_fails_later_is_not_tried_since_the_outage_before():
 
 
 def test_what_is_parked_is_not_tried_here_any_more():
-    bench = Bench()
-    counted = Counted(bench, slots=NumberSlots(), park=lambda bodies, _: [True] * len(bodies))
-    bench.fails = lambda bodies: UnavailableError("away") if "5" in bodies else None
-    bench.publish("5", "100", "200")
-    bench.run(seconds=120)
-    bench.now_s += 5
-    bench.stage.step()
+    counted = without_a_slot(120, park=lambda bodies, _: [True] * len(bodies))
+    counted.bench.now_s += 5
+    counted.bench.stage.step()
     assert counted.value(metrics.MESSAGES, "parked") == 1
     assert (counted.value(metrics.WAITING), counted.value(metrics.RETRYING)) == (0, 0)
 
