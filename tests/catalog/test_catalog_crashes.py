@@ -48,7 +48,7 @@ STEPS: list[tuple[Any, str]] = [
     (Path, "replace"),
     (durable, "sync_directory"),
     (generations, "_write_parts"),
-    (generations, "_sync"),
+    (durable, "sync_file"),
     (rocksdb_files, "open_owner"),
     (rocksdb_files, "write"),
     (rocksdb_files, "compact"),

@@ -1,6 +1,7 @@
 """A generation in HBase as blocks with an index: pure, and in the tables of a model."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -141,7 +142,7 @@ def test_a_generation_of_an_earlier_version_is_read():
     made = Made(f"20-{'0' * 16}", "cat.pins.20-0", 2, "0" * 64)
     cluster.administration.create(schema.records_definition(made.table))
     cluster.records(made.table).put((bytes((crc32(key) & 0xFF,)) + key, Record(1, b"row")) for key in (b"a", b"b"))
-    CatalogStorage(cast("HBaseCluster", cluster), "pins").row.change(
+    CatalogStorage(cast("HBaseCluster", cluster), "pins", Clock()).row.change(
         lambda state: msgspec.structs.replace(state, generations=(*state.generations, made))
     )
     store.use(made.id)
@@ -173,7 +174,7 @@ def test_an_index_is_read_once_by_all_who_need_it(monkeypatch: pytest.MonkeyPatc
     cluster = ModelCluster()
     store = opened(cluster, Clock())
     store.use(store.load(10, [(b"a", b"1")]).id)
-    storage = CatalogStorage(cast("HBaseCluster", cluster), "pins")
+    storage = CatalogStorage(cast("HBaseCluster", cluster), "pins", time.monotonic)
     [made] = storage.row.look().state.generations
     asked: list[Sequence[bytes]] = []
     get = ModelRecords.get
@@ -192,3 +193,29 @@ def test_an_index_is_read_once_by_all_who_need_it(monkeypatch: pytest.MonkeyPatc
         found = [threads.submit(look_up) for _ in range(8)]
         assert [each.result() for each in found] == [[b"1"]] * 8
     assert len([rows for rows in asked if COUNT_ROW in rows]) == 1
+
+
+def test_who_waits_for_another_to_read_an_index_waits_until_its_own_deadline(monkeypatch: pytest.MonkeyPatch):
+    cluster = ModelCluster()
+    store = opened(cluster, Clock())
+    store.use(store.load(10, [(b"a", b"1")]).id)
+    storage = CatalogStorage(cast("HBaseCluster", cluster), "pins", time.monotonic)
+    [made] = storage.row.look().state.generations
+    get = ModelRecords.get
+    reads, answers = threading.Event(), threading.Event()
+
+    def hanging(records: ModelRecords, rows: Sequence[bytes], deadline_s: float | None = None) -> list[Record | None]:
+        reads.set()
+        assert answers.wait(60)
+        return get(records, rows, deadline_s)
+
+    monkeypatch.setattr(ModelRecords, "get", hanging)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(storage.records, made, [b"a"])
+        try:
+            assert reads.wait(60)
+            with pytest.raises(CatalogUnavailableError, match="still being read"):
+                storage.records(made, [b"a"], time.monotonic() + 0.01)
+        finally:
+            answers.set()
+        assert first.result() == [b"1"]

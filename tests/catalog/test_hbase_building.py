@@ -20,7 +20,7 @@ def test_a_builder_that_died_is_found_out_by_the_next_one():
     cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
     store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
     store.use(store.load(10, []).id)
-    CatalogStorage(cluster, "pins").row.change(
+    CatalogStorage(cluster, "pins", clock).row.change(
         lambda state: states.begun(state, Building("dead", "a process that died", 1), None)
     )
     before_s = clock.now_s

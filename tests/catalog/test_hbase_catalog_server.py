@@ -196,7 +196,7 @@ def test_a_generation_of_an_earlier_version_is_read(store: CatalogStore, reader:
     with closing(catalog_hbase.opened()) as cluster:
         cluster.administration.create(schema.records_definition(name))
         cluster.records(name).put((bytes((crc32(key) & 0xFF,)) + key, Record(1, b"row")) for key in (A, B))
-        row = CatalogStorage(cluster, catalog_hbase.name(tmp_path)).row
+        row = CatalogStorage(cluster, catalog_hbase.name(tmp_path), time.monotonic).row
         row.change(lambda state: msgspec.structs.replace(state, generations=(*state.generations, made)))
     store.use(made.id)
     assert store.look(made.id, [A, b"c"]) == {A: b"row"}

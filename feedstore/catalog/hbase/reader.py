@@ -118,7 +118,7 @@ class HBaseCatalogReader(Reading):
     """
 
     def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
-        super().__init__(CatalogStorage(cluster, catalog), clock)
+        super().__init__(CatalogStorage(cluster, catalog, clock), clock)
 
 
 def _merged(

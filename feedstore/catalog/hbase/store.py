@@ -48,7 +48,7 @@ class HBaseCatalogStore(Reading):
         unique: Callable[[], str],
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        super().__init__(CatalogStorage(cluster, catalog), clock)
+        super().__init__(CatalogStorage(cluster, catalog, clock), clock)
         self._wall_ms = wall_ms
         self._unique = unique
         self._pause = pause

@@ -75,11 +75,15 @@ NOTHING: Final = About(StoredState(), 0)
 
 
 class CatalogStorage:
-    """The tables as one catalog uses them. Thread-safe. Every method may raise CatalogUnavailableError."""
+    """The tables as one catalog uses them. Thread-safe. Every method may raise CatalogUnavailableError.
 
-    def __init__(self, cluster: HBaseCluster, catalog: str) -> None:
+    clock: monotonic seconds, which deadlines are of.
+    """
+
+    def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
         self._cluster = cluster
         self._catalog = catalog
+        self._clock = clock
         self._lock = threading.Lock()
         self._is_prepared = False
         self._index_lock = threading.Lock()
@@ -136,16 +140,23 @@ class CatalogStorage:
 
     def index(self, made: Made, deadline_s: float | None = None) -> BlockIndex:
         """Of a generation in blocks. It is read once, and held: all who need it at the same time, as after a swap, wait
-        for the first of them.
+        for the first of them, each until its own deadline.
         """
         found = self._indexes.get(made.table)
-        if found is None:
-            with self._index_lock:
-                found = self._indexes.get(made.table)
-                if found is None:
-                    found = self._indexes[made.table] = self._read_index(made, deadline_s)
-                    while len(self._indexes) > _INDEXES:
-                        del self._indexes[next(iter(self._indexes))]
+        if found is not None:
+            return found
+        # The first may have more time than this one: a build or a swap has a minute.
+        within_s = -1 if deadline_s is None else max(0.0, deadline_s - self._clock())
+        if not self._index_lock.acquire(timeout=within_s):
+            raise CatalogUnavailableError(f"{made.table}: its index is still being read, and the time is over")
+        try:
+            found = self._indexes.get(made.table)
+            if found is None:
+                found = self._indexes[made.table] = self._read_index(made, deadline_s)
+                while len(self._indexes) > _INDEXES:
+                    del self._indexes[next(iter(self._indexes))]
+        finally:
+            self._index_lock.release()
         return found
 
     def _read_index(self, made: Made, deadline_s: float | None) -> BlockIndex:
