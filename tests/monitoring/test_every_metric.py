@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -111,13 +111,14 @@ class Client:
         for thread in self._threads:
             thread.join()
 
-    def ask(self, method: str, path: str, body: Any = None) -> None:
-        """What is refused, or not answered, is not this test's concern."""
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer. What is refused, or not answered, is not this test's concern: None."""
         headers = {} if body is None else {"content-type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, headers, method=method)
         with suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
-            answer.read()
+            return json.load(answer)
+        return None
 
     def _run(self) -> None:
         while not self._ended.wait(0.05):
@@ -132,14 +133,15 @@ class Client:
             if number % 7 == 0:
                 self.ask("DELETE", f"/v1/pins/{pin}")
 
-    def narrow(self, pins: Sequence[str]) -> None:
-        """Moves pins of a board into one gap until workers must make room there."""
-        top, moved = pins[0], itertools.cycle(pins[2:])
-        below = pins[1]
+    def narrow(self) -> None:
+        """Moves pins of a board into its lowest gap until workers must make room there. Each move looks first: one that
+        was not answered may have been made, or not.
+        """
         for _ in range(150):
-            pin = next(moved)
-            self.ask("POST", f"/v1/boards/{NARROW}/pins/{pin}/place", {"before": top, "after": below})
-            below = pin
+            page = self.ask("GET", f"/v1/boards/{NARROW}/pins?start=bottom&limit=10")
+            if page is not None and len(page["pins"]) > 2:
+                pin, *_, above, below = (line["pin"] for line in page["pins"])
+                self.ask("POST", f"/v1/boards/{NARROW}/pins/{pin}/place", {"before": above, "after": below})
 
 
 @contextmanager
@@ -230,7 +232,7 @@ def everything_that_a_user_can_do(watcher: Watcher, stack: Stack, directory: Pat
             client.ask("POST", "/v1/pins", {"pin": pin, "owner": str(OWNER), "board": str(NARROW)})
         for pin in pins[:2]:
             client.ask("POST", f"/v1/boards/{NARROW}/pins/{pin}/place", {"to": "bottom"})
-        client.narrow(pins)
+        client.narrow()
         watcher.wait_for(
             "feed_purge_seconds",
             "feed_swept_cells_total",
