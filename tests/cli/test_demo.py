@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.command import Cli
+from workers.app import replay
 from workers.cli import main
 from workers.following import synthetic_actions
 from workers.following.synthetic_actions import Shape
@@ -37,8 +38,7 @@ def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
     (tmp_path / "tmp").mkdir()
     file = tmp_path / "actions.jsonl"
     lines = [
-        json.dumps(synthetic_actions.line(action, 5))
-        for action in synthetic_actions.actions(Shape(40, 1_200, 3), 1_000, 9_000)
+        json.dumps(replay.line(action, 5)) for action in synthetic_actions.actions(Shape(40, 1_200, 3), 1_000, 9_000)
     ]
     file.write_text("\n".join(lines))
 
@@ -51,9 +51,7 @@ def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
 
 def test_boards_of_one_pin_are_not_arranged(tmp_path: Path) -> None:
     file = tmp_path / "actions.jsonl"
-    lines = [
-        synthetic_actions.line(action, 5) for action in synthetic_actions.actions(Shape(40, 1_200, 3), 1_000, 9_000)
-    ]
+    lines = [replay.line(action, 5) for action in synthetic_actions.actions(Shape(40, 1_200, 3), 1_000, 9_000)]
     lines = [line | {"board": 10_000 + line["pin"]} if line["type"] == "save_pin" else line for line in lines]
     file.write_text("\n".join(map(json.dumps, lines)))
 

@@ -33,6 +33,18 @@ def test_a_kind_of_action_is_a_change_in_twelve_places_at_most() -> None:
     assert len(code - {"workers/following/fanout.py"}) + 1 <= 12
 
 
+def test_a_kind_of_action_names_every_file_that_tells_the_kinds_apart() -> None:
+    section = CHANGING.partition("\n## 1.")[2].partition("\n## ")[0]
+    files = {
+        str(path.relative_to(ROOT))
+        for room in ("feedstore", "workers")
+        for path in (ROOT / room).rglob("*.py")
+        if re.search(r"^ +case .*\bUnfollow(ed)?\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert files
+    assert files <= set(paths(section))
+
+
 def test_each_target_that_is_quoted_is_one() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", CHANGING + CONTRIBUTING, re.MULTILINE)) <= targets

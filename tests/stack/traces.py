@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from bench import actions
+from workers.app import replay
 from workers.following import synthetic_actions
 
 VARIABLE = "TRACE"
@@ -51,7 +52,7 @@ def read(path: Path) -> list[bytes]:
 def made_up() -> list[bytes]:
     """A made-up graph. Unlike a trace of activities it has followed boards and deleted pins."""
     made = synthetic_actions.actions(SHAPE, FROM_MS, UNTIL_MS)
-    return [json.dumps(synthetic_actions.line(action, UNTIL_MS)).encode() for action in made]
+    return [json.dumps(replay.line(action, UNTIL_MS)).encode() for action in made]
 
 
 def model(lines: Iterable[bytes], cap: int) -> bytes:

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol, assert_never
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,7 @@ from feedstore.boards import BoardCrowdedError, BoardStore, Move, Placed, Reorde
 from feedstore.domain import (
     MAX_ID,
     RESERVED_FROM,
+    Action,
     DeletePin,
     Follow,
     Followee,
@@ -98,6 +99,21 @@ class _ReorderPin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", 
 
 
 _decode: Final = msgspec.json.Decoder(_Follow | _Unfollow | _SavePin | _DeletePin | _ReorderPin).decode
+
+
+def line(action: Action, ts: int) -> dict[str, object]:
+    """The line of an action, before it is encoded. ts: for what has no time of its own."""
+    match action:
+        case Follow(follower, followee):
+            return {"type": "follow", "ts": ts, "follower": follower, followee.kind: followee.id}
+        case Unfollow(follower, followee):
+            return {"type": "unfollow", "ts": ts, "follower": follower, followee.kind: followee.id}
+        case SavePin(pin):
+            return {"type": "save_pin", "ts": pin.created_ms, "pin": pin.pin, "owner": pin.owner, "board": pin.board}
+        case DeletePin(pin):
+            return {"type": "delete_pin", "ts": ts, "pin": pin}
+        case _:
+            assert_never(action)
 
 
 @lru_cache(maxsize=65_536)

@@ -114,7 +114,7 @@ def _made_up(path: Path, shape: synthetic_actions.Shape) -> Path:
     encoder = msgspec.json.Encoder()
     with path.open("wb") as out:
         for action in synthetic_actions.actions(shape, now_ms - _MONTH_MS, now_ms):
-            out.write(encoder.encode(synthetic_actions.line(action, now_ms)) + b"\n")
+            out.write(encoder.encode(replay.line(action, now_ms)) + b"\n")
     return path
 
 

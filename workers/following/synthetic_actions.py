@@ -5,7 +5,7 @@ from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow
 
@@ -71,21 +71,6 @@ def actions(shape: Shape, from_ms: int, until_ms: int) -> Iterator[Action]:
             created_ms = from_ms + (until_ms - from_ms) * number // shape.actions
             pins.append(saved)
             yield SavePin(Pin(saved, owner, _board(rng, owner), created_ms))
-
-
-def line(action: Action, ts: int) -> dict[str, object]:
-    """The action as a line for `feedctl replay`; `ts` for what has no time of its own."""
-    match action:
-        case Follow(follower, followee):
-            return {"type": "follow", "ts": ts, "follower": follower, followee.kind: followee.id}
-        case Unfollow(follower, followee):
-            return {"type": "unfollow", "ts": ts, "follower": follower, followee.kind: followee.id}
-        case SavePin(pin):
-            return {"type": "save_pin", "ts": pin.created_ms, "pin": pin.pin, "owner": pin.owner, "board": pin.board}
-        case DeletePin(pin):
-            return {"type": "delete_pin", "ts": ts, "pin": pin}
-        case _:
-            assert_never(action)
 
 
 def _board(rng: random.Random, owner: int) -> int:
