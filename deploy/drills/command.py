@@ -39,7 +39,7 @@ class _Drills(click.Group):
 
 @click.group(cls=_Drills)
 def drill() -> None:
-    """Faults on purpose, on a system that is marked for it: the Docker clusters.
+    """Cause faults on purpose, on a system that is marked for it: the Docker clusters.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def drill() -> None:
 
 @drill.command("list")
 def drill_list() -> None:
-    """Names the drills, and what each does.
+    """List the drills, and what each does.
 
     \b
     Examples:
@@ -64,13 +64,24 @@ def drill_list() -> None:
 @drill.command("run")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*DRILLS, _ALL]))
 @click.option("--cluster", default="a", show_default=True, help="The cluster that is broken.")
-@click.option("--target", help="The host; the seed chooses one of those that fit where none is named.")
-@click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, help="So many runs of each.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first run; each adds one.")
+@click.option("--target", help="The host.  [default: one that fits, chosen by the seed]")
 @click.option(
-    "--hold", "hold_s", type=click.FloatRange(1, 600), help="Seconds away.  [default: the drill's own, mostly 20]"
+    "--repeat", type=click.IntRange(1, 100), default=1, show_default=True, help="The number of runs of each drill."
 )
-@click.option("--budgets", type=click.Choice(sections()), help="Budgets to keep.  [default: the drill's own]")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The seed of the first run; each further run adds one.",
+)
+@click.option(
+    "--hold",
+    "hold_s",
+    type=click.FloatRange(1, 600),
+    help="How many seconds the fault lasts.  [default: the drill's own, mostly 20]",
+)
+@click.option("--budgets", type=click.Choice(sections()), help="The budgets to keep.  [default: the drill's own]")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -88,12 +99,12 @@ def drill_run(
     budgets: str | None,
     out: Path | None,
 ) -> None:
-    """Breaks something while pages are read and actions recorded, heals it, and says what that cost.
+    """Break something while pages are read and actions recorded, heal it, and say what that cost.
 
     It refuses a system whose containers do not carry the mark, and waits some minutes for one that is not well. The
     target is brought back whatever happens. The report of a run is a JSON file, a Markdown page and a picture. Several
-    drills run one after another, `all` is every one of them; a figure over its budget stops none, and the exit status
-    is 1 then.
+    drills run one after another; `all` runs every drill. If a figure is over its budget, the next drill runs all the
+    same, and the exit status is 1.
 
     \b
     Examples:
@@ -193,7 +204,7 @@ _folder_option = click.option(
     type=click.FloatRange(0, 1_000),
     default=compare.RELATIVE * 100,
     show_default=True,
-    help="So many percent more are no change,",
+    help="The percentage that a figure may get worse by and count as unchanged.",
 )
 @click.option(
     "--floor",
@@ -201,15 +212,15 @@ _folder_option = click.option(
     type=click.FloatRange(0, 600),
     default=compare.FLOOR_S,
     show_default=True,
-    help="and neither are so many seconds, whichever is more.",
+    help="The same in seconds; the larger of the two counts.",
 )
 @json_option
 def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_json: bool) -> None:
-    """Says what got better or worse between two runs of a drill, or between two folders of them.
+    """Say what got better or worse between two runs of a drill, or between two folders of them.
 
-    OLD and NEW are reports (JSON) or folders of them; of a folder, median and worst of each drill are compared, and
-    both must hold. For milliseconds and messages the floor is 100 and 50; lost entries have no tolerance. The exit
-    status is 1 where a figure got worse, or a budget that every old run kept is exceeded by a new one.
+    OLD and NEW are reports (JSON) or folders of them; of a folder, the median and the worst of each drill are
+    compared, and both must hold. The floor of figures in milliseconds is 100, and of messages 50; lost entries have no
+    tolerance. The exit status is 1 if a figure got worse, or if a new run exceeds a budget that every old run kept.
 
     \b
     Examples:
@@ -239,11 +250,11 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
 @drill.command("history")
 @click.argument("name", required=False)
 @_folder_option
-@click.option("--table", "as_table", is_flag=True, help="What the runs of each drill come to, as Markdown.")
+@click.option("--table", "as_table", is_flag=True, help="Print a summary of each drill's runs, as Markdown.")
 @json_option
 @pass_session
 def drill_history(session: Session, name: str | None, folder: Path | None, *, as_table: bool, as_json: bool) -> None:
-    """Lists the runs that were kept, the newest last; with a name, those of one drill.
+    """List the runs that were kept, the newest last; with a name, those of one drill.
 
     \b
     Examples:

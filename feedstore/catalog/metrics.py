@@ -44,7 +44,7 @@ FAILED: Final = Definition(
 BEHIND: Final = Definition(
     "feed_catalog_behind_seconds",
     "gauge",
-    "Every change longer ago is in what is read there; absent if unknown",
+    "Age of the newest change such that a read in the cluster sees it and every older one; absent if unknown",
     _WHERE,
     ("serve",),
     (_CATALOG, CLUSTER),
@@ -108,7 +108,8 @@ UPDATES: Final = Definition(
 HEARD: Final = Definition(
     "feed_catalog_heard_behind_seconds",
     "gauge",
-    "This server has heard of every update longer ago; absent if that is unknown, as after a gap",
+    "Age of the newest update such that this server has heard of it and every older one; absent if unknown, as"
+    " after a gap",
     _WHERE,
     ("serve",),
     (_CATALOG,),

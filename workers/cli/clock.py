@@ -12,7 +12,7 @@ from workers.cli.session import Session, json_option, pass_session
 
 @click.group()
 def clock() -> None:
-    """Shows or sets what a home takes for the time.
+    """Show or set what a home takes for the time.
 
     \b
     Examples:
@@ -25,7 +25,7 @@ def clock() -> None:
 @json_option
 @pass_session
 def show(session: Session, *, as_json: bool) -> None:
-    """Shows what the home takes for the time, since when, and the processes and shards that differ.
+    """Show what the home takes for the time, since when, and the processes and shards that differ.
 
     \b
     Examples:
@@ -63,13 +63,13 @@ def show(session: Session, *, as_json: bool) -> None:
 @json_option
 @pass_session
 def set_(session: Session, *, as_json: bool) -> None:
-    """Makes this machine's clock the time of the home. Look at the clock first: date.
+    """Make this machine's clock the time of the home. Look at the clock first: date.
 
-    Needed after this machine's clock was set by more than limits.clock_offset, and after a clock that was ahead has
+    Use it after this machine's clock was set by more than limits.clock_offset, and after a clock that was ahead has
     stamped something. Shards that are ahead are brought back; what was stamped keeps its time, so that later actions
-    still win over earlier ones, and nothing is deleted. It may be killed and called again.
+    still win over earlier ones, and nothing is deleted. The command may be killed and run again.
 
-    While a worker holds the home, it refuses. On servers, stop relays, expanders and writers first.
+    It refuses while a worker holds the home. On servers, stop relays, expanders and writers first.
 
     \b
     Examples:

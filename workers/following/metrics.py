@@ -149,7 +149,8 @@ HOLDS: Final = Definition(
 HOLD_AGE: Final = Definition(
     "feed_cluster_hold_age_seconds",
     "gauge",
-    "How long ago the oldest action of these notes committed; 0 if there are none. Absent if it does not answer",
+    "How long ago the oldest action committed of the notes that may keep a cluster's watermark back; 0 if there are"
+    " none. Absent if the cluster does not answer",
     _GAUGES,
     ("work", "relay"),
     (CLUSTER, Label("kind", ("put_off", "refill", "parked"))),
@@ -166,8 +167,8 @@ KEPT_BACK: Final = Definition(
 PARTITION_BEHIND: Final = Definition(
     "feed_cluster_partition_behind_seconds",
     "gauge",
-    "Of the ticks that came through a partition of the deliveries, how old the one is that is furthest behind: the"
-    " partition that keeps the watermark",
+    "Age of the newest tick that came through a partition of the deliveries, from that partition of the actions whose"
+    " ticks are furthest behind. The oldest keeps the watermark",
     _GAUGES,
     ("work", "relay"),
     (CLUSTER, PARTITION),
@@ -175,7 +176,8 @@ PARTITION_BEHIND: Final = Definition(
 SOURCE_BEHIND: Final = Definition(
     "feed_cluster_source_behind_seconds",
     "gauge",
-    "The same by the partition of the actions that they came from",
+    "Age of the newest tick of a partition of the actions, from that partition of the deliveries which is furthest"
+    " behind",
     _GAUGES,
     ("work", "relay"),
     (CLUSTER, Label("source", of="the partitions of `feed.actions`")),
@@ -199,7 +201,8 @@ OUTBOX_ACTIONS: Final = Definition(
 OUTBOX_ROWS: Final = Definition(
     "feed_outbox_rows",
     "gauge",
-    "Rows of the outbox that hold these actions: those of one transaction share rows. Absent if the shard is away",
+    "Rows of the outbox that hold actions which are not relayed: those of one transaction share rows. Absent if"
+    " the shard is away",
     _GAUGES,
     ("work", "relay"),
     (SHARD,),
@@ -253,7 +256,7 @@ FREE: Final = Definition(
 SIZE: Final = Definition(
     "feed_store_capacity_bytes",
     "gauge",
-    "Size of that file system",
+    "Size of the file system of a store in files: `follows`, `queue`, or `cluster-CLUSTER`",
     _GAUGES,
     ("work", "relay"),
     (Label("store", of="the stores in files of the home"),),

@@ -49,7 +49,12 @@ RELAYED: Final = Definition(
     (SHARD,),
 )
 RELAYED_BYTES: Final = Definition(
-    "feed_relay_bytes_total", "counter", "Bytes of the messages", _RELAY, ("work", "relay"), (SHARD,)
+    "feed_relay_bytes_total",
+    "counter",
+    "Bytes of the messages that a relay has published",
+    _RELAY,
+    ("work", "relay"),
+    (SHARD,),
 )
 TICKS: Final = Definition(
     "feed_ticks_total",
@@ -76,7 +81,7 @@ LOTS: Final = Definition("feed_stage_lots_total", "counter", "Polls that brought
 BATCH: Final = Definition(
     "feed_stage_batch_messages",
     "histogram",
-    "Messages that the handler got at once",
+    "Messages that a group's handler was called with",
     _STAGE,
     WORKERS,
     (GROUP,),
@@ -85,7 +90,7 @@ BATCH: Final = Definition(
 HANDLE_SECONDS: Final = Definition(
     "feed_stage_handle_seconds",
     "histogram",
-    "How long the handler took for them, also where it failed",
+    "Duration of calls of a group's handler, also of those that failed",
     _STAGE,
     WORKERS,
     (GROUP,),
@@ -120,7 +125,12 @@ WAITING: Final = Definition(
     (GROUP,),
 )
 WAITING_BYTES: Final = Definition(
-    "feed_stage_waiting_bytes", "gauge", "Their bytes in memory", _STAGE, WORKERS, (GROUP,)
+    "feed_stage_waiting_bytes",
+    "gauge",
+    "Bytes in memory of messages that were polled and are not done",
+    _STAGE,
+    WORKERS,
+    (GROUP,),
 )
 RETRYING: Final = Definition(
     "feed_stage_retrying_seconds",
