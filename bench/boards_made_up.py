@@ -181,13 +181,25 @@ LEAN: Final = (
     "CREATE TABLE pins (pin INTEGER PRIMARY KEY, position INTEGER NOT NULL)",
     "CREATE INDEX positions ON pins (position)",
 )
-"""The least that one board takes."""
+"""The least that one board takes: two columns, and nothing that says of which board a pin is."""
+
+WITH_PINS: Final = (
+    """
+    CREATE TABLE pins (
+        pin INTEGER PRIMARY KEY, owner INTEGER NOT NULL DEFAULT 7, board INTEGER NOT NULL DEFAULT 1,
+        created_ms INTEGER NOT NULL DEFAULT 1700000000000, saved_ms INTEGER NOT NULL DEFAULT 1700000000000,
+        deleted_ms INTEGER, position INTEGER NOT NULL
+    )
+    """,
+    "CREATE INDEX positions ON pins (board, position)",
+)
+"""A position for each pin in the table of pins, and an index for pages of a board."""
 
 LIKE_OURS: Final = (
     """
     CREATE TABLE pins (
         board INTEGER NOT NULL DEFAULT 1, position INTEGER NOT NULL, pin INTEGER NOT NULL,
-        created_ms INTEGER NOT NULL DEFAULT 1, moved_ms INTEGER NOT NULL DEFAULT 1,
+        created_ms INTEGER NOT NULL DEFAULT 1700000000000, moved_ms INTEGER NOT NULL DEFAULT 1,
         PRIMARY KEY (board, position, pin)
     ) WITHOUT ROWID
     """,
@@ -198,11 +210,11 @@ LIKE_OURS: Final = (
 
 class Renumbered:
     """A board whose positions are consecutive integers, in a file: moving a pin renumbers all in between. tables: LEAN,
-    or LIKE_OURS.
+    WITH_PINS or LIKE_OURS.
     """
 
-    def __init__(self, path: Path, pins: int, tables: Sequence[str] = LEAN) -> None:
-        # What the statements below need to find a row in either.
+    def __init__(self, path: Path, pins: int, tables: Sequence[str]) -> None:
+        # What the statements below need to find a row in each.
         self._of_board = "" if tables is LEAN else "board = 1 AND "
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")

@@ -4,8 +4,8 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,19 +14,21 @@ from unittest.mock import patch
 from fractional_indexing import generate_key_between
 
 from bench import board_clients
-from bench.board_clients import Load
-from bench.boards_made_up import DRAGGERS, LIKE_OURS, Board, Filling, Renumbered
+from bench.board_clients import Load, Verdict
+from bench.boards_made_up import DRAGGERS, LEAN, LIKE_OURS, WITH_PINS, Board, Filling, Renumbered
 from bench.context import Context
 from bench.ordered_model import OrderedBoard
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
+from feedstore.domain import board as board_of
 from feedstore.follows import sqlite_boards
 from feedstore.follows.port import FollowStore, Request, actions_in
 from workers.boards import Respacing
 
 NAME = "boards"
 PAGE = 25
+CLIENTS = "drops of 16 clients on one board"
 _BATCH = 1_000
 
 
@@ -42,6 +44,7 @@ def measure(context: Context) -> list[Row]:
         *_clients(context),
         *_run_of_one_ms(context),
         *_saves(context),
+        *_unmoved(context),
     ]
 
 
@@ -200,8 +203,8 @@ def _large(context: Context) -> list[Row]:
         context.say(f"a board of {large:,} pins")
         sides = {"large": filling.board(large), "small": filling.board(small)}
         untouched = filling.board(small)
-        arranged = filling.board(large // 2)
-        context.say(f"a board of {large // 2:,} pins that are all placed")
+        arranged = filling.board(large)
+        context.say(f"a board of {large:,} pins that are all placed")
         filling.arrange(arranged)
         context.say("dragging")
         boards = Boards(opened())
@@ -230,7 +233,7 @@ def _large(context: Context) -> list[Row]:
         Row(NAME, f"a drop on {large:,} pins, p50", "ms", [1_000 * each for each in p50["large"]]),
         Row(
             NAME,
-            f"a page of {PAGE}, anywhere on {large // 2:,} placed pins / at the top of {small:,} untouched ones, p50,"
+            f"a page of {PAGE}, anywhere on {large:,} placed pins / at the top of {small:,} untouched ones, p50,"
             " processor time",
             "x",
             ratios(p50["anywhere"], p50["top"]),
@@ -273,69 +276,63 @@ def _created(boards: Boards, pin: int) -> tuple[int, int]:
 
 
 def _far(context: Context) -> list[Row]:
+    """The baseline is a position in the table of pins. Leaner and larger tables for positions are there to compare."""
     distance = context.pick(100_000, 5_000)
     count = context.pick(200, 20)
-    with _store(context, "far") as (filling, opened):
+    tables = {"pins": WITH_PINS, "lean": LEAN, "like ours": LIKE_OURS}
+    with _store(context, "far") as (filling, opened), ExitStack() as stack:
         board = filling.board(2 * distance)
         boards = Boards(opened())
-        naive = Renumbered(context.folder("naive") / "naive.db", 2 * distance)
-        like_ours = Renumbered(context.folder("like-ours") / "naive.db", 2 * distance, LIKE_OURS)
+        naive = {
+            name: stack.enter_context(
+                closing(Renumbered(context.folder(f"far-{number}") / "naive.db", 2 * distance, table))
+            )
+            for number, (name, table) in enumerate(tables.items())
+        }
         rng = random.Random(0)
 
         def drop() -> None:
             pin = rng.randrange(distance)
             boards.reorder(Move(board.number, board.pin(pin), before=board.pin(pin + distance)))
 
-        def renumbering() -> None:
-            naive.move(rng.randrange(distance // 10), distance)
-
-        def renumbering_like_ours() -> None:
-            like_ours.move(rng.randrange(distance // 10), distance)
-
         def one_row() -> None:
-            naive.touch(rng.randrange(2 * distance))
+            naive["pins"].touch(rng.randrange(2 * distance))
+
+        def renumbering(name: str) -> Callable[[], None]:
+            return lambda: naive[name].move(rng.randrange(distance // 10), distance)
 
         pairs = interleaved(
             {
                 "ours": partial(_wall_and_processor, drop, count),
-                "naive": partial(_wall_and_processor, renumbering, 3),
-                "like ours": partial(_wall_and_processor, renumbering_like_ours, 3),
                 "one row": partial(_wall_and_processor, one_row, count),
+                **{name: partial(_wall_and_processor, renumbering(name), 3) for name in tables},
             },
             context.repeats,
         )
-        naive.close()
-        like_ours.close()
     taken = {side: [wall_s for wall_s, _ in each] for side, each in pairs.items()}
     worked = {side: [processor_s for _, processor_s in each] for side, each in pairs.items()}
-    what = f"a drop across {distance:,} pins / renumbering them, durable"
+    what = f"a drop across {distance:,} pins / renumbering them"
     alone = "a durable change of one row, alone"
+    goal = at_most(1 / 500)
+    rows = []
+    for name, where in (
+        ("pins", "in a table of pins, by an index on board and position"),
+        ("lean", "in a table of two columns, for one board"),
+        ("like ours", "in a table such as that of placed pins"),
+    ):
+        rows += [
+            Row(NAME, f"{what} {where}, durable", "x", ratios(taken["ours"], taken[name]), goal),
+            Row(NAME, "the same, processor time", "x", ratios(worked["ours"], worked[name])),
+            Row(NAME, f"{alone} / renumbering {where}", "x", ratios(taken["one row"], taken[name])),
+            Row(NAME, f"renumbering {distance:,} pins {where}", "ms", [1_000 * each for each in taken[name]]),
+        ]
     return [
-        Row(NAME, what, "x", ratios(taken["ours"], taken["naive"]), at_most(1 / 500)),
-        Row(NAME, f"renumbering {distance:,} pins", "ms", [1_000 * each for each in taken["naive"]]),
-        Row(NAME, f"{alone} / renumbering {distance:,} pins", "x", ratios(taken["one row"], taken["naive"])),
-        Row(NAME, f"a drop across {distance:,} pins / {alone}", "x", ratios(taken["ours"], taken["one row"])),
-        Row(
-            NAME,
-            f"{what}, in a table such as that of placed pins",
-            "x",
-            ratios(taken["ours"], taken["like ours"]),
-            at_most(1 / 500),
-        ),
-        Row(
-            NAME,
-            f"{what}, in a table such as that of placed pins, processor time",
-            "x",
-            ratios(worked["ours"], worked["like ours"]),
-        ),
-        Row(NAME, f"{what}, processor time", "x", ratios(worked["ours"], worked["naive"])),
+        *rows,
+        Row(NAME, f"a drop / {alone}", "x", ratios(taken["ours"], taken["one row"])),
+        Row(NAME, "a drop across them, durable", "ms", [1_000 * each for each in taken["ours"]]),
         Row(NAME, "a drop, processor time", "ms", [1_000 * each for each in worked["ours"]]),
-        Row(
-            NAME,
-            f"{alone} / renumbering {distance:,} pins, processor time",
-            "x",
-            ratios(worked["one row"], worked["naive"]),
-        ),
+        Row(NAME, alone, "ms", [1_000 * each for each in taken["one row"]]),
+        Row(NAME, f"{alone}, processor time", "ms", [1_000 * each for each in worked["one row"]]),
     ]
 
 
@@ -381,7 +378,22 @@ def _clients(context: Context) -> list[Row]:
         verdict = board_clients.run(load, kills=0)
         assert not verdict.faults, verdict.faults
         rates.append(verdict.per_s)
-    return [Row(NAME, "drops of 16 clients on one board, SQLite, durable", "drops/s", rates, at_least(1_500))]
+    folder, seconds = context.folder("clients-killed"), context.pick(60, 4)
+    killed = board_clients.run(Load([str(folder / "follows.db")], None, str(folder / "log"), seconds=seconds), kills=1)
+    return [
+        Row(NAME, f"{CLIENTS}, SQLite, durable", "drops/s", rates, at_least(1_500)),
+        *rows_of_a_kill(NAME, "SQLite", seconds, [killed]),
+    ]
+
+
+def rows_of_a_kill(name: str, where: str, seconds: float, verdicts: Sequence[Verdict]) -> list[Row]:
+    """What clients did that were killed in between, and what is wrong with the board then."""
+    what = f"{CLIENTS}, {where}, {seconds:g} s, killed in between"
+    return [
+        Row(name, what, "drops/s", [each.per_s for each in verdicts]),
+        Row(name, f"{what}: drops that had to wait", "drops", [each.crowded for each in verdicts]),
+        Row(name, f"{what}: lost, shown twice, narrow", "faults", [len(each.faults) for each in verdicts], at_most(0)),
+    ]
 
 
 def _run_of_one_ms(context: Context) -> list[Row]:
@@ -435,6 +447,40 @@ def _saves(context: Context) -> list[Row]:
         shares.append(p50["without"] / p50["with"])
     what = f"pins saved a second, {size} a transaction / without what boards add to an index write, processor time"
     return [Row(NAME, what, "x", shares, at_least(0.98))]
+
+
+def _unmoved(context: Context) -> list[Row]:
+    """A board that nobody arranges, in a store where another one is arranged, and in one where none is."""
+    pins, others, count = 1_000, context.pick(1_000_000, 5_000), context.pick(50, 5)
+    with _store(context, "arranged") as (arranging, opened), _store(context, "unmoved") as (filling, opened_plainly):
+        context.say(f"a board next to one of {others:,} pins that is arranged, and next to one that is not")
+        unmoved = arranging.board(pins).number
+        assert filling.board(pins).number == unmoved
+        arranging.arrange(arranging.board(others))
+        filling.board(others)
+        stores = {"with": opened(), "without": opened_plainly()}
+        shares: dict[str, list[float]] = {"page": [], "backfill": []}
+        for _ in range(context.repeats):
+            taken: dict[tuple[str, str], list[float]] = {(what, name): [] for what in shares for name in stores}
+            for number in range(2 * count):
+                for name in sorted(stores, reverse=bool(number % 2)):
+                    store = stores[name]
+                    page = partial(Boards(store).page, unmoved, PAGE, None)
+                    backfill = partial(store.newest_pins, [board_of(unmoved)], pins)
+                    taken["page", name].append(_processor_seconds(partial(_times, page, 20)))
+                    taken["backfill", name].append(_processor_seconds(backfill))
+            for what, found in shares.items():
+                found.append(percentile(taken[what, "without"], 0.5) / percentile(taken[what, "with"], 0.5))
+    beside = "in a store where another board is arranged / where none is, processor time"
+    return [
+        Row(NAME, f"pages a second of a board that nobody moved, {beside}", "x", shares["page"], at_least(0.98)),
+        Row(NAME, f"its newest {pins:,} for a new follower, {beside}", "x", shares["backfill"], at_least(0.98)),
+    ]
+
+
+def _times(work: Callable[[], object], count: int) -> None:
+    for _ in range(count):
+        work()
 
 
 def _save(store: FollowStore, first: int, count: int) -> None:

@@ -12,6 +12,7 @@ from bench.context import Context
 from bench.native import native
 from bench.results import Row
 from bench.stack import (
+    boards,
     catalog,
     drills,
     fanout,
@@ -51,6 +52,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     drills.NAME: drills.measure,
     fanout_on_read.NAME: fanout_on_read.measure,
     catalog.NAME: catalog.measure,
+    boards.NAME: boards.measure,
 }
 
 
