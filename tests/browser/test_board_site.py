@@ -140,6 +140,17 @@ def test_a_click_moves_nothing_and_escape_puts_a_dragged_pin_back(look: Look) ->
     assert look.sent() == 0
 
 
+def test_a_button_that_was_released_outside_of_the_grid_holds_nothing(look: Look) -> None:
+    look.rests()
+    first = look.cell(look.pins[0])
+    mouse = ActionChains(look.sight.driver, duration=50)
+    mouse.move_to_element_with_offset(first, 2 - first.size["width"] // 2, 0).click_and_hold()
+    mouse.move_by_offset(-4, 0).release().move_to_element(look.cell(look.pins[8])).perform()
+    assert look.sight.driver.find_elements(By.CSS_SELECTOR, "[data-held]") == []
+    look.shows(look.pins)
+    assert look.sent() == 0
+
+
 def test_a_pin_is_moved_by_keyboard_alone(look: Look) -> None:
     pins = look.pins
     look.sight.tab_to(".cell")

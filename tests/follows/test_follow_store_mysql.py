@@ -9,19 +9,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import mysql_places
 import pymysql
 import pytest
+from board_tools import BOARD, a_board, shown
 from follow_places import NOW, FakeClock
 
+from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, PinDeleted, PinSaved, SavePin, board, user
 from feedstore.follows import mysql
 from feedstore.follows.mysql import schema, statements
 from feedstore.follows.mysql import shard as mysql_shard
-from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, Reply
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
 
@@ -338,6 +340,35 @@ def test_a_connection_that_is_killed_in_a_transaction_leaves_nothing(open_one: O
     assert shard_of(store).unrelayed(10) == []
     assert store.board_owners([1]) == {}
     follow(store, 1)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_drop_whose_outcome_is_unknown_can_be_repeated(
+    open_one: Opener, raw: MySQLConnection, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+):
+    """The connection ends before the commit, or between the commit and its answer: the caller cannot tell which."""
+    store = open_one()
+    boards = a_board(store)
+    move = Move(BOARD, 2, before=6, after=5)
+    run = MySQLConnection.run
+    breaks = [move]
+
+    def breaking(connection: MySQLConnection, statements: Sequence[str]) -> list[Reply]:
+        if statements[-1] != "COMMIT" or not breaks:
+            return run(connection, statements)
+        breaks.clear()
+        if is_committed:
+            run(connection, statements)
+        assert kill_all(raw) > 0
+        return run(connection, statements)
+
+    monkeypatch.setattr(MySQLConnection, "run", breaking)
+    with pytest.raises(FollowStoreUnavailableError, match="unknown outcome"):
+        boards.reorder(move)
+    assert shown(boards) == ([6, 2, 5, 4, 3, 1] if is_committed else [6, 5, 4, 3, 2, 1])
+    assert boards.reorder(move).changed is not is_committed
+    assert shown(boards) == [6, 2, 5, 4, 3, 1]
+    assert not boards.reorder(move).changed
 
 
 def test_connections_that_died_in_the_pool_are_replaced(open_one: Opener, raw: MySQLConnection):

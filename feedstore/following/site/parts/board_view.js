@@ -35,7 +35,7 @@ export class BoardView {
   /** What became of the last move, if it was refused. It stays until another one is made. */
   #refusal = null;
 
-  /** trouble(problem): is told what stands in the way of everything, and null when nothing does. */
+  /** trouble(problem): is told the problem that all requests have, and null once there is none. */
   constructor(trouble) {
     this.#trouble = trouble;
     this.#grid = new Grid(find("grid"), {
@@ -61,7 +61,7 @@ export class BoardView {
     });
   }
 
-  /** id: null where no board is shown. */
+  /** id: null if no board is shown. */
   show(id) {
     if (id === this.#id) return;
     this.#reading.abort();

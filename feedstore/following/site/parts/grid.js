@@ -351,6 +351,10 @@ export class Grid {
       this.#follow();
       return;
     }
+    if (event.buttons === 0) {
+      this.#unpress(); // it was released outside of the grid
+      return;
+    }
     const far_px = Math.hypot(event.clientX - pointer.x, event.clientY - pointer.y);
     if (pointer.type === "mouse" && far_px > DRAG_PX) this.#grab();
     else if (pointer.type !== "mouse" && far_px > SCROLL_PX) this.#unpress();

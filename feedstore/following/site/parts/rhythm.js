@@ -1,10 +1,10 @@
-/** Doing something again and again: while somebody looks, and more slowly the more often it fails. */
+/** Doing something again and again: while the tab is seen, and more slowly the more often it fails. */
 
 const PAUSE_MAX_MS = 30_000;
 
 /**
- * work: what is done; when it raises, the pauses double. pause_ms(): how long it rests after it went well. It rests
- * while the tab is hidden, and goes on at once when it is seen again or the machine is online again.
+ * work: what is done; if it raises, the pauses double. pause_ms(): how long it rests after it went well. It rests while
+ * the tab is hidden, and continues at once when the tab is seen again or the machine is online again.
  */
 export class Rhythm {
   #work;
@@ -22,7 +22,7 @@ export class Rhythm {
     addEventListener("pageshow", () => this.now());
   }
 
-  /** Does it now; once more where it is at work already. */
+  /** Does it now; once more if it is at work already. */
   async now() {
     clearTimeout(this.#timer);
     if (document.hidden) return;
