@@ -181,8 +181,8 @@ class SQLiteBoardRows:
         """Enters the lines that are missing; returns them."""
         at = self.pins([LineKey(row[2], row[3]) for row in lines])
         missing = [row for row in lines if row[3] not in at]
-        self._connection.executemany(_ENTER, missing)
         if missing:
+            self._connection.executemany(_ENTER, missing)
             changed(self._connection, {self._board})
         self._at |= {row[3]: PinAt(row[3], row[2], alive=True, sequence=None, moved_ms=0) for row in missing}
         return missing
@@ -218,8 +218,8 @@ def write(connection: sqlite3.Connection, board: int, placed: Sequence[PlacedRow
         stored = sequence.to_bytes(_BYTES, "big")
         if not connection.execute(_MOVE, (stored, place_ms, moved_ms, board, pin)).rowcount:
             connection.execute(_PLACE, (board, stored, pin, place_ms, created_ms, moved_ms))
-    drop(connection, [(board, pin) for pin in dropped])
     if dropped:
+        drop(connection, [(board, pin) for pin in dropped])
         changed(connection, {board})
 
 
