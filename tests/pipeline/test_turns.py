@@ -1,8 +1,11 @@
 """One user's many messages, and the few of others: who waits for whom."""
 
+import itertools
 import random
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
@@ -142,6 +145,52 @@ def test_what_comes_in_several_polls_is_done_together() -> None:
     # Later polls end with the handler that they run beside.
     assert batches[0] == max(batches) == 100
     assert sum(batches) == len(world.done_s) == 300
+
+
+def polled_ahead(world: World, poisoned: Body | None = None) -> list[list[Body]]:
+    """What is handled together, if each call of the handler ends only after the stage has polled ahead. Each poll
+    returns thirty of 300 messages.
+    """
+    lots: list[list[Body]] = []
+    looked = threading.Semaphore(0)
+    handle, look_ahead = world.handle, world.stage._look_ahead
+
+    def slow(bodies: Sequence[Body]) -> None:
+        assert looked.acquire(timeout=10)
+        lots.append(list(bodies))
+        if poisoned in bodies:
+            raise ValueError(poisoned)
+        handle(bodies)
+
+    def looking(handling: Future[None]) -> None:
+        look_ahead(handling)
+        looked.release()
+
+    world.stage._handle = slow
+    world.stage._look_ahead = looking  # type: ignore[method-assign]
+    padding = b" " * (MAX_POLL_BYTES // 30)
+    world.queue.publish(TOPIC, [b"%d 1%s" % (sender, padding) for sender in range(1, 301)], 0)
+    for _ in range(30):
+        world.stage.step()
+    return lots
+
+
+def test_lots_are_full_while_much_waits() -> None:
+    """What does not fit a lot is not handled alone, and what is being handled takes no room of the next one."""
+    world = World()
+    lots = polled_ahead(world)
+    assert sum(map(len, lots)) == len(world.done_s) > 270
+    assert {len(lot) for lot in lots[:-1]} == {100}
+
+
+def test_parts_of_a_lot_that_failed_get_nothing_more() -> None:
+    """Halving would never come to the message that fails."""
+    world = World()
+    lots = polled_ahead(world, (130, 1))
+    failed = [set(lot) for lot in lots if (130, 1) in lot]
+    assert len(failed) > 5
+    assert all(part <= whole for whole, part in itertools.pairwise(failed))
+    assert len(world.done_s) > 270
 
 
 def test_what_was_polled_before_the_queue_failed_is_done() -> None:

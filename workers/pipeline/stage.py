@@ -192,6 +192,7 @@ class Stage(Generic[Body]):
         self._lots = Lots()
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how much of it is still to be tried in this step
+        self._filling: Group[Body] | None = None  # the last that was polled, until it is tried: it may get more
         self._turns = turns
         self._later: list[tuple[float, int, Group[Body]]] = []
         self._dead_ones: deque[_Corpse[Body]] = deque()
@@ -271,7 +272,7 @@ class Stage(Generic[Body]):
             # all waiting messages, once more.
             self._consumer.keep_alive()
         else:
-            self._poll_past_turns(self._patience(), lambda: True)
+            self._poll_past_turns(self._patience(), lambda: True, 0)
         self._gather()
         return True
 
@@ -291,22 +292,23 @@ class Stage(Generic[Body]):
         if self._ready:
             gathering.began(self._clock())
 
-    def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool]) -> None:
+    def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool], first: int) -> None:
         """Polls once. A stage with turns polls again if those messages wait for their turn, because messages of other
-        senders may follow; and as long as much comes and a batch is not full.
+        senders may follow; and as long as much comes and a batch is not full. first: as of `_poll`.
         """
-        first = len(self._ready)
         polled = self._poll(timeout_s, first)
         for _ in range(POLLS_PAST_TURNS):
-            ahead = sum(len(work.items) for work in self._ready if isinstance(work, Group))
+            # Without what is being handled: it would keep the next lot small.
+            coming = itertools.islice(self._ready, first, None)
+            ahead = sum(len(work.items) for work in coming if isinstance(work, Group))
             more = self._turns or (self._turns is not None and polled >= self._batch // POLLS_PAST_TURNS)
             if not (polled and more and ahead < self._batch and self._has_room() and may_go_on()):
                 return
             polled = self._poll(0, first)
 
     def _poll(self, timeout_s: float, first: int) -> int:
-        """How many messages there were, or bodies in them. first: what is ready from there on is of the same round, and
-        what comes is done together with it.
+        """How many messages there were, or bodies in them. first: what is ready from there on has not been tried, and
+        what comes is done together with the last of it.
         """
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
@@ -339,6 +341,8 @@ class Stage(Generic[Body]):
             last.items += items[:room]
             items = items[room:]
         self._make_ready(items)
+        last = self._ready[-1] if len(self._ready) > first else None
+        self._filling = last if isinstance(last, Group) else None
         if corpses:
             self._ready.append(_Corpses(corpses))
         return polled
@@ -635,11 +639,16 @@ class Stage(Generic[Body]):
 
     def _look_ahead(self, handling: "Future[Any]") -> None:
         """Takes the next messages, if there is room for twice as many: beyond that, what waits should be done or parked
-        first. What waits for its turn is passed by as long as there is room.
+        first. What waits for its turn is passed by as long as there is room. What was left over when a lot was full gets
+        more: a lot costs as much if it is small.
         """
         away = not self._may_begin() or self._rest.goes_on()
-        if len(self._ready) == 1 and self._has_room(1 if self._turns else 2) and not away:
-            self._poll_past_turns(0, lambda: not handling.done())
+        coming = list(itertools.islice(self._ready, 1, None))
+        if self._ready[0] is self._filling:
+            self._filling = None  # if it fails, it is tried again as it is
+        left_over = not self._turns and coming == [self._filling]
+        if (not coming or left_over) and self._has_room(1 if self._turns else 2) and not away:
+            self._poll_past_turns(0, lambda: not handling.done(), 1)
 
     def _done(self, items: Sequence[Item[Body]]) -> None:
         for item in items:
