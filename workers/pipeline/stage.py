@@ -639,14 +639,15 @@ class Stage(Generic[Body]):
 
     def _look_ahead(self, handling: "Future[Any]") -> None:
         """Takes the next messages, if there is room for twice as many: beyond that, what waits should be done or parked
-        first. What waits for its turn is passed by as long as there is room. What was left over when a lot was full gets
-        more: a lot costs as much if it is small.
+        first. What waits for its turn is passed by as long as there is room. What a full lot left over gets more: a
+        small lot costs nearly as much.
         """
         away = not self._may_begin() or self._rest.goes_on()
         coming = list(itertools.islice(self._ready, 1, None))
         if self._ready[0] is self._filling:
             self._filling = None  # if it fails, it is tried again as it is
-        left_over = not self._turns and coming == [self._filling]
+        # Not where messages differ in size: there the bytes of a poll bound a lot.
+        left_over = self._turns is not None and not self._turns and coming == [self._filling]
         if (not coming or left_over) and self._has_room(1 if self._turns else 2) and not away:
             self._poll_past_turns(0, lambda: not handling.done(), 1)
 
