@@ -69,8 +69,9 @@ def test_memory_does_not_grow_with_what_is_followed(
     monkeypatch.setattr(expected, "_CACHED_COLUMNS", 1_000)
     monkeypatch.setattr(sharded, "_followee", sharded._followee.__wrapped__)
     # Threads that other tests have left, and the collector's moment, add to a peak and take nothing from it.
-    few, many = (min(peak(work, store) for _ in range(3)) for store in stores)
-    assert many < 1.3 * few
+    few, many = stores
+    least = min(peak(work, few) for _ in range(3))
+    assert any(peak(work, many) < 1.3 * least for _ in range(3))
 
 
 def peak(work: Callable[[FollowStore], None], follows: FollowStore) -> int:
