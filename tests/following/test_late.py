@@ -111,6 +111,7 @@ class Pipeline:
         bodies = [body for each in messages for body in decode_actions(each.value)]
         tasks = [body for body in bodies if isinstance(body, Task)]
         self.expanded += tasks
+        self.expander.begin(tasks[::2])
         self.expander.expand(tasks)
         self.expander.tick([body for body in bodies if isinstance(body, Tick)])
         return bool(messages)

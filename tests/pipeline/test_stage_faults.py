@@ -99,6 +99,7 @@ class Chaos:
     def __init__(self, seed: int, slots: Slots[Body] | None) -> None:
         self.rng = random.Random(seed)
         self.handler_rng = random.Random(seed + 1)  # the handler has a thread of its own
+        self.begin_rng = random.Random(seed + 2)  # so has what is begun
         self.now_s = 0.0
         self.healthy = False
         self.away: set[int] = set()
@@ -121,6 +122,7 @@ class Chaos:
             Burying(self),
             encode=encode,
             handle=self.handle,
+            begin=self.begin,
             ticks=self.tick,
             policy=RetryPolicy(dead_in_a_row=10_000),
             rng=random.Random(seed),
@@ -166,6 +168,10 @@ class Chaos:
         if any(row % 997 == self.poison for row in rows):
             raise RefusedError("poison") if self.poison % 2 else ValueError("poison")
         self.done |= set(rows)
+
+    def begin(self, bodies: Sequence[Body]) -> None:
+        if not self.healthy and self.begin_rng.random() < 0.5:
+            raise UnavailableError("away") if self.begin_rng.random() < 0.5 else ValueError("not begun")
 
     def park(self, bodies: Sequence[Body], wait_s: float) -> list[bool]:
         assert 0 <= wait_s <= 30

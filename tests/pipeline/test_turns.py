@@ -10,6 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, RefillAsked, Unfollowed, user
+from feedstore.widecolumn import UnavailableError
 from workers.following.expander import sender_of
 from workers.following.messages import Task
 from workers.pipeline.retry import RetryPolicy
@@ -153,7 +154,7 @@ def polled_ahead(world: World, poisoned: Body | None = None) -> list[list[Body]]
     """
     lots: list[list[Body]] = []
     looked = threading.Semaphore(0)
-    handle, look_ahead = world.handle, world.stage._look_ahead
+    handle, begin_next = world.handle, world.stage._begin_next
 
     def slow(bodies: Sequence[Body]) -> None:
         assert looked.acquire(timeout=10)
@@ -162,12 +163,13 @@ def polled_ahead(world: World, poisoned: Body | None = None) -> list[list[Body]]
             raise ValueError(poisoned)
         handle(bodies)
 
-    def looking(handling: Future[None]) -> None:
-        look_ahead(handling)
+    def looking(handling: Future[None]) -> Future[None] | None:
+        beginning = begin_next(handling)
         looked.release()
+        return beginning
 
     world.stage._handle = slow
-    world.stage._look_ahead = looking  # type: ignore[method-assign]
+    world.stage._begin_next = looking  # type: ignore[method-assign]
     padding = b" " * (MAX_POLL_BYTES // 30)
     world.queue.publish(TOPIC, [b"%d 1%s" % (sender, padding) for sender in range(1, 301)], 0)
     for _ in range(30):
@@ -181,6 +183,21 @@ def test_lots_are_full_while_much_waits() -> None:
     lots = polled_ahead(world)
     assert sum(map(len, lots)) == len(world.done_s) > 270
     assert {len(lot) for lot in lots[:-1]} == {100}
+
+
+def test_the_next_lot_is_begun_while_one_is_handled() -> None:
+    world = World()
+    begun: list[list[Body]] = []
+
+    def begin(bodies: Sequence[Body]) -> None:
+        assert not world.done_s.keys() & set(bodies)
+        begun.append(list(bodies))
+        raise UnavailableError("away")  # the handler does all of it
+
+    world.stage._begin = begin
+    lots = polled_ahead(world)
+    assert lots[1:] == begun
+    assert len(world.done_s) == 300
 
 
 def test_parts_of_a_lot_that_failed_get_nothing_more() -> None:

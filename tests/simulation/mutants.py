@@ -32,10 +32,10 @@ from feedstore.widecolumn.cells import cells_in
 from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
-from tests.simulation.world import GENERAL, GROWING, PARKING, Profile, World
-from workers.following import Parking, Writer, fanout, parking
+from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, Profile, World
+from workers.following import Expander, Parking, Writer, fanout, parking
 from workers.following.backfill import Backfill
-from workers.following.messages import Delivery, Hold, Parked
+from workers.following.messages import Delivery, Hold, Parked, Task
 from workers.following.packs import Pack
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
@@ -214,6 +214,10 @@ def _refill_without_index(world: World) -> None:
         world.limits,
     )
     world.expander._backfill = SimpleNamespace(follow=real.follow, refill=blind.refill)  # type: ignore[assignment]
+
+
+def _begun_without_index(expander: Expander, tasks: Sequence[Task]) -> None:
+    expander._begun = list(tasks)
 
 
 def _index_late(handler: str, read: str, is_late: Callable[[Any], bool]) -> Callable[[World], None]:
@@ -784,6 +788,13 @@ MUTANTS: dict[str, Taken] = {
             "a save enters the index after it read the followers",
             tampered=_index_late("_fanout", "followers", lambda row: isinstance(row, PinSaved)),
             directed=True,
+        ),
+        Taken(
+            "begun_without_index",
+            4,
+            "what is begun counts as in the indexes, and is not",
+            patched=lambda: [(Expander, "begin", _begun_without_index)],
+            profile=BEGINNING,
         ),
         Taken(
             "ticks_overtake",

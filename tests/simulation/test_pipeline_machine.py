@@ -166,7 +166,9 @@ class PipelineMachine(RuleBasedStateMachine):
         work = [body for _, body in bodies if not isinstance(body, Tick)]
         if group == "expander":
             if work:
-                self.expander.expand([task for task in work if isinstance(task, Task)])
+                tasks = [task for task in work if isinstance(task, Task)]
+                self.expander.begin(tasks[:: 1 + limit % 2])
+                self.expander.expand(tasks)
         else:
             self.writers[group].write(work)  # type: ignore[arg-type]
         if not done:

@@ -8,7 +8,7 @@ import pytest
 
 from feedstore.follows import sqlite
 from tests.effort import RUNS, part
-from tests.simulation.world import GENERAL, GROWING, PARKING, REBUILDING, simulate
+from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, REBUILDING, simulate
 
 _BLOCKS = 8
 
@@ -39,6 +39,13 @@ def test_rule_10_partitions_that_are_added_change_nothing(block: int):
     for seed in range(block * RUNS // _BLOCKS // 8, (block + 1) * RUNS // _BLOCKS // 8):
         outcome = simulate(seed, profile=GROWING)
         assert outcome.failure is None, f"python -m tests.simulation --growing --seed {seed}: {outcome.failure}"
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_rules_1_to_9_actions_that_are_begun_before_their_turn_change_nothing(block: int):
+    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
+        outcome = simulate(seed, profile=BEGINNING)
+        assert outcome.failure is None, f"python -m tests.simulation --beginning --seed {seed}: {outcome.failure}"
 
 
 def test_a_seed_replays():

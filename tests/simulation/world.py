@@ -13,6 +13,7 @@ multiple of a leap that skew could decide.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -108,6 +109,7 @@ class Profile:
     grow: float = 0
     shards: tuple[int, ...] = (1, 1, 3)
     paces: tuple[float, ...] = (0.4, 0.4, 0.02)
+    begin: float = 0
 
 
 GENERAL = Profile()
@@ -115,6 +117,8 @@ PARKING = replace(GENERAL, park=1, ticking=0.7, tick=0.4)
 """Writers park every third delivery or so."""
 REBUILDING = replace(GENERAL, rebuild=0.5, slow=0.4)
 """Clusters are made anew while expanders go on."""
+BEGINNING = replace(GENERAL, begin=0.7)
+"""Expanders begin some of the actions that they expand next, while others work."""
 GROWING = replace(GENERAL, grow=0.3, ticking=1, tick=0.5, delete=0, sticky=(0, 0.1))
 """Partitions are added. Few messages are stuck: there are more ticks than are set free otherwise."""
 
@@ -415,7 +419,16 @@ class World:
 
     def _expand_all(self, taken: Sequence[Taken]) -> Callable[[], None]:
         bodies = [each.body for each in taken]
-        return lambda: self.expander.expand(bodies)
+        if not self.profile.begin or self.rng.random() >= self.profile.begin:
+            return lambda: self.expander.expand(bodies)
+        begun = bodies[: 1 + int(self.rng.random() * len(bodies))]
+        expander = copy(self.expander)  # a process of its own, which remembers what it has begun
+
+        def begin_and_expand() -> None:
+            expander.begin(begun)
+            expander.expand(bodies)
+
+        return begin_and_expand
 
     def _write(self, cluster: str) -> None:
         group = self.bag.writers[cluster]

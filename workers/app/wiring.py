@@ -346,6 +346,7 @@ def expander(ports: Ports, config: Config) -> Loop:
         encode=encode_action,
         handle=in_lots(ports.tracer, f"process {ACTIONS}", about, of_tasks, handler.expand),
         ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
+        begin=handler.begin,
         batch=MAX_BATCH,
         in_flight=MAX_WAITING,
         turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),

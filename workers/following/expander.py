@@ -107,7 +107,7 @@ class _Sorted:
 
 
 class Expander:
-    """Expands actions, at most MAX_BATCH at once. Stateless: any number may run.
+    """Expands actions, at most MAX_BATCH at once. Any number may run: each only remembers what it has begun.
 
     respace: makes room on boards. It leads to no deliveries. meter: what is counted. tracer: what is published carries
     on the traces of its current lot.
@@ -137,25 +137,35 @@ class Expander:
         self._backfill = Backfill(follows, self._publish, limits)
         self._purging = Purging(follows, self._publish, limits)
         self._respace = respace
+        self._begun: list[Task] = []
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """The first step of `expand` for the same tasks, which it then leaves out, while other tasks are expanded. Rule
+        4 asks that it precedes the reads for these tasks, and other expanders write the same indexes at any time. If it
+        raises, `expand` does all of it.
+        """
+        read_ms = self._follows.about_now().earliest_ms
+        fresh = [task for task in tasks if not self._is_late(task.action, read_ms)]
+        self._index(_Sorted.of(fresh))
+        self._begun = fresh  # only now that all of it is durable
 
     def expand(self, tasks: Sequence[Task]) -> None:
         """Publishes every delivery that these tasks lead to. If it raises, expand them all again."""
         # The store's time from before the first read: what deliveries age by (rule 8).
         read_ms = self._follows.about_now().earliest_ms
+        # By identity, which is cheap: an equal task that has come again enters the indexes again.
+        done, self._begun = self._begun, []
+        begun = set(map(id, done))
         fresh: defaultdict[str | None, list[Task]] = defaultdict(list)
         for task in tasks:
-            if _ages(task.action) and read_ms - task.action.committed_ms > self._limits.action_age_ms:
+            if self._is_late(task.action, read_ms):
                 self._redate(task)
             else:
                 fresh[task.cluster].append(task)
         # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
         # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
+        self._index(_Sorted.of(task for some in fresh.values() for task in some if id(task) not in begun))
         each = {cluster: _Sorted.of(some) for cluster, some in fresh.items()}
-        self._follows.index(
-            edges=[edge for actions in each.values() for edge in actions.edges],
-            pins=[action for actions in each.values() for action in actions.saved],
-            deletions=[action for actions in each.values() for action in actions.deleted],
-        )
         for cluster, actions in each.items():
             after_ms = max(task.after_ms or 0 for task in fresh[cluster])
             self._expand(actions, max(read_ms, after_ms), cluster)
@@ -165,6 +175,13 @@ class Expander:
         some, of_each = sampled(tasks)
         waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in some]
         self._meter.observe(metrics.STAGE_SECONDS, waited_s, "expanded", each=of_each)
+
+    def _is_late(self, action: RecordedAction, now_ms: int) -> bool:
+        """Whether an action must be dated again before it is expanded (rule 8)."""
+        return _ages(action) and now_ms - action.committed_ms > self._limits.action_age_ms
+
+    def _index(self, actions: _Sorted) -> None:
+        self._follows.index(edges=actions.edges, pins=actions.saved, deletions=actions.deleted)
 
     def _expand(self, actions: _Sorted, read_ms: int, cluster: str | None) -> None:
         """Publishes the deliveries of actions that are in the indexes. cluster: as of the deliveries."""

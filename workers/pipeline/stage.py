@@ -10,7 +10,7 @@ What a stage has taken from the queue is always in exactly one place, whatever r
 Work is taken out of its place only after the call that may raise has returned.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
-and tells the queue that it is alive.
+has that lot begun, and tells the queue that it is alive.
 """
 
 import heapq
@@ -106,6 +106,9 @@ class Stage(Generic[Body]):
     encode: the message of a body alone: it is buried if its message says more than this.
     handle: handles messages together. Every effect is durable when it returns; if it raises, any of them may be done.
         It runs on a thread of its own, one call at a time, and no step ends before it has.
+    begin: makes the first effects of `handle` for what is handled next, while `handle` works: on another thread, one
+        call at a time, and no step ends before it has. It may never be called. If it raises, `handle` does all of it.
+        None: nothing is begun.
     ticks: gets ticks with their partitions, once everything before them there is done; of one source only the newest.
     lost: the explanation, and what to do, if messages are gone before this group has read them.
     turns: keeps messages of a sender who sent many, while others' are done. None: all are done as they come.
@@ -144,6 +147,7 @@ class Stage(Generic[Body]):
         wall_ms: Callable[[], int],
         lost: str = "this group lost messages",
         turns: Turns[Body] | None = None,
+        begin: Callable[[Sequence[Body]], None] | None = None,
         halves: Callable[[Body], tuple[Body, Body] | None] | None = None,
         slots: Slots[Body] | None = None,
         batch: int = 2_000,
@@ -163,7 +167,7 @@ class Stage(Generic[Body]):
         self._topic = topic
         self._consumer = consumer
         self._encode = encode
-        self._handle = handle
+        self._handle, self._begin = handle, begin
         self._ticks = ticks
         self._dead = dead
         self._policy = policy
@@ -198,6 +202,7 @@ class Stage(Generic[Body]):
         self._dead_ones: deque[_Corpse[Body]] = deque()
         self._outages: Outages[Body] = Outages(slots, self._split, self._halved, rng)
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
         self._order = itertools.count()
         self._parked_s = clock()
         self._retries_rest_until_s = clock()
@@ -244,6 +249,7 @@ class Stage(Generic[Body]):
     def close(self) -> None:
         """Leaves the group; uncommitted messages come again to the next member."""
         self._handling.shutdown()
+        self._beginning.shutdown()
         self._tally.closed()
         self._consumer.close()
 
@@ -608,12 +614,17 @@ class Stage(Generic[Body]):
         bodies = [item.body for item in items]
         began_s = self._clock()
         handling = self._handling.submit(self._handle, bodies)
+        beginning: Future[None] | None = None
         try:
             # If the queue fails now, it fails again in the next round, when this work is done.
             with suppress(QueueUnavailableError, PositionLostError):
                 self._look_ahead(handling)
+            beginning = self._begin_next(handling)
         finally:
             self._wait_for(handling)
+            if beginning is not None:
+                self._wait_for(beginning)
+                self._has_begun(beginning)
         error = handling.exception()
         self._tally.handled(len(items), began_s, error)
         if error is not None and not isinstance(error, Exception):
@@ -650,6 +661,24 @@ class Stage(Generic[Body]):
         left_over = self._turns is not None and not self._turns and coming == [self._filling]
         if (not coming or left_over) and self._has_room(1 if self._turns else 2) and not away:
             self._poll_past_turns(0, lambda: not handling.done(), 1)
+
+    def _begin_next(self, handling: "Future[Any]") -> "Future[None] | None":
+        """Has the next lot begun, unless something is away: the handler alone finds out what that is."""
+        if self._begin is None or len(self._ready) < 2 or handling.done() or any(self._outages):
+            return None
+        following = self._ready[1]
+        if not isinstance(following, Group) or following.failures:
+            return None
+        return self._beginning.submit(self._begin, [item.body for item in following.items])
+
+    def _has_begun(self, beginning: "Future[None]") -> None:
+        error = beginning.exception()
+        if error is None:
+            return
+        if not isinstance(error, Exception):
+            raise error
+        # It goes wrong in the handler again, if it lasts, and is dealt with there.
+        self._log.debug("messages.not_begun", error=f"{type(error).__name__}: {error}")
 
     def _done(self, items: Sequence[Item[Body]]) -> None:
         for item in items:
