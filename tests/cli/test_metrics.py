@@ -111,7 +111,7 @@ def test_a_worker_says_what_it_and_its_writers_do(cli: Cli):
             assert value(found, "feed_loop_running", loop=f"writer-{name}") == 1
         assert value(found, "feed_actions_expanded_total", kind="follow") == 1
         assert value(found, "feed_actions_expanded_total", kind="save") == 1
-        assert value(found, "feed_group_lag", group="relay") == 0
+        eventually(lambda: value(scraped(address), "feed_group_lag", group="relay") == 0, "all is relayed")
         writer = writer_of(process.pid, "a")
         # A writer that is suspended says nothing of how things are, and what it had counted stays.
         os.kill(writer, signal.SIGSTOP)
