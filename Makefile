@@ -172,6 +172,7 @@ $(PLACEMENT): deploy/placement/pom.xml $(shell find deploy/placement/src -type f
 	@touch $@
 
 test-stack: stack-ready coprocessor $(VENV)/test ## test the trim, and run the tests that need the real servers (TRACE=file for a trace, FEED_TEST_STACK=directory for a running stack)
+	@tests/clocks/install
 	@$(if $(TRACE),TRACE=$(TRACE) )tests/on_the_stack
 
 bench-stack: stack-ready $(VENV)/bench ## measure on the real servers (ACTIONS=file for a trace; needs redis-server)

@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -150,6 +151,21 @@ class Clusters:
             f"{each['scrapeUrl']}: {each['lastError'] or each['health']}" for each in targets if each["health"] != "up"
         ]
         return found + ([] if groups else [f"{names.PROMETHEUS}: it has no rules"])
+
+    def unchanged(self, metrics: Sequence[str]) -> list[str]:
+        """Those of some metrics of the servers that were the same whenever Prometheus looked, in the last hour. All of
+        them if it does not answer.
+        """
+        left = []
+        for name in metrics:
+            change = f"max_over_time({name}[1h]) - min_over_time({name}[1h]) > 0"
+            try:
+                changed = _asked(f"query?{urllib.parse.urlencode({'query': change})}")["result"]
+            except (OSError, ValueError, KeyError):
+                changed = []
+            if not changed:
+                left.append(name)
+        return left
 
     def refuse_those_of_another_home(self) -> None:
         """Raises StackError: there are such, or they left data; the message says how to take it away."""

@@ -18,6 +18,8 @@ from deploy.local.errors import StackError
 from deploy.local.servers import Say
 
 DRILL = "kill-host"
+SEEN = ("hbase_region_servers", "hbase_dead_region_servers", "hbase_log_rolls_for_replicas_total")
+"""What a lost host changes in the metrics of the servers that are left."""
 
 _DRILL_S = 600.0
 _TRIES = 2
@@ -64,6 +66,7 @@ def smoke(home: Path, say: Say) -> None:
             clusters.up()
             _watch(clusters, say)
             _drill(clusters, feed, say)
+            _see(clusters, say)
         except StackError:
             if is_up:
                 _show_logs(clusters, say)
@@ -85,6 +88,20 @@ def _watch(clusters: Clusters, say: Say) -> None:
             raise StackError(f"not watched after {_WATCHED_S:.0f} s:\n" + "\n".join(unwatched))
         time.sleep(_ASK_S)
     say("Prometheus sees every process and server, and has the rules")
+
+
+def _see(clusters: Clusters, say: Say) -> None:
+    """Waits until Prometheus has seen that a host was lost.
+
+    Raises:
+        StackError: it has not.
+    """
+    deadline = time.monotonic() + _WATCHED_S
+    while unchanged := clusters.unchanged(SEEN):
+        if time.monotonic() > deadline:
+            raise StackError(f"a host was lost, and these metrics have not changed: {', '.join(unchanged)}")
+        time.sleep(_ASK_S)
+    say("Prometheus has seen that a host was lost")
 
 
 def _drill(clusters: Clusters, feed: Path, say: Say) -> None:

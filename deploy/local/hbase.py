@@ -91,6 +91,8 @@ class LocalCluster:
             # its files by then, and asks in vain to be forgotten: once more is enough, the default takes 20 s.
             "zookeeper.recovery.retry": "1",
             "zookeeper.recovery.retry.intervalmill": "2000",
+            # How often it counts the regions in transition for its metrics, in ms; by default once a minute.
+            "hbase.assignment.rit.chore.interval.msec": "5000",
             # It refuses tables whose trim could not be loaded, before they are made.
             "hbase.coprocessor.master.classes": "feedstore.trim.TrimTableGuard",
             # There is one region server: more will not come.

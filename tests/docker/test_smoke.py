@@ -24,6 +24,7 @@ class World:
         self.failing: dict[str, Callable[[], BaseException]] = {}
         self.ignored_at_down: list[bool] = []
         self.unwatched: list[str] = []
+        self.unchanged: list[str] = []
 
     def do(self, what: str) -> None:
         self.done.append(what)
@@ -54,6 +55,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(Clusters, "refuse_those_of_another_home", lambda _: made.do("refuse"))
     monkeypatch.setattr(Clusters, "up", lambda _: made.do("up"))
     monkeypatch.setattr(Clusters, "unwatched", lambda _: made.unwatched)
+    monkeypatch.setattr(Clusters, "unchanged", lambda *_: made.unchanged)
     monkeypatch.setattr(Clusters, "down", lambda _: made.down())
     monkeypatch.setattr(Clusters, "log", lambda _, name, lines: f"what {name} said")
     monkeypatch.setattr(smoke, "run", made.run)
@@ -82,6 +84,16 @@ def test_what_prometheus_does_not_see_fails_it_by_name(
         smoke.smoke(tmp_path, lambda _: None)
     assert "drill run" not in world.done
     assert world.done[-2:] == ["down", "stop"]
+
+
+def test_a_lost_host_that_prometheus_does_not_see_fails_it_by_name(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smoke, "_WATCHED_S", 0.0)
+    world.unchanged = ["hbase_dead_region_servers"]
+    with pytest.raises(StackError, match="hbase_dead_region_servers"):
+        smoke.smoke(tmp_path, lambda _: None)
+    assert world.done == ALL
 
 
 def report(home: Path, **figures: int) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of the rules and the dashboard that a home in files, in which all is well, does not change."""
+"""Metrics of the rules and the dashboard that change only where something is wrong, and what shows each."""
 
 from typing import Final
 
@@ -29,8 +29,21 @@ BY_FAULTS: Final = {
     "feed_stage_retrying_seconds": "cluster-away",
 }
 """What changes if a server is away or a clock is off, and the fault of `faults.py` that shows it."""
-ELSEWHERE: Final = {
-    "feed_clocks_off": "tests/clocks: homes on servers compare with their shards, as feed_clock_offset_seconds says",
-    "feed_catalog_failed_fetches_total": "tests/catalog/test_watch.py: the faults' home has no catalogs",
+SERVERS_IN_TROUBLE: Final = {
+    "hbase_call_failures_total": "counts what a client did wrong, or a server could not do",
+    "hbase_compactions_waiting": "needs more compactions than a server does at once",
+    "hbase_dead_region_servers": "needs a region server that is lost",
+    "hbase_flushes_waiting": "needs more flushes than a server does at once",
+    "hbase_region_servers": "needs a region server that is lost",
+    "hbase_regions_in_transition": "needs a region that cannot move at once",
+    "hbase_regions_in_transition_oldest_seconds": "needs a region that cannot move at once",
+    "hbase_trim_compactions_untrimmed_total": "needs a server with another version of the trim",
+    "hbase_writes_blocked_seconds_total": "needs more writes than a server takes",
+    "kafka_failed_fetch_requests_total": "needs a file that is damaged",
+    "kafka_failed_produce_requests_total": "needs a message that is refused",
+    "kafka_offline_partitions": "needs a broker that is lost",
+    "kafka_under_replicated_partitions": "needs a broker that is lost",
 }
-"""What no live process of these tests changes, and what does."""
+"""What changes on servers that have too much to do, are lost or refuse something: `test_servers_in_trouble.py`."""
+DATA_NODE_LOST: Final = {"hbase_log_rolls_for_replicas_total"}
+"""What changes if a DataNode is lost: `deploy/docker/smoke.py`. The local stack has no HDFS."""

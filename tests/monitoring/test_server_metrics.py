@@ -2,7 +2,7 @@
 and changes there.
 
 A home of its own on the local stack has feeds that are longer than they may be, and its tables are flushed and
-compacted. What that cannot change is listed with its reason.
+compacted. What changes only where something is wrong: `test_servers_in_trouble.py`.
 """
 
 import json
@@ -19,6 +19,7 @@ from deploy.monitoring import servers
 from deploy.monitoring.servers import ServerMetric
 from feedstore.following import layout
 from tests.monitoring import prometheus
+from tests.monitoring.excused import DATA_NODE_LOST, SERVERS_IN_TROUBLE
 from tests.stack import homes
 from tests.stack.homes import eventually
 from tests.stack.own_home import own_home
@@ -28,24 +29,6 @@ pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(900)]
 
 SINCE: Final = "1h"
 USERS, PINS = 3, 40
-NEEDS_A_FAULT: Final = {
-    "hbase_call_failures_total": "counts what a client did wrong, or a server could not do",
-    "hbase_compactions_waiting": "needs more compactions than the servers do at once",
-    "hbase_dead_region_servers": "needs a cluster with a region server that ended: the drills",
-    "hbase_flushes_waiting": "needs more flushes than the servers do at once",
-    "hbase_log_rolls_for_replicas_total": "needs a DataNode that is lost: the drills",
-    "hbase_region_servers": "the local stack has one; the drills",
-    "hbase_regions_in_transition": "regions move within less than the time between two looks",
-    "hbase_regions_in_transition_oldest_seconds": "the same",
-    "hbase_trim_compactions_untrimmed_total": "needs a server with another version of the trim: coprocessor/",
-    "hbase_writes_blocked_seconds_total": "needs more writes than a region server takes",
-    "kafka_failed_fetch_requests_total": "needs a broker that fails",
-    "kafka_failed_produce_requests_total": "needs a broker that fails",
-    "kafka_offline_partitions": "needs a broker that is lost",
-    "kafka_under_replicated_partitions": "needs more than one broker",
-}
-"""What need not change here, and why. It must be scraped, from each of its servers."""
-
 EVERY: Final = list(chain.from_iterable(metrics for _, metrics in servers.SECTIONS))
 
 
@@ -59,7 +42,8 @@ def fault(stack: Stack, metric: ServerMetric) -> str:
     if not wanted <= servers_of:
         return f"was not scraped from {sorted(wanted - servers_of)}"
     same = sorted(each["metric"]["server"] for each in changed if float(each["value"][1]) <= 0)
-    return f"never changed on {same}" if same and metric.name not in NEEDS_A_FAULT else ""
+    needs_trouble = metric.name in SERVERS_IN_TROUBLE or metric.name in DATA_NODE_LOST
+    return f"never changed on {same}" if same and not needs_trouble else ""
 
 
 def test_all_of_them_are_scraped_and_change(stack: Stack, tmp_path: Path) -> None:
@@ -97,7 +81,3 @@ def faults(stack: Stack) -> dict[str, str]:
 
 def missing(stack: Stack) -> dict[str, str]:
     return {name: found for name, found in faults(stack).items() if "not scraped" in found}
-
-
-def test_nothing_is_excused_that_is_not_shown() -> None:
-    assert set(NEEDS_A_FAULT) <= {metric.name for metric in EVERY}

@@ -44,13 +44,13 @@ class Regions:
 
     def flush(self) -> None:
         """What is in memory goes to files."""
-        for region in self._all():
+        for region in self.all():
             with conversation(region.server, "AdminService") as ask:
                 ask("FlushRegion", text(1, _specifier(region)))
 
     def compact(self, *, major: bool) -> None:
         """Rewrites all files into one (major), or as many as HBase finds worth it, and waits for that."""
-        for region in self._all():
+        for region in self.all():
             with conversation(region.server, "AdminService") as ask:
                 ask("CompactRegion", text(1, _specifier(region)) + number(2, int(major)))
                 deadline = time.monotonic() + TIMEOUT_S
@@ -61,7 +61,7 @@ class Regions:
     def files(self) -> int:
         """How many files there are, over all regions."""
         found = 0
-        for region in self._all():
+        for region in self.all():
             with conversation(region.server, "AdminService") as ask:
                 answer = ask("GetStoreFile", text(1, _specifier(region)) + text(2, b"feed"))
                 found += sum(field == 1 for field, _ in fields(answer))
@@ -70,7 +70,7 @@ class Regions:
     @contextmanager
     def one_away(self, master: tuple[str, int]) -> Iterator[bytes]:
         """The first region is closed, and stays so until the end; gives its name."""
-        region = self._all()[0]
+        region = self.all()[0]
         with conversation(master, "MasterService") as ask:
             ask("UnassignRegion", text(1, _specifier(region)))
         try:
@@ -79,7 +79,12 @@ class Regions:
             with conversation(master, "MasterService") as ask:
                 ask("AssignRegion", text(1, _specifier(region)))
 
-    def _all(self) -> Sequence[Region]:
+    def move(self, region: Region, master: tuple[str, int]) -> None:
+        """Takes a region to another server, which HBase chooses, and waits for that."""
+        with conversation(master, "MasterService") as ask:
+            ask("MoveRegion", text(1, _specifier(region)))
+
+    def all(self) -> Sequence[Region]:
         connection = happybase.Connection(self._thrift1.host, self._thrift1.port, timeout=60_000)
         try:
             # Its rows sort by their parts, not as bytes, so a prefix would miss some.
