@@ -3,6 +3,7 @@
 import heapq
 import random
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
@@ -61,8 +62,9 @@ def build(
     if before:
         # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
         as_of_ms = follows.settled_ms() - 1
-        entries = _entries(_pins(follows, as_of_ms - deleted_kept_ms), sample, on_progress)
-        outcomes |= side_by_side.load({name: stores[name] for name in before}, as_of_ms, entries)
+        with ThreadPoolExecutor(follows.shards(), thread_name_prefix="catalog-read") as reading:
+            entries = _entries(_pins(follows, reading, as_of_ms - deleted_kept_ms), sample, on_progress)
+            outcomes |= side_by_side.load({name: stores[name] for name in before}, as_of_ms, entries)
     for name, loaded in outcomes.items():
         if isinstance(loaded, Generation):
             try:
@@ -157,19 +159,22 @@ def _entries(states: Iterator[PinState], sample: Reservoir, on_progress: OnProgr
             on_progress(done)
 
 
-def _pins(follows: FollowStore, deleted_since_ms: int) -> Iterator[PinState]:
+def _pins(follows: FollowStore, reading: Executor, deleted_since_ms: int) -> Iterator[PinState]:
     """Every pin by ascending id, but for those that were deleted earlier."""
-    shards = (_of_shard(follows, shard) for shard in range(follows.shards()))
+    shards = [_of_shard(follows, reading, shard) for shard in range(follows.shards())]
     for state in heapq.merge(*shards, key=lambda each: each.pin.pin):
         if state.deleted_ms is None or state.deleted_ms >= deleted_since_ms:
             yield state
 
 
-def _of_shard(follows: FollowStore, shard: int) -> Iterator[PinState]:
-    after = 0
+def _of_shard(follows: FollowStore, reading: Executor, shard: int) -> Iterator[PinState]:
+    """One page ahead: while its pins are loaded, the next page is read."""
+    asked = reading.submit(follows.pins_after, shard, 0, MAX_PAGE)
     while True:
-        page = follows.pins_after(shard, after, MAX_PAGE)
+        page = asked.result()
+        is_last = len(page) < MAX_PAGE
+        if not is_last:
+            asked = reading.submit(follows.pins_after, shard, page[-1].pin.pin, MAX_PAGE)
         yield from page
-        if len(page) < MAX_PAGE:
+        if is_last:
             return
-        after = page[-1].pin.pin

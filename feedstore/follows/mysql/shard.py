@@ -323,7 +323,8 @@ class MySQLShard:
         return self._all([sql.all_active_edges_after(after, limit)])
 
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
-        return self._all([sql.pins_after(pin, limit)])
+        rows = self._packed(sql.pins_after(pin, limit), 6)
+        return [(*row, None if deleted_ms < 0 else deleted_ms) for *row, deleted_ms in rows]  # type: ignore[misc]
 
     # Upkeep
     # -----------------------------------------------------------------------------------------------------------

@@ -130,8 +130,12 @@ def pins(keys: Iterable[int], lock: str) -> Iterator[str]:
     return _select(f"{_PIN} WHERE pin IN", keys, _integer, lock)
 
 
+PIN_COLUMNS: Final = "pin, owner, board, created_ms, saved_ms, COALESCE(deleted_ms, -1)"
+"""A text has no nulls: a pin that is not deleted was deleted at -1."""
+
+
 def pins_after(pin: int, limit: int) -> str:
-    return f"{_PIN} WHERE pin > {pin:d} ORDER BY pin LIMIT {limit:d}"
+    return packed(f"{_PIN} WHERE pin > {pin:d} ORDER BY pin LIMIT {limit:d}", PIN_COLUMNS)
 
 
 def deletions(keys: Iterable[int]) -> Iterator[str]:
