@@ -212,14 +212,15 @@ _REFILLS: Final = (
 
 
 def _standing(connection: sqlite3.Connection, wanted: Wanted) -> Standing:
+    """Each table is read in the order of its keys, and written so: what comes next is mostly on the page at hand."""
     keys: dict[str, KeyRow] = {
         key: (fingerprint, answer) for key, fingerprint, answer in _select_many(connection, _KEYS, 1, wanted.keys)
     }
     return Standing(
-        clocks=_pairs(connection, _CLOCKS, wanted.clocks),
+        clocks=_pairs(connection, _CLOCKS, sorted(wanted.clocks)),
         edges={row[:3]: row for row in _edges(connection, wanted.edges)},
-        boards=_pairs(connection, _BOARDS, wanted.boards),
-        pins={row[0]: row for row in _pins(connection, wanted.pins)},
+        boards=_pairs(connection, _BOARDS, sorted(wanted.boards)),
+        pins={row[0]: row for row in _pins(connection, sorted(wanted.pins))},
         keys=keys,
         refills={(user, cluster): asked_ms for user, cluster, asked_ms, _ in _refills(connection, wanted.refills)},
     )
@@ -300,12 +301,12 @@ _PUT_PIN_INDEX: Final = (
 def _write(connection: sqlite3.Connection, changes: Changes, now_ms: int) -> None:
     """All but what goes into the outbox."""
     if changes.clocks:
-        _put(connection, _PUT_CLOCK, 2, list(changes.clocks.items()))
-        _put(connection, _PUT_EDGE, 6, list(changes.edges.values()))
+        _put(connection, _PUT_CLOCK, 2, sorted(changes.clocks.items()))
+        _put(connection, _PUT_EDGE, 6, sorted(changes.edges.values()))
     if changes.boards:
-        _put(connection, _PUT_BOARD, 2, list(changes.boards.items()))
+        _put(connection, _PUT_BOARD, 2, sorted(changes.boards.items()))
     if changes.pins:
-        _put(connection, _PUT_PIN, 6, list(changes.pins.values()))
+        _put(connection, _PUT_PIN, 6, sorted(changes.pins.values()))
     if changes.keys:
         connection.executemany(_PUT_KEY, [(key, *row, now_ms) for key, row in changes.keys.items()])
     if changes.refills:

@@ -1,11 +1,13 @@
 """follow, unfollow, save-pin, delete-pin, replay."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
-from feedstore.domain import MAX_ID, RESERVED_FROM
+from feedstore.domain import MAX_ID, RESERVED_FROM, PinSaved
+from feedstore.follows.port import actions_in
 from tests.cli.command import Cli
 from workers.app.replay import MAX_LINE_BYTES
 
@@ -119,6 +121,27 @@ def test_replay_gives_every_line_the_same_whatever_the_chunks(cli: Cli) -> None:
 
     assert json.loads(result.stdout) == {"lines": 9_000, "recorded": 8_999, "bad": 1}
     assert result.stderr.startswith("line 4322: not JSON")
+
+
+def test_a_file_is_recorded_in_few_transactions_in_the_order_of_its_lines(cli: Cli, tmp_path: Path) -> None:
+    """Rows are written in the order of their keys; the outbox keeps that of the lines."""
+    pins = list(range(1, 20_001))
+    random.Random(5).shuffle(pins)
+    file = tmp_path / "actions.jsonl"
+    lines = [json.dumps({"type": "save_pin", "ts": pin, "pin": pin, "owner": 2, "board": 20}) for pin in pins]
+    refused = {"type": "save_pin", "ts": 1, "pin": 20_001, "owner": 3, "board": 20}
+    lines.insert(15_000, json.dumps(refused))
+    file.write_text("\n".join(lines))
+
+    replayed = cli("replay", file, code=1)
+
+    assert replayed.stderr.startswith("line 15001: board_of_another_owner")
+    with cli.ports() as ports:
+        rows = ports.follows.unrelayed(20_001)
+        assert [action.pin.pin for action in actions_in(rows) if isinstance(action, PinSaved)] == pins
+        assert len({row.committed_ms for row in rows}) <= 4
+        stored = ports.follows.pins(pins)
+        assert {pin: state.pin.created_ms for pin, state in stored.items()} == {pin: pin for pin in pins}
 
 
 def test_rule_2_replayed_follows_get_the_stores_clock_in_the_order_of_the_file(cli: Cli) -> None:

@@ -1,5 +1,6 @@
 """What only SQLite files can get wrong: missing, foreign, damaged and full files, writers that queue, and crashes."""
 
+import re
 import signal
 import sqlite3
 import subprocess
@@ -117,6 +118,31 @@ def test_threads_that_record_at_once_share_rows_of_the_outbox(path: Path):
     follow(store, 9)
     assert [row.id for row in store.unrelayed(100)] == [1, 2]
     store.close()
+
+
+def test_a_transaction_reads_and_writes_its_rows_in_the_order_of_their_keys(path: Path):
+    """In whatever order they are asked for: neighbours are mostly on the page at hand."""
+    sqlite.create([path])
+    store = open_one(path)
+    statements: list[str] = []
+    with store._shards[0]._database.write() as connection:
+        connection.set_trace_callback(statements.append)
+    asked = [7, 3, 9, 1, 8]
+    saved = [Request(SavePin(Pin(10 + each, 5, 20 + each, 1_000))) for each in asked]
+    store.record([*saved, *(Request(Follow(30 + each, board(99))) for each in asked)])
+    store.close()
+
+    for table, offset in {"pins": 10, "boards": 20, "clocks": 30}.items():
+        (read,) = (text for text in statements if text.startswith("SELECT") and f"FROM {table} " in text)
+        assert keys_in(read.partition(" IN ")[2], offset) == sorted(asked)
+    for table, offset in {"pins": 10, "boards": 20, "clocks": 30, "edges": 30}.items():
+        written = [text for text in statements if text.startswith(f"INSERT INTO {table} ")]
+        keys = [keys_in(text.partition("VALUES ")[2].partition(",")[0], offset) for text in written]
+        assert keys == [[each] for each in sorted(asked)]
+
+
+def keys_in(text: str, offset: int) -> list[int]:
+    return [int(number) - offset for number in re.findall(r"\d+", text)]
 
 
 def test_shards_in_another_order_or_number_are_refused(tmp_path: Path):

@@ -38,10 +38,13 @@ from feedstore.domain import (
 from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
 
 MAX_LINE_BYTES: Final = 65_536
-BATCH: Final = 2_000
-"""How many actions one call of the follow store records, at most: those of a shard are one row of its outbox."""
+BATCH: Final = 10_000
+"""How many actions one call of the follow store records, at most: in SQLite they are one transaction, and others who
+record wait for it.
+"""
 
-_READ_BYTES: Final = 262_144
+_READ_BYTES: Final = 655_360
+"""A block of a file: some 9,000 lines, which are recorded together."""
 
 _Ts = Annotated[int, Meta(ge=1, le=MAX_ID)]
 _Id = Annotated[int, Meta(ge=1, lt=RESERVED_FROM)]
