@@ -16,7 +16,7 @@ from feedstore.app import config as configuration
 from feedstore.following import FEEDS, is_witness
 from feedstore.widecolumn import Cell, Mutation, WideColumnStore
 from feedstore.widecolumn.cells import cells_in, count_in
-from workers.app import gc_tuning, logs, wiring
+from workers.app import logs, memory_tuning, wiring
 from workers.following.groups import writer_group
 from workers.following.topics import DELIVERIES
 
@@ -66,7 +66,7 @@ def _of_canaries(mutation: Mutation) -> bool:
 def main() -> None:
     home, cluster = sys.argv[1:]
     logs.configure("warning")
-    gc_tuning.relax()
+    memory_tuning.relax()
     config = configuration.load(Path(home), {})
     opened = wiring.open_ports(config, "write")
     replica = opened.replicas[cluster]

@@ -23,7 +23,7 @@ from feedstore.app.tracing import open_tracer
 from feedstore.errors import PortError
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
-from workers.app import gc_tuning, logs, wiring
+from workers.app import logs, memory_tuning, wiring
 from workers.app.metering import HeardProcess, tell
 from workers.following.groups import writer_group
 from workers.pipeline.retry import REST_S
@@ -38,9 +38,10 @@ _LOOK_S: Final = 0.1
 _END_S: Final = 60.0
 """How long a writer may take to end. One that is killed loses nothing: what it had not committed comes again."""
 _SAID_MAX: Final = 4_000
-_ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": "500000", "OPENBLAS_NUM_THREADS": "1"}
+_ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": "500000", "MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
 """glibc gives blocks of this size back as soon as they are free: those of a memtable are, and would otherwise lie about
-in the heap, 7 MiB of them in each writer. numpy multiplies no matrices here.
+in the heap, 7 MiB of them in each writer. One heap for all threads, as `memory_tuning.share_heap` has it. numpy
+multiplies no matrices here.
 """
 
 
@@ -134,7 +135,7 @@ def main() -> int:
         ports = wiring.open_ports(config, "write", tracer=tracer)
     except PortError as error:
         return _fail(FAILED, str(error))
-    gc_tuning.relax()
+    memory_tuning.relax()
     logs.name_traces(tracer)
     process = ProcessCounts(writer_group(cluster))
     for descriptor in told:

@@ -13,7 +13,7 @@ import click
 from feedstore.app.wiring import clock_of, open_follows
 from feedstore.boards import Boards
 from feedstore.follows.port import FollowStore
-from workers.app import gc_tuning
+from workers.app import memory_tuning
 from workers.app import replay as replaying
 from workers.app.replay import ByteStream, InterruptedReplayError, Replayed
 from workers.cli.output import ProgressLine, emit_json, note, plural
@@ -46,7 +46,7 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
       feedctl replay actions.jsonl --from-line 40001
       zcat actions.jsonl.gz | feedctl replay -
     """
-    gc_tuning.relax()
+    memory_tuning.relax()
     follows = open_follows(session.config, clock_of(session.config))
     try:
         if file == "-":

@@ -24,7 +24,7 @@ from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
 from feedstore.metering import Counting
 from feedstore.tracing import Tracer
-from workers.app import gc_tuning, home, logs, metering, targets, wiring
+from workers.app import home, logs, memory_tuning, metering, targets, wiring
 from workers.app.home import HomeBusyError
 from workers.app.plots import PLOTS
 from workers.app.queue_status import LazyQueues, OpenQueues
@@ -100,7 +100,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
             database that is there, and is another one or not up to date, is refused.
         WorkerFailedError: at the end, if the worker does not work by then.
     """
-    gc_tuning.relax()
+    memory_tuning.relax()
     logs.adopt("asyncio", "uvicorn")
     with ExitStack() as stack:
         tracer = stack.enter_context(tracing(config, "serve"))

@@ -11,7 +11,7 @@ from feedstore.app.wiring import monotonic_s
 from feedstore.domain import MAX_ID, Followee
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import FollowStore
-from workers.app import gc_tuning, wiring
+from workers.app import memory_tuning, wiring
 from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following.faults import fault
@@ -101,7 +101,7 @@ def verify(
     """
     if users is not None and sample is not None:
         raise click.UsageError("give either --users or --sample")
-    gc_tuning.relax()
+    memory_tuning.relax()
     progress = ProgressLine("verify")
     with session.ports("read") as ports:
         _refuse_faults(ports, running=session.worker() is not None, as_json=as_json)

@@ -13,7 +13,7 @@ import click
 from feedstore.errors import ConfigError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Program
-from workers.app import gc_tuning, metering, until, wiring
+from workers.app import memory_tuning, metering, until, wiring
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine
 from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
@@ -47,6 +47,7 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
       feedctl work --until-idle
       feedctl work --metrics 127.0.0.1:9464
     """
+    memory_tuning.share_heap()
     # Before the lock: who sees that a worker holds the home may send it a signal.
     # Canaries are read as pages are; nothing else here reads feeds.
     served = bool(metrics_at or session.config.metrics.listen)
@@ -91,7 +92,7 @@ def run_worker(
         WorkerFailedError: a part of it ended by itself.
         UnsafeTopicsError
     """
-    gc_tuning.relax()
+    memory_tuning.relax()
     config = session.config
     wiring.refuse_unsafe(ports, config)
     with metering.serving(config, metrics_at, ports.meter, "work") as endpoint:
@@ -254,7 +255,8 @@ def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: P
         raise ConfigError(
             f"{session.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work"
         )
-    gc_tuning.relax()
+    memory_tuning.relax()
+    memory_tuning.share_heap()
     with (
         stopping() as stop,
         session.working_ports("write", program) as ports,

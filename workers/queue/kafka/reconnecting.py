@@ -35,7 +35,7 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no 
     """How `direct://`, given as a client's proxy, connects: without one. An attempt that fails closes its socket.
 
     The library's own attempts leave theirs to the garbage collector, which comes rarely to a worker
-    (workers.app.gc_tuning): a file descriptor for each time that a broker refuses a connection (seen in 3.0.12).
+    (workers.app.memory_tuning): a file descriptor for each time that a broker refuses a connection (seen in 3.0.12).
     """
 
     SCHEMES: ClassVar = (DIRECT,)
