@@ -295,6 +295,68 @@ def _placed(rows: BoardRows, row: PlacedRow) -> Arranged:
     return Arranged(placed=[row])
 
 
+# Numbers of 38 digits
+# --------------------------------------------------------------------------------------------------------------------
+
+LARGEST = SPACING.ceiling - 1
+EDGES = sorted(
+    {near for power in range(1, 38) for near in (10**power - 1, 10**power, 10**power + 1)}
+    | {near for bits in (8, 31, 32, 53, 63, 64, 65, 96, 120, 126) for near in (2**bits - 1, 2**bits, 2**bits + 1)}
+    | {1, 2, 3, LARGEST - 2, LARGEST - 1, LARGEST}
+)
+"""Where a number gets another digit, byte or width, with its neighbours on both sides."""
+
+
+def place(store: FollowStore, sequences: dict[int, int]) -> Boards:
+    """A board of these pins, each placed at a sequence."""
+    boards = a_board(store, len(sequences))
+    states = store.pins(list(sequences))
+    placed = [SPACING.row(pin, sequence, states[pin].pin.created_ms, NOW + pin) for pin, sequence in sequences.items()]
+    store.arrange(BOARD, [states[pin] for pin in sequences], lambda _, rows: (_all_placed(rows, placed), None))
+    return boards
+
+
+def _all_placed(rows: BoardRows, placed: list[PlacedRow]) -> Arranged:
+    rows.pins([LineKey(row.created_ms, row.pin) for row in placed])
+    return Arranged(placed=placed)
+
+
+@pytest.mark.parametrize("limit", [7, 500])
+def test_sequences_keep_every_digit_and_their_order(store: FollowStore, limit: int):
+    rng = random.Random(38)
+    values = EDGES + [rng.randrange(1, LARGEST) for _ in range(100)]
+    rng.shuffle(values)
+    sequences = dict(enumerate(values, 1))
+    boards = place(store, sequences)
+    shown_pins = pages(boards, limit)
+    assert [pin.sequence for pin in shown_pins] == sorted(values, reverse=True)
+    assert {pin.pin: pin.sequence for pin in shown_pins} == sequences
+    assert shown_upwards(boards, limit) == [pin.pin for pin in shown_pins]
+
+
+def test_a_page_begins_at_a_sequence_of_38_digits_and_not_next_to_it(store: FollowStore):
+    values = [LARGEST, LARGEST - 1, LARGEST - 2, 10**37 + 1, 10**37, 10**37 - 1, 3, 2, 1]
+    pins = list(range(1, len(values) + 1))
+    boards = place(store, dict(zip(pins, values, strict=True)))
+    for number, sequence in enumerate(values):
+        below, above = BoardPlace(Spot(sequence, pins[number])), BoardPlace(Spot(sequence, pins[number]), (), "up")
+        assert numbers(boards.page(BOARD, 20, below)) == pins[number + 1 :]
+        assert numbers(boards.page(BOARD, 20, above)) == pins[:number]
+
+
+@pytest.mark.parametrize("lower", [LARGEST - 2, 10**37 - 1, 2**64 - 1, 1])
+def test_the_last_number_between_two_is_found_and_then_they_make_room(store: FollowStore, lower: int):
+    boards = place(store, {1: lower + 2, 2: lower, 3: 10**20, 4: 10**20 - 1, 5: 10**36})
+    assert boards.reorder(Move(BOARD, 3, before=1, after=2)).sequence == lower + 1
+    left = {1: lower + 2, 2: lower, 3: lower + 1, 4: 10**20 - 1, 5: 10**36}
+    assert {pin.pin: pin.sequence for pin in pages(boards)} == left
+    boards.reorder(Move(BOARD, 4, before=1, after=3))
+    order = [pin for pin in sorted(left, key=lambda pin: -left[pin]) if pin != 4]
+    order.insert(order.index(3), 4)
+    assert shown(boards) == order
+    assert boards.check(BOARD, None).ties == []
+
+
 # Pages
 # --------------------------------------------------------------------------------------------------------------------
 

@@ -742,3 +742,27 @@ def test_a_server_that_was_ahead_for_others_too_is_gone_by(where: mysql.MySQLSer
     store = mysql.open_store([where], clock, None, lambda: NOW)
     assert store.now() == clock.ms
     store.close()
+
+
+# Sequences of boards
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_server_divides_no_sequence_and_keeps_each_digit(raw: MySQLConnection):
+    """Why nothing is computed in SQL: DIV has 64 bits, and a quotient with a float in it has 53."""
+    largest = 10**38 - 1
+    kept = "CAST({} AS DECIMAL(38, 0))".format
+    assert raw.rows(f"SELECT {kept(largest)}, {kept(largest)} > {kept(largest - 1)}") == ((largest, 1),)
+    with pytest.raises(pymysql.err.OperationalError, match="BIGINT value is out of range"):
+        raw.rows(f"SELECT {kept(largest)} DIV 2")
+    ((double,),) = raw.rows(f"SELECT {kept(largest)} * 5e-1")
+    assert int(double) != largest // 2
+
+
+def test_the_column_of_sequences_refuses_39_digits(open_one: Opener, raw: MySQLConnection):
+    open_one()
+    row = "INSERT INTO placed_pins (board, sequence, pin, place_ms, created_ms, moved_ms) VALUES (1, {}, 1, 1, 1, 1)"
+    with pytest.raises(pymysql.err.DataError, match="Out of range"):
+        raw.run([row.format(10**38)])
+    raw.run([row.format(10**38 - 1)])
+    assert raw.rows("SELECT sequence FROM placed_pins") == ((10**38 - 1,),)

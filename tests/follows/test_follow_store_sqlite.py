@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from board_tools import BOARD, a_board, shown
 from follow_places import NOW, FakeClock
 
+from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
 from feedstore.follows import sharded, sqlite, sqlite_files
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
@@ -348,6 +350,48 @@ def test_a_store_in_memory_is_its_own():
     assert stores[1].counts() == (0, 0, 0, 0, 0, 0)
     for store in stores:
         store.close()
+
+
+# Sequences of boards
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_label_has_16_bytes_however_often_one_spot_was_dropped_at(path: Path):
+    sqlite.create([path])
+    store = open_one(path)
+    boards = a_board(store, 300)
+    for pin in range(1, 299):
+        boards.reorder(Move(BOARD, pin, before=299))
+    assert shown(boards) == [300, 299, *range(298, 0, -1)]
+    store.close()
+    connection = sqlite3.connect(path)
+    labels = connection.execute("SELECT DISTINCT typeof(sequence), length(sequence) FROM placed_pins").fetchall()
+    placed = connection.execute("SELECT count(*) FROM placed_pins").fetchone()
+    connection.close()
+    assert labels == [("blob", 16)]
+    assert placed[0] >= 298
+
+
+@pytest.mark.parametrize("label", [10**18, float(10**37), str(10**37), bytes(15), bytes(17), None], ids=repr)
+def test_a_label_that_is_not_16_bytes_is_refused(path: Path, label: object):
+    sqlite.create([path])
+    connection = sqlite3.connect(path)
+    row = "INSERT INTO placed_pins (board, sequence, pin, place_ms, created_ms, moved_ms) VALUES (1, ?, 1, 1, 1, 1)"
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute(row, (label,))
+    connection.execute(row, (bytes(16),))
+    connection.close()
+
+
+def test_a_column_of_decimals_would_take_two_neighbours_for_one():
+    """Why labels are bytes: SQLite makes a float of a decimal that is too long for 64 bits."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE labels (number DECIMAL(38, 0), bytes BLOB)")
+    for number in (10**37, 10**37 + 1):
+        connection.execute("INSERT INTO labels VALUES (?, ?)", (str(number), number.to_bytes(16, "big")))
+    found = connection.execute("SELECT count(DISTINCT number), count(DISTINCT bytes), max(typeof(number)) FROM labels")
+    assert found.fetchone() == (1, 2, "real")
+    connection.close()
 
 
 # Routing
