@@ -34,7 +34,7 @@ from feedstore.widecolumn.behind import behind_ms
 T = TypeVar("T")
 
 ROUNDS: Final = 2
-"""Keys for which a batch waited in vain are tried once more, by all that waited, together."""
+"""Keys that a batch waited for and did not get are tried once more, by all that waited, together."""
 
 
 class Got(NamedTuple, Generic[T]):
@@ -259,7 +259,7 @@ class Fetch(Generic[T]):
         return stale
 
     def _wait(self) -> list[bytes]:
-        """Waits for each flight. Returns the keys for which it waited in vain, of the flights of others."""
+        """Waits for each flight. Returns the keys that it did not get from the flights of others."""
         again: list[bytes] = []
         for flight, keys, is_own in self._waits:
             if not flight.wait(self._deadline_s - self._clock()):
