@@ -16,7 +16,7 @@ AT_ONCE: Final = 1_000
 
 AHEAD_MAX: Final = 32
 """So many times that many entries may wait for a load: the walk is as fast as the slowest one. A load first makes its
-table, which takes HBase half a second: the walk reads meanwhile. They take some 10 MB.
+table, which takes HBase half a second: the walk reads meanwhile.
 """
 
 
