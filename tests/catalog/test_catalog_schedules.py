@@ -23,6 +23,7 @@ _A_FEW = 20_000 if FULL else 30
 A = b"a"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("adapter", _RUNS)
 def test_under_any_schedule_each_answer_is_what_the_source_says(adapter: str):
     for seed in range(_RUNS[adapter]):
