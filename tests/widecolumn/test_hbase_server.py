@@ -112,7 +112,7 @@ def test_what_is_there_is_not_made_again(cluster: HBaseCluster):
 
 
 def test_the_feeds_are_split_on_their_first_byte(cluster: HBaseCluster):
-    assert len(Regions(hbase_adapter.made(), "following_feed")._all()) == 16
+    assert len(Regions(hbase_adapter.made(), "following_feed").all()) == 16
 
 
 def test_a_cluster_opens_on_tables_that_are_safe(cluster: HBaseCluster):
