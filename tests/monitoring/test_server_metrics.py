@@ -36,12 +36,13 @@ def fault(stack: Stack, metric: ServerMetric) -> str:
     """What is wrong with a metric; empty if each of its servers shows it, and it has changed on each, or need not."""
     labels = ",".join(f'{name}="{value}"' for name, value in metric.labels.items())
     series = f"{metric.name}{{{labels}}}[{SINCE}]"
-    changed = prometheus.values(stack, f"max by (server) (max_over_time({series}) - min_over_time({series}))")
-    servers_of = {each["metric"]["server"] for each in changed}
+    changes = prometheus.values(stack, f"max by (server) (max_over_time({series}) - min_over_time({series}))")
     wanted = {"kafka"} if metric in servers.KAFKA else {"hbase-a", "hbase-b"}
-    if not wanted <= servers_of:
-        return f"was not scraped from {sorted(wanted - servers_of)}"
-    same = sorted(each["metric"]["server"] for each in changed if float(each["value"][1]) <= 0)
+    # Others are those of another test.
+    changed = {each["metric"]["server"]: float(each["value"][1]) for each in changes}
+    if not wanted <= set(changed):
+        return f"was not scraped from {sorted(wanted - set(changed))}"
+    same = sorted(server for server in wanted if changed[server] <= 0)
     needs_trouble = metric.name in SERVERS_IN_TROUBLE or metric.name in DATA_NODE_LOST
     return f"never changed on {same}" if same and not needs_trouble else ""
 
