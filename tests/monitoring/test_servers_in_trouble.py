@@ -5,8 +5,8 @@ Each is broken on servers of the test's own, which the Prometheus of the stack s
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 from thriftpy2.thrift import TException
 
+from deploy.drills.repeating import repeating
 from deploy.local import Stack, hbase
 from deploy.local.hbase import site_xml
 from deploy.monitoring import servers
@@ -81,24 +82,6 @@ def is_watched(stack: Stack, *servers: str) -> None:
         eventually(partial(prometheus.values, stack, f'up{{server="{server}"}} == 1'), f"{server} is watched")
 
 
-@contextmanager
-def meanwhile(work: Callable[[], None]) -> Iterator[None]:
-    """Calls something again and again on a thread of its own."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.is_set():
-            work()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def test_a_region_server_with_too_much_to_do_and_then_lost(
     stack: Stack, own: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +126,7 @@ def test_a_region_server_with_too_much_to_do_and_then_lost(
             with pytest.raises(AssertionError, match="NotServingRegion"):
                 ask("FlushRegion", text(1, specifier))
         eventually(lambda: not unchanged(stack, holds, UNTRIMMED), "a compaction was not trimmed", SHOWN_S)
-        with meanwhile(write):
+        with repeating(0, write):
             eventually(lambda: not unchanged(stack, _SERVER, *REGION_SERVERS), "it has too much to do", SHOWN_S)
 
         # What does not answer is waited for, until its session ends: then it is dead.
