@@ -283,8 +283,9 @@ def what_usually_takes_days(watcher: Watcher, stack: Stack, directory: Path) -> 
             watcher.wait_for("feed_deliveries_late_total", "feed_cluster_kept_back_by")
         watcher.wait_for("feed_actions_sent_back_total")
     with running(cli, "serve", "--port", "0", log=directory / "log", env=FAST):
-        watcher.wait_until(f'feed_worker_stopped{{home="{cli.home}"}} == 0')
-        # A process whose clock is off is named. The server before it has the worker.
+        # A process whose clock is off is named by this server, which has the worker and was seen before that.
+        watcher.wait_until(f'feed_clocks_off{{home="{cli.home}",program="serve"}} == 0')
+        watcher.wait_until(f'feed_worker_stopped{{home="{cli.home}",program="serve"}} == 0')
         with running(cli, "serve", "--port", "0", log=directory / "log", env=FAST | shifted(60_000)):
             watcher.wait_for("feed_clocks_off")
         poison(cli, 10)
