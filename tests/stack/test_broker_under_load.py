@@ -33,6 +33,13 @@ def all_waits(ports: Ports, group: str) -> bool:
     return not (before or ports.follows.unrelayed(1)) and left(ports, group) > 0
 
 
+def is_at_work(ports: Ports, group: str, before: int) -> bool:
+    """Whether it has done something. before: how much it had to do. A fast expander is done with everything when it
+    commits for the first time: what it publishes is seen earlier.
+    """
+    return left(ports, writer_group("b")) > 0 if group == EXPANDER else left(ports, group) < before
+
+
 # This process is a client too: kafka-python leaves the socket of an attempt to connect, which the broker's end cuts
 # short, to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -50,7 +57,7 @@ def test_rule_11_a_broker_killed_under_load_costs_nothing(
             homes.eventually(lambda: all_waits(ports, busy), f"everything waits for {busy}")
             messages = left(ports, busy)
             with homes.running([late]):
-                homes.eventually(lambda: left(ports, busy) < messages, f"{busy} is at work")
+                homes.eventually(lambda: is_at_work(ports, busy, messages), f"{busy} is at work")
                 stack.kill("kafka")
                 homes.eventually(lambda: any(map(list, map(late._events, MISSED))), f"{busy} misses the broker")
                 stack.up()
