@@ -119,7 +119,8 @@ class Rounds:
         # The worker starts its writers with this in the place of Python; only that of cluster a gets another clock.
         changed = " ".join(shlex.quote(f"{name}={value}") for name, value in shifted(offset_ms).items())
         self._python.write_text(
-            f'#!/bin/sh\n[ "$4" = a ] && exec env {changed} {sys.executable} "$@"\nexec {sys.executable} "$@"\n'
+            f'#!/bin/sh\ncase " $* " in *" a "*) exec env {changed} {sys.executable} "$@" ;; esac\n'
+            f'exec {sys.executable} "$@"\n'
         )
         self._python.chmod(0o700)
         program = f"import sys; sys.executable = {str(self._python)!r}; from workers.cli import main; main()"
