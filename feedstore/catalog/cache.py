@@ -1,4 +1,4 @@
-"""What a process holds of a catalog: its latest answers, in the catalog's *form*, within a bound in bytes.
+"""The cache of a catalog in a process: the latest answers, in the catalog's *form*, within a bound in bytes.
 
 An entry is a plain tuple of numbers and of what its form makes of a record, which the garbage collector does not walk:
 it lets go of such a tuple the first time that it sees it, so that it has nothing to walk however much is held.
@@ -7,7 +7,7 @@ of the source's clock and one more for what came last at that time, as the delta
 
     an update at T: 2T            a deletion at T: 2T + 1            what a store knew up to K: 2K + 1
 
-So one comparison tells whether an answer may lack what another one has.
+So one comparison tells whether an answer may lack a change that another one has.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from lru import LRU
 from feedstore.catalog.port import Update
 
 JITTER: Final = 0.10
-"""Up to this share of `ttl` is taken off, at random: what was loaded together does not expire together."""
+"""Up to this share of `ttl` is taken off, at random: records that were loaded together do not expire together."""
 
 ENTRY_BYTES: Final = 330
-"""What an entry takes besides the bytes of its key and its record, about."""
+"""How many bytes an entry takes besides its key and its record, about."""
 
 HEARD: Final = 2**32 - 1
-"""In place of a number of rollbacks: every generation agrees with what the stream of updates says."""
+"""In place of a number of rollbacks: every generation agrees with the stream of updates."""
 
 T = TypeVar("T")
 
@@ -87,8 +87,8 @@ class RolledBack(NamedTuple):
 
 
 class Form(Protocol[T]):
-    """What is held of a record, made of it once instead of at each look: something that the garbage collector does not
-    walk.
+    """The object that the cache keeps of a record. It is made once instead of at each look, and the garbage collector
+    does not walk it.
     """
 
     def made(self, key: bytes, record: bytes) -> T:
@@ -126,8 +126,8 @@ class CacheEntry(NamedTuple, Generic[T]):
 
 
 class CacheAnswer(NamedTuple, Generic[T]):
-    """What the cache has of some keys. missed: in the order asked. known_ms: the least of `records` and `absent`; None
-    if there are none.
+    """The answers of the cache for some keys. missed: in the order asked. known_ms: the least of `records` and
+    `absent`; None if there are none.
     """
 
     records: dict[bytes, T]
@@ -174,10 +174,11 @@ class Cache(Generic[T]):
         *,
         expired: bool = False,
     ) -> CacheAnswer[T]:
-        """What it has that has not expired, and knows of everything up to `oldest_ms` (0: however old). What was
-        fetched before a rollback was noticed expired at that moment at the latest.
+        """The entries that have not expired and know of every change up to `oldest_ms` (0: however old). Records that
+        were fetched before a rollback was noticed expired at that moment at the latest.
 
-        following, rolled_back: as they were before this call. expired: what expired up to `stale_max_ms` ago, too.
+        following, rolled_back: as they were before this call. expired: also entries that expired up to `stale_max_ms`
+        ago.
         """
         entries = list(map(self._entries.get, keys))
         if not any(entries):
@@ -218,7 +219,7 @@ class Cache(Generic[T]):
         return _Bounds(since_ms, followed_since_ms, stream, heard, oldest, rollbacks_min)
 
     def entry(self, key: bytes) -> CacheEntry[T] | None:
-        """What is held of a key, expired or not."""
+        """The entry of a key, expired or not."""
         held = self._entries.get(key)
         return None if held is None else CacheEntry._make(held)
 
@@ -229,7 +230,7 @@ class Cache(Generic[T]):
         return now_ms + int(self.lifetimes.ttl_ms * (1 - JITTER * self._random()))
 
     def put(self, key: bytes, entry: CacheEntry[T]) -> None:
-        """Replaces what is held of the key."""
+        """Replaces the entry of the key."""
         self.puts += 1
         before = self._entries.get(key)
         self._entries[key] = entry[:]  # a slice of a named tuple is a plain one
@@ -243,9 +244,9 @@ class Cache(Generic[T]):
 
 
 class _Bounds(NamedTuple):
-    """What is good: what expires after `since_ms`; of what the stream follows, which lives longer while the stream
-    speaks, what expires after `followed_since_ms`, and its version is at least `heard`. And of both, what is of version
-    `oldest` or a later one, and of so many rollbacks or more: all but what a rollback has ended.
+    """Which entries are good. An entry must expire after `since_ms`. One that the stream follows lives longer while the
+    stream speaks: it must expire after `followed_since_ms`, and its version counts as at least `heard`. Both must be of
+    version `oldest` or a later one, and of at least so many rollbacks: a rollback ends the entries from before it.
     """
 
     since_ms: int

@@ -1,4 +1,4 @@
-"""What a process has heard on the stream of updates lately.
+"""The latest updates that a process has heard on the stream.
 
 A store may lag behind the stream. A record that is fetched now may be older than an update that was heard a second
 ago, when its key was not held: the update is remembered here, and wins.
@@ -20,9 +20,9 @@ BYTES_MAX: Final = 8 * 2**20
 class Heard:
     """Time is an argument; not thread-safe, but for `following`.
 
-    Remembers each update whose time is later than a *floor*. So an answer that knows everything up to the floor lacks
-    nothing that was heard, once what is remembered of its key is added. From then on the stream keeps it complete: it
-    is followed, and knows whatever the stream knows.
+    Remembers each update whose time is later than a *floor*. So an answer that knows every change up to the floor is
+    complete once the remembered updates of its key are added. From then on the stream keeps it complete: the answer is
+    followed, and knows every change that the stream has brought.
     """
 
     def __init__(self, updates_max: int = UPDATES_MAX, bytes_max: int = BYTES_MAX) -> None:
@@ -36,7 +36,7 @@ class Heard:
         self._latest: deque[Update] = deque()
 
     def begin(self, after_ms: int) -> None:
-        """From now on each update is heard whose time is later than `after_ms`. What was followed no longer is."""
+        """From now on each update is heard whose time is later than `after_ms`. Answers of before are not followed."""
         self.following = StreamState(self.following.stream + 1)
         self._floor_ms = after_ms
         self._newest.clear()
@@ -72,7 +72,7 @@ class Heard:
         return self._newest.get(key)
 
     def follows(self, version: int) -> int:
-        """The stream that follows an answer of this version; 0 if none does: what it lacks may have been forgotten."""
+        """The stream that follows an answer of this version; 0 if none does: an update that it lacks may be gone."""
         return self.following.stream if known_ms_of(version) >= self._floor_ms else 0
 
 

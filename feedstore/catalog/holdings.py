@@ -1,4 +1,4 @@
-"""What a process holds of a catalog, what it has heard, and what it is fetching: one lock over the three.
+"""A process's cache of a catalog, the updates that it has heard, and its fetches under way: one lock over the three.
 
 They are together because of one race. A fetch reads an old record; an update arrives and is entered; the fetch returns.
 The old record must never be entered over the update, nor instead of it where the key was not held.
@@ -52,7 +52,7 @@ class Holdings(Generic[T]):
     # ------------------------------------------------------------------------------------------------------------------
 
     def take(self, keys: Sequence[bytes], oldest_ms: int, *, expired: bool = False) -> CacheAnswer[T]:
-        """What is held, as `Cache.take`. Without the lock: a batch that is all held never waits."""
+        """The entries of some keys, as `Cache.take`. Without the lock: a batch whose keys are all held never waits."""
         following = self._heard.following  # before any entry, or it might speak of an update that is not in one
         return self._cache.take(keys, self._now_ms(), following, self._rolled_back, oldest_ms, expired=expired)
 
@@ -63,13 +63,14 @@ class Holdings(Generic[T]):
 
     @property
     def puts(self) -> int:
-        """It changes if what is held does."""
+        """A count that changes with each entry of the cache."""
         return self._cache.puts
 
     def take_or_board(
         self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float, puts: int | None
     ) -> tuple[CacheAnswer[T], Boarded[T]]:
-        """What is held by now of keys that were missing a moment ago; for the rest, flights. Its own is under way.
+        """Entries that have come for keys that were missing a moment ago, and flights for the other keys. The flight
+        that this call begins is under way.
 
         puts: as it was before the look at which the keys were missing; None: look again in any case.
         """
@@ -139,8 +140,8 @@ class Holdings(Generic[T]):
     # ------------------------------------------------------------------------------------------------------------------
 
     def rolled_back(self) -> None:
-        """What was fetched has expired, and what is being fetched is not held: it may come from a batch that was wrong.
-        What was heard stays.
+        """Records that were fetched have expired, and fetches under way enter nothing: either may come from a batch
+        that was wrong. Updates that were heard stay.
         """
         with self._lock:
             self._rolled_back = RolledBack(self._rolled_back.number + 1, self._now_ms())
@@ -173,15 +174,15 @@ class Holdings(Generic[T]):
             flight.end()
 
     def _fail(self, flight: Flight[T], error: Exception) -> None:
-        """What failed is not held: the next batch asks again."""
+        """A failure is not cached: the next batch asks again."""
         with self._lock:
             self._flights.land(flight)
         flight.error = error
         flight.end()
 
     def _enter(self, flight: Flight[T], fetched: Fetched) -> None:
-        """Under the lock. The newest is entered, and is the answer: of the fetched record, what has been heard of the
-        key, and what is held.
+        """Under the lock. For each key the newest of three is entered, and is the answer: the fetched record, an update
+        that was heard, and the entry of the cache.
         """
         now_ms = self._now_ms()
         flight.generation = fetched.generation
@@ -208,7 +209,7 @@ class Holdings(Generic[T]):
             flight.all_records, flight.oldest_version = records, min(versions)
 
     def _entered(self, flight: Flight[T], key: bytes, version: int, fetched: bytes | None, now_ms: int) -> Landed[T]:
-        """Raises CatalogUnavailableError: the newest record cannot be read. What is held stays."""
+        """Raises CatalogUnavailableError: the newest record cannot be read. The entry of the cache stays."""
         rollbacks = self._rolled_back.number  # none was noticed since it began, or it would have lost the key
         for update in (flight.heard.get(key), self._heard.newest(key)):
             if update is not None and version_of(update) > version:

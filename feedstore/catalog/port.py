@@ -175,10 +175,11 @@ class CatalogStore(CatalogReader, Protocol):
         ...
 
     def note_known(self, known_ms: int, source: int = 0, sources: int = 1) -> None:
-        """Every update of a source up to this time has been entered: one of `sources` parts of what is recorded, each
-        of which several processes may enter. What is known is what all of them have noted; it never goes back, even if
-        there are more sources than before. Until then the delta is new, and each call also raises its floor: what was
-        committed before is not in it. Any process may call this, with the updates or without.
+        """Every update of a source up to this time has been entered. A source is one of `sources` parts of all recorded
+        changes, and several processes may enter the updates of one. The delta is known up to the time that all sources
+        have noted. That time never goes back, even if there are more sources than before. Until all have noted one,
+        the delta is new, and each call also raises its floor: updates that were committed before are not in it. Any
+        process may call this, with the updates or without.
 
         source: from 0. sources: at most MAX_SOURCES. Raises CatalogUnavailableError.
         """
@@ -225,9 +226,9 @@ class CatalogStore(CatalogReader, Protocol):
         ...
 
     def collect(self, keep: int) -> Collected:
-        """Removes generations but the `keep` latest and the current one, what is left of loads that died more than a
-        day ago, and updates at or below the floor: the smallest as_of of what is kept or being loaded. Fetches under
-        way end as they began.
+        """Removes generations but the `keep` latest and the current one, the remains of loads that died more than a day
+        ago, and updates at or below the floor: the smallest as_of of the generations that are kept or being loaded.
+        Fetches under way end as they began.
 
         keep: at least 1. Raises CatalogUnavailableError: done in part; repeat it.
         """

@@ -1,13 +1,14 @@
 """A catalog as a process reads it: a batch of keys at a time through a local cache.
 
-    fetch = catalog.begin(keys)    # what is held is taken now; what is missing is under way
+    fetch = catalog.begin(keys)    # takes the records that are held, and begins to fetch the others
     ...                            # meanwhile
     got = fetch.result()
 
-A batch may mix what is held with what is fetched. All that one call of the store fetches is of one generation; what is
-held may have come from another one. That is right, because every generation that is kept gives the same answers once
-the updates are complete (docs/catalog.md), and each answer is held with how far it was complete. So nothing is thrown
-away at a swap, and no stampede follows it. A rollback says that a batch was wrong: what was fetched before expires.
+A batch may mix records of the cache with fetched ones. All records that one call of the store fetches are of one
+generation; those of the cache may have come from another one. That is right, because every generation that is kept
+gives the same answers once the updates are complete (docs/catalog.md), and each entry says how far it was complete. So
+nothing is thrown away at a swap, and no stampede follows it. A rollback says that a batch was wrong: records that were
+fetched before it expire.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,14 +39,14 @@ ROUNDS: Final = 2
 
 
 class Got(NamedTuple, Generic[T]):
-    """What a catalog says of some keys.
+    """The answer of a catalog for some keys.
 
     records: by key, in the catalog's form. missing: all other keys. unanswered: those of `missing` of which nothing was
     learned, or whose record this program cannot read; of the others it is known that they have no record. behind_ms:
-    every change that is older than this is in what was answered; None if that is unknown, or nothing was answered.
+    every change that is older than this is in the answers; None if that is unknown, or nothing was answered.
     stale: keys that were answered although their time was up, because the store did not answer. failure: why keys are
-    unanswered or stale; None if none are. generation: the one by which the store answered what was fetched; None if
-    nothing was, or if several fetches were waited for and they differ.
+    unanswered or stale; None if none are. generation: the one of the fetched records; None if nothing was
+    fetched, or if several fetches were waited for and they differ.
     """
 
     records: dict[bytes, T]
@@ -92,8 +93,8 @@ class Catalog(Generic[T]):
     def begin(
         self, keys: Sequence[bytes], deadline_s: float | None = None, max_behind_ms: int | None = None
     ) -> "Fetch[T]":
-        """Takes what is held, and begins to fetch the rest in one call of the store. If the result is never asked for,
-        what was fetched is still held.
+        """Takes the records that are held, and begins to fetch the others in one call of the store. The cache gets them
+        also if the result is never asked for.
 
         keys: up to MAX_KEYS; one generation answers so many at once. deadline_s: a time of the clock. max_behind_ms: an
         answer that may be further behind, as of now, is not given.
@@ -113,7 +114,7 @@ class Catalog(Generic[T]):
         return Fetch(taken, puts, self._holdings, self._counting, deadline_s, oldest_ms, self._clock, self._clock_ms)
 
     def all_held(self, keys: Sequence[bytes]) -> AllHeld[T] | None:
-        """What `begin` would give at once, in half of its time: if there is a record of each key, all of them are held,
+        """The answer of `begin`, in half of its time: if there is a record of each key, all of them are held,
         and none has expired. Else None, and nothing has begun.
         """
         found = self._holdings.all_held(keys)
@@ -123,8 +124,8 @@ class Catalog(Generic[T]):
         return AllHeld(found.records, behind_ms(found.known_ms, self._clock_ms()))
 
     def heard_from(self, after_ms: int) -> None:
-        """From now on every update is entered. Call it when the stream is connected, and after every gap. What is held
-        then lives for `ttl` alone, until it is fetched or updated again.
+        """From now on every update is entered. Call it when the stream is connected, and after every gap. An
+        entry from before lives for `ttl` alone, until its key is fetched or updated again.
 
         after_ms: by the source's clock. A store that knows everything up to then has every update that may have been
         missed.
@@ -132,20 +133,20 @@ class Catalog(Generic[T]):
         self._holdings.heard_from(after_ms)
 
     def entered(self, update: Update) -> None:
-        """A key has changed: what is held of it is replaced, if this is newer. Repeats and any order are fine."""
+        """A key has changed: its entry is replaced, if this update is newer. Repeats and any order are fine."""
         self._holdings.entered(update)
 
     def entered_late(self, update: Update, after_ms: int) -> None:
-        """The same of an update of earlier than `note_known`, of this process or of a store, has said. What is held of
-        the key may lack it and count as newer: it is fetched again.
+        """The same for an update of before the time that `note_known`, of this process or of a store, has said. The
+        entry of the key may lack it and count as newer: the key is fetched again.
 
-        after_ms: as of `heard_from`, for this update. What is fetched from a store that may lack it lives for `ttl`.
+        after_ms: as of `heard_from`, for this update. A record from a store that may lack it lives for `ttl`.
         """
         self._holdings.entered_late(update, after_ms)
 
     def note_known(self, known_ms: int) -> None:
-        """Every update up to this time has been entered, if it was not missed before `heard_from`. What the stream
-        follows is known to be complete up to then.
+        """Every update up to this time has been entered, if it was not missed before `heard_from`. Entries that
+        the stream follows are known to be complete up to then.
         """
         self._holdings.note_known(known_ms)
 
@@ -154,10 +155,11 @@ class Catalog(Generic[T]):
         return self._holdings.heard_ms
 
     def rolled_back(self) -> None:
-        """An older generation has come into use. What was fetched until now has expired: it is fetched again if it is
-        asked for, and is answered, as stale, only if the store is away. What was heard of updates stays in force.
+        """An older generation has come into use. Records that were fetched until now have expired: they are fetched
+        again when they are asked for, and are answered, as stale, only if the store is away. Updates that were heard
+        stay.
 
-        A fetch that begins after this call must read what is current by now.
+        A fetch that begins after this call must read the generation that is current now.
         """
         self._holdings.rolled_back()
 
@@ -169,7 +171,7 @@ class Catalog(Generic[T]):
         return self._counting.counts()
 
     def cache_bytes(self) -> int:
-        """What is held takes about so much memory."""
+        """How many bytes of memory the cache takes, about."""
         return self._cache.bytes
 
     def close(self) -> None:
@@ -209,11 +211,11 @@ class Fetch(Generic[T]):
             self._board(missed, puts)
 
     def result(self) -> Got[T]:
-        """Waits for what is under way, until the deadline. What the store has not answered by then is answered by what
-        is held of it, if its time was up less than `stale_max_ms` ago.
+        """Waits for the fetches under way, until the deadline. A key that the store has not answered by then gets its
+        entry of the cache, if that expired less than `stale_max_ms` ago.
 
-        Raises no CatalogUnavailableError: `unanswered` and `failure` say what is not known, and why. An error of the
-        store of any other kind is raised.
+        Raises no CatalogUnavailableError: `unanswered` and `failure` say which keys are not known, and why. An error of
+        the store of any other kind is raised.
         """
         if self._got is None:
             stale = self._land() if self._waits else set()
@@ -277,7 +279,7 @@ class Fetch(Generic[T]):
         return again
 
     def _landed(self, flight: Flight[T], keys: Sequence[bytes], *, is_own: bool) -> list[bytes]:
-        """Takes what has landed. Returns the keys whose answers are too far behind."""
+        """Takes the answers that have landed. Returns the keys whose answers are too far behind."""
         before = len(self._records)
         oldest = version_at(self._oldest_ms)
         if is_own and flight.all_records is not None and flight.oldest_version >= oldest:

@@ -117,8 +117,8 @@ def actions_in(rows: Iterable[OutboxRow]) -> list[RecordedAction]:
 
 
 class Backlog(NamedTuple):
-    """What is not relayed: outbox rows, and the actions in them. oldest_ms: when the oldest committed; None: none is
-    there.
+    """Rows of the outbox that are not relayed, and the actions in them. oldest_ms: when the oldest committed; None:
+    there is none.
     """
 
     rows: int
@@ -226,7 +226,7 @@ class FollowStore(Protocol):
 
         Times are stamped inside the transaction. Follows and unfollows get `max(now, last + 1)` of their follower's
         clock, across all edges (rule 2), even if the edge is already in that state. If a pin is saved again with the
-        same values, or deleted again, the answer is what was recorded first, without a new outbox row. A pin is refused
+        same values, or deleted again, the answer is the first record of it, without a new outbox row. A pin is refused
         on another owner's board, with other values than before, after its deletion, or if it is dated more than
         `domain.MAX_SKEW_MS` ahead; the deletion of an unknown pin is refused too. A board belongs to the owner of the
         first pin that claimed it, and its record is there before that pin commits. If the pin is refused after its
@@ -484,7 +484,7 @@ class FollowStore(Protocol):
         """Lets the time of shards continue from `to_ms`, if it is ahead of that, because a clock was ahead; returns by
         how much each was. The caller knows that `to_ms` is right, and that no process records meanwhile.
 
-        What was stamped keeps its time: the clocks of followers, edges, pins. So later actions on an edge still win
+        The clocks of followers, edges and pins keep the times that were stamped. So later actions on an edge still win
         over earlier ones (rule 2), and windows that reach into the past include all of it. Times that would make the
         store forget, or wait, count as `to_ms` from now on: those of outbox rows and of idempotency keys. Refills that
         were asked for or done later are forgotten, so that they are done again.

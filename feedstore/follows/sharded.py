@@ -102,7 +102,7 @@ class ShardedFollowStore:
     executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with
         the store.
     background: how a shard is looked at while its callers continue. None: asking a shard for its time costs nothing.
-    clock: monotonic seconds that also count while the machine is suspended. meter: what is counted of its shards.
+    clock: monotonic seconds that also count while the machine is suspended. meter: counts the calls of its shards.
     tracer: where the traces of actions begin; their contexts go into the outbox with them.
     """
 
@@ -679,7 +679,7 @@ def _record(
 
 
 def _carrying(trace: Context | None, decided: tuple[Changes, _Decided]) -> tuple[Changes, _Decided]:
-    """What was decided, with the context of a trace in each action of its outbox."""
+    """The changes that were decided, with the context of a trace in each action of their outbox."""
     if trace is None:
         return decided
     changes, result = decided
@@ -755,8 +755,8 @@ def _from_newest(followee: Followee, limit: int, created_from_ms: int = 0) -> Ne
 
 
 class _Merge:
-    """Finds the newest distinct pins of several followees together. places: what is to be read next; none: `newest` are
-    they, in feed order.
+    """Finds the newest distinct pins of several followees together. places: where to read next; none: `newest` has
+    them, in feed order.
     """
 
     def __init__(self, wanted: Merged, limit: int) -> None:
@@ -768,7 +768,7 @@ class _Merge:
         self.places = [_from_newest(followee, self._chunk, wanted.created_from_ms) for followee in followees]
 
     def add(self, found: Mapping[NewestFrom, list[PinRow]]) -> None:
-        """Takes what was read at its places."""
+        """Takes the rows that were read at its places."""
         if not self.places:
             return
         pins = {row[0]: row for row in self.newest}

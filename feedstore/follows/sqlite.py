@@ -212,7 +212,7 @@ _REFILLS: Final = (
 
 
 def _standing(connection: sqlite3.Connection, wanted: Wanted) -> Standing:
-    """Each table is read in the order of its keys, and written so: what comes next is mostly on the page at hand."""
+    """Each table is read in the order of its keys, and written so: the next row is mostly on the page at hand."""
     keys: dict[str, KeyRow] = {
         key: (fingerprint, answer) for key, fingerprint, answer in _select_many(connection, _KEYS, 1, wanted.keys)
     }

@@ -6,22 +6,14 @@ import platform
 import resource
 import time
 import weakref
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from feedstore import __version__
 from feedstore.metering import metrics
 from feedstore.metering.meter import Counts, Sample
 
 _PAGE_BYTES: Final = resource.getpagesize()
-
-
-def program_version() -> str:
-    """`unknown` for code that was not installed."""
-    try:
-        return version("feedstore")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class ProcessCounts:
@@ -29,7 +21,7 @@ class ProcessCounts:
 
     def __init__(self, name: str) -> None:
         self._labels = (name,)
-        self._build = (program_version(), platform.python_version())
+        self._build = (__version__, platform.python_version())
         # Kept open: a process that may open no more files is to say so.
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._stat = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)

@@ -36,7 +36,7 @@ from tests.widecolumn.hbase_wire import conversation, number, text
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("trouble"), pytest.mark.timeout(900)]
 
 SINCE: Final = "1h"
-SHOWN_S: Final = 120.0
+SHOWN_S: Final = 300.0
 TABLES: Final = 24
 OLD: Final = Table("old", 9, 16, Trim(cap=4, slack=2), 3_600_000)
 VALUE: Final = bytes(4_000)

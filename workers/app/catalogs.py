@@ -1,4 +1,4 @@
-"""What keeps catalogs fresh: loops of the worker that writes a cluster, and a listener of each web process."""
+"""The loops that keep catalogs fresh: of the worker that writes a cluster, and a listener of each web process."""
 
 import random
 import subprocess
@@ -81,7 +81,7 @@ class _Posted:
 
 
 def ticker(ports: Ports, config: Config) -> Ticker:
-    """What sends the ticks of posted updates."""
+    """The loop that sends the ticks of posted updates."""
     every_s = config.worker.tick_ms / 1_000
     return Ticker(
         _Posted(ports.clock), ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER, ports.meter

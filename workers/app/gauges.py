@@ -184,7 +184,7 @@ _OF_CLUSTERS: Final = (
 
 
 def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Values]:
-    """What the notes of a cluster say at a time. Pure."""
+    """The gauges of a cluster by its notes, at a time. Pure."""
     held = {"put_off": state.put_off, "refill": state.refills, "parked": state.parked}
     found: dict[Definition, Values] = {
         metrics.HOLDS: {(cluster, kind): len(since) for kind, since in held.items()},
@@ -210,7 +210,7 @@ def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Value
 
 
 def kept_back_by(state: State) -> str:
-    """What a cluster's watermark waits for, as the label of the metric says. Pure."""
+    """The group that keeps a cluster's watermark back, as the label of the metric names it. Pure."""
     if state.watermark is None:
         return "unknown"
     for kind, since in (("parked", state.parked), ("put_off", state.put_off), ("refill", state.refills)):

@@ -1,4 +1,4 @@
-"""What the processes of one worker count, served as one."""
+"""The counts of all processes of one worker, served as one."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ _LINE_MAX: Final = 50_000_000
 
 
 class HeardProcess:
-    """What another process has told, over a pipe, until it ended."""
+    """The counts of another process, heard over a pipe, until it ended."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -53,7 +53,7 @@ class HeardProcess:
         self._ended = True
 
     def counts(self) -> Counts:
-        """What it counted stays true. How things are there is unknown if it has ended, or is silent."""
+        """Its counters stay true. Its gauges are unknown if it has ended, or is silent."""
         silent = self._ended or self._clock() - self._heard_s > SILENT_S
         return self._counts.without_gauges() if silent else self._counts
 

@@ -69,7 +69,7 @@ def _rights(config: Config) -> Iterator[MigrationStep]:
 
 
 def _open_to_others(config: Config) -> Iterator[Path]:
-    """What others may use of what a home and its stores hold."""
+    """The files of a home and its stores that others may use."""
     places = [config.path(each.url) for each in config.clusters if each.in_files]
     for root in (config.home, *places):
         for path in (root, *(Path(folder, name) for folder, names, files in os.walk(root) for name in names + files)):

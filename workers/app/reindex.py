@@ -100,7 +100,7 @@ def reindex(config: Config) -> Reindexed:
 
 
 def _note_gaps(config: Config) -> None:
-    """What had been posted to a catalog, and not entered yet, is nowhere else."""
+    """Updates that were posted to a catalog, and not entered yet, are nowhere else."""
     names = posted(config.catalogs)
     if not names:
         return

@@ -136,7 +136,7 @@ class ByteStream(Protocol):
 
 @dataclass
 class Replayed:
-    """What a replay did: lines that were read, of them the bad ones, and recorded actions and reorders."""
+    """The counts of a replay: lines that were read, of them the bad ones, and recorded actions and reorders."""
 
     lines: int = 0
     bad: int = 0

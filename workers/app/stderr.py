@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 _PIPE_BYTES: Final = 4_096
-"""What a pipe that can be written takes without waiting."""
+"""How many bytes a pipe that can be written takes without waiting."""
 
 
 class Stderr(Protocol):

@@ -1,4 +1,4 @@
-"""What no gateway of HBase offers, by a Java tool of ours (`coprocessor/`): flushes, compactions, moves of regions."""
+"""Flushes, compactions and moves of regions by a Java tool of ours (`coprocessor/`): no gateway of HBase has them."""
 
 import json
 import os

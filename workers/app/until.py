@@ -49,7 +49,7 @@ class End(Protocol):
 
 
 class _Asked:
-    """What is unavailable is no answer: the loops say what it is, and keep trying."""
+    """A port that is unavailable gives no answer: the loops say which, and keep trying."""
 
     yes = False
 

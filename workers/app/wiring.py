@@ -144,7 +144,7 @@ def topics_of(config: Config) -> tuple[Topic[object], ...]:
 
 
 def _catalog_groups(config: Config, cluster: str) -> list[tuple[Topic[object], str]]:
-    """What enters posted updates in a cluster."""
+    """The stage that enters posted updates in a cluster."""
     names = posted(config.catalogs)
     if not names:
         return []
@@ -207,12 +207,12 @@ def _create_topics(config: Config, first_offset: int) -> None:
 
 
 def lost_queue(error: NoQueueError) -> str:
-    """What is said of a home without its queue."""
+    """The sentence about a home without its queue."""
     return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
 
 
 def outdated(error: OutdatedStoreError) -> str:
-    """What is said of a home whose follow store is of an earlier program."""
+    """The sentence about a home whose follow store is of an earlier program."""
     return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
 
 
@@ -229,7 +229,7 @@ def kafka_address(config: Config) -> "KafkaAddress":
 
 
 def topic_definitions(config: Config) -> "list[TopicDefinition]":
-    """What the topics of the queue must be, where it is Kafka. Raises ConfigError."""
+    """How the topics of the queue must be set, if it is Kafka. Raises ConfigError."""
     address = kafka_address(config)
     from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
 

@@ -1,4 +1,4 @@
-"""What workers do for boards in their own order: making room."""
+"""Work on boards in their own order: making room between pins."""
 
 from workers.boards.respacing import Respacing
 

@@ -1,4 +1,4 @@
-"""What is counted of re-spacing."""
+"""The metrics of re-spacing."""
 
 from typing import Final
 

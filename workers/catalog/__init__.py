@@ -1,1 +1,1 @@
-"""What fills catalogs: builds, updates, checks."""
+"""Filling catalogs: builds, updates, checks."""

@@ -68,7 +68,7 @@ def changed_ms(state: PinState) -> int:
 
 
 def _kind(state: PinState, key: bytes, record: bytes | None) -> Kind | None:
-    """What is wrong with a record; None: nothing."""
+    """The fault of a record; None if it has none."""
     if record is None:
         # A deleted pin needs its record only as long as a feed may show it.
         return "missing" if state.deleted_ms is None else None

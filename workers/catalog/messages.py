@@ -1,4 +1,4 @@
-"""What travels on `feed.updates`, and its codec: versioned JSON, as on the other topics.
+"""The messages of `feed.updates`, and their codec: versioned JSON, as on the other topics.
 
 Posted: updates of one catalog. Tick: every update whose time is before the tick's precedes it in its partition, but for
 late ones (feedstore/catalog/posting.py says which are late).
@@ -23,7 +23,7 @@ of the queue still takes such a message with others.
 """
 
 _UPDATE_BYTES: Final = 48
-"""What an update takes besides its key and its record, about."""
+"""How many bytes an update takes besides its key and its record, about."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -91,7 +91,7 @@ def decode_update(value: bytes) -> Posted | Tick:
 
 
 def _refuse_other_version(value: bytes) -> None:
-    """What fails to validate may be another version's: that is the better reason to give."""
+    """A message that fails to validate may be another version's: that is the better reason to give."""
     try:
         version = _version.decode(value).v
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -15,7 +15,7 @@ PART_BYTES: Final = 64 << 20
 """About how many bytes of entries are in memory at once."""
 
 _ENTRY_BYTES: Final = 150
-"""What an entry costs in memory next to its bytes."""
+"""How many bytes of memory an entry takes besides its own."""
 
 _LENGTHS: Final = struct.Struct("<HI")
 

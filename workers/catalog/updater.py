@@ -1,4 +1,4 @@
-"""What keeps a catalog fresh: each recorded action, or posted update, is entered into the delta of one cluster.
+"""Keeps a catalog fresh: each recorded action, or posted update, is entered into the delta of one cluster.
 
 The delta says how far it is, and the queue says how far its group is; one of them may have been put back from a copy.
 So the group goes back to what the delta knows each time the updater begins: updates may be repeated. What the queue

@@ -1,4 +1,4 @@
-"""What people and machines see: data on stdout; progress, logs and errors on stderr.
+"""The output for people and machines: data on stdout; progress, logs and errors on stderr.
 
 Every command writes through here: text from elsewhere is escaped, and an output that is closed or full has a name.
 """

@@ -32,7 +32,7 @@ _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
     WorkerFailedError: CommandRefusedError,
     OutputError: TryLaterError,
 }
-"""What becomes of an error: the first class that it is of counts."""
+"""How a command ends after an error: the first class that fits counts."""
 _EXPECTED = tuple(_FAILED)
 _WORKERS = ("work", "relay", "expand", "write", "serve")
 SECTIONS: Final = {

@@ -46,7 +46,7 @@ PORT = 8080
 _ASK_S = 0.05
 
 _OF_READS: Final = frozenset(each.name for each in of_reads.DEFINITIONS)
-"""What the server says of clusters and groups itself."""
+"""The metrics of clusters and groups that the server has itself."""
 
 
 _RESTS_S = (1.0, 5.0, 15.0, 60.0)

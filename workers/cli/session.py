@@ -1,4 +1,4 @@
-"""What every command works with: the home, its configuration, its ports."""
+"""The session of a command: the home, its configuration, its ports."""
 
 import contextlib
 import os

@@ -46,7 +46,7 @@ _timeout = click.option(
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What every command takes, the table first."""
+    """The arguments of every command, the table first."""
     for decorate in (
         pass_session,
         json_option,

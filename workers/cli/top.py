@@ -21,7 +21,7 @@ from workers.following.ports import Ports
 
 
 class LastLook(NamedTuple):
-    """What a look found, and when, in monotonic seconds."""
+    """The findings of a look, and its time, in monotonic seconds."""
 
     at_s: float
     condition: Condition

@@ -144,7 +144,7 @@ def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
 
 
 class Total:
-    """What a look has seen so far. up_to: all users up to this one are done."""
+    """The counts of a look so far. up_to: all users up to this one are done."""
 
     def __init__(self, after_user: int = 0) -> None:
         self.users = self.entries = self.suspects = self.differences = 0
@@ -164,7 +164,7 @@ def found(
     progress: ProgressLine,
     clusters: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """What is not as it must be in the feeds of some users, as it is found. clusters: only these; else all."""
+    """The faults in the feeds of some users, as they are found. clusters: only these; else all."""
     for seen in looked(ports, limits, spans, total.up_to, clusters):
         progress.clear()
         yield from seen.findings

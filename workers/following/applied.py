@@ -1,4 +1,4 @@
-"""What a cluster has applied of its groups' messages, as the cluster itself says.
+"""The messages of its groups that a cluster has applied, as the cluster itself says.
 
 Positions are in the queue, cells in the cluster, and a cluster can go back: a directory or a snapshot that is put back,
 a disk that comes up with old blocks. So a group commits only what its cluster has noted before. A cluster that notes
@@ -99,7 +99,7 @@ def _is_unnamed(progress: Progress) -> bool:
 
 
 class Applied:
-    """What one group has applied. Used by one thread at a time.
+    """The messages that one group has applied. Used by one thread at a time.
 
     replica: the cluster. topic, group: one of `cluster_groups`. clock: monotonic seconds.
     """

@@ -1,4 +1,4 @@
-"""What a follower follows now, as far as some pins ask for it."""
+"""The users and boards that a follower follows now, of those that some pins belong to."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable

@@ -1,4 +1,4 @@
-"""What feeds must hold, as the follow store says: the newest `cap` pins of what is followed now, as columns."""
+"""The feeds as the follow store says they must be: the newest `cap` pins of all active follows, as columns."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

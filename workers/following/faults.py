@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, in one sentence that says what heals it."""
+"""The fault of a cluster, in one sentence that says what heals it."""
 
 import itertools
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class ReplicaFault:
 
 
 def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: float) -> ReplicaFault | None:
-    """What is wrong with a cluster; None if nothing is found.
+    """The fault of a cluster; None if none is found.
 
     clock: monotonic seconds. read_s: how long rows of the feeds are read: a block that cannot be read is found if it is
     read.

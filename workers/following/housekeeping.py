@@ -1,4 +1,4 @@
-"""What has to be forgotten in time: expired rows, messages and dead letters, and in each cluster what is beyond the
+"""Housekeeping, which forgets in time: expired rows, messages and dead letters, and in each cluster what is beyond the
 caps.
 """
 

@@ -1,4 +1,4 @@
-"""What travels in the queue, and its codec: versioned JSON.
+"""The messages of the queue, and their codec: versioned JSON.
 
 On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold, Packed and Tick. On `feed.retries`: Parked.
 Every message is an object `{"v": 1, "body": {"type": ..., ...}}`, or, of the tasks of many recorded actions,
@@ -440,7 +440,7 @@ def _version_of(body: object) -> int:
 
 
 def _refuse_other_version(value: bytes, newest: int) -> None:
-    """What fails to validate may be another version's: that is the better reason to give."""
+    """A message that fails to validate may be another version's: that is the better reason to give."""
     try:
         version = _version.decode(value).v
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What is counted of feeds on their way: from an action to what every cluster shows."""
+"""The metrics of feeds: from an action to the cells that every cluster shows."""
 
 from typing import Final
 

@@ -163,7 +163,7 @@ class Pack:
 
 
 def decode_body(value: bytes) -> Delivery | Hold | Pack | Tick:
-    """What a message of feed.deliveries says to a writer. Raises MalformedError."""
+    """The body of a message of feed.deliveries, for a writer. Raises MalformedError."""
     message = decode_delivery(value)
     if not isinstance(message, Packed):
         return message
@@ -187,7 +187,7 @@ def halves(body: Delivery | Hold | Pack) -> tuple[Delivery | Pack, Delivery | Pa
 
 
 def cell_mutations(packs: Sequence[Pack]) -> list[Mutation]:
-    """What packs write: all cells together, and all delete markers."""
+    """The writes of some packs: all cells together, and all delete markers."""
     import numpy as np  # noqa: PLC0415
 
     cells = np.concatenate([_cells(pack) for pack in packs], axis=1)

@@ -1,4 +1,4 @@
-"""What a home is made of, opened."""
+"""The ports of a home, opened."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

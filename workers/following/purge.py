@@ -25,7 +25,7 @@ _KEYS_AT_ONCE = 10_000
 
 
 class _List(NamedTuple):
-    """What an unfollow removes. complete: `pins` are every pin that the followee ever had."""
+    """The pins that an unfollow removes. complete: `pins` are every pin that the followee ever had."""
 
     pins: dict[int, Pin]
     complete: bool

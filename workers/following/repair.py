@@ -29,7 +29,7 @@ Note = Callable[[Sequence[tuple[Finding, str]]], None]
 
 
 def plan(finding: Finding, now_ms: int) -> str | None:
-    """What a repair does for a finding, in words; None if it can do nothing for it. now_ms: the store's time."""
+    """How a repair mends a finding, in words; None if it can do nothing for it. now_ms: the store's time."""
     if finding.kind in REMOVED:
         return f"a marker of {finding.ts} removes it"
     if finding.kind == "missing":

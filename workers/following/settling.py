@@ -6,7 +6,7 @@ from workers.following import metrics
 
 
 class CountedSettling:
-    """What a ticker asks of a follow store."""
+    """The calls of a follow store that a ticker needs."""
 
     def __init__(self, follows: FollowStore, meter: Meter) -> None:
         self._follows = follows

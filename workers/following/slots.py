@@ -1,4 +1,4 @@
-"""What a delivery needs of a cluster, so that a stage can tell what waits for a region from what does not.
+"""The regions that a delivery needs, so that a stage can tell deliveries that wait for one from the others.
 
 The slots of a cluster are the 256 first bytes of its row keys: a region holds a range of them.
 """

@@ -1,4 +1,4 @@
-"""What a task needs of the follow store, so that a stage can tell what waits for a shard from what does not."""
+"""The shards that a task needs, so that a stage can tell tasks that wait for one from the others."""
 
 from feedstore.follows.port import FollowStore
 from workers.following.messages import Task

@@ -12,7 +12,11 @@ FORMAT: Final = 1
 PAGE_BYTES: Final = 8_192
 
 USE: Final = Use(
-    ".next", unavailable=QueueUnavailableError, closed=QueueError, writer_cache_kib=2_048, reader_cache_kib=2_048
+    ".next",
+    unavailable=QueueUnavailableError,
+    closed=QueueError,
+    writer_cache_kib=1_024,
+    reader_cache_kib=256,  # a message is read once: only the upper pages of its index are needed again
 )
 
 

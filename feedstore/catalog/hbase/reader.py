@@ -33,8 +33,8 @@ class Reading:
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         """The order of the steps matters, because a swap, an update and a collection may come between any two.
 
-        1. The row: the current generation, and `known`, both as they were a second ago at most. What is entered later
-           is in none of the updates, or is more than was promised.
+        1. The row: the current generation, and `known`, both as they were a second ago at most. An update
+           that is entered later is not promised, whether the next step sees it or not.
         2. The updates, and the generation's records at the same time.
         3. The row again, after the updates: a collection raises the floor in it before it takes the first update. If
            one was taken that this generation needs, the floor is above its as_of by now. Then it is current no more,

@@ -1,16 +1,16 @@
 """The tables of catalogs in a cluster, in its namespace.
 
-    catalogs                              the deltas of all catalogs, and what there is of each
+    catalogs                              the deltas of all catalogs, and a row for each with its state
     cat.<name>.<as_of>-<unique>.blocks    the records of one generation
 
 In `catalogs`, the row of an update is the catalog's name, a zero byte and the key. Its timestamp is `rule.stamp`, so
 HBase itself keeps the newest update, ties included, in whichever order updates arrive, and however many processes write
-them. The row that is the name alone says what there is, and how far the updates are: in the same table, so that a table
-that is emptied or put back does not claim what it has lost.
+them. The row that is the name alone holds the state: the generations, and how far the updates are. It is in the same
+table, so that a table that is emptied or put back does not claim updates that it has lost.
 
 A generation is in blocks (`blocks.py`). One that an earlier version has loaded has no `.blocks` in its name, and a row
-for each record, which begins with a byte of a hash of the key. The name says so, because an earlier version drops from
-the catalog's row what it does not know.
+for each record, which begins with a byte of a hash of the key. The name says so, because an earlier version drops
+fields that it does not know from the catalog's row.
 """
 
 import threading
@@ -262,9 +262,9 @@ class DeltaRows:
         """Removes the updates up to a time, and walks all of them for that. Returns how many, and how many are left.
 
         By markers, each of which masks its row up to that time and nothing later: an update that arrives meanwhile
-        stays, whether it is put before its row's marker or after it. What is masked in vain is needed by nothing: it is
-        at or below the floor, like the update that a compaction may let show again if it takes a marker while the
-        update is still in memory. The rule passes over both.
+        stays, whether it is put before its row's marker or after it. Two kinds of updates may be masked, or not,
+        against expectation: one that was put late, and one that a compaction lets show again because it took a marker
+        while the update was still in memory. Both are at or below the floor, and the rule passes over them.
         """
         last = 2 * limit_ms + 1
         removed = left = 0

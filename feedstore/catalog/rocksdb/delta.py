@@ -2,8 +2,8 @@
 
 Updates are in one column family: key -> time x 2 + deleted (8 bytes, big-endian), then the record. `floor` and `known`
 are in another, so that no key can be one of theirs, and `known/<sources>/<source>` for each source that is not the only
-one. The owner reads what is there before it writes, so a reader needs
-one `get` a key, behind a bloom filter, and nearly all keys are absent.
+one. The owner reads the update that is there before it writes, so a reader needs one `get` a key, behind a bloom
+filter, and nearly all keys are absent.
 """
 
 import threading

@@ -7,7 +7,7 @@
     CURRENT                         JSON: which generation fetches read
     BUILDING                        locked while somebody builds, and then JSON: who, and since when
 
-What is written gets its final name last, and what is removed loses it first. So a name without an ending is whole.
+A file or directory gets its final name last, and loses it first. So one whose name has no ending is whole.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Names(NamedTuple):
     """One look at a directory. generations: their ids, oldest first. loading: the as_of of each load that is announced.
-    new, gone: what is not whole yet, or no more.
+    new, gone: the names of directories that are not whole yet, or no more.
     """
 
     generations: list[str]
@@ -109,7 +109,7 @@ class Directory:
         return path
 
     def finish(self, new: Path, path: Path) -> None:
-        """Gives what is whole its final name. What has that name already stays."""
+        """Gives a whole directory its final name. One that has that name already stays."""
         with unavailable(path):
             if not path.exists():
                 new.rename(path)
@@ -117,7 +117,7 @@ class Directory:
         discard(new)
 
     def retire(self, path: Path) -> Path:
-        """Takes the name of what is to be removed, at once. Those that have it open continue."""
+        """Takes the name of a directory that is to be removed, at once. Processes that have it open continue."""
         gone = path.with_name(path.name + _GONE)
         with unavailable(path):
             path.rename(gone)
@@ -217,5 +217,5 @@ def unavailable(path: Path) -> Iterator[None]:
 
 
 def discard(path: Path) -> None:
-    """What is left of it goes with the next collection."""
+    """The next collection removes its remains."""
     shutil.rmtree(path, ignore_errors=True)

@@ -79,7 +79,7 @@ def write(
 
 
 def _refuse_differing(path: Path, written: Checked) -> None:
-    """Before it has a name: what differs from what was given must never be used, and no later check looks at it all."""
+    """Before it has a name: a wrong record must never be used, and no later check looks at all of them."""
     options = _options()
     with _failing(path):
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
@@ -127,7 +127,7 @@ class Opened:
 
 _opening = threading.Lock()
 _open: weakref.WeakValueDictionary[Path, Opened] = weakref.WeakValueDictionary()
-"""The generations that this process has open, by their directories. What has such a name never changes."""
+"""The generations that this process has open, by their directories. A directory with such a name never changes."""
 
 
 def opened(path: Path, name: str) -> Opened:

@@ -95,7 +95,7 @@ class Reading:
         """The order of the steps matters, because a swap, an update and a collection may come between any two.
 
         1. The generation, held to the end: its files stay readable if it is collected meanwhile.
-        2. `known`, before the updates: what is entered later is in none of them, or is more than was promised.
+        2. `known`, before the updates: one that is entered later is not promised, whether step 3 sees it or not.
         3. The updates.
         4. The floor, after them: a collection raises the floor before it takes the first update. If one was taken that
            this generation needs, the floor is above its as_of by now. Then it is current no more, and all is done over

@@ -93,7 +93,7 @@ class RocksCatalogStore(Reading):
                 discard(path)
             for path in [*map(self._directory.generation, removed), *filter(self._is_left, names.new)]:
                 self._directory.retire(path)
-            # They lose their names before the floor rises: what has a name has all its updates.
+            # They lose their names before the floor rises: a generation that has a name has all its updates.
             limit_ms = self._delta.raise_floor(lambda: self._directory.names().as_ofs_ms)
         entries = self._delta.remove(limit_ms)
         for path in self._directory.names().gone:

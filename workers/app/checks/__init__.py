@@ -1,4 +1,4 @@
-"""What can be wrong with a home before anything is written: what is looked at (`facts`), and what is said of it
+"""Faults of a home, found before anything is written: the facts that are looked at (`facts`), and their verdicts
 (`policy`).
 """
 

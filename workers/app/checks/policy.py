@@ -1,4 +1,4 @@
-"""What is said of a home: a list of checks, each a function of what was found. Nothing is read here."""
+"""The verdicts on a home: a list of checks, each a function of the facts. Nothing is read here."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
