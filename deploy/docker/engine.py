@@ -12,9 +12,7 @@ from deploy.local.errors import StackError
 from deploy.local.servers import Say
 
 DRIVERS = ("overlay2", "fuse-overlayfs", "vfs")
-"""The storage drivers, in the order of trial. The last one works everywhere, and copies the whole image for every
-container.
-"""
+"""In the order in which they are tried: the last works everywhere, and copies the whole image for every container."""
 
 CANNOT_BE_HERE = 4
 """The exit status of `install` if it may not install anything."""

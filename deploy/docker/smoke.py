@@ -159,8 +159,7 @@ def _unwinding() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second signal does not cut short the clean-up after the first one; programs that are started now ignore it too.
-    """
+    """A second signal does not cut short the clean-up after the first; programs that are started now ignore it too."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (*_ENDING, signal.SIGINT)}
     try:
         yield
