@@ -40,7 +40,7 @@ _HEAD = re.compile(r"^\d{4}-\d\d-\d\d[T ]\S+ +[A-Z]+ +\[.*?\]+ (?=[\w.$]+: )")
 
 _OWN_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d),(\d{3}) ")
 _LATE_S = 10.0
-"""A busy engine reads lines late. A server's own time, in UTC, counts if it is no further from the engine's."""
+"""A busy engine reads lines late. A server's own time, in UTC, counts if it is within this of the engine's."""
 
 
 class Step(msgspec.Struct, frozen=True):
