@@ -93,7 +93,8 @@ class Suspend:
 class Blackhole:
     """Nothing comes in and nothing goes out, and nothing reports it: as when a host loses its network.
 
-    network: only what a host sends and gets by its address there; empty: everything but the host's own loopback.
+    network: only the packets that a host sends and gets by its address there; empty: everything but the host's own
+    loopback.
     """
 
     network: str = ""

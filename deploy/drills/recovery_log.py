@@ -46,7 +46,7 @@ _LATE_S = 10.0
 class Step(msgspec.Struct, frozen=True):
     """One thing that happened. at_s: from the fault; took_s: since the step before it; both None: not seen.
 
-    note: how many, which, how often. host: whose log says so; line: what it says, without time and thread, and cut.
+    note: how many, which, how often. host: whose log says so; line: its text, without time and thread, and cut.
     """
 
     name: str

@@ -92,7 +92,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Meaning(NamedTuple):
-    """unit: s, ms, %, or what is counted. what: for people."""
+    """unit: s, ms, %, or the things that are counted. what: for people."""
 
     unit: str
     what: str

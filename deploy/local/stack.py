@@ -140,7 +140,7 @@ class Stack:
             self._start(wanted, deadline_s)
 
     def start(self, *names: str, deadline_s: float = READY_S, wait: bool = True) -> None:
-        """Starts just these servers, whether what they need runs or not. wait: until they answer.
+        """Starts just these servers, whether the servers that they need run or not. wait: until they answer.
 
         Raises:
             StackError: as `up`.

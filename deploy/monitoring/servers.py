@@ -19,8 +19,8 @@ _MS: Final = 0.001
 
 @dataclass(frozen=True)
 class ServerMetric:
-    """name, kind, help: as it is served. bean, attribute: where its server has it. labels: fixed ones. factor: what its
-    value is multiplied by.
+    """name, kind, help: as it is served. bean, attribute: where its server has it. labels: fixed ones. factor:
+    multiplies its value.
     """
 
     name: str

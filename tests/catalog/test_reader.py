@@ -1,6 +1,4 @@
-"""`Catalog.begin` and `Fetch.result`: which records are held, for how long, how old they may be; and a store that is
-away.
-"""
+"""`Catalog.begin` and `Fetch.result`: which records are held, for how long and how old; and a store that is away."""
 
 from collections.abc import Iterator
 
