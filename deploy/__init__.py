@@ -1,1 +1,1 @@
-"""What runs the system, apart from its code: the local stack of real servers."""
+"""The tools that run the system, apart from its code: the local stack of real servers."""

@@ -1,9 +1,9 @@
 """Lays out the classes of the servers once, when the image is built, so that their JVMs need not do it at every start.
 
-A JVM that meets a class for the first time reads it out of its jar, checks it and links it: seconds of a core for each
-server that starts, and again for what it does for the first time, which is recovering a dead server's regions just when
-everybody waits for that. With class data sharing (JEP 310) it maps them from one file, whose memory all containers
-share.
+A JVM that meets a class for the first time reads it out of its jar, checks it and links it. That takes seconds of a
+core for each server that starts. It takes them again when a server does something for the first time, such as the
+recovery of a dead server's regions, for which everybody waits. With class data sharing (JEP 310) the JVM maps the
+classes from one file, whose memory all containers share.
 
     python3 class_archive.py JARS ARCHIVE
 """
@@ -53,12 +53,12 @@ _NOT_SERVED = (
     "org/apache/hbase/thirdparty/io/netty/handler/codec/",
     "org/apache/hbase/thirdparty/io/netty/handler/ssl/",
 )
-"""Large, and no server of this layout runs it."""
+"""Large packages that no server of this layout runs."""
 
 
 def class_path(folder: Path) -> str:
-    """The jars of a folder in one order: an archive is good for the class path that it was made with, and for longer
-    ones that begin with it.
+    """The jars of a folder in a fixed order: an archive is valid for the class path that it was made with, and for
+    longer ones that begin with it.
     """
     return ":".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 

@@ -25,7 +25,7 @@ COMPOSE_FILE = PROJECT / "deploy" / "docker" / "compose.yml"
 PROJECT_NAME = "feedstore"
 HOME_LABEL = "feedstore.home"
 SITES = "FEED_CLUSTER_SITES"
-"""Of the environment: `tuned`, or `defaults` for servers with Hadoop's and HBase's own settings."""
+"""The environment variable: `tuned`, or `defaults` for servers with Hadoop's and HBase's own settings."""
 READY_S = 420.0
 """How long everything together may take to become ready, on two cores that have other things to do."""
 
@@ -38,8 +38,8 @@ _SHOWN_LINES = 40
 _STOP_S = 3
 _WORKER_STABLE_S = 5.0
 _TOO_OFTEN = 8
-"""A server that has ended so many times while it was waited for will not start. The engine waits longer each time: this
-is half a minute."""
+"""A server that has ended this many times while `up` waited for it will not start. The engine waits longer before each
+restart: in all, that is half a minute."""
 _LOOPBACK = "127.0.0.1"
 
 State = Literal["ready", "not ready", "stopped"]
@@ -47,7 +47,7 @@ State = Literal["ready", "not ready", "stopped"]
 
 @dataclass(frozen=True)
 class ContainerStatus:
-    """What one container does. detail: why it is not ready. restarts: since it was made."""
+    """The status of one container. detail: why it is not ready. restarts: since it was made."""
 
     name: str
     state: State
@@ -58,7 +58,7 @@ class ContainerStatus:
 
 @dataclass(frozen=True)
 class _Container:
-    """One that runs."""
+    """A container that runs."""
 
     restarts: int
     age_s: float
@@ -78,12 +78,13 @@ class Clusters:
         self._token = self.home / "token"
 
     def up(self, deadline_s: float = READY_S) -> None:
-        """Builds the image, starts what does not run, makes topics, tables and databases, and returns when everything
-        answers. What runs as it would be started is left alone.
+        """Builds the image, starts the containers that do not run, makes topics, tables and databases, and returns when
+        everything answers. A container that runs as it would be started now is left alone.
 
         Raises:
-            StackError: the clusters of another home are there, or what they left; something could not be made, or did
-                not answer in time. The message ends with the end of its log then, and what was started keeps running.
+            StackError: the clusters of another home are there, or data that they left; something could not be made, or
+                did not answer in time. The message ends with the end of its log then, and the containers that were
+                started keep running.
         """
         settings = hadoop_settings.named(os.environ.get(SITES) or "tuned")
         if not engine.Engine(self.home).answers():
@@ -112,7 +113,7 @@ class Clusters:
             self._say("no engine answers: nothing runs")
         else:
             self.refuse_those_of_another_home()
-            # Its own profile is not among what runs, but a set-up that was interrupted may have left a container.
+            # The services do not include the profile `setup`, but an interrupted set-up may have left its container.
             self._compose(
                 "--profile", "setup", "down", "--volumes", "--remove-orphans", "--timeout", str(_STOP_S),
                 failed="the clusters could not be taken away",
@@ -122,7 +123,7 @@ class Clusters:
             path.unlink(missing_ok=True)
 
     def status(self) -> list[ContainerStatus]:
-        """What every container does. Those that run are asked."""
+        """The status of every container. Those that run are asked."""
         found = self._inspected((*names.SERVERS, *names.CLIENTS))
         memory = self._memory()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -139,8 +140,8 @@ class Clusters:
         ]
 
     def unwatched(self) -> list[str]:
-        """What Prometheus does not see: a line for each target that it could not scrape, or has not yet, and one if it
-        has no rules. Empty if everything is watched.
+        """The targets that Prometheus does not see: a line for each that it could not scrape, or has not yet, and one
+        if it has no rules. Empty if everything is watched.
         """
         try:
             targets = _asked("targets?state=active")["activeTargets"]
@@ -153,8 +154,8 @@ class Clusters:
         return found + ([] if groups else [f"{names.PROMETHEUS}: it has no rules"])
 
     def unchanged(self, metrics: Sequence[str]) -> list[str]:
-        """Those of some metrics of the servers that were the same whenever Prometheus looked, in the last hour. All of
-        them if it does not answer.
+        """Those of these metrics whose values did not change in the last hour, as Prometheus saw them. All of them if
+        it does not answer.
         """
         left = []
         for name in metrics:
@@ -168,7 +169,7 @@ class Clusters:
         return left
 
     def refuse_those_of_another_home(self) -> None:
-        """Raises StackError: there are such, or they left data; the message says how to take it away."""
+        """Raises StackError: there are such clusters, or they left data; the message says how to take them away."""
         words = (
             "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
             "--format", f'{{{{.Label "{HOME_LABEL}"}}}}',
@@ -176,7 +177,7 @@ class Clusters:
         failed = "the engine cannot be asked"
         said = run("docker", "ps", "--all", "--no-trunc", *words, failed=failed)
         said += run("docker", "volume", "ls", *words, failed=failed)
-        # What was started before there was the label says nothing.
+        # The engine prints an empty line for a container that was started before the label existed.
         if others := sorted(set(filter(None, said.splitlines())) - {str(self.home)}):
             raise StackError(
                 f"the clusters on this engine are those of {others[0]}, and there can be one: names and addresses are "
@@ -220,8 +221,8 @@ class Clusters:
 
     def _set_up(self) -> None:
         self._say("making topics, tables and databases")
-        # Of another name each time: one that was made and not written down here, by an `up` that was interrupted, is
-        # not known.
+        # Each attempt gives the token another name: a token that an interrupted `up` made and did not write down here
+        # is not known.
         wanted = () if self._token.exists() else (f"cluster-up-{secrets.token_hex(4)}",)
         said = self._compose(
             "run", "--rm", "-T", "setup", "setup", *wanted, failed="topics, tables and databases could not be made"
@@ -240,7 +241,7 @@ class Clusters:
     def _wait(self, wanted: Sequence[str], began: float, deadline_s: float) -> None:
         waiting = list(wanted)
         said_at = time.monotonic()
-        restarts: dict[str, int] = {}  # when it was first seen
+        restarts: dict[str, int] = {}  # as many as when it was first seen
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while True:
                 found = self._inspected(waiting)
@@ -253,7 +254,7 @@ class Clusters:
                     return
                 for name in waiting:
                     container = found[name]
-                    # A worker ends as long as what it works on is not there yet.
+                    # A worker ends, and is started again, until the stores that it works on are there.
                     if container is None or name in names.WORKERS:
                         continue
                     ends = container.restarts - restarts.setdefault(name, container.restarts)
@@ -275,7 +276,7 @@ class Clusters:
         if name == names.WEB:
             return self._web_detail()
         if name in names.WORKERS:
-            # They answer no requests. One that cannot work ends, and is started again a moment later.
+            # Workers answer no requests. A worker that cannot work ends, and is started again a moment later.
             return "" if container.age_s > _WORKER_STABLE_S else "it has just been started"
         return run_check(container_name(name))
 
@@ -288,7 +289,7 @@ class Clusters:
             return f"/readyz: {error}"
 
     def _inspected(self, wanted: Sequence[str]) -> dict[str, _Container | None]:
-        """What the engine knows of each; None if it does not run."""
+        """The state of each container, as the engine has it; None if it does not run."""
         said = run(
             "docker", "ps", "--no-trunc", "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
             "--format", "{{.Names}}", failed="the engine cannot be asked",
@@ -313,7 +314,7 @@ class Clusters:
         return memory
 
     def log(self, name: str, lines: int) -> str:
-        """The end of what a container has said, or why it cannot be had."""
+        """The end of a container's log, or why it cannot be read."""
         words = ("sh", "-c", f'docker logs --tail {lines} "$0" 2>&1', container_name(name))
         try:
             return run(*words, failed="no log")
@@ -335,7 +336,7 @@ class Clusters:
 
 
 def _asked(question: str) -> Any:
-    """What Prometheus' API answers."""
+    """The data of an answer of Prometheus' API."""
     url = f"http://{_LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
     with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
         return json.load(answer)["data"]
@@ -346,7 +347,7 @@ def container_name(name: str) -> str:
 
 
 def run_check(container: str) -> str:
-    """What the servers of a container lack, as one line; empty if they are ready."""
+    """Why the servers of a container are not ready, as one line; empty if they are."""
     words = ("docker", "exec", container, "python3", "-m", MODULE, "check")
     try:
         run(*words, failed="its check", timeout_s=_CHECK_S)
@@ -357,7 +358,7 @@ def run_check(container: str) -> str:
 
 
 def _seconds(moment: str) -> float:
-    """Of the engine's times: nanoseconds, which `datetime` does not take."""
+    """A time of the engine in seconds since 1970. It has nanoseconds, which `datetime` does not take."""
     return dt.datetime.fromisoformat(moment[:19] + "+00:00").timestamp()
 
 

@@ -29,11 +29,11 @@ def run(
 ) -> str:
     """Runs a program to its end and returns what it printed to its standard output.
 
-    failed: what could not be done, where it fails. env: on top of this process's own. is_shown: its output goes to this
+    failed: what could not be done, if it fails. env: on top of this process's own. is_shown: its output goes to this
     one's standard error as it comes, and nothing is returned.
 
     Raises:
-        EndedError: it ended with another status than 0; the message ends with the end of what it said.
+        EndedError: it ended with another status than 0; the message ends with the end of its output.
         StackError: there is no such program, or it does not end in time.
     """
     argv = tuple(map(str, words))
@@ -60,7 +60,7 @@ def run(
 
 
 def succeeds(*words: str | Path, timeout_s: float = 30.0) -> bool:
-    """Whether a program ends with status 0; what it says is dropped."""
+    """Whether a program ends with status 0; its output is dropped."""
     try:
         return (
             subprocess.run(tuple(map(str, words)), capture_output=True, timeout=timeout_s, check=False).returncode == 0

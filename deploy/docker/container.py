@@ -1,8 +1,8 @@
 """The entry point of the image.
 
 ROLE [CLUSTER]       run the servers of a host: control, standby, host, gateway, kafka, mariadb, prometheus
-setup [NAME]         make the home that workers and web share, with topics, tables and databases, where it is not there
-                     yet, and a token for Prometheus, where that has none; with NAME, also a token of that name, which
+setup [NAME]         make the home that workers and web share, with topics, tables and databases, if it is not there
+                     yet, and a token for Prometheus, if that has none; with NAME, also a token of that name, which
                      it prints
 feedctl WORDS...     run a command on that home
 check                ask the servers of this host whether they are ready; one line for each that is not
@@ -59,8 +59,8 @@ def _run(role: str, cluster: str) -> None:
 
 
 def _setup(token: str | None = None) -> int:
-    """May be repeated after an interruption: a home that is there is left alone, and a token is made where the caller
-    has none.
+    """May be repeated after an interruption: a home that is there is left alone, and a token is made if the caller has
+    none.
     """
     commands: list[tuple[str, ...]] = []
     if (Path(os.environ["FEED_HOME"]) / "feed.toml").exists():
@@ -78,7 +78,7 @@ def _setup(token: str | None = None) -> int:
 
 
 def _let_prometheus_read() -> int:
-    """Of another name each time: one that was made and not written down, by a set-up that was interrupted, is lost."""
+    """Makes a token of another name each time: one that an interrupted set-up made and did not write down is lost."""
     words = ("feedctl", "token", "new", "--name", f"prometheus-{secrets.token_hex(4)}", "--scope", "read")
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - of the image
     if done.returncode == 0:
@@ -98,7 +98,7 @@ def _check(words: Sequence[str]) -> int:
 
 
 def _words_of_host() -> list[str]:
-    """What the first process of this container was given."""
+    """The arguments of the first process of this container."""
     words = [os.fsdecode(word) for word in Path("/proc/1/cmdline").read_bytes().split(b"\0")[:-1]]
     return words[words.index(MODULE) + 1 :]
 

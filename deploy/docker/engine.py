@@ -1,4 +1,4 @@
-"""The Docker engine: used where one answers, started where none does, and stopped again only if it was started here."""
+"""The Docker engine: used if one answers, started if none does, and stopped again only if it was started here."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ DRIVERS = ("overlay2", "fuse-overlayfs", "vfs")
 """In the order in which they are tried: the last works everywhere, and copies the whole image for every container."""
 
 CANNOT_BE_HERE = 4
-"""The status of `install` where it may not install anything."""
+"""The exit status of `install` if it may not install anything."""
 
 _READY_S = 40.0
 _TRY_S = 60.0
@@ -25,14 +25,14 @@ _SHOWN_LINES = 12
 
 
 class NoEngineError(StackError):
-    """This machine runs no engine, and none can be started on it by this user; or one that runs no containers."""
+    """This machine runs no engine, and none can be started on it by this user; or its engine runs no containers."""
 
 
 def install() -> None:
     """Installs the programs that are missing.
 
     Raises:
-        NoEngineError: some are, and nothing may be installed here.
+        NoEngineError: some are missing, and nothing may be installed here.
         StackError: they could not be installed.
     """
     failed = "what is needed is not there"
@@ -46,7 +46,7 @@ def install() -> None:
 
 def try_out(base: str) -> None:
     """Runs a container that does nothing, with a limit on memory, as those of the clusters have. An engine may answer
-    where no container can run, inside of another one for example.
+    although it can run no container, for example inside another container.
 
     Raises:
         NoEngineError: it does not run.
@@ -66,7 +66,7 @@ def try_out(base: str) -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """home: the directory of the Docker clusters; what an engine of ours leaves there is `engine/`."""
+    """home: the directory of the Docker clusters; an engine that was started here has its files in `engine/`."""
 
     home: Path
 
@@ -94,7 +94,7 @@ class Engine:
         return processes.find(self._pid_file, self._mark) is not None
 
     def ensure(self, say: Say) -> None:
-        """Starts an engine where none answers.
+        """Starts an engine if none answers.
 
         Raises:
             NoEngineError: none can be started here; the message says why, as far as that can be seen.
@@ -130,8 +130,8 @@ class Engine:
         )
 
     def stop(self, say: Say) -> bool:
-        """Stops an engine that was started here, and with it what runs on it; leaves any other alone. Whether there
-        was one.
+        """Stops an engine that was started here, and with it its containers; leaves any other engine alone. Returns
+        whether there was one.
 
         Raises:
             StackError: it does not end.

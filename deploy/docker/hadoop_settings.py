@@ -1,10 +1,11 @@
-"""Site files: the tuned settings of `deploy/hbase`, and what only this layout knows, as one file for each process.
+"""Site files: the tuned settings of `deploy/hbase` and those that only this layout knows, as one file for each process.
 
-A process reads `core-site.xml`, `hdfs-site.xml` and `hbase-site.xml`. `deploy/hbase` holds each of them for everybody,
-and `hdfs-site.KIND.xml` and `hbase-site.KIND.xml` for some: a later layer overrides an earlier one.
+A process reads `core-site.xml`, `hdfs-site.xml` and `hbase-site.xml`. `deploy/hbase` holds each of them for all
+processes, and `hdfs-site.KIND.xml` and `hbase-site.KIND.xml` for some. A later layer overrides an earlier one.
 
-There are two sets. `tuned` is all of it. `defaults` is what to compare it with: only the settings that carry the tag
-`layout`, without which three hosts in containers do not work at all; everything else is as Hadoop and HBase have it.
+There are two sets of settings. `tuned` has all of them. `defaults` is there to be compared with it: it has only the
+settings with the tag `layout`, without which three hosts in containers do not work at all. Everything else is as Hadoop
+and HBase have it.
 """
 
 import xml.etree.ElementTree as ET

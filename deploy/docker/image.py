@@ -19,17 +19,17 @@ from deploy.local.servers import Say
 
 BASE = "debian:bookworm-slim"
 MADE_BASE = "feedstore/base:bookworm"
-"""What is made here, where no registry gives BASE."""
+"""The image that is made here if no registry gives BASE."""
 SUITE = "bookworm"
 IMAGE = "feedstore/cluster:local"
 CONTEXT = PROJECT / "build" / "docker" / "context"
 WHEELS = PROJECT / "build" / "docker" / "wheels"
 PARTS = ("__init__.py", "local", "docker", "hbase", "monitoring")
-"""What of the folder `deploy` is in the image: what its containers import, and no more."""
+"""The parts of the folder `deploy` that are in the image: those that its containers import, and no more."""
 
 _EXTRAS = ("mysql", "kafka", "hbase", "http", "hosts")
 _PYTHON = "3.11"
-"""Debian bookworm's. The wheels are for it, whatever Python runs this."""
+"""The Python of Debian bookworm. The wheels are for it, whichever Python runs this program."""
 _PLATFORMS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_28_x86_64", "linux_x86_64")
 _PULL_S = 60.0
 _SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
@@ -109,7 +109,7 @@ def _apt_words() -> Iterator[str]:
 
 
 def _with_updates(root: Path, debian: str, security: str | None) -> None:
-    """Debian's own image looks for updates as well; what debootstrap makes knows the release only."""
+    """Adds Debian's updates, as its own image has them; a system made by debootstrap knows the release only."""
     lines = [f"deb {debian} {SUITE} main", f"deb {debian} {SUITE}-updates main"]
     if security is not None:
         lines.append(f"deb {security} {SUITE}-security main")
@@ -126,7 +126,7 @@ def _import(root: Path) -> None:
 
 
 def build(say: Say) -> None:
-    """Makes the image where anything in it is new; the engine's cache decides that.
+    """Makes the image if anything in it is new; the engine's cache decides that.
 
     Raises:
         StackError: something cannot be had or built.
@@ -160,7 +160,7 @@ def _make_context(say: Say) -> None:
 
 
 def _linked(source: Path, target: Path) -> None:
-    """The same files, or copies where the target is on another file system; without what Python leaves behind."""
+    """Links to the same files, or copies if the target is on another file system; without Python's caches."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_file():
         _link(source, target)
@@ -176,7 +176,7 @@ def _link(source: str | Path, target: str | Path) -> None:
 
 
 def _wheels(say: Say) -> Path:
-    """What the Python package needs, for the Python of the image."""
+    """The folder with the wheels that the Python package needs, for the Python of the image."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = requirements(project, _EXTRAS)
     folder = WHEELS / hashlib.sha256("\n".join([_PYTHON, *needed]).encode()).hexdigest()[:12]
@@ -196,10 +196,10 @@ def _wheels(say: Say) -> Path:
 
 
 def requirements(project: dict[str, Any], extras: Iterable[str]) -> list[str]:
-    """What a package needs with these extras, as its pyproject.toml lists it.
+    """The requirements of a package with these extras, as its pyproject.toml lists them.
 
-    An extra may name other extras of the package itself (`feedstore[metrics]`). No index knows the package, so what
-    they need takes their place.
+    An extra may name other extras of the package itself (`feedstore[metrics]`). No index knows the package, so the
+    requirements of those extras take their place.
 
     Args:
         project: the table `project` of pyproject.toml.

@@ -19,7 +19,7 @@ WEB_PORT = 8080
 PROMETHEUS_PORT, PROMETHEUS_LOOPBACK_PORT = 9090, 19900
 WORKER_METRICS_PORT = 9464
 MASTER_METRICS_PORT, REGIONSERVER_METRICS_PORT, KAFKA_METRICS_PORT = 16010, 16030, 9404
-"""Where JVMs show their metrics: of HBase's servers where others have their pages."""
+"""Where JVMs show their metrics. HBase's servers use the ports where others have their web pages."""
 
 _GATEWAY_LOOPBACK_BASE = 19_000
 
@@ -43,7 +43,7 @@ def loopback_port(cluster: str, number: int, port: int) -> int:
 
 
 def cluster_hosts(cluster: str) -> tuple[str, ...]:
-    """The containers of one zone, in the order in which one needs those before it."""
+    """The containers of one zone, each after those that it needs."""
     return (
         control(cluster),
         *(host(cluster, number) for number in HOSTS),
@@ -52,6 +52,6 @@ def cluster_hosts(cluster: str) -> tuple[str, ...]:
 
 
 SERVERS = (*(name for cluster in CLUSTERS for name in cluster_hosts(cluster)), KAFKA, MARIADB)
-"""What must answer before there can be tables, topics and databases."""
+"""The hosts that must answer before there can be tables, topics and databases."""
 CLIENTS = (*WORKERS, WEB, PROMETHEUS)
-"""What is started once there are."""
+"""The hosts that are started once there are tables, topics and databases."""

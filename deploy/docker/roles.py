@@ -1,7 +1,7 @@
-"""What runs on a host of each role, with what configuration, and how each server is asked whether it is ready.
+"""The servers on a host of each role, their configuration, and how each server is asked whether it is ready.
 
-Everything here happens inside a container: `/opt/feed` is the image's, `/data` the host's own volume, and `/tmp` goes
-with the container.
+Everything here happens inside a container: `/opt/feed` is part of the image, `/data` is the host's own volume, and
+`/tmp` is lost with the container.
 """
 
 import base64
@@ -35,12 +35,12 @@ CLASS_ARCHIVE = JARS / "hbase.jsa"
 DATA = Path("/data")
 CONF = Path("/tmp/conf")  # noqa: S108 - of a container's own, with no other user in it
 HOME = "/home/feed/home"
-"""The home that workers and web share: what they count carries it as a label."""
+"""The home that workers and web share: their metrics carry it as a label."""
 TOKEN = DATA / "token"
 """The token with which Prometheus asks the web for its metrics."""
 PASSWORD = Path("/run/secrets/mariadb-password")
 SITES = "FEED_SITES"
-"""Of the environment: which set of settings (deploy/docker/hadoop_settings.py) the servers of the clusters have."""
+"""The environment variable with the set of settings (deploy/docker/hadoop_settings.py) of the clusters' servers."""
 
 _QUIET = (
     "org.apache.zookeeper",
@@ -51,8 +51,8 @@ _QUIET = (
 _PREPARE_S = 120.0
 _ANSWER_S = 5.0
 _STARTS_FAST = (java.STARTS_FAST, "-XX:+UseSerialGC")
-"""Twenty JVMs share a few cores. What one does for the first time, recovery above all, must not wait for a compiler
-that wants to do it well: with both of Java's a region server took 1.7 times the processor time until it served.
+"""Twenty JVMs share a few cores. Work that a JVM does for the first time, recovery above all, must not wait for an
+optimising compiler: with both of Java's compilers a region server took 1.7 times the processor time until it served.
 """
 _SMALL_STACKS = "-Xss512k"
 _REGIONSERVER_FLAGS = (
@@ -62,12 +62,13 @@ _REGIONSERVER_FLAGS = (
     "-XX:MaxGCPauseMillis=50",
     "-XX:+ParallelRefProcEnabled",
 )
-"""Pages wait for collections: short ones, as the paper's section VI-A2 asks of CMS and a small new generation. With the
-heap that Java begins with in a container of this size, one that has just started collects twice a second.
+"""Pages wait for garbage collections, which must be short, as the paper's section VI-A2 asks of CMS and a small new
+generation. With the heap that Java begins with in a container of this size, a server that has just started collects
+twice a second.
 """
 _SHARED_CLASSES = (
     f"-XX:SharedArchiveFile={CLASS_ARCHIVE}",
-    # At the address that it was made for: at another one its pages would be rewritten, and be no other JVM's.
+    # At the address that it was made for: at another one its pages would be rewritten, and not be shared.
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:ArchiveRelocationMode=0",
 )
@@ -77,7 +78,7 @@ _ROLL_PERIOD = "hbase.regionserver.logroll.period"
 
 @dataclass(frozen=True)
 class _Conf:
-    """A directory of configuration, and what is to be in it."""
+    """A directory of configuration, and its files."""
 
     folder: Path
     files: Mapping[str, str]
@@ -89,7 +90,7 @@ class _Conf:
 
 
 def processes(role: str, cluster: str) -> list[SupervisedProcess]:
-    """The servers of a host, in the order in which one needs those before it. cluster: empty outside the zones.
+    """The servers of a host, each after those that it needs. cluster: empty outside the zones.
 
     Raises:
         StackError: there is no such role.
@@ -157,7 +158,7 @@ def _datanode(cluster: str) -> SupervisedProcess:
 
 
 def _master(cluster: str, *, is_standby: bool = False) -> SupervisedProcess:
-    # Without it whichever starts first is the active one, and that may be the host that a drill breaks.
+    # Without it the master that starts first is the active one, and that may be on the host that a drill breaks.
     own = {"hbase.master.backup": "true"} if is_standby else {}
     conf = _hbase_conf("master", cluster, "server", own=own)
     return SupervisedProcess(
@@ -173,8 +174,8 @@ def _master(cluster: str, *, is_standby: bool = False) -> SupervisedProcess:
             (names.control(cluster), names.ZOOKEEPER_PORT),
             (names.control(cluster), names.NAMENODE_PORT),
         ],
-        # It writes a file as its first act: there must be as many to take it as hdfs-site.namenode.xml asks for,
-        # whichever: a cluster that lost a host must still get a master.
+        # A master first writes a file, which as many DataNodes must take as hdfs-site.namenode.xml asks for. Any of
+        # them will do: a cluster that lost a host must still get a master.
         needs_some=(2, [(names.host(cluster, number), names.DATANODE_PORT) for number in names.HOSTS]),
         configure=conf.write,
     )
@@ -201,9 +202,9 @@ def _regionserver(cluster: str) -> SupervisedProcess:
 
 
 def _roll_period(host: str) -> dict[str, str]:
-    """Region servers that start together would for ever roll their logs, and flush their regions for it, at the same
-    moment: all of the processors for seconds, whatever else happens just then. Each has a period of its own, shorter by
-    up to a quarter.
+    """The period in which a region server rolls its logs: for each host another one, shorter by up to a quarter.
+    Otherwise region servers that start together would always roll their logs, and flush their regions for it, at the
+    same moment. That takes all of the processors for seconds, whatever else happens then.
     """
     period = _settings("hbase-site.server.xml", own={}).get(_ROLL_PERIOD)
     if period is None:
@@ -215,7 +216,7 @@ def _thrift(cluster: str, package: str, port: int) -> SupervisedProcess:
     own = {"hbase.regionserver.thrift.port": str(port)}
     network = _interface_towards(names.control(cluster))
     if network is not None:
-        # It is on two networks, and only that of the zone carries the master's word about dead servers.
+        # A gateway is on two networks, and only that of the zone carries the master's messages about dead servers.
         own["hbase.status.multicast.ni.name"] = network
     name = "thrift2" if package == "thrift2" else "thrift1"
     conf = _hbase_conf(name, cluster, "gateway", own=own)
@@ -280,7 +281,7 @@ def _mariadb(_: str) -> list[SupervisedProcess]:
         _Conf(conf, {"init.sql": mariadb.init_sql(password, "%"), "client.cnf": client}).write()
 
     def install_once() -> None:
-        # Under another name first: half of one must not look like a whole one.
+        # Under another name first: an incomplete directory must not look like a complete one.
         new = data.with_name("mariadb.new")
         if not data.exists():
             shutil.rmtree(new, ignore_errors=True)
@@ -354,7 +355,8 @@ def _hdfs_conf(kind: str, cluster: str) -> _Conf:
         "dfs.namenode.http-address": f"{names.control(cluster)}:{names.NAMENODE_HTTP_PORT}",
     }
     hdfs = _settings("hdfs-site.xml", f"hdfs-site.{kind}.xml", own=own)
-    # They serve their pages from these, and do not start without. There are none: nothing here reads them.
+    # HDFS's servers serve their web pages from these files, and do not start without them. The files are empty: nothing
+    # here reads the pages.
     pages = {f"webapps/{each}/index.html": "" for each in ("hdfs", "datanode", "static")}
     return _conf(kind, {"core-site.xml": _core_site(cluster), "hdfs-site.xml": hdfs}, pages)
 
@@ -386,9 +388,9 @@ def _conf(name: str, site_files: Mapping[str, Mapping[str, str]], others: Mappin
 def _hadoop(
     conf: _Conf, *, heap_mib: int, main: Sequence[str], flags: Sequence[str], ours: str = "trim"
 ) -> tuple[str, ...]:
-    """A server of Hadoop or HBase. ours: the jars of ours that it needs.
+    """A server of Hadoop or HBase. ours: the folder of the jars of ours that it needs.
 
-    Its configuration is last on the class path: what the class archive was made with must be first.
+    Its configuration is last on the class path: the jars that the class archive was made with must be first.
     """
     path = f"{class_path(JARS / 'hbase')}:{JARS / ours}/*:{conf.folder}"
     return _java(conf, path, heap_mib=heap_mib, main=main, flags=(*flags, *_SHARED_CLASSES, *java.HBASE_FLAGS))
@@ -403,7 +405,7 @@ def _done(argv: Sequence[str], failed: str) -> None:
     """Runs something that ends by itself.
 
     Raises:
-        StackError: it fails, with what it said.
+        StackError: it fails; the message has its output.
     """
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_PREPARE_S, check=False)  # noqa: S603
@@ -432,7 +434,7 @@ def _zookeeper_answers() -> None:
 
 
 def _hdfs_is_whole(control: str) -> None:
-    """Out of safe mode, with every DataNode there and none stale."""
+    """Returns if HDFS is out of safe mode, with every DataNode there and none stale; raises NotReadyError otherwise."""
     url = f"http://{control}:{names.NAMENODE_HTTP_PORT}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
     try:
         with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:

@@ -1,4 +1,4 @@
-"""One drill, from nothing to nothing: an engine, the clusters, a host that is killed under load; and all of it is taken
+"""One drill with everything around it: starts an engine and the clusters, kills a host under load, and takes all of it
 away again, whatever happens.
 """
 
@@ -19,19 +19,19 @@ from deploy.local.servers import Say
 
 DRILL = "kill-host"
 SEEN = ("hbase_region_servers", "hbase_dead_region_servers", "hbase_log_rolls_for_replicas_total")
-"""What a lost host changes in the metrics of the servers that are left."""
+"""The metrics that change on the remaining servers if a host is lost."""
 
 _DRILL_S = 600.0
 _TRIES = 2
 _WATCHED_S = 60.0
-"""So long the last to start may take until it was scraped: HBase's servers are each quarter of a minute."""
+"""How long it may take until the last process is scraped: HBase's servers are scraped each quarter of a minute."""
 _ASK_S = 1.0
 _LOG_LINES = 40
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def make_ready(home: Path, say: Say) -> None:
-    """What `docker-ready` does: programs, engine, Compose, base image, and a container that shows that it works.
+    """Does the work of `docker-ready`: programs, engine, Compose, base image, and a container that shows that it works.
 
     Raises:
         NoEngineError: no engine can run here.
@@ -45,7 +45,7 @@ def make_ready(home: Path, say: Say) -> None:
 
 def smoke(home: Path, say: Say) -> None:
     """Runs the drill once, with the budgets of a smoke. Its report stays in `feed/drills` of the home. Nothing that was
-    started keeps running, not the engine either; one that ran before is left running.
+    started keeps running, not the engine either; an engine that ran before is left running.
 
     home: of these clusters only.
 
@@ -53,7 +53,7 @@ def smoke(home: Path, say: Say) -> None:
         NoEngineError: no engine can run here.
         StackError: something failed. The logs of the containers were said before.
     """
-    # That of an earlier run knows clusters that are gone.
+    # The home of an earlier run knows clusters that are gone.
     feed = home / "feed"
     shutil.rmtree(feed, ignore_errors=True)
     clusters = Clusters(home, say)
@@ -159,7 +159,7 @@ def _unwinding() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second signal does not cut short what the first one has begun; programs that are started now ignore it too."""
+    """A second signal does not cut short the clean-up after the first; programs that are started now ignore it too."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (*_ENDING, signal.SIGINT)}
     try:
         yield

@@ -1,7 +1,7 @@
-"""Keeps the processes of one host running: starts each when what it needs answers, and again when it has ended.
+"""Keeps the processes of one host running: starts each when the servers that it needs answer, and again when it ends.
 
-It is the first process of a container, so that it also waits for what its children leave behind. Between events it
-sleeps.
+It is the first process of a container, so that it also waits for the processes that its children leave behind. Between
+events it sleeps.
 """
 
 import os
@@ -26,13 +26,13 @@ _EVENTS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 class SupervisedProcess:
     """One server of a host.
 
-    needs: where somebody must accept connections before it is started, each as (host, port).
-    needs_some: the same, of a group: so many of these places, whichever.
+    needs: the places that must accept connections before it is started, each as (host, port).
+    needs_some: the same of a group: so many of these places, whichever they are.
     configure: writes its configuration; run before every start.
-    prepare: makes what it needs of data; run after that, before every start, so that one that was cut off is made good.
-    check: asks the running server for what its clients will ask it for; raises NotReadyError.
-    after: run each time when it has ended; it is not waited for, and must end by itself.
-    is_alone: whether no other takes its place when it ends: it is started again at once.
+    prepare: makes the data that it needs; run after that, before every start, so that an interrupted run is made good.
+    check: sends the running server a request as its clients will; raises NotReadyError.
+    after: a command that is run each time when it has ended; it is not waited for, and must end by itself.
+    is_alone: whether no other takes its place when it ends; then it is started again at once.
     """
 
     name: str
@@ -48,7 +48,7 @@ class SupervisedProcess:
 
 @dataclass(frozen=True)
 class Restarts:
-    """How long a process that ended stays down. It doubles as long as the process does not last.
+    """How long a process that ended stays down. The time doubles with each life in a row that did not last.
 
     delay_s: after the first end. Recovery must be the cluster's own work for as long as this. alone_s: the same of a
     process that is alone.
@@ -85,7 +85,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Returns after SIGTERM or SIGINT, when every process has ended."""
-        # They are taken out of the queue below: no handler runs, and none is missed between a look and a sleep.
+        # The signals are taken out of the queue below: no handler runs, and none is missed between a check and a sleep.
         signal.pthread_sigmask(signal.SIG_BLOCK, _EVENTS)
         self._children = [_Child(process) for process in self.processes]
         while not self._is_ending:
@@ -135,7 +135,7 @@ class Supervisor:
             _say(f"{child.process.name}: ended {how}{after}")
 
     def _end(self) -> None:
-        """The last first: a region server can still close its files while the DataNode runs."""
+        """Ends the processes, the last first: a region server can still close its files while the DataNode runs."""
         deadline = self.clock() + STOP_S
         for child in reversed(self._children):
             self._signal(child, signal.SIGTERM)
@@ -146,7 +146,7 @@ class Supervisor:
 
     @staticmethod
     def _signal(child: _Child, number: signal.Signals) -> None:
-        """To one that runs; its process id is not reused before it was waited for."""
+        """Signals a child that runs; its process id is not reused before it was waited for."""
         if child.pid is not None:
             os.kill(child.pid, number)
 
@@ -165,7 +165,7 @@ def _ended() -> tuple[int, int] | None:
 
 
 def _is_served(process: SupervisedProcess) -> bool:
-    """Whether what a process needs is there."""
+    """Whether the places that a process needs accept connections."""
     count, group = process.needs_some
     return all(_answers(*need) for need in process.needs) and (
         not count or sum(_answers(*need) for need in group) >= count

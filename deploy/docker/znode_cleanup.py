@@ -1,13 +1,13 @@
 """Tells a cluster at once that a region server has ended, by taking its node in ZooKeeper away.
 
 A server that was killed leaves its node behind until its session is over, and its regions are not recovered before
-that. It has written where the node is into a file (HBASE_ZNODE_FILE), which it removes where it ends in order. HBase's
+that. It has written the path of the node into a file (HBASE_ZNODE_FILE), which it removes if it ends in order. HBase's
 own start scripts do the same (HBASE-5844), with a JVM of its own; here that would take as long as the session.
 
     python3 -m deploy.docker.znode_cleanup FILE HOST:PORT
 
 Only for a process that has been waited for: regions of one that still lives would be served twice. The node's name has
-the moment in it at which that life began, so that a later one is never meant.
+the moment in it at which that life began, so the node of a later life is never removed.
 """
 
 import sys
@@ -22,7 +22,7 @@ _PATIENCE_S = 3.0
 
 
 def main(file: Path, zookeeper: str) -> int:
-    """Returns the exit status: 1 where the node could not be taken away; its session will do that."""
+    """Returns the exit status: 1 if the node could not be taken away; the end of its session will do that."""
     try:
         node = file.read_text(encoding="utf-8").strip()
     except FileNotFoundError:

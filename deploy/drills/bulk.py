@@ -42,7 +42,7 @@ class BulkLoad:
         # Started, not forked: this process has threads, and connections.
         context = multiprocessing.get_context("spawn")
         for number in range(WRITERS):
-            # Without a lock: one that is ended while it held that would hold up who asks how far it came.
+            # Without a lock: a process that is ended while it holds one would block the reader of its count.
             begun = context.Value("q", 0, lock=False)
             first = self.first + number * CELLS_EACH
             words = (self.url, list(self.tables), first, self.ts, begun)
@@ -70,7 +70,7 @@ class BulkLoad:
         return _ROWS * _PINS * sum(int(begun.value) for _, begun in self._writers)
 
     def remove(self) -> None:
-        """Takes away what was written; may be called where nothing was. Raises UnavailableError: some of it is left."""
+        """Removes the cells that were written; may be called if none were. Raises UnavailableError: some are left."""
         if not self._writers:
             return
         with closing(HBaseCluster.open(self.url, self.tables, check=False)) as cluster:
@@ -82,7 +82,7 @@ class BulkLoad:
 
 
 def write(url: str, tables: Sequence[Table], first: int, ts: int, begun: Any) -> None:
-    """Writes CELLS_EACH cells; what fails is tried until it is done. begun: counts batches."""
+    """Writes CELLS_EACH cells; a batch that fails is tried until it is done. begun: counts batches."""
     with closing(HBaseCluster.open(url, tables, check=False)) as cluster:
         store = cluster.table(FEEDS)
         for batch in range(CELLS_EACH // (_ROWS * _PINS)):
@@ -91,7 +91,7 @@ def write(url: str, tables: Sequence[Table], first: int, ts: int, begun: Any) ->
 
 
 def _apply(store: WideColumnStore, mutation: Mutation, deadline: float) -> None:
-    """Tries it until it is done. Raises UnavailableError: not before the deadline, in s of `time.monotonic`."""
+    """Tries a mutation until it is done. Raises UnavailableError: not before the deadline, in s of `time.monotonic`."""
     while True:
         try:
             return store.apply([mutation])

@@ -11,7 +11,7 @@ cluster, its only doors. cluster: each of its hosts in turn.
 """
 
 Affected = Literal["its regions", "all", "none"]
-"""The regions that cannot be expected to serve meanwhile."""
+"""The regions that cannot be expected to serve during the fault."""
 
 Course = Literal["once", "in turn", "after another", "bulk load"]
 """once: break, wait, heal. in turn: that for one target after the other, each when the one before is well again. after
@@ -23,8 +23,8 @@ _HOLD_S = 20.0
 
 @dataclass(frozen=True)
 class Drill:
-    """what: what happens to the target. budgets: the section of budgets.toml. on_meta: whether the target shall hold
-    hbase:meta, where none is named; None: whatever is there. hold_s: how long it stays broken by default.
+    """what: what happens to the target. budgets: the section of budgets.toml. on_meta: whether a target that is not
+    named shall hold hbase:meta; None: it may or may not. hold_s: how long it stays broken by default.
     """
 
     name: str

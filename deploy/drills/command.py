@@ -138,7 +138,7 @@ def drill_run(
 
 
 def _run(plans: Sequence["Plan"], run: Callable[["Plan"], DrillRun], folder: Path) -> list[str]:
-    """One after the other; returns which did not pass. Raises what a single one raises."""
+    """One after the other; returns which did not pass. Raises the errors that a single one raises."""
     failed = []
     for number, plan in enumerate(plans, 1):
         if len(plans) > 1:
@@ -171,7 +171,7 @@ def _keep(folder: Path, run: DrillRun) -> None:
 
 
 def _unwind_when_ended() -> None:
-    """From here on SIGTERM and SIGHUP unwind as Ctrl-C does, so that what is broken is brought back."""
+    """From here on SIGTERM and SIGHUP unwind as Ctrl-C does, so that the broken hosts are brought back."""
     ending = (signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in ending}
     click.get_current_context().call_on_close(

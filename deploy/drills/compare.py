@@ -1,4 +1,4 @@
-"""Runs of a drill side by side: what got worse, and what they come to together. Pure."""
+"""Runs of a drill side by side: which figures got worse, and a summary of them all. Pure."""
 
 import math
 import statistics
@@ -13,11 +13,11 @@ Change = Literal["better", "same", "worse"]
 
 RELATIVE = 0.25
 FLOOR_S = 0.5
-"""What counts as the same: a difference of no more than a quarter, or of half a second. Single runs differ so."""
+"""Values count as the same if they differ by no more than a quarter, or half a second. Single runs differ so."""
 
 _FLOORS = {"ms": 100.0, "messages": 50.0}
 _EXACT = {"entries"}
-"""Units of what must not grow at all."""
+"""Units of figures that must not grow at all."""
 
 _NOT_JUDGED = {
     "pages",
@@ -28,7 +28,7 @@ _NOT_JUDGED = {
     "processors_before",
     "processors_recovering",
 }
-"""More of these is neither better nor worse."""
+"""Figures of which more is neither better nor worse."""
 
 _NEVER = {
     "page_gap_s",
@@ -40,12 +40,12 @@ _NEVER = {
     "extra",
     "differing",
 }
-"""If there is no value for these, it never came, or could not be counted: worse than any."""
+"""Figures whose missing value means that it never came, or could not be counted: worse than any value."""
 
 
 class Tolerance(NamedTuple):
-    """relative: of the old value. floor_s: in seconds; whichever is more. Other units have floors of their own, and
-    entries lost none.
+    """relative: a share of the old value. floor_s: in seconds. The larger of the two counts. Other units have floors of
+    their own, and lost entries have none.
     """
 
     relative: float = RELATIVE
@@ -65,7 +65,7 @@ class Tolerance(NamedTuple):
 
 
 class FigureSpread(msgspec.Struct, frozen=True):
-    """Of one figure in several runs; infinite: it never came."""
+    """One figure in several runs; infinite: it never came."""
 
     median: float
     worst: float
@@ -106,7 +106,7 @@ def spread(reports: Iterable[Report], figure: str) -> FigureSpread | None:
 
 
 def compared(old: Sequence[Report], new: Sequence[Report], tolerance: Tolerance) -> Comparison:
-    """Both of one drill, and neither empty."""
+    """Compares old and new reports of one drill; neither may be empty."""
     (drill,) = {each.setting.drill for each in (*old, *new)}
     rows = []
     for figure in MEANINGS:
@@ -131,7 +131,7 @@ def compared(old: Sequence[Report], new: Sequence[Report], tolerance: Tolerance)
 
 
 def by_drill(reports: Iterable[Report]) -> dict[str, list[Report]]:
-    """By the name of the drill, in the order in which the names come first."""
+    """The reports by the name of their drill, in the order in which the names come first."""
     found: dict[str, list[Report]] = {}
     for each in reports:
         found.setdefault(each.setting.drill, []).append(each)
@@ -139,7 +139,7 @@ def by_drill(reports: Iterable[Report]) -> dict[str, list[Report]]:
 
 
 def text(comparison: Comparison, shown: Callable[[float | None, str], str]) -> list[str]:
-    """For people. shown: writes a value of a figure."""
+    """A comparison as lines for people. shown: writes a value of a figure."""
     runs = [(comparison.old_passed, comparison.old_runs), (comparison.new_passed, comparison.new_runs)]
     lines = [f"{comparison.drill}: passed {' -> '.join(f'{passed} of {all_}' for passed, all_ in runs)}"]
     lines += [
@@ -170,11 +170,11 @@ _COLUMNS: tuple[tuple[str, tuple[str, ...], Literal["both", "median", "worst", "
     ("hbase:meta", ("meta_open_s",), "median"),
     ("reopening", ("reopen_s",), "median"),
 )
-"""Of the table: a heading, the figures, and what is said of them."""
+"""The columns of the table: a heading, the figures, and which of their values are shown."""
 
 
 def table(reports: Iterable[Report]) -> list[str]:
-    """A line of Markdown for each drill: what its runs come to. Times are in seconds."""
+    """A table in Markdown, with a summary of the runs of each drill in a line. Times are in seconds."""
     lines = [
         "| drill | passed | " + " | ".join(heading for heading, _, _ in _COLUMNS) + " |",
         "|" + "---|" * (2 + len(_COLUMNS)),
@@ -215,7 +215,7 @@ def _value(report: Report, figure: str) -> float | None:
 
 
 def _median(values: Sequence[float]) -> float:
-    """Between infinities there is nothing in the middle: of an even number, then, the larger one."""
+    """The median: of an even number of values, if one is infinite, the larger of the two in the middle."""
     return statistics.median_high(values) if math.inf in values else statistics.median(values)
 
 

@@ -1,5 +1,5 @@
-"""What a drill runs inside a container. Its text is handed to the container's own Python, whatever image that has: it
-needs nothing but the standard library, and prints one JSON value.
+"""The program that a drill runs inside a container. Its text is handed to the container's own Python, whatever image
+that has. It needs nothing but the standard library, and prints one JSON value.
 
     signal NUMBER NAME...   a signal to the servers of these names
     state PORT              how old each server is, and who is connected to PORT
@@ -83,7 +83,7 @@ def _ages_s() -> dict[str, float]:
 
 
 def _peers(port: int) -> list[str]:
-    """The IPv4 addresses of those who are connected to a port of this host."""
+    """The IPv4 addresses of the peers that are connected to a port of this host."""
     found = set()
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
@@ -95,7 +95,7 @@ def _peers(port: int) -> list[str]:
 
 
 def _disk(path: Path) -> str | None:
-    """The disk that holds it, as `MAJOR:MINOR`: only whole disks can be throttled. None if it is on none."""
+    """The disk that holds a path, as `MAJOR:MINOR`: only whole disks can be throttled. None if the path is on none."""
     device = path.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     block = Path("/sys/dev/block") / number

@@ -1,4 +1,4 @@
-"""How a drill goes, under load: something is broken, and healed whatever happens."""
+"""How a drill runs, under load: something is broken, and healed whatever happens."""
 
 import signal
 import threading
@@ -20,15 +20,15 @@ from deploy.drills.samples import longest_quiet_s
 WARM_S = 5.0
 SETTLE_S = 15.0
 SETTLE_S_MAX = 120.0
-"""How long the load continues after the healing: so long, and on until all are served again and the regions are even,
-at most so long.
+"""How long the load continues after the healing: for SETTLE_S, and then until all callers are served again and the
+regions are even, but no longer than SETTLE_S_MAX.
 """
 
 QUIET_S = 3.0
-"""Who was served no longer ago than this is served."""
+"""A caller counts as served if its last call was done no longer ago than this."""
 
 BETWEEN_HOSTS_S = 60.0
-"""How long all is well again before the second host of a drill is broken."""
+"""How long the drill waits, after all is well again, before it breaks the second host."""
 
 START_AGAIN_S = 2.0
 
@@ -40,7 +40,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run was asked for. target: a host's name, or None to let the seed choose. hold_s: how long it is away.
+    """The parameters of a run. target: a host's name, or None to let the seed choose. hold_s: how long it is away.
     budgets: a section of budgets.toml.
     """
 
@@ -53,7 +53,7 @@ class Plan:
 
 
 class Timeline:
-    """What happened when, in seconds from the fault."""
+    """The events of a drill, with their times in seconds from the fault."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.events: list[tuple[float, str]] = []
@@ -74,7 +74,7 @@ class Timeline:
 
 @dataclass
 class Course:
-    """Whatever ends it, what was broken is healed."""
+    """One drill under load. Whatever ends it, the targets are healed."""
 
     hosts: Hosts
     plan: Plan
@@ -91,14 +91,14 @@ class Course:
 
         Raises:
             NotDrillableError: calls fail before anything was broken.
-            HostError: it could not be broken; what was done of it is undone.
+            HostError: a target could not be broken; the part of the fault that was done is undone.
         """
         warm = self._warm_up()
         fault = self.timeline.begin()
         healing = _Healing(self.plan, self.hosts, self.targets, self.timeline, self.lock)
         with healing:
             fault = self.timeline.begin(_fault(self.plan).inject(self.hosts, self.targets))
-            # Until here the target may have gone on serving: a call that was done meanwhile is not one that came back.
+            # Until here the target may have served: a call that was done before does not show that it is back.
             gone = time.monotonic()
             self.timeline.note(f"{self.plan.drill.what}: {_names(self.targets)}", fault)
             while (left_s := fault + self.plan.hold_s - time.monotonic()) > 0:
@@ -158,7 +158,7 @@ class Course:
         return warm
 
     def _settle(self, healed: float) -> float:
-        """Returns when all callers were served again and what has to move back has moved, or never will."""
+        """Returns when all callers were served again and the regions are even, or SETTLE_S_MAX after the healing."""
         time.sleep(SETTLE_S)
         while (now := time.monotonic()) < healed + SETTLE_S_MAX:
             quiet = longest_quiet_s(self.load.samples, self.load.callers(), now)
@@ -169,9 +169,10 @@ class Course:
 
 
 class _Healing:
-    """Heals at its end, whatever ended it: some times over where that fails, and again where it is interrupted.
+    """Heals at its end, whatever ended it. The healing is tried several times if it fails, and again if it is
+    interrupted.
 
-    Raises NotHealedError where something else was raised, and it cannot be healed either.
+    Raises NotHealedError if something else was raised, and the targets cannot be healed either.
     """
 
     def __init__(self, plan: Plan, hosts: Hosts, targets: Sequence[Host], timeline: Timeline, lock: DrillLock) -> None:
@@ -187,7 +188,7 @@ class _Healing:
         try:
             self._heal()
         except BaseException:
-            # Ended while it was being healed: from the start again, and that is not interrupted.
+            # The healing was interrupted: it begins again, and this time signals do not interrupt it.
             with _undisturbed():
                 self._heal()
             raise

@@ -1,5 +1,5 @@
-"""A mark in the home while something is broken: one drill at a time, and what a drill that was killed has left broken
-is found by the next one.
+"""A mark in the home while something is broken. Only one drill can run at a time, and if a drill was killed, the next
+one finds the hosts that it has left broken.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ NAME = "drill-under-way.json"
 
 
 class _Broken(msgspec.Struct, frozen=True):
-    """What may be broken: by which drill, and where."""
+    """The hosts that may be broken, and the drill that broke them."""
 
     drill: str
     hosts: list[str]
@@ -30,7 +30,8 @@ class DrillLock:
         self._descriptor = descriptor
 
     def heal(self, hosts: Hosts) -> str:
-        """Undoes what the mark says an earlier drill broke; returns what that was, empty if it left nothing.
+        """Undoes the fault of an earlier drill that the mark names; returns the drill and its hosts, empty if there is
+        no mark.
 
         Raises:
             NotDrillableError, HostError: it cannot be undone.
@@ -49,13 +50,13 @@ class DrillLock:
         return f"{broken.drill} on {', '.join(broken.hosts)}"
 
     def write(self, drill: str, hosts: list[str]) -> None:
-        """Before the fault: it must be there when the process is killed in the middle of it."""
+        """Writes the mark, before the fault: it must be there if the process is killed in the middle of the fault."""
         self.wipe()
         os.pwrite(self._descriptor, msgspec.json.encode(_Broken(drill, hosts)), 0)
         os.fsync(self._descriptor)
 
     def wipe(self) -> None:
-        """After the healing."""
+        """Removes the mark, after the healing."""
         os.ftruncate(self._descriptor, 0)
 
 

@@ -1,4 +1,4 @@
-"""What can be done to hosts, and how it is undone."""
+"""The faults that a drill can cause on hosts, and how they are undone."""
 
 import signal
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Protocol
 from deploy.drills.hosts import Host, HostError, Hosts
 
 CHAIN = "FEED-DRILL"
-"""The chain of iptables that holds all that a drill drops, so that it can be found and taken away."""
+"""The chain of iptables that drops packets for a drill, so that its rules can be found and taken away."""
 
 CORE = "feedstore-core"
 """The network between the zones."""
@@ -33,7 +33,7 @@ class Fault(Protocol):
         ...
 
     def heal(self, hosts: Hosts, targets: Sequence[Host]) -> None:
-        """Undoes it, or a part of it that was done; where nothing was done, nothing. May be repeated."""
+        """Undoes the fault, or the part of it that was done; does nothing if nothing was done. May be repeated."""
         ...
 
 
@@ -63,7 +63,7 @@ class StopHost(_HostAway):
 
 @dataclass(frozen=True)
 class KillServers:
-    """SIGKILL to servers of a host. The host itself starts them again, some seconds later: healing them is not ours."""
+    """SIGKILL to servers of a host. The host itself starts them again, some seconds later, so healing does nothing."""
 
     servers: tuple[str, ...]
 
@@ -93,7 +93,8 @@ class Suspend:
 class Blackhole:
     """Nothing comes in and nothing goes out, and nothing reports it: as when a host loses its network.
 
-    network: only what a host sends and gets by its address there; empty: everything but the host's own loopback.
+    network: only the packets that a host sends and gets by its address there; empty: everything but the host's own
+    loopback.
     """
 
     network: str = ""
@@ -127,7 +128,7 @@ RULES
 
 @dataclass(frozen=True)
 class SlowNetwork:
-    """What a host sends goes through a bucket of this rate, in kbit/s; what it gets is as fast as before."""
+    """Data that a host sends go through a bucket of this rate, in kbit/s; data that it gets are as fast as before."""
 
     rate_kbit: int
 
@@ -146,10 +147,11 @@ done"""
 
 @dataclass(frozen=True)
 class SlowDisk:
-    """What a host reads from its disk and writes to it is limited, each, in bytes a second.
+    """The reads of a host from its disk are limited, and its writes to it, each to this many bytes a second.
 
-    Where control groups are of version 1, that holds for what a process waits for (a synchronous write, a read of what
-    is not in memory), and not for what the kernel writes back later, which is most of what a DataNode writes.
+    With control groups of version 1, the limit holds for the reads and writes that a process waits for (a synchronous
+    write, a read of data that are not in memory). It does not hold for data that the kernel writes back later, which
+    are most of the data that a DataNode writes.
     """
 
     bytes_s: int
@@ -173,6 +175,6 @@ def _signal_all(hosts: Hosts, targets: Sequence[Host], servers: tuple[str, ...],
 
 
 def _running(hosts: Hosts, targets: Sequence[Host]) -> list[Host]:
-    """Those that run. What was done to a host that ended meanwhile went with it."""
+    """The targets that run. If a host ended meanwhile, its fault ended with it."""
     running = {each.name for each in hosts.all() if each.is_running}
     return [each for each in targets if each.name in running]

@@ -1,4 +1,4 @@
-"""Whether the system is well enough for a drill: what was broken before must not be measured again."""
+"""Whether the system is well enough for a drill: an earlier fault must not be measured again."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,16 +10,17 @@ from deploy.drills.regions import Region
 from feedstore.widecolumn import UnavailableError
 
 PATIENCE_S = 200.0
-"""How long is waited for it: a server that was started again a moment ago, and the age that is asked of it."""
+"""How long a drill waits for that: a server that was started again a moment ago must get as old as is asked of it."""
 
 SETTLED_S = 35.0
 """How old every server of a cluster must be, its gateways apart. Logs are rolled every half minute (deploy/hbase): from
-then on, what is written has three replicas again, after a DataNode was away.
+then on, new writes have three replicas again, after a DataNode was away.
 """
 
 UNEVEN = 3
-"""By so many regions one host may have more than another: the balancer has done its work since the last one came back.
-It always does then, whatever it lets be otherwise (minCostNeedBalance in deploy/hbase).
+"""One host may have this many regions more than another. If none has more, the balancer has done its work since the
+last host came back. It always does so then, even if it tolerates other differences (minCostNeedBalance in
+deploy/hbase).
 """
 
 MASTER_PORT = 16000
@@ -59,7 +60,7 @@ class ClusterHealth:
             time.sleep(_ASK_S)
 
     def _lacking(self, marked: Sequence[Host], clusters: Sequence[str], *, settled: bool) -> Iterator[str]:
-        """One thing each. What costs more is asked only where all before it is well."""
+        """Yields what is missing, one thing each. The costly questions are asked only if all before them is well."""
         if away := [host.name for host in marked if not host.is_running]:
             yield f"{', '.join(away)} is away"
             return

@@ -18,7 +18,7 @@ _SAMPLES = ".samples.jsonl.gz"
 
 
 class HistoryError(Exception):
-    """What was named is no report, or cannot be read; the message says which file."""
+    """A file that was named is no report, or cannot be read; the message says which one."""
 
 
 class Kept(NamedTuple):
@@ -56,7 +56,8 @@ def draw(kept: Kept, samples: Sequence[CallSample], say: Callable[[str], None]) 
 
 
 def load(path: Path, say: Callable[[str], None]) -> list[Kept]:
-    """A report, or those of a folder in the order of time; `say` is told what in a folder is none of this version.
+    """A report, or those of a folder in the order of time; `say` is told which files of a folder are no reports of this
+    version.
 
     Raises:
         HistoryError: there is nothing there, or the one file named is no report.
@@ -83,7 +84,7 @@ def samples_of(kept: Kept) -> list[CallSample]:
 
 
 def thinned(samples: Sequence[CallSample], most: int = SAMPLES_MAX) -> list[CallSample]:
-    """At most about so many, in their order; none that failed is left out."""
+    """At most about `most` samples, in their order; no call that failed is left out."""
     failed = sum(not each.is_done for each in samples)
     every = max(1, -(-(len(samples) - failed) // max(1, most - failed)))
     kept = []
@@ -115,7 +116,7 @@ class _Versioned(msgspec.Struct):
 
 
 def _write_samples(path: Path, samples: Sequence[CallSample]) -> None:
-    """A line each, as a list of what a Sample has; times to a tenth of a millisecond."""
+    """Writes a line for each sample, as a list of its fields; times to a tenth of a millisecond."""
     lines: Iterable[object] = (
         (kind, caller, round(began_s, 4), round(took_s, 4), is_done, detail)
         for kind, caller, began_s, took_s, is_done, detail in thinned(samples)

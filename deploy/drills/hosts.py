@@ -13,17 +13,17 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 LABEL = "feedstore.drillable"
 HELPER_LABEL = "feedstore.drill"
-"""Of the containers that drills run next to a host for a moment: one that was left behind is found by it."""
+"""The label of the containers that drills run next to a host for a moment: by it, one that was left behind is found."""
 
 LINES_MAX = 20_000
-"""The most that is read of one host's log: its last ones."""
+"""The most lines that are read of one host's log: its last ones."""
 
 _CLUSTER, _ROLE = "feedstore.cluster", "feedstore.role"
 _WITH_REGIONS = ("host", "standby")
 _WITHOUT_SERVERS = "feedctl"
 _GRACE_S = 20
 _HELPER_S = 30
-# What of the control groups limits disks: a part of them in version 1, all of them in version 2.
+# The folder of the control groups that limit disks: a part of them in version 1, all of them in version 2.
 _DISK_GROUPS = "/sys/fs/cgroup/blkio" if Path("/sys/fs/cgroup/blkio").is_dir() else "/sys/fs/cgroup"
 _AGENT = resources.files("deploy.drills").joinpath("container_agent.py").read_text("utf-8")
 
@@ -37,7 +37,7 @@ class HostError(Exception):
 
 
 class NotHealedError(Exception):
-    """What was broken could not be brought back, and stays broken; the message says what."""
+    """A host that was broken could not be brought back, and stays broken; the message says which one."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Host:
 
     @property
     def has_servers(self) -> bool:
-        """Whether it can be asked how they are; a worker's cannot."""
+        """Whether its servers can be asked whether they are ready; those of a worker cannot."""
         return self.role != _WITHOUT_SERVERS
 
 
@@ -80,10 +80,10 @@ class HostState:
 
 
 class Hosts(Protocol):
-    """What may be broken. What breaks returns when it began, in s of `time.monotonic`.
+    """The hosts that may be broken. A method that breaks one returns when that began, in s of `time.monotonic`.
 
-    Every method but `all` raises NotDrillableError for a name that no marked host has, and HostError where it cannot
-    be done.
+    Every method but `all` raises NotDrillableError for a name that no marked host has, and HostError if it cannot be
+    done.
     """
 
     def all(self) -> list[Host]:
@@ -111,23 +111,23 @@ class Hosts(Protocol):
         ...
 
     def throttle(self, name: str, bytes_s: int) -> float:
-        """Limits what a host that runs may read from its disk, and write to it, each; 0: not at all. Gateways have
-        no disk of their own.
+        """Limits how much a host that runs may read from its disk, and write to it, in bytes a second each; 0: no
+        limit. Gateways have no disk of their own.
         """
         ...
 
     def lacks(self, name: str) -> str:
-        """What the servers of a host lack, as one line; empty if they are ready."""
+        """Why the servers of a host are not ready, as one line; empty if they are."""
         ...
 
     def state(self, name: str, port: int) -> HostState: ...
 
     def logs(self, name: str, since: float, until: float) -> list[LogLine]:
-        """What a host printed in a span, in s since 1970: the last LINES_MAX lines of it at most."""
+        """The lines that a host printed in a span, in s since 1970: the last LINES_MAX of them at most."""
         ...
 
     def clean(self) -> None:
-        """Takes away what an interrupted drill may have left next to the hosts."""
+        """Removes the containers that an interrupted drill may have left next to the hosts."""
         ...
 
 
@@ -136,7 +136,7 @@ R = TypeVar("R")
 
 
 def _translated(call: Callable[P, R]) -> Callable[P, R]:
-    """The engine's errors, and those of the way to it, as HostError."""
+    """Raises the engine's errors, and those of the connection to it, as HostError."""
 
     @functools.wraps(call)
     def translated(*words: P.args, **options: P.kwargs) -> R:
@@ -241,7 +241,7 @@ class DockerHosts:
         return found
 
     def _container(self, name: str) -> Any:
-        # By the label again: a name that somebody else's container has is no permission.
+        # The label is checked again: that a container has this name does not permit a drill to break it.
         for each in self._marked():
             if each.attrs["Config"]["Hostname"] == name:
                 return each
@@ -254,7 +254,9 @@ class DockerHosts:
         return json.loads(said)
 
     def _beside(self, container: Any, *words: str, **rights: Any) -> float:
-        """In a container for itself, as root: those of the clusters have no rights, and are to have none."""
+        """Runs the agent in a container of its own, as root: the clusters' containers have no rights, and must have
+        none.
+        """
         before = time.monotonic()
         helper = self._client.containers.create(
             container.image.id,
@@ -285,7 +287,7 @@ def _moment(said: Any, before_s: float) -> float:
 
 
 def _line(host: str, text: str) -> LogLine | None:
-    """The engine's line: its time, a space, and what was printed."""
+    """Parses a line of the engine: its time, a space, and the text that was printed."""
     moment, _, rest = text.partition(" ")
     whole, _, fraction = moment.rstrip("Z").partition(".")
     with contextlib.suppress(ValueError):

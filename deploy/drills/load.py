@@ -18,12 +18,13 @@ from feedstore.widecolumn import Put, WideColumnStore
 
 PAGES_EVERY_S = 0.05
 ACTIONS_EVERY_S = 0.5
-"""Each is an entry in a feed of every region of both clusters, and each entry a write of its own to a log."""
+"""Each action is an entry in a feed of every region of both clusters, and each entry a write of its own to a log."""
 
 READS_EVERY_S = 0.1
 WRITES_EVERY_S = 0.25
-"""How long who calls one region rests between two calls. It is part of every gap that is seen, and must be a small one
-of what a gap of other regions may be (budgets.toml). A write costs a cluster most: its log waits for three DataNodes.
+"""How long the caller of one region rests between two calls. It is part of every gap that is measured, so it must be a
+small part of the gap that other regions may have (budgets.toml). A write costs a cluster most: its log waits for three
+DataNodes.
 """
 BACKLOG_EVERY_S = 1.0
 READERS = 2
@@ -37,7 +38,7 @@ class Load:
     reads, writes: the feeds of the drilled cluster, each with connections of its own, as web servers and workers have
     them: a gateway that keeps a write waiting counts as away for its caller, and loses its connections. first_pin:
     ids from there on are used by nothing else. lag: asks how many messages the drilled cluster has not landed; it may
-    raise, and hang. backlog: what it said, each with its moment of `time.monotonic`.
+    raise, and hang. backlog: its answers, each with its moment of `time.monotonic`.
     """
 
     service: FeedService
@@ -56,7 +57,7 @@ class Load:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def callers(self) -> list[tuple[Kind, int]]:
-        """Everybody who calls, as samples name them."""
+        """All callers, as samples name them."""
         regions = range(len(self.users))
         each: list[tuple[Kind, int]] = [("read", region) for region in regions]
         each += [("write", region) for region in regions]
@@ -96,10 +97,10 @@ class Load:
 
     @contextmanager
     def measuring_backlog(self) -> Iterator[None]:
-        """Asks for the lag until the end of the block. What cannot be asked leaves no sample."""
+        """Asks for the lag until the end of the block. A question that fails leaves no sample."""
 
         def ask() -> None:
-            # Whatever it is: the queue may be what is broken.
+            # Any error: the drill may have broken the queue.
             with contextlib.suppress(Exception):
                 self.backlog.append((time.monotonic(), self.lag()))
 
@@ -159,8 +160,8 @@ class Load:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without Python's cycle collector: it holds every caller for a tenth of a second on busy processors, which would
-    count as the system's. What a load leaves until its end is some megabytes of samples.
+    """Runs without Python's cycle collector. That stops every caller for a tenth of a second on busy processors, which
+    would count as the system's time. Until its end, a load leaves some megabytes of samples.
     """
     was_on = gc.isenabled()
     gc.disable()

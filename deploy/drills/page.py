@@ -55,7 +55,7 @@ def markdown(report: Report, picture: str = "") -> str:
 
 
 def where(setting: DrillSetting) -> str:
-    """What was broken, in a few words."""
+    """The hosts that were broken, or their cluster, in a few words."""
     few = setting.target and len(setting.target.split(", ")) <= _NAMED_MAX
     return setting.target if few else f"cluster {setting.cluster}"
 

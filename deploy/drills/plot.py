@@ -19,7 +19,7 @@ _BLUE, _SKY, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#56B4E9", "#E69F00", "#0
 _STEPS_MAX = 26
 _WIDTH_IN, _LEGEND_SHARE = 16.0, 0.28
 _NUMBER_IN, _LEVEL_IN = 0.26, 0.2
-"""What the number of a step needs; where steps follow closely, their numbers are above each other."""
+"""The room that the number of a step needs; if steps follow closely, their numbers are above each other."""
 
 _TOOK_MS_MIN = 0.1
 _NAME_MAX = 48
@@ -105,7 +105,7 @@ def draw(report: Report, samples: Sequence[CallSample], path: Path) -> None:
 
 
 def _of(samples: Iterable[CallSample], kind: str, chosen: Callable[[CallSample], bool]) -> list[CallSample]:
-    """Of a kind, those that were done and are chosen, and every one that failed and might be."""
+    """The samples of a kind that are chosen, and every page that failed, since no cluster is known for it."""
     return [each for each in samples if each.kind == kind and (chosen(each) or (kind == "page" and not each.is_done))]
 
 

@@ -11,8 +11,8 @@ EVERY_S = 0.25
 
 
 class Times(NamedTuple):
-    """What all processors together have done since the machine started, in seconds of one processor. used: by anybody,
-    by other machines of the same host too.
+    """The time of all processors together since the machine started, in seconds of one processor. used: by any process,
+    and by other machines of the same host too.
     """
 
     used_s: float
@@ -27,13 +27,13 @@ class Busy(NamedTuple):
 
 
 def share(before: Times, after: Times) -> float | None:
-    """What was used between two moments; None if no time is between them."""
+    """The share that was used between two moments; None if no time is between them."""
     used_s, idle_s = after.used_s - before.used_s, after.idle_s - before.idle_s
     return None if used_s + idle_s <= 0 else used_s / (used_s + idle_s)
 
 
 def mean_share(measured: Sequence[Busy], from_s: float, until_s: float) -> float | None:
-    """Of the measurements that were made in from .. until; None if there is none."""
+    """The mean of the measurements from `from_s` to `until_s`; None if there are none."""
     shares = [each.share for each in measured if from_s < each.at_s <= until_s]
     return sum(shares) / len(shares) if shares else None
 

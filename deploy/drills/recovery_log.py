@@ -1,5 +1,5 @@
-"""What the servers' logs say of a recovery: pure. The messages are those of HBase 2.6, Hadoop 3.4, Kafka 4.1 and of
-what runs the processes of a host (deploy/docker/supervisor.py).
+"""The steps of a recovery, read from the servers' logs: pure. The messages are those of HBase 2.6, Hadoop 3.4, Kafka
+4.1 and of the supervisor of a host's processes (deploy/docker/supervisor.py).
 
 A line that is not there is never an error: a step that belongs to a recovery and was not seen says so.
 """
@@ -40,13 +40,13 @@ _HEAD = re.compile(r"^\d{4}-\d\d-\d\d[T ]\S+ +[A-Z]+ +\[.*?\]+ (?=[\w.$]+: )")
 
 _OWN_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d),(\d{3}) ")
 _LATE_S = 10.0
-"""A busy engine reads lines late. A server's own time, in UTC, counts where it is not that far from the engine's."""
+"""A busy engine reads lines late. A server's own time, in UTC, counts if it is within this of the engine's."""
 
 
 class Step(msgspec.Struct, frozen=True):
     """One thing that happened. at_s: from the fault; took_s: since the step before it; both None: not seen.
 
-    note: how many, which, how often. host: whose log says so; line: what it says, without time and thread, and cut.
+    note: how many, which, how often. host: whose log says so; line: its text, without time and thread, and cut.
     """
 
     name: str
@@ -234,7 +234,7 @@ def _regions(log: _Log, pid: str) -> dict[str, _Seen]:
 
 
 def _pipelines(log: _Log, target: str, done_s: float | None) -> list[_Found]:
-    """What the logs that others were writing did without the target's DataNode, until its recovery was done."""
+    """How the logs of other servers got on without the target's DataNode, until the target's recovery was done."""
     broken: dict[tuple[str, bool, bool], LogLine] = {}
     for line, match in log.all(r"\[AsyncFSWAL-\d+-(\S+)-prefix:([^,\s]+),(\S+)\] wal\.AsyncFSWAL: sync failed"):
         if match[2] != target and (done_s is None or line.at <= done_s):
@@ -267,7 +267,7 @@ def _storage(log: _Log) -> list[_Found]:
 
 
 def _others(log: _Log, target: str) -> list[_Found]:
-    """What happens to the rest of a cluster: masters, sessions, other servers than the target that count as dead."""
+    """The events of the rest of a cluster: masters, sessions, other servers than the target that count as dead."""
     made = _firsts(
         log,
         {
@@ -282,7 +282,7 @@ def _others(log: _Log, target: str) -> list[_Found]:
     for line, match in log.all(rf"Finished pid=\d+, state=SUCCESS.*ServerCrashProcedure ([^,\s]+){_STARTCODE},"):
         if match[1] != target:
             made.append(_Found(f"the recovery of {match[1]} is done", line))
-    # Each of these once: a master repeats what its region servers say, and who has lost ZooKeeper says so again.
+    # Each of these once: a master repeats its region servers' messages, and a server without ZooKeeper repeats its own.
     once: dict[str, LogLine] = {}
     for line, match in log.all(r"\*{5} (ABORTING|STOPPING) (region server|master) '?([^,\s]+),"):
         does = "gives up" if match[1] == "ABORTING" else "stops"
@@ -311,7 +311,7 @@ def _noted(line: LogLine | None, note: str = "") -> _Seen:
 
 
 def _slowest_split(log: _Log, server: str, *, of_meta: bool) -> str:
-    """How many logs, and where the time of the slowest went."""
+    """How many logs were split, and how the slowest of them spent its time."""
     leases_s: dict[str, float] = {}
     for _, match in log.all(rf"WALSplitter: Open \S*/{server}-splitting/(\S+) took (\d+)ms"):
         leases_s[match[1]] = int(match[2]) / 1_000
@@ -329,7 +329,7 @@ def _slowest_split(log: _Log, server: str, *, of_meta: bool) -> str:
 
 
 def _slowest_open(log: _Log, regions: Iterable[str]) -> str:
-    """Where the time of the region went that took longest to open."""
+    """How the region that took longest to open spent its time."""
     begun, took_s, flushed_s = {}, {}, {}
     for line, match in log.all(r"AssignRegionHandler: (Open|Opened) \S.*\.(\w+)\.$"):
         if match[1] == "Open":
@@ -350,5 +350,5 @@ def _count(number: int, one: str) -> str:
 
 
 def in_time(steps: Sequence[Step]) -> list[tuple[float, Step]]:
-    """Those that were seen, each with when."""
+    """The steps that were seen, each with its time."""
     return [(step.at_s, step) for step in steps if step.at_s is not None]

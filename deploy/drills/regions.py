@@ -25,7 +25,7 @@ class Region:
 
 
 def regions(url: str) -> list[Region]:
-    """In the order of their rows. Raises UnavailableError."""
+    """The regions of the feeds, in the order of their rows. Raises UnavailableError."""
     addresses = Addresses.parse(url)
     return sorted(_of(addresses, f"{addresses.namespace}:{FEEDS}"), key=lambda region: region.start)
 
@@ -37,7 +37,7 @@ def server_of_meta(url: str) -> str:
 
 
 def _of(addresses: Addresses, table: str) -> list[Region]:
-    """Asks one gateway after the other: any of them may be what a drill took away."""
+    """Asks one gateway after the other: a drill may have taken any of them away."""
     failures = []
     for gateway in addresses.thrift1:
         try:

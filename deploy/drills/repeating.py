@@ -9,7 +9,7 @@ _LEAVE_S = 1.0
 
 @contextmanager
 def repeating(every_s: float, act: Callable[[], None]) -> Iterator[None]:
-    """Acts so often until the end of the block. It may hang, and is then not waited for; it must not raise."""
+    """Calls `act` so often until the end of the block. It may hang, and is then not waited for; it must not raise."""
     stop = threading.Event()
 
     def go_on() -> None:

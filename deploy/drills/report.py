@@ -1,4 +1,4 @@
-"""The report of a drill: what was measured, held against the budgets. It is kept as JSON (`history`)."""
+"""The report of a drill: its figures, compared with the budgets. It is kept as JSON (`history`)."""
 
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -15,16 +15,16 @@ from deploy.drills.samples import CallSample, Kind, Loss, all_served_s, longest_
 VERSION = 2
 
 ANY = "any"
-"""In budgets.toml, of a figure that may be what it is."""
+"""In budgets.toml, the budget of a figure that may have any value."""
 
 _EVERY = "every"
 
 
 class DrillSetting(msgspec.Struct, frozen=True):
-    """What was done to what. started_at: UTC. target: the names of the hosts, with commas. regions: of the drilled
-    cluster; affected: those of them that could not be expected to serve. back_from: what `back` is counted from, the
-    fault or, where nothing can serve before it, the healing. what: in a sentence. runs_master: a host of regions ran
-    the active master too, which makes two faults of one.
+    """The fault of a run, and its target. started_at: UTC. target: the names of the hosts, with commas. regions: of the
+    drilled cluster; affected: those of them that could not be expected to serve. back_from: the moment from which
+    `back` is counted: the fault, or the healing if nothing can serve before it. what: the fault in a sentence.
+    runs_master: a host of regions ran the active master too, which makes two faults of one.
     """
 
     drill: str
@@ -42,8 +42,8 @@ class DrillSetting(msgspec.Struct, frozen=True):
 
 
 class Moments(msgspec.Struct, frozen=True):
-    """Of `time.monotonic`, in s; in a report, from the fault. fault: it began; gone: all of it had been done. healed:
-    that was undone, or could not be.
+    """Moments of `time.monotonic`, in s; in a report, from the fault. fault: it began; gone: all of it had been done;
+    healed: it was undone, or could not be.
     """
 
     warm: float
@@ -92,7 +92,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Meaning(NamedTuple):
-    """unit: s, ms, %, or what is counted. what: for people."""
+    """unit: s, ms, %, or the things that are counted. what: for people."""
 
     unit: str
     what: str
@@ -159,9 +159,9 @@ class Verdict(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A whole run. Times are in seconds from the fault.
 
-    timeline: what the drill did and saw. failure: why the target could not be brought back; empty if it was.
-    affected_regions: by number, in the order of their rows. backlog: what waited for the drilled cluster's writer.
-    processors: the share of them that was used, 0 to 1.
+    timeline: the events of the drill. failure: why the target could not be brought back; empty if it was.
+    affected_regions: by number, in the order of their rows. backlog: the messages that waited for the drilled cluster's
+    writer. processors: the share of them that was used, 0 to 1.
     """
 
     setting: DrillSetting
@@ -182,14 +182,14 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class DrillRun(NamedTuple):
-    """What a drill leaves. samples: their times too are from the fault."""
+    """The result of a drill. samples: their times too are from the fault."""
 
     report: Report
     samples: list[CallSample]
 
 
 def budgets(section: str) -> dict[str, float]:
-    """By the name of a figure, the most that it may be in drills of this section."""
+    """The largest value that each figure may have in drills of this section, by its name."""
     found = _budgets()
     limits = {**found[_EVERY], **found[section]}
     return {name: float(value) for name, value in limits.items() if value != ANY}
@@ -251,11 +251,11 @@ def figures(
     backlog: Sequence[tuple[float, int]] = (),
     processors: Sequence[Busy] = (),
 ) -> Figures:
-    """From the last moment before the fault in which all was well to the end of the load.
+    """The figures of a run, from the last moment before the fault in which all was well to the end of the load.
 
-    cluster: that which is drilled, and which readers prefer. loss, hedged_pages, expired_servers: None if nothing
-    could count them. processors: how busy they were. backlog: what waited for the drilled cluster's writer, by moments
-    of `time.monotonic`.
+    cluster: the drilled one, which readers prefer. loss, hedged_pages, expired_servers: None if nothing
+    could count them. processors: how busy they were. backlog: the messages that waited for the drilled cluster's
+    writer, by moments of `time.monotonic`.
     """
     back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
     pages = [each for each in samples if each.kind == "page"]
@@ -314,7 +314,7 @@ def figures(
 
 
 def _drained(backlog: Sequence[tuple[float, int]], fault_s: float) -> tuple[int | None, float | None]:
-    """The largest backlog since the fault, and how long after it the backlog was what it had been before the fault."""
+    """The largest backlog since the fault, and how long after it the backlog was as small as before the fault."""
     since = [(at, messages) for at, messages in backlog if at >= fault_s]
     if not since:
         return None, None

@@ -1,4 +1,4 @@
-"""Runs one drill: checks that all is well, loads, breaks, waits, heals, and looks for what was acknowledged."""
+"""Runs one drill: checks that all is well, loads, breaks, waits, heals, and looks for the acknowledged pins."""
 
 import dataclasses
 import datetime as dt
@@ -39,8 +39,8 @@ LANDED_S = 180.0
 
 _ASK_S = 0.2
 _WRITE_MS = 3_000
-"""Half of it is each gateway's: longer than a log is stuck that loses a DataNode. If a write is given up sooner,
-what is seen is the patience of the caller, and not how long the cluster took.
+"""Half of it is each gateway's: longer than a log that loses a DataNode is stuck. If a write is given up sooner, a
+drill measures the patience of the caller, and not how long the cluster took.
 """
 _CONNECTIONS = 32
 _BULK_BEHIND = 1_000_000
@@ -50,8 +50,8 @@ _USERS_FROM = 1 << 40
 
 @dataclass(frozen=True)
 class _Scene:
-    """regions: those of the feeds, as they were before the fault; affected: numbers of some. meta: hbase:meta's.
-    runs_master: what holds regions and is broken runs the active master too.
+    """regions: those of the feeds, as they were before the fault; affected: the numbers of those that the fault
+    affects. meta: the host of hbase:meta. runs_master: a target that holds regions runs the active master too.
     """
 
     marked: list[Host]
@@ -72,8 +72,8 @@ class _Scene:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a drill leaves to be judged. lines: of the logs of the cluster and the targets, from the fault on, in their
-    order; None if they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
+    """The results of a drill, for its report. lines: of the logs of the cluster and the targets, from the fault on, in
+    their order; None if they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
     """
 
     load: Load
@@ -89,12 +89,13 @@ class _Seen:
 
 
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> DrillRun:
-    """Returns what is to be kept; whatever happens, the target is brought back first. If it cannot be, the report
-    says so.
+    """Runs a drill and returns its result; whatever happens, the target is brought back first. If it cannot be, the
+    report says so.
 
     Raises:
         NotDrillableError: the system is not marked for it, or not well enough to begin.
-        HostError, StoreError, FollowStoreError, QueueError: it could not be asked before the fault, or not be broken.
+        HostError, StoreError, FollowStoreError, QueueError: the system could not be asked before the fault, or not be
+            broken.
     """
     urls = {each.name: each.url for each in config.clusters}
     if plan.cluster not in urls:
@@ -166,7 +167,7 @@ def _prepared(
     rng: random.Random,
     lock: DrillLock,
 ) -> _Scene:
-    """Refuses, waits until all is well, chooses, and breaks what comes before."""
+    """Refuses hosts that are not marked, waits until all is well, chooses, and breaks the host that comes before."""
     url = _url(config, plan)
     _refuse_unmarked(config, hosts.all())
     hosts.clean()
@@ -203,9 +204,9 @@ def _drilled(
     rng: random.Random,
     lock: DrillLock,
 ) -> _Seen:
-    """The drill itself, under load, and the count of what was acknowledged."""
+    """The drill itself, under load, and the count of the acknowledged pins in the feeds."""
     url = _url(config, plan)
-    # Readers prefer the cluster that is broken: they are to feel it.
+    # Readers prefer the cluster that is broken, so that they feel the fault.
     serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
     near = dataclasses.replace(config, serving=serving)
     with (
@@ -266,7 +267,7 @@ def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> 
 
 
 def _moved(drill: Drill, scene: _Scene, url: str) -> Callable[[], bool] | None:
-    """Asks whether every affected region is on another host now, as far as anybody says; None if none would move."""
+    """Asks whether every affected region is on another host now, as hbase:meta has it; None if none would move."""
     wanted = {scene.regions[number].start for number in scene.affected}
     if drill.affected != "its regions" or not wanted:
         return None
@@ -297,7 +298,7 @@ def _evened(plan: Plan, scene: _Scene, url: str) -> Callable[[], bool]:
 
 
 def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
-    """What this home's load goes to must be marked, all of it."""
+    """All containers that this home's load goes to must be marked."""
     if not marked:
         raise NotDrillableError(
             "nothing here is marked as drillable: drills run on the Docker clusters (make cluster-up)"
@@ -306,7 +307,7 @@ def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
         addresses = Addresses.parse(cluster.url) if cluster.scheme == "hbase" else None
         its = [host for host in marked if host.cluster == cluster.name]
         if any(not host.is_running for host in its):
-            continue  # where it is published is not seen; it is waited for, and looked at again
+            continue  # its published ports are not seen; the drill waits for it, and checks it again
         published = {port for host in its for port in host.ports}
         if addresses is None or any(
             each.host != "127.0.0.1" or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
@@ -329,7 +330,7 @@ def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline)
 
 @contextmanager
 def _removed(bulk: BulkLoad, timeline: Timeline) -> Iterator[None]:
-    """What was loaded, if anything was, is removed at the end."""
+    """The cells of a bulk load, if there was one, are removed at the end."""
     try:
         yield
     finally:
@@ -387,7 +388,7 @@ def _feeds(stores: dict[str, WideColumnStore], users: Sequence[int]) -> dict[str
 
 
 def _lost(stores: dict[str, WideColumnStore], load: Load, timeline: Timeline) -> Loss | None:
-    """None if the clusters cannot be asked."""
+    """The entries that were lost; None if the clusters cannot be asked."""
     try:
         found = _feeds(stores, load.users)
     except UnavailableError as error:
@@ -397,7 +398,7 @@ def _lost(stores: dict[str, WideColumnStore], load: Load, timeline: Timeline) ->
 
 
 def _until_landed(stores: dict[str, WideColumnStore], load: Load) -> float | None:
-    """How long it took until every feed of both clusters held all that was acknowledged; None if it did not."""
+    """How long it took until every feed of both clusters held all acknowledged pins; None if it did not."""
     began = time.monotonic()
     while time.monotonic() - began < LANDED_S:
         try:

@@ -1,4 +1,4 @@
-"""What a drill's load saw, and what follows from it: pure."""
+"""The calls of a drill's load, and the figures that follow from them: pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -53,8 +53,8 @@ def worst_gap_s(
 
 
 def longest_quiet_s(samples: Sequence[CallSample], callers: Iterable[tuple[Kind, int]], until_s: float) -> float | None:
-    """How long before `until_s` the last call was done of the caller who fell silent first; None if one of them had
-    none done, or there are no callers.
+    """How long before `until_s` the caller that fell silent first had its last call done; None if one of them had none
+    done, or there are no callers.
     """
     last = {
         (each.kind, each.caller): each.ended_s
@@ -70,7 +70,7 @@ def all_served_s(
     samples: Sequence[CallSample], kind: Kind, regions: Iterable[int], fault_s: float, gone_s: float
 ) -> float | None:
     """How long after the fault every one of these regions had served a call that began when the target was gone; None
-    where one never did, or there are none.
+    if one never did, or there are none.
 
     fault_s, gone_s: when the order to kill was given, and when it had been carried out.
     """
@@ -88,13 +88,13 @@ def all_served_s(
 
 
 def quantile_ms(samples: Iterable[CallSample], share: float) -> float | None:
-    """Of how long calls took that were done; None if none was."""
+    """A quantile of how long the calls took that were done; None if none was."""
     took = sorted(each.took_s for each in samples if each.is_done)
     return took[min(len(took) - 1, int(share * len(took)))] * 1_000 if took else None
 
 
 class Loss(NamedTuple):
-    """What a cluster holds, held against what was acknowledged. Counts of entries, one a user and pin.
+    """The entries of the clusters, compared with the acknowledged pins. Counts of entries, one a user and pin.
 
     missing: acknowledged, and not there. extra: there, and never asked for. differing: in one cluster only.
     """
@@ -110,7 +110,7 @@ def loss(
     acknowledged: frozenset[int],
     asked: frozenset[int],
 ) -> Loss:
-    """found: by cluster and user, the pins of the feed. Every one of `users` follows what every pin was saved on.
+    """found: by cluster and user, the pins of the feed. Each of `users` follows the board that every pin was saved on.
 
     acknowledged: pins whose save was answered; asked: those, and the ones that got no answer, which may be there.
     """

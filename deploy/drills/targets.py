@@ -21,13 +21,13 @@ def choose(
     rng: random.Random,
     but: Sequence[str] = (),
 ) -> list[Host]:
-    """The hosts that are broken: all at once, or one after the other where the drill goes in turn.
+    """The hosts that are broken: all at once, or one after the other if the drill goes in turn.
 
     named: by the operator of the drill; None: the seed chooses among those that fit. regions: those of the feeds; meta:
     the host of hbase:meta. but: names that are left out.
 
     Raises:
-        NotDrillableError: the one named is none of those that the drill is for, or none fits.
+        NotDrillableError: the host that is named is none that the drill may break, or no host fits.
     """
     possible = [host for host in _possible(drill, cluster, marked, active_master) if host.name not in but]
     if drill.aim in {"zone", "cluster"}:
@@ -47,8 +47,8 @@ def choose(
             for host in possible
             if host.name in holding and (drill.on_meta is None or (host.name == meta) == drill.on_meta)
         ]
-        # One that runs the active master too would be two faults at once: it is taken where nothing else fits, or it
-        # is named.
+        # A host that runs the active master too would be two faults at once: it is chosen only if no other host fits,
+        # or if it is named.
         master = active_master()
         possible = [host for host in possible if host.name != master] or possible
     if not possible:
@@ -77,5 +77,5 @@ def _possible(
             name = _BROKER if drill.aim == "broker" else _DATABASE
             return [host for host in marked if host.role == name]
         case "cluster":
-            # The control host last: what waits for its NameNode has been started again by then.
+            # The control host last: the servers that wait for its NameNode have been started again by then.
             return sorted(its, key=lambda host: (host.role == "control", host.role == "gateway", host.name))

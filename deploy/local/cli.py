@@ -1,4 +1,4 @@
-"""The command line of the local stack. Progress goes to stderr, what was asked for to stdout."""
+"""The command line of the local stack. Progress goes to stderr, the requested output to stdout."""
 
 import argparse
 import dataclasses

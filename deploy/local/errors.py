@@ -1,4 +1,4 @@
-"""What can go wrong with a stack, as its user sees it."""
+"""The errors of a stack, as its user sees them."""
 
 
 class StackError(Exception):

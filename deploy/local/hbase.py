@@ -16,7 +16,7 @@ from deploy.monitoring import servers
 CLUSTER_PORTS = ("zookeeper", "master", "regionserver", "metrics")
 GATEWAY_PORTS = ("client",)
 HBASE_JARS, TRIM_JARS = "jars/hbase", "jars/trim"
-"""In the home: the directories with what its clusters were started with last."""
+"""In the home: links to the directories with the jars that its clusters were started with last."""
 
 _PROFILE = "hbase"
 _CLUSTER_HEAP_MIB = 768
@@ -88,7 +88,7 @@ class LocalCluster:
             "hbase.master.info.port": "-1",
             "hbase.regionserver.info.port": "-1",
             # The two halves of the process end in any order. If ZooKeeper goes first, the region server has closed
-            # its files by then, and asks in vain to be forgotten: once more is enough, the default takes 20 s.
+            # its files by then, and asks without success to be forgotten. One retry is enough; the default takes 20 s.
             "zookeeper.recovery.retry": "1",
             "zookeeper.recovery.retry.intervalmill": "2000",
             # How often it counts the regions in transition for its metrics, in ms; by default once a minute.
@@ -115,8 +115,8 @@ class LocalCluster:
         )
 
     def check(self) -> None:
-        """A cluster without a gateway can be asked by Java clients only; its own word must do, and the gateways' checks
-        ask the cluster through them.
+        """Only Java clients can ask a cluster without a gateway, so its log must do. The gateways' checks ask the
+        cluster through them.
         """
         if not logs.says(self.home.log(self.name), _INITIALIZED):
             raise NotReadyError("its master has not completed its initialization")
@@ -156,16 +156,16 @@ class Gateway:
             "hbase.regionserver.thrift.port": str(self.ports["client"]),
             "hbase.regionserver.thrift.ipaddress": LOOPBACK,
             "hbase.thrift.info.port": "-1",
-            # The default closes connections that were idle for a minute, which the pool of a reader would trip over.
+            # The default closes connections that were idle for a minute, but the pool of a reader keeps them.
             "hbase.thrift.server.socket.read.timeout": "0",
             # A connection beyond the minimum of threads would wait in a queue of 1,000 for another one to end, and its
-            # client for an answer. With the two alike and a short queue it gets a thread, or is refused. The queue must
-            # hold a burst all the same: once every thread was needed, connections pass through it on their way to one
-            # that is free.
+            # client for an answer. With minimum and maximum alike and a short queue it gets a thread, or is refused.
+            # The queue must still hold a burst: once every thread was needed, connections pass through it on their way
+            # to a free one.
             "hbase.thrift.minWorkerThreads": str(_CONNECTIONS_MAX),
             "hbase.thrift.maxWorkerThreads": str(_CONNECTIONS_MAX),
             "hbase.thrift.maxQueuedRequests": str(_BURST_MAX),
-            # A dead cluster must be told of in seconds, not in twenty minutes: the callers retry by themselves.
+            # A gateway must report a dead cluster in seconds, not in twenty minutes: the callers retry by themselves.
             "hbase.client.operation.timeout": "15000",
             "hbase.client.meta.operation.timeout": "10000",
             "hbase.rpc.timeout": "8000",

@@ -3,10 +3,10 @@
 - `stack.json`: the ports, chosen once
 - `mariadb.password`: of the user of the follow store's databases; mode 600
 - `conf/SERVER/`: rewritten at every start
-- `data/SERVER/`: what the server keeps
-- `log/SERVER.log`: what the server prints, all its lives in one file
+- `data/SERVER/`: the server's data
+- `log/SERVER.log`: the server's output, all its lives in one file
 - `run/SERVER.pid`: the process, while there is one
-- `targets/`: what its Prometheus scrapes: a file for each process that offers metrics
+- `targets/`: the targets of its Prometheus: a file for each process that offers metrics
 - `jars/`: links to the jars that its clusters were started with last, for `feedctl table`
 """
 
@@ -65,7 +65,7 @@ class Home:
         return self.root / "targets"
 
     def link(self, name: str, target: Path) -> None:
-        """Makes a link in the home, or lets one that is there lead elsewhere; at no moment there is none."""
+        """Makes a link in the home, or replaces one that is there; at no moment there is none."""
         new = self.root / f"{name}.new"
         new.unlink(missing_ok=True)
         new.symlink_to(target)

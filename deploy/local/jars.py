@@ -37,7 +37,7 @@ def ensure(profile: str, say: Callable[[str], None]) -> Path:
     """The directory with the jars of a profile of the pom; the first call downloads them.
 
     Raises:
-        StackError: Maven is missing, or could not get them; the message ends with what it said.
+        StackError: Maven is missing, or could not get them; the message ends with its output.
     """
 
     def get(new: Path) -> None:
@@ -57,10 +57,10 @@ def trim_folder() -> Path:
 
 
 def ensure_trim(say: Callable[[str], None]) -> Path:
-    """The directory with the jar of the trim, `TRIM_JAR`; built where the sources are new.
+    """The directory with the jar of the trim, `TRIM_JAR`; built if the sources are new.
 
     Raises:
-        StackError: Maven is missing, or could not build it; the message ends with what it said.
+        StackError: Maven is missing, or could not build it; the message ends with its output.
     """
     return _built("trim", COPROCESSOR, TRIM_JAR, say)
 
@@ -79,7 +79,7 @@ def _built_folder(name: str, module: Path) -> Path:
 
 def _built(name: str, module: Path, jar: str, say: Callable[[str], None]) -> Path:
     def build(new: Path) -> None:
-        # A copy: what is built is what was hashed, and no other build uses the same place.
+        # A copy: the files that were hashed are the ones that are built, and no other build uses the same place.
         sources = new / "sources"
         for file in _sources(module):
             copy = sources / file.relative_to(module)

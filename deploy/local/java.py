@@ -1,4 +1,4 @@
-"""Java command lines: where java is, what every server of the stack is started with, and how it logs."""
+"""Java command lines: where java is, the arguments of every server of the stack, and how it logs."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ AGENT_JAR = "jmx_prometheus_javaagent.jar"
 AGENT_CONF = "agent.yml"
 
 STARTS_FAST = "-XX:TieredStopAtLevel=1"
-"""One of the two compilers: a server starts sooner and takes less of a few cores. What it does often stays slower."""
+"""One of the two compilers: a server starts sooner and takes less of a few cores, but frequent work stays slower."""
 
 # HBase and Hadoop look into the JDK's own classes, which Java 17 forbids without these.
 _OPENED = (
@@ -81,7 +81,7 @@ def watched(jars: Path, conf: Path, address: str) -> str:
 def arguments(
     conf: Path, class_path: str, *, heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """What any server is started with, behind the name of the program.
+    """The arguments of any server, behind the name of the program.
 
     conf: the directory with its configuration, which must be on the class path too. main: as for `command`.
     """

@@ -24,7 +24,7 @@ _FORMAT_S = 120.0
 
 @dataclass(frozen=True)
 class Kafka:
-    """Survives a kill of its process: what it acknowledged is in the system's page cache.
+    """Survives a kill of its process: the records that it acknowledged are in the system's page cache.
 
     Topics are not created by being named: a misspelt one must fail.
     """
@@ -115,7 +115,8 @@ def properties(own: Mapping[str, str]) -> str:
         "auto.create.topics.enable": "false",
         # One broker: every inner topic has one replica.
         "offsets.topic.replication.factor": "1",
-        # A group that is forgotten starts again, unnoticed (rule 8): as long as a production broker should remember it.
+        # A group that is forgotten starts again, unnoticed (rule 8). It is remembered as long as a production broker
+        # should.
         "offsets.retention.minutes": "129600",
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.replication.factor": "1",

@@ -68,7 +68,7 @@ class MariaDb:
         probes.mariadb_select(self.home.conf(self.name) / "client.cnf", DATABASES[-1])
 
     def _install(self, say: Say) -> None:
-        """Makes the data directory under another name first: half of one must not look like a whole one."""
+        """Makes the data directory under another name first: an incomplete one must not look like a complete one."""
         say(f"{self.name}: making its data directory")
         data = self.home.data(self.name)
         new = data.with_name(f"{data.name}.new")
@@ -87,7 +87,7 @@ class MariaDb:
 
 
 def arguments(data: Path, init: Path, *, bind: str, port: int) -> tuple[str, ...]:
-    """What a server is started with, behind the name of the program; the first of them must stay the first."""
+    """The arguments of a server, behind the name of the program; the first of them must stay the first."""
     return (
         "--no-defaults",
         f"--datadir={data}",

@@ -24,7 +24,7 @@ def choose(count: int, rng: random.Random) -> list[int]:
     find its port free when it comes back, not taken by the client that tried to reach it.
 
     Raises:
-        StackError: there are not as many.
+        StackError: there are not that many.
     """
     chosen: list[int] = []
     highest = _highest()

@@ -1,7 +1,7 @@
-"""Asks servers for what their clients ask them for, in their own protocols and with nothing but the standard library:
-the stack must start on a machine where no client is installed yet.
+"""Sends servers requests as their clients do, in their own protocols and with nothing but the standard library: the
+stack must start on a machine where no client is installed yet.
 
-A probe returns when the answer is right, and raises NotReadyError when there is none, or another.
+A probe returns if the answer is right, and raises NotReadyError if there is none, or another.
 """
 
 import re
@@ -39,7 +39,7 @@ def mariadb_select(client_conf: Path, database: str) -> None:
 
 
 def listens(port: int) -> None:
-    """Somebody accepts connections."""
+    """The port accepts connections."""
     _connection(port).close()
 
 

@@ -61,7 +61,7 @@ def is_ours(pid: int, mark: str) -> bool:
 
 
 def arguments(pid: int) -> list[str]:
-    """What a process was started with; nothing if it has ended."""
+    """The arguments of a process; none if it has ended."""
     try:
         return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
     except OSError:
@@ -82,8 +82,8 @@ def find(pid_file: Path, mark: str) -> int | None:
 
 
 def spawn(command: Command, log: Path, pid_file: Path) -> int:
-    """Starts a server in a session of its own, so that it outlives this process and its terminal. It keeps nothing open
-    that this process was given: a caller that holds a lock would hold it as long as the server runs.
+    """Starts a server in a session of its own, so that it outlives this process and its terminal. It inherits no open
+    file of this process: otherwise a lock of the caller would be held as long as the server runs.
 
     Raises:
         StackError: there is no such program.
@@ -109,13 +109,13 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
 
 
 def _inheritable() -> list[int]:
-    """What a server would keep open as long as it lives: descriptors that its parent left to this process, a
+    """The descriptors that a server would keep open as long as it lives: those that this process has from its parent, a
     lock or a pipe.
     """
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         descriptor = int(entry.name)
-        with contextlib.suppress(OSError):  # the listing's own is closed by now
+        with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
             if descriptor > 2 and os.get_inheritable(descriptor):
                 found.append(descriptor)
     return found
@@ -135,7 +135,7 @@ class HeldProcess:
         os.close(self._descriptor)
 
     def send(self, number: signal.Signals) -> None:
-        """Signals the process; nothing happens where it has ended."""
+        """Signals the process; nothing happens if it has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, number)
 
@@ -162,7 +162,7 @@ class HeldProcess:
     def wait_gone(self, patience_s: float) -> bool:
         """Whether it has ended within that time, all of its threads, so that its ports are free.
 
-        Its command line goes earlier than its ports: what `is_ours` says is not enough here.
+        Its command line goes earlier than its ports, so `is_ours` is not enough here.
         """
         gone = self._is_gone(max(0.0, patience_s))
         if gone:

@@ -1,5 +1,5 @@
-"""One Prometheus: it scrapes what homes on this stack name, and those of the stack's servers that show metrics, and
-evaluates the rules of `deploy/monitoring`.
+"""One Prometheus: it scrapes the targets that homes on this stack name, and those of the stack's servers that show
+metrics, and evaluates the rules of `deploy/monitoring`.
 """
 
 import os
@@ -23,8 +23,8 @@ _RETENTION = ("--storage.tsdb.retention.time=7d", "--storage.tsdb.retention.size
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Of processes, its targets are files in the stack's `targets`: each that offers metrics writes one. watched: where
-    servers show theirs, by their names.
+    """Its targets are files in the stack's `targets`: each process that offers metrics writes one. watched: the ports
+    where servers show theirs, by their names.
     """
 
     home: Home
@@ -65,7 +65,7 @@ def arguments(conf: Path, data: Path, address: str) -> tuple[str, ...]:
         _data(data),
         f"--web.listen-address={address}",
         *_RETENTION,
-        # What was scraped in the last minutes of a killed process is replayed from the log at the next start.
+        # The samples of the last minutes of a killed process are replayed from the log at the next start.
         "--storage.tsdb.wal-compression",
         "--log.level=warn",
     )

@@ -1,4 +1,4 @@
-"""What the stack knows about any server."""
+"""The interface of every server to the stack."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -36,7 +36,7 @@ class Server(Protocol):
         ...
 
     def prepare(self, say: Say) -> None:
-        """Writes its configuration and, the first time, what it needs of data. May be repeated, also after a crash
+        """Writes its configuration and, the first time, the data that it needs. May be repeated, also after a crash
         in the middle. The server does not run.
 
         Raises:
@@ -47,7 +47,7 @@ class Server(Protocol):
     def command(self) -> Command: ...
 
     def check(self) -> None:
-        """Asks the running server for what its clients will ask it for. Takes a few seconds at most.
+        """Sends the running server a request as its clients will. Takes a few seconds at most.
 
         Raises:
             NotReadyError: it does not answer, or not as it must.

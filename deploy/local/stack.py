@@ -22,8 +22,8 @@ READY_S = 240.0
 """How long all servers together may take to become ready, on a machine that has other things to do."""
 
 REVIVE_S = 30.0
-"""How long a server that ran before may leave its questions unanswered until it is ended and started again: a garbage
-collection or a recovery is over by then. One that was still starting loses that time."""
+"""How long a server that ran before may leave requests unanswered before it is ended and started again. A garbage
+collection or a recovery is over by then. A server that was still starting loses that time."""
 
 _ASK_S = 0.2
 _PATH = re.compile(r"[\w/.+@-]+", re.ASCII)
@@ -54,7 +54,7 @@ State = Literal["ready", "not ready", "suspended", "stopped"]
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What a server is doing. detail: why it is not ready; pid: None if it is stopped."""
+    """The status of a server. detail: why it is not ready; pid: None if it is stopped."""
 
     name: str
     state: State
@@ -68,7 +68,7 @@ class ServerStatus:
 class Stack:
     """The servers of one home. Two homes have nothing in common but the jars.
 
-    Every method takes names of servers or of GROUPS, and all servers where none is named. Methods that change something
+    Every method takes names of servers or of GROUPS, and all servers if none is named. Methods that change something
     hold the home's lock, so that they and the command line may be used side by side. All of them may be repeated.
     """
 
@@ -107,7 +107,7 @@ class Stack:
         return self._ports[name][purpose]
 
     def log(self, name: str) -> Path:
-        """What a server has printed, in all its lives."""
+        """The output of a server, in all its lives."""
         return self._home.log(name)
 
     def pid(self, name: str) -> int | None:
@@ -116,7 +116,7 @@ class Stack:
         return processes.find(self._home.pid_file(name), server.mark)
 
     def outdated(self, *names: str) -> list[str]:
-        """Those of the servers that run, and that would be started otherwise today: with other jars, for example."""
+        """The servers that run, and would be started otherwise now: with other jars, for example."""
         running = {name: pid for name in expand(names) if (pid := self.pid(name)) is not None}
         return [
             name
@@ -125,9 +125,9 @@ class Stack:
         ]
 
     def up(self, *names: str, deadline_s: float = READY_S) -> None:
-        """Starts the servers, and those they need, and returns when all of them answer. What runs and answers is left
-        alone, and named where it is outdated. What is suspended is resumed, and what does not answer for REVIVE_S is
-        ended and started again, once: half of a process may have died.
+        """Starts the servers, and those they need, and returns when all of them answer. A server that runs and answers
+        is left alone, and named if it is outdated. A suspended server is resumed. A server that does not answer for
+        REVIVE_S is ended and started again, once: half of a process may have died.
 
         Raises:
             StackError: one cannot be started, ended, or did not answer in time; the message ends with the tail of its
@@ -140,7 +140,7 @@ class Stack:
             self._start(wanted, deadline_s)
 
     def start(self, *names: str, deadline_s: float = READY_S, wait: bool = True) -> None:
-        """Starts just these servers, whether what they need runs or not. wait: until they answer.
+        """Starts just these servers, whether the servers that they need run or not. wait: until they answer.
 
         Raises:
             StackError: as `up`.
@@ -154,7 +154,7 @@ class Stack:
                     self._spawn(self._servers[name])
 
     def stop(self, *names: str) -> None:
-        """Asks the servers to end, those first that need others, and kills what does not end in time.
+        """Asks the servers to end, first those that need others, and kills those that do not end in time.
 
         Raises:
             StackError: one survived both.
@@ -192,7 +192,7 @@ class Stack:
             self._resume(expand(names))
 
     def check(self, name: str) -> None:
-        """Asks a server for what its clients will ask it for.
+        """Sends a server a request as its clients will.
 
         Raises:
             NotReadyError: it does not run, or does not answer as it must.
@@ -202,7 +202,7 @@ class Stack:
         self._servers[name].check()
 
     def status(self, *names: str) -> list[ServerStatus]:
-        """What every server is doing. Those that run are asked, all at once."""
+        """The status of every server. Those that run are asked, all at once."""
         with ThreadPoolExecutor(len(NAMES)) as pool:
             return list(pool.map(self._status, expand(names)))
 
@@ -229,7 +229,7 @@ class Stack:
         return [name for name in NAMES if name in wanted]
 
     def _start(self, names: Sequence[str], deadline_s: float) -> None:
-        """Starts each when those of its needs that are to be started too are ready; waits for all."""
+        """Starts each when those of these servers that it needs are ready; waits for all."""
         began = time.monotonic()
         waiting = {name: self._servers[name] for name in names}
         reasons: dict[str, str] = {}
@@ -253,7 +253,7 @@ class Stack:
             time.sleep(_ASK_S)
 
     def _advance(self, server: Server, asked_s: dict[str, float | None]) -> None:
-        """Asks the server; before that, starts it if it does not run, or does not answer, once."""
+        """Asks the server; before that, starts it once if it does not run, or does not answer."""
         pid = self.pid(server.name)
         first_s = asked_s.setdefault(server.name, time.monotonic())
         if pid is None:
@@ -288,7 +288,7 @@ class Stack:
         self._say(f"{server.name}: started, process {pid}")
 
     def _end(self, servers: Sequence[Server]) -> None:
-        """Asks all of them first: they end side by side."""
+        """Asks all of them first, so that they end at the same time."""
         with self._held([server.name for server in servers]) as held:
             began = time.monotonic()
             for _, process in held:
@@ -330,7 +330,7 @@ class Stack:
 
 
 def expand(names: Iterable[str]) -> list[str]:
-    """The servers that are meant, each once, in the order of NAMES; all where none is named.
+    """The servers that are meant, each once, in the order of NAMES; all if none is named.
 
     Raises:
         StackError: there is no such server.

@@ -1,4 +1,4 @@
-"""What watches the system: the alert rules, the dashboard, and the configuration of a Prometheus that has both.
+"""The monitoring of the system: the alert rules, the dashboard, and the configuration of a Prometheus that has both.
 
 It needs nothing but the standard library: a stack is started before anything is installed.
 """
@@ -14,7 +14,7 @@ RULES: Final = Path(__file__).with_name("alerts.yml")
 EVERY_S: Final = 5
 """How often targets are scraped and rules evaluated: an alert with `for: 20s` fires within half a minute."""
 SERVERS_EVERY_S: Final = 15
-"""The same of HBase's servers and Kafka's brokers: no rule waits for theirs."""
+"""How often HBase's servers and Kafka's brokers are scraped: no rule waits for their metrics."""
 JOB, SERVERS_JOB = "feedstore", "servers"
 
 

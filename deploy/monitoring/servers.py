@@ -19,8 +19,8 @@ _MS: Final = 0.001
 
 @dataclass(frozen=True)
 class ServerMetric:
-    """name, kind, help: as it is served. bean, attribute: where its server has it. labels: fixed ones. factor: what its
-    value is multiplied by.
+    """name, kind, help: as it is served. bean, attribute: where its server has it. labels: fixed ones. factor:
+    multiplies its value.
     """
 
     name: str
@@ -61,7 +61,7 @@ def _of(server: str, sub: str, name: str, kind: Kind, attribute: str, says: str,
 
 
 def _slowest(sub: str, name: str, attribute: str, says: str) -> ServerMetric:
-    """What one in a hundred takes at least, by the server's own count of the last minutes."""
+    """The time that one in a hundred takes at least, by the server's own count of the last minutes."""
     bean = f"Hadoop:service=HBase,name=RegionServer,sub={sub}"
     labels = {"quantile": "0.99"}
     return ServerMetric(f"hbase_{name}_seconds", "gauge", says, bean, f"{attribute}_99th_percentile", labels, _MS)
@@ -147,7 +147,7 @@ HBASE: Final[Sequence[ServerMetric]] = (
         _MS,
     ),
 )
-"""Of region servers and masters."""
+"""The metrics of region servers and masters."""
 
 KAFKA: Final[Sequence[ServerMetric]] = (
     _broker("messages_in_total", "counter", f"{_TOPICS}MessagesInPerSec", "Count", "Records that were published"),
@@ -192,7 +192,7 @@ KAFKA: Final[Sequence[ServerMetric]] = (
         " that is its own controller, which has twice as many",
     ),
 )
-"""Of brokers."""
+"""The metrics of brokers."""
 
 SECTIONS: Final = (("HBase's servers", HBASE), ("Kafka's brokers", KAFKA))
 

@@ -39,7 +39,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Place:
-    """One catalog of one cluster. store: opens it as its owner; what it held is there again, if `is_durable`. reader:
+    """One catalog of one cluster. store: opens it as its owner; its contents are there again if `is_durable`. reader:
     opens it as another process does.
     """
 

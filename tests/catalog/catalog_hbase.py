@@ -17,7 +17,7 @@ _urls: list[str] = []
 
 @contextmanager
 def used(stack: Stack) -> Iterator[None]:
-    """Meanwhile a cluster of the stack has a namespace of ours."""
+    """A cluster of the stack has a namespace of ours until the end of the block."""
     stack.up("cluster-a")
     thrift2, thrift1 = (f"127.0.0.1:{stack.port(name)}" for name in ("thrift2-a", "thrift1-a"))
     _urls[:] = [f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}"]
@@ -32,7 +32,7 @@ def used(stack: Stack) -> Iterator[None]:
 
 
 def url() -> str:
-    """Of the cluster, with our namespace."""
+    """The url of the cluster, with our namespace."""
     assert _urls, "the test does not ask for the fixture `hbase`"
     return _urls[0]
 

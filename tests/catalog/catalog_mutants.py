@@ -119,9 +119,9 @@ FOUND_BY: Final = {
     "rollbacks_uncounted": 8,
     "equal_no_rollback": 8,
 }
-"""A seed that found each (`python -m tests.catalog --all --runs 20000`); it may have ceased to."""
+"""A seed that found each mutant (`python -m tests.catalog --all --runs 20000`); it may find it no more."""
 NO_FLOOR: Final = Mutant("no_floor", "a collection notes no floor", _collected_without_a_floor)
-"""Hardly any seed finds it; a schedule made for it does."""
+"""Hardly any seed finds this mutant; a schedule made for it does."""
 
 MUTANTS: Final[dict[str, Mutant]] = {
     each.name: each

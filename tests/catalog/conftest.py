@@ -27,7 +27,7 @@ def hbase(stack: Stack) -> Iterator[None]:
 
 
 ON_SERVERS = [pytest.param(name, marks=[pytest.mark.stack, pytest.mark.xdist_group("catalog")]) for name in SERVERS]
-"""In one process of several, because a table takes a second to make."""
+"""These tests run in one of several processes, because a table takes a second to make."""
 
 
 @pytest.fixture(params=[*EMBEDDED, *ON_SERVERS])
@@ -54,7 +54,7 @@ def reader(place: Place, store: CatalogStore) -> Iterator[CatalogReader]:
 
 @pytest.fixture
 def fetch(store: CatalogStore, reader: CatalogReader, clock: Clock) -> Callable[..., Fetched]:
-    """What the owner and a reader of another process say, in 2 s: the same."""
+    """The answer of the owner 2 s later; a reader of another process must give the same."""
 
     def fetch(*keys: bytes) -> Fetched:
         clock.pass_s(2)

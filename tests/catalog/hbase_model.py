@@ -1,4 +1,4 @@
-"""What catalogs need of an HBase cluster, in memory: the contract then runs without a server, too."""
+"""The parts of an HBase cluster that catalogs need, in memory: the contract then runs without a server, too."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ class ModelCluster:
         return ModelRecords(self.administration, name)
 
     def close(self) -> None:
-        """It stays, for whatever opens it next."""
+        """Its tables stay, for the next store that opens it."""
 
 
 class ModelTables:

@@ -85,7 +85,7 @@ class FakeReader:
 
 
 class ByHand:
-    """Reads that a test makes: `read` asks the store, and `land` tells who waits."""
+    """Reads that a test makes: `read` asks the store, and `land` tells the waiting callers."""
 
     def __init__(self) -> None:
         self.begun: list[Attempt[Any]] = []
@@ -118,7 +118,7 @@ def catalog_of(
 
 @contextmanager
 def threads(target: Callable[[int], None], count: int) -> Iterator[None]:
-    """Runs the target in so many threads beside the block; an error of one is raised at its end."""
+    """Runs the target in so many threads during the block; an error of one is raised at its end."""
     errors: list[BaseException] = []
 
     def run(number: int) -> None:

@@ -68,7 +68,7 @@ def simulate(seed: int, adapter: str = "memory", mutant: Mutant | None = None) -
         try:
             with patched([*world.hooks(), *(mutant.patches(world) if mutant else [])]):
                 world.run()
-        except TypeError:  # a guard that is not the guard's shape any more would be found by this alone
+        except TypeError:  # a mutant that does not fit the guard's signature any more would be found by this alone
             raise
         except Exception as wrong:  # noqa: BLE001  # a call that fails is as wrong as a false answer
             return Outcome(f"{type(wrong).__name__}: {wrong}", history)
@@ -104,20 +104,20 @@ class World:
         self.log: list[Update] = []
         self.first_ms = rng.choice([0, 0, 16])
         """Updates before this are never published: the updater begins then."""
-        # What was delivered
+        # Updates that were delivered
         self.coming: list[Update] = []
         self.come: list[Update] = []
         self.newest: dict[bytes, Update] = {}
         self.floor_ms = 0
         self.is_known = False
-        # What was loaded
+        # Batches that were loaded
         self.batches: list[Batch] = []
         self.loaded: dict[str, dict[bytes, bytes]] = {}
         self.current: str | None = None
         self.rollbacks = 0
         self._depth = 0
         self._held: set[str] = set()
-        """What steps that are under way keep to themselves: "owner", "loader", "names"."""
+        """The parts that steps under way keep to themselves: "owner", "loader", "names"."""
 
     def close(self) -> None:
         for each in (self.owner, self.loader, self.reader):
@@ -138,7 +138,7 @@ class World:
             (self.pass_time, 1),
         ]
         if self.rng.random() < 0.7:
-            self.tick()  # the first one is a floor: what is loaded later may need the delta
+            self.tick()  # the first one is a floor: a batch that is loaded later may need the delta
         for step in self.rng.choices(*zip(*steps, strict=True), k=self._steps):
             step()
         self.finish()
@@ -264,7 +264,7 @@ class World:
             self._load(batch)
 
     def begin_and_load(self) -> None:
-        """A batch of which the reading is over, in one go."""
+        """Reads the rest of a batch, or a whole one, and loads it, in one go."""
         batch = next((each for each in self.batches if self.rng.random() < 0.5), None)
         if batch is None:
             batch = Batch(self.now_ms - 1, [*KEYS])
@@ -310,7 +310,7 @@ class World:
         except CatalogRefusedError as refused:  # collected before it was used
             self.history.append(f"refused: {refused}")
         else:
-            if self._adapter != "hbase":  # there others may act before this returns: seen where it happens
+            if self._adapter != "hbase":  # there others may act before this returns: a hook notes the moment
                 self._came_into_use(name)
 
     def _came_into_use(self, name: str) -> None:
@@ -324,7 +324,7 @@ class World:
         self.history.append(f"collect {keep}")
         self.history.append(f"collected {self.owner.collect(keep)}")
 
-    # What is seen
+    # Fetches
     # ----------------------------------------------------------------------------------------------------------------
 
     def fetch(self) -> None:
@@ -356,7 +356,7 @@ class World:
                 raise WrongError(f"{key!r} is {seen!r} by {found.generation}, known {found.known_ms}: {expected}")
 
     def finish(self) -> None:
-        """All that is coming comes, some of it again. Then every generation that is kept says what the source says."""
+        """All that is coming comes, some of it again. Then every generation that is kept has the source's records."""
         self._depth = _DEEPEST  # nothing comes between any more
         self.now_ms += 1
         again = self.rng.sample(self.come, min(len(self.come), 6))
@@ -408,7 +408,7 @@ class World:
                 return []
 
     def _in_hbase(self) -> Patches:
-        """Before each round trip that says something of the order: there are no locks."""
+        """Others act before each round trip that matters for the order: there are no locks."""
         places = [
             (CatalogRow, ("look", "note")),
             (DeltaRows, ("get", "put", "remove")),
@@ -472,6 +472,6 @@ class World:
             self.meanwhile()
 
     def _busy(self) -> list[str]:
-        """Who is inside a lock of its own, and can do nothing else meanwhile."""
+        """The stores that hold a lock of their own, and can do nothing else meanwhile."""
         of = {"owner": self.owner._delta, "loader": self.loader._delta}
         return [name for name, own in of.items() if own._lock.locked() or own._followed._lock.locked()]

@@ -59,7 +59,7 @@ def built(store: MemoryCatalog, follows: FollowStore, clock: Clock, *, force: bo
 
 
 def build_now(store: MemoryCatalog, follows: FollowStore, *, force: bool = False) -> Generation:
-    """In one cluster. Raises what became of it."""
+    """Builds in one cluster. Raises the error of the build, if there is one."""
     outcome = build({"a": store}, follows, DAY, random.Random(1), lambda records: None, force=force)["a"]
     if isinstance(outcome, CatalogError):
         raise outcome
@@ -156,7 +156,7 @@ def test_what_changes_during_the_checks_is_no_difference(follows: FollowStore, c
 
 @pytest.mark.parametrize("rolled_back", [False, True])
 def test_a_build_that_another_one_has_overtaken_is_not_used(follows: FollowStore, clock: Clock, *, rolled_back: bool):
-    """It would undo a rollback from what the other one has built, or bring back an older generation."""
+    """It would undo a rollback from the other build's generation, or bring back an older generation."""
     save(follows, *range(1, 51))
 
     class Overtaken(MemoryCatalog):

@@ -46,7 +46,7 @@ class Bench:
         return self.begun[-1]
 
     def known(self, after_h: float) -> None:
-        """So long after the delta began, every update is known."""
+        """Notes that every update is known until this long after the delta began."""
         self.store.note_known(BEGAN_MS + int(after_h * HOUR_MS))
 
     def build(self, after_h: float) -> str:
@@ -137,7 +137,7 @@ def test_a_build_that_was_refused_is_tried_again(bench: Bench):
 
 
 def test_a_build_that_had_no_turn_undoes_no_rollback(bench: Bench):
-    """Another worker builds meanwhile. What it has built is rolled back later, and that holds."""
+    """Another worker builds meanwhile. Its generation is rolled back later, and the rollback stays."""
     bench.known(0)
     good = bench.build(0)
     bench.known(7)

@@ -1,4 +1,4 @@
-"""What a process holds: by a model over keys, clock, lifetimes and the bound in bytes; and what it costs."""
+"""The cache of a process: by a model over keys, clock, lifetimes and the bound in bytes; and its cost."""
 
 import gc
 import random
@@ -103,7 +103,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(latest=st.integers(1, 3), expired=st.booleans())
     def take_what_was_loaded_last(self, latest: int, expired: bool) -> None:
-        """As nearly every page does: all of it is held."""
+        """As nearly every page does: all of its keys are held."""
         self.taken([*self.held][-latest:], 0, expired=expired)
 
     def taken(self, keys: list[bytes], oldest_ms: int, *, expired: bool) -> None:

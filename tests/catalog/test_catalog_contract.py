@@ -258,7 +258,7 @@ def test_calls_have_bounds(store: CatalogStore, fetch: Fetch):
     store.update([])
 
 
-# ---- what is known
+# ---- known times
 
 
 def test_known_is_the_later_of_delta_and_generation(store: CatalogStore, fetch: Fetch):
@@ -312,7 +312,7 @@ def test_a_gap_before_anything_is_known_stays(store: CatalogStore):
 
 
 def test_known_is_what_every_source_has_noted(store: CatalogStore, reader: CatalogReader):
-    """Several processes may note, each of them what it hears."""
+    """Several processes may note times, each of them those that it hears."""
     store.note_known(10, 0, 2)
     assert store.delta().known_ms == 0
     store.note_known(12, 1, 2)

@@ -41,7 +41,7 @@ from tests.disks import fill
 
 A = b"a"
 STATES = {0: b"0", 20: b"20", 40: b"40"}
-"""What the key was, since when."""
+"""The records of the key, each by the time since which the key had it."""
 STEPS: list[tuple[Any, str]] = [
     (Path, "mkdir"),
     (Path, "rename"),
@@ -54,7 +54,7 @@ STEPS: list[tuple[Any, str]] = [
     (rocksdb_files, "compact"),
     (store_module, "discard"),
 ]
-"""What changes files. A call may end before or after each."""
+"""The functions that change files. A call may end before or after each."""
 
 
 def opened(path: Path, clock: Clock) -> RocksCatalogStore:
@@ -123,7 +123,7 @@ def check(catalog: RocksCatalogStore | RocksCatalogReader) -> None:
 
 
 def check_whole(path: Path, call: Callable[[RocksCatalogStore], None]) -> None:
-    """What is there is right, the call can be repeated, and in two days nothing is left of the one that died."""
+    """The catalog is right, the call can be repeated, and in two days nothing is left of the one that died."""
     clock = Clock()
     with closing(RocksCatalogReader(path, clock)) as reader:
         check(reader)
@@ -145,7 +145,7 @@ def check_whole(path: Path, call: Callable[[RocksCatalogStore], None]) -> None:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda each: each.__name__)
 def test_a_process_may_die_at_any_point(tmp_path: Path, call: Callable[[RocksCatalogStore], None]):
-    """As the disk is then: a copy of the directory."""
+    """A copy of the directory shows the disk at each point."""
     path = tmp_path / "pins"
     copies: list[Path] = []
     seen: set[frozenset[tuple[str, int]]] = set()
@@ -227,7 +227,7 @@ def update_until_killed(path: Path, connection: multiprocessing.connection.Conne
 
 @contextmanager
 def killed(run: Callable[..., None], path: Path, when: int) -> Iterator[int]:
-    """Kills a process that runs when it has said so much; gives what it said last."""
+    """Starts a process and kills it once it has said `when` or more; yields the last number that it said."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=run, args=(path, sending))
@@ -470,7 +470,7 @@ def test_a_file_of_a_generation_that_is_gone_is_named(path: Path, clock: Clock, 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.sst"])
 def test_a_file_of_the_delta_that_is_gone_is_named(path: Path, clock: Clock, name: str):
     with closing(opened(path, clock)) as store:
-        store.collect(1)  # writes what was in the log into a file
+        store.collect(1)  # writes the updates of the log into a file
     check_reader = RocksCatalogReader(path, clock)
     check(check_reader)
     check_reader.close()

@@ -1,4 +1,4 @@
-"""What may come between two steps of a call on files: each at the worst moment, and each guard taken out."""
+"""Events between two steps of a call on files: each at the worst moment, and each guard taken out."""
 
 import fcntl
 import os
@@ -86,7 +86,7 @@ STATES = {0: b"0", 20: b"20", 40: b"40"}
 
 
 def wrong(scene: Scene, catalog: RocksCatalogStore | RocksCatalogReader) -> str | None:
-    """What is wrong with a fetch, if anything is."""
+    """The error of a fetch; None if it is right."""
     found = catalog.fetch([A])
     allowed = [record for time_ms, record in STATES.items() if time_ms > found.known_ms]
     allowed.append([record for time_ms, record in STATES.items() if time_ms <= found.known_ms][-1])
@@ -113,7 +113,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         each.close()
 
 
-# Each race returns what it found wrong
+# Each race returns the error that it found
 # --------------------------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +136,7 @@ def a_collection_comes_within_a_fetch(scene: Scene) -> str | None:
 
 
 def _acted_between(act: Callable[[], None], scene: Scene) -> str | None:
-    """After the first thing that the owner's fetch reads of the delta."""
+    """Acts after the first read of the delta by the owner's fetch; returns the error of the fetch."""
     once = Once(act)
     with patched([after(delta._Files, name, once) for name in ("_number", "updates")]):
         found = wrong(scene, scene.owner)

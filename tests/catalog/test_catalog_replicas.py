@@ -20,7 +20,7 @@ KEY = b"k"
 
 
 class Pair:
-    """Time stands still, so that nobody is ever slow, unless there is a clock."""
+    """Time does not move, so that no cluster is ever slow, unless there is a clock."""
 
     def __init__(self, *, in_place: bool, clock: Callable[[], float] | None = None) -> None:
         self.clock = Clock()

@@ -50,7 +50,7 @@ def test_a_guard_that_was_removed_is_found(mutant: Mutant):
     assert simulate(found).failure is None
 
 
-# Schedules that hardly any seed takes. Each returns whether the key is what it was last
+# Schedules that hardly any seed takes. Each returns whether the key has its last record
 # --------------------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ RECORDS = {key: b"record " + key for key in KEYS}
 
 
 class Crowd:
-    """Threads that all have begun the same batch before the store answers anybody."""
+    """Threads that all have begun the same batch before the store answers any of them."""
 
     def __init__(self, reader: FakeReader, keys: list[bytes]) -> None:
         self.reader = reader
@@ -69,7 +69,7 @@ def test_a_store_that_keeps_failing_is_asked_a_few_times_by_a_crowd_and_again_by
     crowd = Crowd(reader, KEYS)
     crowd.run()
     assert all(got.unanswered == set(KEYS) and str(got.failure) == "out of order" for got in crowd.got)
-    # Late risers may find that the second flight has failed too, and try their own once.
+    # Threads that are late may find that the second flight has failed too, and try their own once.
     assert 2 <= len(reader.calls) <= THREADS
     reader.fails = 0
     later = catalog_of(reader, crowd.clock, crowd.clock.now_ms)

@@ -1,4 +1,4 @@
-"""What is particular to catalogs in a real HBase: tables, markers, compactions, and several processes at once."""
+"""Catalogs in a real HBase: its tables, markers and compactions, and several processes at once."""
 
 import multiprocessing.connection
 import os
@@ -90,7 +90,7 @@ def test_what_was_removed_stays_harmless_through_flushes_and_compactions(store: 
 
 
 def test_an_update_that_arrives_while_its_row_is_removed_stays(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
-    """Between the look at a row and its marker, and after the marker: that masks nothing later."""
+    """Between the look at a row and its marker, and after the marker: the marker masks nothing later."""
     store.use(store.load(1_000, []).id)
     store.update([Update(A, 10, b"old"), Update(B, 10, b"old")])
     mask = RecordTable.mask

@@ -1,4 +1,4 @@
-"""What a fetch from HBase reads, in which order, and what may come between: without a server."""
+"""The reads of a fetch from HBase, their order, and events between them: without a server."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ OLD, NEW = Made("10-" + "0" * 16, "old", 1, ""), Made("20-" + "0" * 16, "new", 1
 
 @dataclass
 class Scripted:
-    """Tables of one key that say what they hold at the moment, and run a step before each answer."""
+    """Tables of one key that answer with their contents at the moment, and run a step before each answer."""
 
     about: About
     update: Held | None = None

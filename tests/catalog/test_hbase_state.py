@@ -1,4 +1,4 @@
-"""What there is of a catalog in HBase, step by step, without a server."""
+"""The state of a catalog in HBase, step by step, without a server."""
 
 from collections.abc import Callable
 from itertools import permutations

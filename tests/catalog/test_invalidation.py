@@ -43,8 +43,8 @@ SCHEDULES = sorted(
 
 
 class Race:
-    """One fetch of one key, and one update of it. before: what is held when it begins. remembers: whether updates are
-    remembered at all; if not, there were too many others.
+    """One fetch of one key, and one update of it. before: the entry that is held when it begins. remembers: whether
+    updates are remembered at all; if not, there were too many others.
     """
 
     def __init__(self, update: Update, before: str, *, connected: bool, remembers: bool) -> None:
@@ -61,7 +61,7 @@ class Race:
             self.catalog.begin([KEY])
             self.reads.read()
             self.reads.land()
-            # The stream has said nothing yet, so that what it follows has expired as well.
+            # The stream has said nothing yet, so that the entries that it follows have expired as well.
             self.clock.ms += LIFETIMES.ttl_ms
         self.fetch = None
         self.got: Got | None = None
@@ -107,7 +107,7 @@ def check(schedule: Sequence[str], update: Update, before: str, *, connected: bo
     heard, begun, landed = (schedule.index(step) for step in (HEARD, "begin", "land"))
     was_noted = remembers or before == "expired" or heard > begun
     assert not (is_old and heard < landed and was_noted), f"an update was heard, and the answer is older: {told}"
-    # What is held then
+    # The entry that is held then
     held = race.catalog._holdings._cache.entry(KEY)
     assert held is not None
     assert held.record == update.record or not was_noted, f"an old record took the place of an update: {told}"
@@ -281,7 +281,7 @@ KEYS = [b"a", b"b", b"c"]
 
 class Simulation:
     """A source, a store and a stream that lag behind it, each by itself, and batches at any moment. Each answer must be
-    what the source said at, or after, the time up to which it claims to be complete.
+    a record of the source at, or after, the time up to which it claims to be complete.
     """
 
     def __init__(self, seed: int) -> None:
@@ -363,7 +363,7 @@ class Simulation:
         self.clock.ms += self.rng.choice([1, 10, 1_000, LIFETIMES.ttl_ms // 2])
 
     def check(self) -> None:
-        """The results of the batches whose flights have all landed."""
+        """Checks the results of the batches whose flights have all landed."""
         for fetch, keys in list(self.fetches):
             if not all(flight.wait(0) for flight, _, _ in fetch._waits):
                 continue

@@ -1,5 +1,5 @@
-"""A web process that hears of updates: what it holds is replaced at once, and says no more than it knows, whatever
-becomes of the queue.
+"""A web process that hears of updates: the records that it holds are replaced at once, and no answer claims more than
+the process knows, whatever becomes of the queue.
 """
 
 import random
@@ -32,7 +32,7 @@ MINUTE_MS = 60_000
 
 @pytest.fixture(autouse=True)
 def every_level() -> Iterator[None]:
-    """Whatever level a command of an earlier test has set for this process."""
+    """Logs every level, whatever level a command of an earlier test has set for this process."""
     before = structlog.get_config()
     structlog.reset_defaults()
     yield
@@ -99,14 +99,14 @@ class Bench:
             self.listener.step()
 
     def follow(self) -> None:
-        """The listener begins, and what is held is fetched once the store knows more than may have been missed."""
+        """The listener begins, and the key is fetched once the store knows of all updates that may have been missed."""
         self.hear()
         self.pass_ms(APART_MS + 1_000)
         self.reader.known_ms = self.clock.ms
         self.got()
 
     def pass_ms(self, ms: int) -> None:
-        """With a tick every minute."""
+        """Lets time pass, with a tick every minute."""
         until_ms = self.clock.ms + ms
         while self.clock.ms < until_ms:
             self.clock.ms = min(until_ms, self.clock.ms + MINUTE_MS)
@@ -137,7 +137,7 @@ def bench() -> Bench:
     return Bench()
 
 
-# What is heard
+# Updates that are heard
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +177,7 @@ def test_what_is_known_waits_for_every_partition(bench: Bench):
 
 
 def test_what_was_fetched_when_it_had_just_begun_is_not_followed(bench: Bench):
-    """What was published before it began is missing, and the store may lack it, too."""
+    """Updates that were published before it began are missing, and the store may lack them, too."""
     bench.publish(deleted(5, START_MS + 5))
     bench.clock.ms += 10
     bench.hear()
@@ -188,7 +188,7 @@ def test_what_was_fetched_when_it_had_just_begun_is_not_followed(bench: Bench):
 
 
 def test_the_time_is_taken_when_the_tail_has_begun(bench: Bench):
-    """What was published while it began may have been missed."""
+    """Updates that were published while it began may have been missed."""
 
     class Opening(Lent):
         def __init__(self, queue: MemoryQueue) -> None:
@@ -225,7 +225,7 @@ def test_a_tick_speaks_of_what_precedes_it_and_of_nothing_in_the_next_poll(
 
 
 def miss(bench: Bench) -> None:
-    """An update of what is held is recorded, and is in the queue no more."""
+    """An update of the held record is recorded, and is not in the queue any more."""
     bench.clock.ms += 10
     bench.publish(deleted(5, bench.clock.ms))
     bench.clock.ms += 10
@@ -382,14 +382,14 @@ PINS = [1, 2, 3]
 
 class Simulation:
     """A source, a relay and tickers that are slow, a queue that forgets and goes away, a store that reads the queue in
-    its own time or gets a batch, and a process that listens and fetches at any moment. Each answer must be what the
-    source said at, or after, the time up to which it claims to be complete.
+    its own time or gets a batch, and a process that listens and fetches at any moment. Each answer must be a record of
+    the source at, or after, the time up to which it claims to be complete.
     """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.clock = Clock()
-        # The worst that is allowed, often.
+        # Often the largest skew that is allowed.
         self.skew_ms = self.rng.choice([1 - APART_MS, 1 - APART_MS, 0, APART_MS])
         self.queue = self.new_queue()
         self.is_away = False
@@ -428,7 +428,7 @@ class Simulation:
                 self.rng.choice([self.expire, self.close, self.malform, self.build, self.change_away])()
 
     def some(self) -> None:
-        """What happens while something else is under way."""
+        """Events that happen while another step is under way."""
         for _ in range(self.rng.randrange(12)):
             self.rng.choice([self.commit, self.relay, self.tick, self.send, self.send, self.store])()
 
@@ -559,7 +559,7 @@ class Simulation:
 
 
 class Slow:
-    """A queue whose tails take a while to open. meanwhile: what happens before and after that."""
+    """A queue whose tails take a while to open. meanwhile: called before and after that."""
 
     def __init__(self, queue: MemoryQueue, meanwhile: Callable[[], None]) -> None:
         self._queue = queue

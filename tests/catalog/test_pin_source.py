@@ -1,4 +1,4 @@
-"""Pins of a page: the catalog first, and the follow store for what it cannot say."""
+"""Pins of a page: the catalog first, and the follow store for pins that it cannot answer."""
 
 from collections.abc import Sequence
 

@@ -128,7 +128,7 @@ class Bench:
         publish(self.queue, catalog, updates)
 
     def tick(self, *partitions: int) -> int:
-        """The time that the delta then knows."""
+        """Publishes ticks; returns the time that the delta then knows."""
         self.now_ms += 1
         settled_ms = self.now_ms - LATE_MS
         for partition in partitions or (0, 1):
@@ -220,7 +220,7 @@ def test_what_the_queue_keeps_no_more_is_a_gap(bench: Bench):
 
 
 def test_a_new_delta_on_an_old_topic_lacks_what_has_expired(bench: Bench):
-    """As that of a cluster that was added. What is kept it reads, so a batch of an hour ago may be loaded."""
+    """As the delta of a cluster that was added. It reads the kept updates, so a batch of an hour ago may be loaded."""
     bench.post(Update(b"a", START, b"gone"))
     bench.tick()
     bench.now_ms += 2 * KEPT
@@ -396,8 +396,8 @@ class World:
         self.fill(self.rng.randrange(1, 8))
 
     def read(self) -> None:
-        """What is said of a key lacks nothing that was in time and is older than is said, and nothing at all that was
-        there a `ttl` ago.
+        """The answer for a key lacks no update that was in time and is older than the answer says that it knows, and no
+        update at all that was there a `ttl` ago.
         """
         key = self.rng.choice(KEYS)
         got = self.catalog.begin([key]).result()

@@ -1,4 +1,4 @@
-"""`Catalog.begin` and `Fetch.result`: what is held, for how long, how old it may be, and what if the store is away."""
+"""`Catalog.begin` and `Fetch.result`: which records are held, for how long and how old; and a store that is away."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
     return World()
 
 
-# What is held
+# Records that are held
 # ----------------------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""After a rollback from a batch that was wrong, no process answers from what it holds of that batch."""
+"""After a rollback from a batch that was wrong, no process answers from the records of that batch that it holds."""
 
 import random
 from collections.abc import Callable
@@ -24,7 +24,7 @@ GOOD, WRONG = b"good", b"wrong"
 
 
 class Process:
-    """A web process with one cluster. The store has a batch that is wrong in use, and the process holds of it."""
+    """A web process with one cluster. The store has a wrong batch in use, and the process holds records of it."""
 
     def __init__(self, reads: Any = None) -> None:
         self.clock = Clock()
@@ -37,7 +37,7 @@ class Process:
         self.watch.look(CatalogSource("a", self.reader, InPlace()))
 
     def roll_back(self) -> None:
-        """To a batch that is older; the updates are not as far as the wrong one was."""
+        """Rolls back to an older batch; the updates are not as far as the wrong one was."""
         self.reader.records = {KEY: GOOD, OTHER: GOOD}
         self.reader.known_ms = START_MS
         self.reader.rolled_back += 1
@@ -104,7 +104,7 @@ def test_if_the_store_is_away_it_is_answered_as_stale_for_so_long_after_the_roll
     process.look()
     process.reader.fails = 2
     process.clock.ms += LIFETIMES.stale_max_ms - 1
-    process.catalog.note_known(process.clock.ms)  # what it follows would live for an hour
+    process.catalog.note_known(process.clock.ms)  # a record that it follows would live for an hour
     got = process.got()
     assert (got.records, got.stale) == ({KEY: WRONG}, {KEY})
     process.clock.ms += 1
@@ -251,7 +251,7 @@ class Simulation:
             self.stores[number].use(self._load(number, GOOD))
 
     def roll_back(self) -> None:
-        """To any good one that is no later, perhaps with a good build at once."""
+        """Rolls back to any good batch that is no later, perhaps with a good build at once."""
         number = self.rng.randrange(2)
         if not self.is_wrong[number]:
             return

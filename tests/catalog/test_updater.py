@@ -43,7 +43,7 @@ class Bench:
         self.queue.publish(ACTIONS, [encode_action(Task(action))], partition)
 
     def tick(self, *partitions: int) -> int:
-        """Everything so far is settled; the time that the delta then knows."""
+        """Everything so far is settled; returns the time that the delta then knows."""
         self.now_ms += 1
         for partition in partitions or (0, 1):
             self.queue.publish(ACTIONS, [encode_action(Tick(self.now_ms, partition, 2))], partition)
@@ -87,7 +87,7 @@ def test_what_was_recorded_of_pins_is_entered_and_nothing_else(bench: Bench):
 
 
 def test_a_new_delta_begins_now_whatever_is_in_the_queue(bench: Bench):
-    """Of what was recorded earlier, some may be in the queue no more."""
+    """Some actions that were recorded earlier may not be in the queue any more."""
     bench.save(5)
     bench.tick()
     bench.work(bench.updater())

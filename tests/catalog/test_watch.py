@@ -1,4 +1,4 @@
-"""What clusters say of a catalog, as a report has it."""
+"""The facts that clusters give of a catalog, as a report has them."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What tests of boards share: pins on a board, what a page shows, and how many rows a database has written."""
+"""Helpers that tests of boards share: pins on a board, the pins of a page, and how many rows a database has written."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -83,7 +83,7 @@ def relay(store: FollowStore) -> None:
 
 
 def respace(boards: Boards, request: RespaceAsked, rows: int = 512, *, forgetful: bool = False) -> int:
-    """Until it is done. Returns how many rows that wrote. forgetful: each step plans again."""
+    """Re-spaces until it is done. Returns how many rows that wrote. forgetful: each step plans again."""
     written = 0
     going: RoomSpread | None = None
     for _ in range(10_000):
@@ -96,7 +96,7 @@ def respace(boards: Boards, request: RespaceAsked, rows: int = 512, *, forgetful
 
 
 def rows_written(store: FollowStore, work: Callable[[], object]) -> int:
-    """How many rows the databases wrote meanwhile, by their own count."""
+    """How many rows the databases wrote during the work, by their own count."""
     shards: Sequence[object] = store._shards  # type: ignore[attr-defined]
     before = sum(map(_rows, shards))
     work()

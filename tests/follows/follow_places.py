@@ -16,7 +16,7 @@ NOW = 1_700_000_000_000
 
 @dataclass
 class FakeClock:
-    """The store's clock, moved by the test. It stands still unless it is told otherwise."""
+    """The store's clock, moved by the test. It does not move unless it is told to."""
 
     ms: int = NOW
 

@@ -38,7 +38,7 @@ def server(database: str) -> mysql.MySQLServer:
 
 
 def use(stack: Stack) -> None:
-    """From now on its server is used, which is started."""
+    """Starts the server of the stack, which is used from now on."""
     stack.up("mariadb")
     _stack[:] = [stack]
 

@@ -1,4 +1,4 @@
-"""What the port of boards promises, on every adapter, with one shard and with three."""
+"""The promises of the port of boards, on every adapter, with one shard and with three."""
 
 import random
 import threading

@@ -1,5 +1,5 @@
 """Random histories of a board: stores with one shard and with three, in SQLite and in MySQL, with few labels and with
-all of them, show what a list shows.
+all of them, show the same pins as a list.
 """
 
 from typing import Final

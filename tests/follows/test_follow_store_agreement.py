@@ -149,7 +149,7 @@ class Model:
             self.indexed[followee, pin.pin] = PinState(pin, max(saved, saved_ms), latest)
 
     def end_call(self) -> None:
-        """What was recorded since the last call shares rows of the outbox."""
+        """The actions that were recorded since the last call share rows of the outbox."""
         if recorded := self.outbox[sum(map(len, self.calls)) :]:
             self.calls.append(recorded)
 
@@ -239,7 +239,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def index_some(self, data: st.DataObject) -> None:
-        """Handlers index what they are given, in any order and again."""
+        """Handlers index the actions that they are given, in any order and again."""
         if self.recorded:
             some = data.draw(st.lists(st.sampled_from(self.recorded[-20:]), max_size=6))
             for action in some:
@@ -253,7 +253,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 5))
     def relay(self, count: int) -> None:
-        """What the oldest calls recorded: each has rows of its own, one on each shard."""
+        """Relays the actions of the oldest calls: each call has rows of its own, one on each shard."""
         for call in self.model.calls[:count]:
             for store in self.stores:
                 left = Counter(call)

@@ -1,4 +1,4 @@
-"""What the port promises, on every adapter, with one shard and with three."""
+"""The promises of the port, on every adapter, with one shard and with three."""
 
 import threading
 
@@ -59,7 +59,7 @@ def pin(pin_id: int, owner: int = 7, on: int = 70, created_ms: int = 1_000) -> P
 
 
 def record_each(store: FollowStore, *actions: Action) -> list[RecordedAction]:
-    """Each in a transaction, and in a row of the outbox, of its own."""
+    """Records each in a transaction, and in a row of the outbox, of its own."""
     return [recorded for action in actions for recorded in record(store, action)]
 
 
@@ -578,7 +578,7 @@ def test_rule_10_nothing_commits_behind_what_another_connection_settled(shared_p
 
 
 def test_rule_10_settled_under_interleaved_commits(shared_place: Place):
-    """While others commit, whatever becomes visible after a settled time was stamped at or after it."""
+    """While others commit, every action that becomes visible after a settled time was stamped at or after it."""
     ticking = FakeClock()
     stores = [shared_place.open(ticking), shared_place.open(ticking)]
     done = threading.Event()
@@ -811,7 +811,7 @@ def test_newest_pins_merged_are_distinct_and_in_feed_order_over_shards(store: Fo
         pin(each, owner=each % 11 + 1, on=100 + each % 11, created_ms=1_000 + (each * 37) % 400)
         for each in range(1, 600)
     ]
-    # One of them has nearly all that is new, another nothing but old ones.
+    # One owner has nearly all new pins, another nothing but old ones.
     pins += [pin(5_000 + each, owner=50, on=150, created_ms=2_000 + each // 3) for each in range(200)]
     pins += [pin(9_000 + each, owner=60, on=160, created_ms=1 + each) for each in range(50)]
     index(store, *pins)
@@ -828,7 +828,7 @@ def test_newest_pins_merged_are_distinct_and_in_feed_order_over_shards(store: Fo
         assert [state.pin for state in store.newest_pins_merged([Merged(some, 1_200)], limit)[0]] == [
             each for each in of_some if each.created_ms >= 1_200
         ][:limit]
-        # What is wanted together does not mix, whatever each of them is limited to and shares with others.
+        # Lists that are wanted together do not mix, whatever each of them is limited to and shares with others.
         together = [Merged(everything), Merged([]), Merged(some), Merged(some, 1_200), Merged([user(777)])]
         assert store.newest_pins_merged(together, limit) == [
             store.newest_pins_merged([each], limit)[0] for each in together

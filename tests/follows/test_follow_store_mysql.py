@@ -1,5 +1,5 @@
-"""What only a database behind a network can get wrong: other transactions in between, connections that end, servers
-that are not what they were, and times under all of that.
+"""Errors that only a database behind a network can have: other transactions in between, connections that end, servers
+that have changed, and times under all of that.
 """
 
 import os
@@ -53,7 +53,7 @@ def open_one(where: mysql.MySQLServer) -> Iterator[Opener]:
 
 @pytest.fixture
 def raw(where: mysql.MySQLServer) -> Iterator[MySQLConnection]:
-    """A connection that is nobody's."""
+    """A connection that belongs to no store."""
     connection = mysql_places.connect(where)
     yield connection
     connection.close()
@@ -110,7 +110,7 @@ def test_rule_4_no_call_leaves_a_transaction_open(open_one: Opener):
     assert not shard_of(store)._pool._idle, "one that was left open is closed"
 
 
-# Transactions beside each other
+# Transactions at the same time
 # --------------------------------------------------------------------------------------------------------------------
 
 
@@ -154,7 +154,7 @@ def test_a_deadlock_is_decided_again(open_one: Opener, raw: MySQLConnection):
     for follower in (1, 2):
         follow(store, follower)
     lock = "SELECT * FROM clocks WHERE follower = {} FOR UPDATE"
-    # Whoever has written less is the victim.
+    # The transaction that has written less is the victim.
     raw.run(["START TRANSACTION", *statements.put_edges([(9, 0, each, 1, 1, 1) for each in range(1, 50)])])
     raw.run([lock.format(2)])
     answers: list[Followed] = []
@@ -190,7 +190,7 @@ def deadlocks(connection: MySQLConnection) -> int:
 
 
 def counter(connection: MySQLConnection, name: str) -> int:
-    """The server's own, which everybody may read."""
+    """A counter of the server itself, which every user may read."""
     ((_, value),) = connection.rows(f"SHOW GLOBAL STATUS LIKE '{name}'")
     return int(value)
 
@@ -454,7 +454,7 @@ for number in range(10_000):
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
-    """An edge, its key and its outbox row stand together, and all that was acknowledged stands."""
+    """An edge, its key and its outbox row are stored together, and all acknowledged actions are stored."""
     databases = mysql_places.fresh(shards)
     acknowledged: list[int] = []
     for child in range(1, 4):
@@ -471,7 +471,8 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
         process.stdout.close()
         process.wait()
     store = mysql.open_store(databases)
-    # Who settles waits until the server has noticed the death: what it had begun is committed or gone.
+    # A call that settles waits until the server has noticed the death: the transaction that had begun is committed or
+    # gone.
     for each in databases:
         raw = mysql_places.connect(each)
         raw.run([statements.settle(None, int(time.time() * 1_000))])
@@ -543,7 +544,7 @@ def test_a_migration_that_was_cut_off_is_done_again(new: list[mysql.MySQLServer]
 
 
 def test_rows_of_before_hold_one_action_each(new: list[mysql.MySQLServer]):
-    """What waits, or was relayed, when a database is brought up to date."""
+    """Actions that wait, or were relayed, when a database is brought up to date."""
     mysql.create(new[:1])
     connection = mysql_places.connect(new[0])
     last = schema.migrations()[-1][0]
@@ -639,12 +640,12 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
 def test_rows_are_found_by_key_and_never_sorted(filled: MySQLConnection, statement: str, index: str):
     with filled._raw.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(f"EXPLAIN {statement}")
-        # Without a table: a single key that does not stand.
+        # Without a table: a single key that is not there.
         plan = [row for row in cursor.fetchall() if not str(row["table"]).startswith("<") and row["table"]]
     for step in plan:
         assert step["key"] == index, step
         assert "filesort" not in (step["Extra"] or ""), step
-        # What is read from its beginning: the outbox, up to a limit.
+        # The tables that are read from the beginning: the outbox, up to a limit.
         in_order = step["table"] in ("u", "o")
         assert step["type"] in ("range", "eq_ref", "const", "ref") or (in_order and step["type"] == "index"), step
 

@@ -1,4 +1,4 @@
-"""What only SQLite files can get wrong: missing, foreign, damaged and full files, writers that queue, and crashes."""
+"""Errors that only SQLite files can have: missing, foreign, damaged and full files, writers that queue, and crashes."""
 
 import re
 import signal
@@ -77,7 +77,7 @@ def test_migrations_are_numbered_without_gaps():
 
 
 def test_rows_of_before_hold_one_action_each(path: Path):
-    """What waits, or was relayed, when a home is brought up to date."""
+    """Actions that wait, or were relayed, when a home is brought up to date."""
     sqlite.create([path], to=5)
     old = [msgspec.json.encode(Followed(each, user(99), NOW, NOW)) for each in (1, 2, 3)]
     connection = sqlite3.connect(path)
@@ -263,7 +263,7 @@ def test_a_page_is_read_by_key_and_never_sorted(path: Path, statement: str):
     ]
     connection.close()
     assert not [step for step in plan if "TEMP B-TREE" in step], plan
-    # What may be scanned: the keys that are asked for, and the outbox from its oldest row on.
+    # These may be scanned: the keys that are asked for, and the outbox from its oldest row on.
     scanned = {step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step}
     assert scanned <= {"SCAN w", "SCAN outbox"}, plan
 
@@ -312,7 +312,7 @@ def test_processes_take_turns(path: Path):
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards: int):
-    """An edge, its clock, its key and its outbox row stand together, and all that was acknowledged stands."""
+    """An edge, its clock, its key and its outbox row are stored together, and all acknowledged actions are stored."""
     paths = [tmp_path / str(number) for number in range(shards)]
     sqlite.create(paths)
     acknowledged: list[int] = []

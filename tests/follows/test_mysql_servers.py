@@ -178,7 +178,7 @@ class RefusedError(Exception):
 
 
 def connected_with(where: mysql.MySQLServer, monkeypatch: pytest.MonkeyPatch, bounds: PoolBounds) -> dict[str, object]:
-    """What the driver is called with."""
+    """The arguments that the driver is called with."""
     called: dict[str, object] = {}
 
     def connect(**arguments: object) -> None:
@@ -225,7 +225,7 @@ def test_a_ca_and_a_certificate_that_are_not_there_are_named(tmp_path: Path):
 
 
 class Database:
-    """What connects to the servers of a store, and what is found there."""
+    """Connects to the servers of a store, and answers as the database there."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.away = True

@@ -1,4 +1,4 @@
-"""What is known of a shard without waiting for it: its time, and whether it is away."""
+"""The facts that are known of a shard without waiting for it: its time, and whether it is away."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -58,7 +58,7 @@ class FarShard:
 
 
 class Bench:
-    """A store on shards far away. What is done in the background is done when `look` is called."""
+    """A store on shards far away. Background work is done when `look` is called."""
 
     def __init__(self, *shards: FarShard, clock: Clock) -> None:
         self.clock = clock
