@@ -125,14 +125,6 @@ HBASE: Final[Sequence[ServerMetric]] = (
     _slowest("WAL", "log_sync", "SyncTime", "How long one in a hundred syncs of the log takes at least"),
     _of("RegionServer", "WAL", "log_bytes_total", "counter", "writtenBytes", "Bytes written to the log"),
     _of(
-        "RegionServer",
-        "WAL",
-        "log_rolls_for_replicas_total",
-        "counter",
-        "lowReplicaRollRequest",
-        "Logs that were given up because a DataNode of theirs was lost",
-    ),
-    _of(
         "Master", "Server", "region_servers", "gauge", "numRegionServers", "Region servers that the active master knows"
     ),
     _of("Master", "Server", "dead_region_servers", "gauge", "numDeadRegionServers", "Those that it takes for dead"),

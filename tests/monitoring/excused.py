@@ -45,5 +45,3 @@ SERVERS_IN_TROUBLE: Final = {
     "kafka_under_replicated_partitions": "needs a broker that is lost",
 }
 """What changes on servers that have too much to do, are lost or refuse something: `test_servers_in_trouble.py`."""
-DATA_NODE_LOST: Final = {"hbase_log_rolls_for_replicas_total"}
-"""What changes if a DataNode is lost: `deploy/docker/smoke.py`. The local stack has no HDFS."""
