@@ -1,5 +1,6 @@
 """The system under measurement: its command line as a user has it, and its ports where a part is measured alone."""
 
+import gc
 import shutil
 import sys
 import time
@@ -20,7 +21,7 @@ from feedstore.replicas.attempts import InPlace
 from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation
-from workers.app import until, wiring
+from workers.app import memory_tuning, until, wiring
 from workers.app.home import create
 from workers.following.ports import Ports
 
@@ -31,6 +32,18 @@ RECORDED_AT_ONCE = 1_000
 def feedctl(home: Path, *words: str) -> Sequence[str]:
     """The command line of a feedctl call."""
     return [str(Path(sys.executable).with_name("feedctl")), "--home", str(home), *words]
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """The garbage collector as it is in commands that work for long."""
+    before = gc.get_threshold()
+    memory_tuning.relax()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
 
 
 def make_home(home: Path) -> Config:

@@ -191,7 +191,7 @@ public final class NativeFeeds {
         "{\"cells\": %d, \"seconds\": %.6f, \"deleted\": %d}", cells, (System.nanoTime() - began) / 1e9, deleted);
   }
 
-  /** The job that runs now and then beside everything else. Only what goes travels here. */
+  /** The job that runs now and then while all else runs. Only what goes travels here. */
   private String trimJob(TableName name, int keep) throws Exception {
     Scan scan = new Scan().addFamily(FAMILY).setFilter(new ColumnPaginationFilter(COLUMNS_MAX, keep));
     BufferedMutatorParams params = new BufferedMutatorParams(name).writeBufferSize(BUFFER_BYTES);
@@ -270,7 +270,7 @@ public final class NativeFeeds {
     }
   }
 
-  /** With Thrift's own client and without this one's: what the hop costs, whoever asks. */
+  /** With Thrift's own client and without this one's: what the hop costs any client. */
   private static String through(TableName name, Pages pages, int port) throws IOException, TException {
     ByteBuffer table = ByteBuffer.wrap(name.getName());
     List<TColumn> family = List.of(new TColumn(ByteBuffer.wrap(FAMILY)));

@@ -76,5 +76,7 @@ def update_of(action: PinSaved | PinDeleted) -> Update:
 
 
 def entry_of(state: PinState) -> tuple[bytes, bytes]:
-    """The entry of a generation."""
-    return key_of(state.pin.pin), record_of(state.pin, deleted=state.deleted_ms is not None)
+    """The entry of a generation: `key_of` and `record_of`, in one step, as millions are made at a time."""
+    pin, _, deleted_ms = state
+    record = _RECORD.pack(_VERSION, deleted_ms is not None, pin.owner, pin.board, pin.created_ms)
+    return _KEY.pack(pin.pin), record

@@ -1,6 +1,7 @@
 """A generation from the follow store, and what keeps a bad one from being used."""
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any, cast
@@ -13,8 +14,9 @@ from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogUna
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, PinState, Request
+from workers.catalog import build as building
 from workers.catalog import side_by_side
-from workers.catalog.build import Reservoir, SuspiciousGenerationError, build
+from workers.catalog.build import Sample, SuspiciousGenerationError, build
 from workers.catalog.check import PinComparison, PinDifference
 
 START = 1_700_000_000_000
@@ -288,11 +290,31 @@ def test_verify_names_each_difference(follows: FollowStore, clock: Clock):
 
 
 def test_a_sample_is_as_large_as_it_was_asked_for():
-    sample = Reservoir(random.Random(1), 10)
-    for pin in range(5):
-        sample.add(pin)
-    assert sample.pins == [*range(5)]
-    for pin in range(5, 1_000):
-        sample.add(pin)
+    sample = Sample(random.Random(1), 10)
+    sample.add(range(5))
+    assert sorted(sample.pins) == [*range(5)]
+    for start in range(5, 1_000, 7):
+        sample.add(range(start, min(start + 7, 1_000)))
     assert len({*sample.pins}) == 10
     assert max(sample.pins) > 500
+
+
+def test_each_pin_has_the_same_chance_to_be_in_a_sample():
+    rng = random.Random(1)
+    often: Counter[int] = Counter()
+    for _ in range(2_000):
+        sample = Sample(rng, 5)
+        for start in range(0, 20, 4):
+            sample.add(range(start, start + 4))
+        often.update(sample.pins)
+    # 2,000 x 5 / 20 = 500 each; five standard deviations are 97.
+    assert all(abs(often[pin] - 500) < 97 for pin in range(20))
+
+
+def test_pages_of_shards_are_merged():
+    def states(*pins: int) -> list[PinState]:
+        return [PinState(Pin(each, 1, 1, 1), 1, None) for each in pins]
+
+    shards = [iter([states(1, 4, 5), states(6, 30)]), iter([states(2), states(9)]), iter([]), iter([states(3, 7, 8)])]
+    merged = [state.pin.pin for some in building._merged(shards) for state in some]
+    assert merged == [1, 2, 3, 4, 5, 6, 7, 8, 9, 30]

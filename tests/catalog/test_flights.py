@@ -1,4 +1,4 @@
-"""Many batches at once: each key is fetched once, and whatever becomes of a fetch, nobody waits for nothing."""
+"""Many batches at once: each key is fetched once, and whatever becomes of a fetch, no batch waits in vain."""
 
 import threading
 

@@ -429,7 +429,7 @@ def test_updates_that_only_delete_what_is_held_are_found(monkeypatch: pytest.Mon
         (Heard, "begin", lambda self, after_ms: setattr(self, "following", StreamState(max(1, self.following.stream)))),
         (holdings, "version_at", lambda known_ms: 2 * known_ms + 2_001),
     ],
-    ids=["followed whatever was missed", "forgotten at once", "a gap that nobody minds", "known a second later"],
+    ids=["followed whatever was missed", "forgotten at once", "a gap that no fetch minds", "known a second later"],
 )
 def test_the_simulation_finds_a_guard_that_is_removed(
     of: object, name: str, mutant: object, monkeypatch: pytest.MonkeyPatch

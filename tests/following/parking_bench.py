@@ -1,6 +1,6 @@
 """A writer and what lands its retries, on stores of which some rows may be away.
 
-The stages, handlers and tables are the real ones; clocks stand still until they are moved, and a crash can be had at
+The stages, handlers and tables are the real ones; clocks move only when they are moved, and a crash can be had at
 every call of a port that keeps something.
 """
 
@@ -70,7 +70,7 @@ class Trip:
 class Rows(MemoryStore):
     """A table of which some rows are away, or refused for ever.
 
-    whole: a batch with such a row is not written at all; otherwise what stands in its other rows is.
+    whole: a batch with such a row is not written at all; otherwise its other rows are.
     spend: lets time pass: `cell_s` for each cell that is written, and `fail_s` before a call fails.
     """
 
@@ -202,7 +202,7 @@ class Bench:
         return Parking(cluster, writer, self.progress, self.follows, self.queue, f"retries-{cluster}")
 
     def begin(self) -> None:
-        """Everything starts anew from what was committed."""
+        """Everything starts again from what was committed."""
         for stage in self.stages:
             stage.close()
         common: dict[str, Any] = {
@@ -323,7 +323,7 @@ class Bench:
 
     def published(self) -> int:
         """How many copies were ever parked."""
-        return self.queue.lag(RETRIES, "nobody")
+        return self.queue.lag(RETRIES, "no-group")
 
     def all_landed(self, settled_ms: int) -> bool:
         return not self.missing() and self.watermark() == settled_ms and not self.lag(WRITER) + self.lag(RETRIER)

@@ -113,3 +113,24 @@ def test_follows_of_one_followee_share_its_pins(store: FollowStore):
     assert together == alone
     assert {follower for _, _, follower, _, _, _ in together} == set(READERS[:-2])
     assert counted.calls["edges"] == counted.calls["deletions"] == 1
+
+
+@pytest.mark.parametrize("few", [1, 3, 6, 7, 50])
+def test_followees_with_few_pins_are_read_together_and_the_others_again(
+    store: FollowStore, monkeypatch: pytest.MonkeyPatch, few: int
+):
+    for number in range(1, 9):  # as many as are asked for at first, one less, one more
+        store.index(pins=[PinSaved(Pin(1_000 * number + each, 300 + number, 400, NOW), NOW) for each in range(number)])
+    followees = [*map(user, [*OWNERS, *range(301, 309)]), *map(board, range(201, 206))]
+    recorded = store.record([Request(Follow(500, followee)) for followee in followees])
+    actions = [each for each in recorded if isinstance(each, Followed)]
+    wanted, found = Counter(), Counter()  # type: Cells, Cells
+    for action in actions:
+        newest = store.newest_pins([action.followee], LIMITS.cap)[action.followee]
+        wanted.update((action, None, 500, action.ts, each.pin.pin, each.pin.created_ms) for each in newest)
+    monkeypatch.setattr(backfill, "FEW", few)
+    monkeypatch.setattr(backfill, "WITH_FEW_AT_ONCE", 10)
+    monkeypatch.setattr(backfill, "FOLLOWEES_AT_ONCE", 2)
+    Backfill(store, lambda each: found.update(cells(each)), LIMITS).follow(actions, NOW, None)
+    assert len(actions) == len(followees)
+    assert found == wanted

@@ -1,7 +1,7 @@
 """Deliveries that come too late, and what a writer asks for: once, only for its own cluster, and never in vain (rule
 8).
 
-The handlers, the queue and the follow store are the real ones; the clock stands still until it is moved.
+The handlers, the queue and the follow store are the real ones; the clock moves only when it is moved.
 """
 
 import itertools
@@ -444,7 +444,7 @@ def brought_back(pipeline: Pipeline) -> Pipeline:
 def test_rule_8_what_was_read_later_than_now_is_expanded_again(brought_back: Pipeline) -> None:
     while brought_back.write("a", 10):
         pass
-    assert brought_back.holding("a", 1) == 0, "nobody can tell how old it is"
+    assert brought_back.holding("a", 1) == 0, "its age is not known"
     brought_back.drain("a", "b")
     assert brought_back.holding("a", 1) == brought_back.holding("b", 1) == FOLLOWERS
     assert {task.cluster for task in brought_back.expanded} == {"a", "b"}

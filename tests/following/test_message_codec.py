@@ -244,7 +244,7 @@ WRONG: dict[type, list[Any]] = {
     dict: [None, 1, "x", True, [], [1]],
 }
 INSIDE = (("body",), ("body", "delivery"))
-"""Where the fields of a delivery stand."""
+"""The places of the fields of a delivery."""
 OPTIONAL = {
     ("body", "action", "cluster"),
     *((*place, name) for place in INSIDE for name in ("purge", "cluster", "after_ms")),
@@ -300,7 +300,7 @@ def test_a_missing_field_is_malformed(sample: tuple[bytes, Callable[[bytes], obj
 
 
 def test_fields_that_this_version_does_not_know_are_ignored(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
-    """A newer worker may add fields within a version: an older one beside it goes on."""
+    """A newer worker may add fields within a version: an older one reads it all the same."""
     value, decode = sample
     document = json.loads(value)
     expected = decode(value)

@@ -40,7 +40,7 @@ def test_rule_12_a_region_that_is_away_delays_only_its_own_rows_for_as_long_as_i
         bench.publish(pins[start : start + 100], together)
         bench.tick()
     bench.run(lambda: bench.landed() == set(pins) - away)
-    assert bench.watermark() == bench.pins[min(away)], "all ticks but the last have come through, and it stands"
+    assert bench.watermark() == bench.pins[min(away)], "all ticks but the last have come through, and it stays there"
 
     bench.now_s += 3_600
     bench.run(lambda: bench.now_s > 3_700)
@@ -336,7 +336,7 @@ def test_rule_8_what_waited_too_long_is_expanded_anew_and_held() -> None:
 def test_rule_11_a_kill_before_or_after_any_call_loses_nothing_and_holds_nothing_for_ever(
     together: int | None,
 ) -> None:
-    """note, publish, commit, land, lift, commit: a restart goes on from wherever the process died."""
+    """note, publish, commit, land, lift, commit: a restart continues from wherever the process died."""
     pins = [pin for pin in range(1, 60) if in_region(pin)][:6] + [pin for pin in range(1, 20) if not in_region(pin)][:4]
 
     def life(at: int | None, after: bool) -> int:

@@ -278,7 +278,7 @@ def test_refills_are_bounded_a_second_and_those_beyond_are_asked_for_by_later_wa
     with service_on(pair, follows) as service:
         for each in [*users, *users]:
             service.page(each)
-    assert len(refilled(follows)) == int(ASKED_PER_S_MAX * BURST_S), "time stands still"
+    assert len(refilled(follows)) == int(ASKED_PER_S_MAX * BURST_S), "no time passes"
     with service_on(pair, follows) as service:
 
         def walk_all() -> bool:
@@ -302,7 +302,7 @@ def test_lookups_of_those_who_follow_nothing_are_bounded_a_second(follows: Follo
     with service_on(pair, Counting()) as service:  # type: ignore[arg-type]
         for each in range(1, 2_001):
             service.page(each)
-    assert looked_up == list(range(1, int(LOOKED_UP_PER_S_MAX * BURST_S) + 1)), "time stands still"
+    assert looked_up == list(range(1, int(LOOKED_UP_PER_S_MAX * BURST_S) + 1)), "no time passes"
 
 
 def test_what_refills_remember_is_bounded(follows: FollowStore):
@@ -414,7 +414,7 @@ def test_a_refusal_is_raised_and_repeated_under_its_key(service: FeedService):
     service.save_pin(Pin(5, OWNER, BOARD, 1_000))
     with pytest.raises(ActionRefusedError) as refused:
         service.delete_pin(5, "k1")
-    assert refused.value.reason == "pin_unknown", "the first answer stands"
+    assert refused.value.reason == "pin_unknown", "the first answer is kept"
     with pytest.raises(InvalidValueError):
         service.follow(1, user(2), "")
     with pytest.raises(InvalidValueError):

@@ -39,7 +39,7 @@ AWAY = 1
 
 
 class World:
-    """Three shards, far away; calls that fail take their time-out of whoever waits for them."""
+    """Three shards, far away; calls that fail take their time-out of the callers that wait for them."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -95,7 +95,7 @@ def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_w
     queue.grow(DELIVERIES)
     first, second = pass_on(9_000)
     old.tick([first])
-    assert Progress(store).watermark() is None, "deliveries may stand in the other one, and it has not been heard of"
+    assert Progress(store).watermark() is None, "deliveries may be in the other one, and it has not been heard of"
     old.tick([second])
     assert Progress(store).watermark() == 9_000
 

@@ -132,8 +132,8 @@ class Model:
         match action:
             case Followed() | Unfollowed():
                 edge = action.edge()
-                stands = self.followers.setdefault((edge.followee, edge.follower), edge)
-                if stands.ts < edge.ts:
+                held = self.followers.setdefault((edge.followee, edge.follower), edge)
+                if held.ts < edge.ts:
                     self.followers[edge.followee, edge.follower] = edge
             case PinSaved(pin, saved_ms):
                 self._mark(pin, saved_ms, None)

@@ -621,6 +621,7 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         *((text, "PRIMARY") for text in statements.drop_deleted_pins([(1, *key, 1) for key in EDGE_KEYS], 5)),
         (statements.followers([(5, 0, 8), (0, 1, 9), (0, 1, 10)], 5, tombstones=False), "PRIMARY"),
         (statements.newest_pins(NEWEST, 9), "PRIMARY"),
+        (statements.whole_pins([(each % 2, each) for each in range(1, 900)], 9, 50), "PRIMARY"),
         (statements.pins_saved_since([SavedFrom(1, 2, 3, 4), *SAVED], 1, 5), "pin_index_saved"),
         (statements.boards_of([2, *range(3, 50)], (2, 7), 5), "boards_owner"),
         (statements.active_edges(1, 2), "PRIMARY"),
@@ -704,6 +705,22 @@ def test_rows_that_are_too_many_to_pack(open_one: Opener, monkeypatch: pytest.Mo
         assert [state.pin.pin for state in found[user(7)]] == list(range(1, limit + 1))
         assert found[board(70)] == found[user(7)]
         assert found[user(9)] == []
+
+
+def test_newest_pins_of_followees_with_few_pins_and_with_many(open_one: Opener, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(statements, "WHOLE_ROWS_A_FOLLOWEE", 2)
+    store = open_one()
+    of_each = {owner: range(100 * owner, 100 * owner + count) for owner, count in enumerate([0, 3, 1, 9, 0, 2], 1)}
+    pins = [Pin(pin, owner, owner, 10_000 - pin) for owner, some in of_each.items() for pin in some]
+    store.index(pins=[PinSaved(each, NOW + each.pin) for each in pins])
+    for owners in ([1, 2, 3, 4, 5, 6], [3, 1, 2], [5, 6, 1], [4, 2, 6]):
+        for limit in (1, 2, 3, 20):
+            found = store.newest_pins([kind(owner) for owner in owners for kind in (user, board)], limit)
+            for followee, states in found.items():
+                assert [state.pin.pin for state in states] == [*of_each[followee.id]][:limit]
+            early = store.newest_pins([user(owner) for owner in owners], limit, saved_before_ms=NOW + 402)
+            for followee, states in early.items():
+                assert [state.pin.pin for state in states] == [pin for pin in of_each[followee.id] if pin < 402][:limit]
 
 
 # A server whose clock steps

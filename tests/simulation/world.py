@@ -3,7 +3,7 @@
 One seed decides everything: who acts, which handler moves next (they give way before and after every call of a port),
 what is delivered, how often and in which order, which handler dies, when clusters are swept, how clocks go.
 
-What the world does not do, because the design does not claim to survive it: a handler that stands still for longer
+What the world does not do, because the design does not claim to survive it: a handler that pauses for longer
 than the ages allow comes to its end there (its process is dead, or its lease is), and clocks of one store differ by
 less than the margin by which the windows were chosen. Time therefore goes in two paces: by single milliseconds, in
 which clocks differ and everything races, and in leaps (`LEAP_MS`) that let windows pass. Ages are never so close to a
@@ -116,7 +116,7 @@ GENERAL = Profile()
 PARKING = replace(GENERAL, park=1, ticking=0.7, tick=0.4)
 """Writers park every third delivery or so."""
 REBUILDING = replace(GENERAL, rebuild=0.5, slow=0.4)
-"""Clusters are made anew while expanders go on."""
+"""Clusters are made again while expanders run."""
 BEGINNING = replace(GENERAL, begin=0.7)
 """Expanders begin some of the actions that they expand next, while others work."""
 GROWING = replace(GENERAL, grow=0.3, ticking=1, tick=0.5, delete=0, sticky=(0, 0.1))
@@ -271,7 +271,7 @@ class World:
             (purge, "FOLLOWEES_AT_ONCE"): 1 + int(rng.random() * 2),
             (writer, "MAX_PAGE"): 1 + int(rng.random() * 3),
             (writer, "MAX_LIMIT"): 1 + int(rng.random() * 3),
-            (backfill, "FOLLOWEES_AT_ONCE"): 1 + int(rng.random() * 2),
+            (backfill, "WITH_FEW_AT_ONCE"): 1 + int(rng.random() * 2),
             (backfill, "MAX_PAGE"): 1 + int(rng.random() * 3),
         }
 
@@ -479,7 +479,7 @@ class World:
         self.scheduler.start(name, kind, work, done, lambda: group.release(taken))
 
     def _pass_tick(self) -> None:
-        """One tick that has come to the front of its partition goes on."""
+        """One tick that has come to the front of its partition is handled."""
         groups: list[tuple[Group, str]] = [(self.bag.expander, ""), *((self.bag.writers[c], c) for c in CLUSTERS)]
         group, cluster = groups[int(self.rng.random() * 3)]
         taken = [each for each in group.ticks() if (each.partition, each.offset) not in group.in_hand]
@@ -527,7 +527,7 @@ class World:
             self.say(f"{topic} has {self.bag.partitions(topic)} partitions")
 
     def _leap(self) -> None:
-        # Who stands still for so long is dead.
+        # A handler that pauses for so long is dead.
         for kind in ("writer", "sweep", "expander", "relay", "tick", "frontend"):
             self._kill(kind)
         leaps = 1 + int(self.rng.random() * self.profile.farthest)
@@ -542,7 +542,7 @@ class World:
         self.say(f"time leaps {leaps}")
 
     def _rebuild(self) -> None:
-        """A cluster is made anew (`workers.app.rebuild`), with nobody who writes it."""
+        """A cluster is made again (`workers.app.rebuild`), while no writer writes it."""
         cluster = CLUSTERS[int(self.rng.random() * 2)]
         for kind in ("writer", "sweep", "tick"):
             self._kill(kind)
@@ -555,7 +555,7 @@ class World:
         progress = Progress(self.progress[cluster])
         rebuild.begin(progress, made_ms, asked_ms)
         self.writers[cluster]._progress = self.parking[cluster]._progress = Progress(self.ports[cluster].progress)
-        self.say(f"cluster {cluster} is made anew at {made_ms - _START_MS}, refilled after {asked_ms - _START_MS}")
+        self.say(f"cluster {cluster} is made again at {made_ms - _START_MS}, refilled after {asked_ms - _START_MS}")
 
     def _skew(self) -> None:
         shard = int(self.rng.random() * len(self._offsets))
@@ -730,8 +730,8 @@ class World:
             raise WrongFeedError("; ".join(wrong))
 
     def _until_watermarks_pass(self) -> None:
-        """Nobody acts any more; ticks go on until both watermarks are later than every action. Then every feed must be
-        right, whatever else is still under way.
+        """No user acts any more; ticks are sent until both watermarks are later than every action. Then every feed must
+        be right, whatever else is still under way.
         """
         rng, bag = self.rng, self.bag
         latest_ms = max((action.committed_ms for action in self.recorded), default=0)

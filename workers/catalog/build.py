@@ -2,8 +2,10 @@
 
 import heapq
 import random
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from itertools import chain
 from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
@@ -58,7 +60,7 @@ def build(
             before[name] = _decided(store)
         except CatalogError as error:
             outcomes[name] = error
-    sample = Reservoir(rng, SAMPLE)
+    sample = Sample(rng, SAMPLE)
     if before:
         # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
         as_of_ms = follows.settled_ms() - 1
@@ -134,47 +136,73 @@ def _differing(store: CatalogStore, follows: FollowStore, generation: Generation
             yield pin
 
 
-class Reservoir:
-    """Some of many pins, each with the same chance (reservoir sampling: Vitter, "Random Sampling with a Reservoir")."""
+class Sample:
+    """Some of many pins, each with the same chance: each draws a number, and those with the smallest are kept.
+
+    size: how many. rng: what they draw from.
+    """
 
     def __init__(self, rng: random.Random, size: int) -> None:
-        self.pins: list[int] = []
         self._rng = rng
         self._size = size
-        self._seen = 0
+        self._kept: list[tuple[float, int]] = []
+        self._most = 1.0
 
-    def add(self, pin: int) -> None:
-        self._seen += 1
-        if len(self.pins) < self._size:
-            self.pins.append(pin)
-        elif (place := self._rng.randrange(self._seen)) < self._size:
-            self.pins[place] = pin
+    @property
+    def pins(self) -> list[int]:
+        return [pin for _, pin in self._kept]
 
-
-def _entries(states: Iterator[PinState], sample: Reservoir, on_progress: OnProgress) -> Iterator[tuple[bytes, bytes]]:
-    for done, state in enumerate(states, 1):
-        sample.add(state.pin.pin)
-        yield entry_of(state)
-        if not done % MAX_PAGE:
-            on_progress(done)
+    def add(self, pins: Iterable[int]) -> None:
+        draw, most = self._rng.random, self._most
+        drawn = [(number, pin) for pin in pins if (number := draw()) < most]
+        self._kept = heapq.nsmallest(self._size, chain(self._kept, drawn))
+        if len(self._kept) == self._size:
+            self._most = self._kept[-1][0]
 
 
-def _pins(follows: FollowStore, reading: Executor, deleted_since_ms: int) -> Iterator[PinState]:
-    """Every pin by ascending id, but for those that were deleted earlier."""
+def _entries(pages: Iterator[list[PinState]], sample: Sample, on_progress: OnProgress) -> Iterator[tuple[bytes, bytes]]:
+    done = 0
+    for states in pages:
+        sample.add(state.pin.pin for state in states)
+        yield from map(entry_of, states)
+        done += len(states)
+        on_progress(done)
+
+
+def _pins(follows: FollowStore, reading: Executor, deleted_since_ms: int) -> Iterator[list[PinState]]:
+    """Every pin by ascending id, but for those that were deleted earlier; some at a time."""
     shards = [_of_shard(follows, reading, shard) for shard in range(follows.shards())]
-    for state in heapq.merge(*shards, key=lambda each: each.pin.pin):
-        if state.deleted_ms is None or state.deleted_ms >= deleted_since_ms:
-            yield state
+    for states in _merged(shards):
+        yield [state for state in states if state.deleted_ms is None or state.deleted_ms >= deleted_since_ms]
 
 
-def _of_shard(follows: FollowStore, reading: Executor, shard: int) -> Iterator[PinState]:
-    """One page ahead: while its pins are loaded, the next page is read."""
+def _merged(shards: Iterable[Iterator[list[PinState]]]) -> Iterator[list[PinState]]:
+    """Merges whole pages: for each pin, `heapq.merge` would take as long as all else that a walk does with it."""
+    pages = [(page, rest) for rest in shards if (page := next(rest, []))]
+    while pages:
+        # Up to here no other page has a pin that comes before.
+        until = min(page[-1].pin.pin for page, _ in pages)
+        ends = [bisect_right(page, until, key=_pin_of) for page, _ in pages]
+        taken = chain.from_iterable(page[:end] for (page, _), end in zip(pages, ends, strict=True))
+        yield sorted(taken, key=_pin_of)
+        pages = [
+            (left, rest)
+            for (page, rest), end in zip(pages, ends, strict=True)
+            if (left := page[end:] or next(rest, []))
+        ]
+
+
+def _pin_of(state: PinState) -> int:
+    return state.pin.pin
+
+
+def _of_shard(follows: FollowStore, reading: Executor, shard: int) -> Iterator[list[PinState]]:
+    """The pages of a shard, one ahead: while its pins are loaded, the next page is read."""
     asked = reading.submit(follows.pins_after, shard, 0, MAX_PAGE)
-    while True:
-        page = asked.result()
+    while page := asked.result():
         is_last = len(page) < MAX_PAGE
         if not is_last:
             asked = reading.submit(follows.pins_after, shard, page[-1].pin.pin, MAX_PAGE)
-        yield from page
+        yield page
         if is_last:
             return

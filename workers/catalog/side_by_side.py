@@ -15,9 +15,7 @@ AT_ONCE: Final = 1_000
 """How many entries are handed over at once."""
 
 AHEAD_MAX: Final = 32
-"""So many times that many entries may wait for a load: the walk is as fast as the slowest one. A load first makes its
-table, which takes HBase half a second: the walk reads meanwhile.
-"""
+"""So many times that many entries may wait for a load: the walk is as fast as the slowest one."""
 
 
 def load(

@@ -20,7 +20,7 @@ from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailabl
 from feedstore.catalog.settings import PINS
 from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
-from workers.app import wiring
+from workers.app import memory_tuning, wiring
 from workers.catalog import build as building
 from workers.catalog.build import refuse_smaller
 from workers.catalog.check import WHAT, PinComparison
@@ -131,6 +131,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     """
     if name != PINS:
         raise click.UsageError(f"only {PINS} comes from the follow store: feedctl catalog load {name} FILE --as-of MS")
+    memory_tuning.relax()
     clusters = _clusters(session, name, cluster)
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
@@ -217,6 +218,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
       feedctl catalog load ads ads.jsonl --as-of 1732000000000
       feedctl catalog load ads ads.parquet --as-of 1732000000000
     """
+    memory_tuning.relax()
     for each in _clusters(session, name, cluster):
         progress = ProgressLine(f"load {each}")
         with open_store(session.config, name, each) as store:

@@ -7,13 +7,18 @@ from operator import attrgetter
 
 from feedstore.domain import Followed, Followee, Pin, RefillAsked
 from feedstore.following import Limits
-from feedstore.follows.port import MAX_PAGE, FollowStore, Merged, RefillTimes
+from feedstore.follows.port import MAX_PAGE, FollowStore, Merged, PinState, RefillTimes
 from workers.following.covering import covering_now
 from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery
 
 FOLLOWEES_AT_ONCE = 32
 """How many followees' newest pins are read together, up to `cap` pins each."""
+
+FEW, WITH_FEW_AT_ONCE = 50, 256
+"""How many followees are asked for so many pins at first. Most have fewer, and are done with that: across a network a
+question takes as long whatever it is about.
+"""
 
 PINS_AT_ONCE = 20_000
 """How many pins are kept for users whose refills share their reads, at `cap` each. Twice as many are read."""
@@ -35,11 +40,9 @@ class Backfill:
         by_followee: defaultdict[Followee, list[Followed]] = defaultdict(list)
         for action in actions:
             by_followee[action.followee].append(action)
-        followees = list(by_followee)
         waiting: dict[Followee, list[Pin]] = {}
         cells = 0
-        for start in range(0, len(followees), FOLLOWEES_AT_ONCE):
-            newest = self._follows.newest_pins(followees[start : start + FOLLOWEES_AT_ONCE], self._limits.cap)
+        for newest in self._newest_of_each(list(by_followee)):
             for followee, states in newest.items():
                 if states:
                     waiting[followee] = [state.pin for state in states]
@@ -49,6 +52,18 @@ class Backfill:
                 waiting, cells = {}, 0
         if waiting:
             self._fill_standing(waiting, by_followee, read_ms, cluster)
+
+    def _newest_of_each(self, followees: Sequence[Followee]) -> Iterator[Mapping[Followee, Sequence[PinState]]]:
+        """The newest `cap` pins of each, of some of them at a time."""
+        cap = self._limits.cap
+        few = min(FEW, cap)
+        for start in range(0, len(followees), WITH_FEW_AT_ONCE):
+            found = self._follows.newest_pins(followees[start : start + WITH_FEW_AT_ONCE], few)
+            yield {followee: states for followee, states in found.items() if few == cap or len(states) < few}
+            many = [followee for followee, states in found.items() if few < cap and len(states) == few]
+            del found
+            for first in range(0, len(many), FOLLOWEES_AT_ONCE):
+                yield self._follows.newest_pins(many[first : first + FOLLOWEES_AT_ONCE], cap)
 
     def _fill_standing(
         self,

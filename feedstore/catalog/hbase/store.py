@@ -116,9 +116,8 @@ class HBaseCatalogStore(Reading):
         announced = Loading(table, as_of_ms, self._wall_ms())
         self._tables.row.change(lambda state: states.announced(state, announced))
         try:
-            self._tables.create(table)
             checked = checks.Checked(records)
-            self._tables.fill(table, checked)
+            self._tables.load(table, checked)
             name = checks.generation_id(as_of_ms, checked.sha256)
             took_ms = int((self._clock() - began_s) * 1_000)
             made = Made(name, table, checked.records, checked.sha256, took_ms)

@@ -14,8 +14,11 @@ fields that it does not know from the catalog's row.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -44,6 +47,8 @@ _KNOWN = b"known/"
 _ATTEMPTS_MAX: Final = 20
 _GENERATION: Final = 1
 """The timestamp of all records of a generation: each is written once, or again."""
+_AHEAD_BYTES: Final = 8 << 20
+"""So much of a generation is read while its table is made."""
 _READ_AT_ONCE: Final = 256
 """The most blocks of one request: 16 MiB, if they are as large as they may be."""
 
@@ -106,23 +111,36 @@ class CatalogStorage:
         """The table of a load."""
         return f"cat.{self._catalog}.{as_of_ms}-{unique}{_IN_BLOCKS}"
 
-    def create(self, table: str) -> None:
-        with failing():
-            self._cluster.administration.create(schema.records_definition(table, split_keys()))
-
     def remove(self, table: str) -> None:
         """One that is not there is fine."""
         with failing():
             self._cluster.administration.drop(table)
 
-    def fill(self, table: str, records: Iterable[tuple[bytes, bytes]]) -> None:
-        """Writes the records of a generation; all are durable when this returns. What `records` raises is passed on.
+    def load(self, table: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Makes the table of a generation, and writes its records; all are durable when this returns. What `records`
+        raises is passed on.
+
+        HBase takes half a second to make a table: some megabytes of records are read meanwhile.
 
         They go through the write-ahead log like any other write: no gateway can flush a table, and what is in memory
         only would be lost without a word if a server died before HBase flushes by itself.
         """
+        given = rows(records)
+        ahead: deque[tuple[bytes, bytes]] = deque()
+        size = 0
+        with ThreadPoolExecutor(1, thread_name_prefix="catalog-table") as thread:  # its end waits, whatever is raised
+            making = thread.submit(self._create, table)
+            while not making.done() and size < _AHEAD_BYTES and (row := next(given, None)) is not None:
+                ahead.append(row)
+                size += len(row[1])
+            making.result()
+        waiting = (ahead.popleft() for _ in range(len(ahead)))
         with failing():
-            self._cluster.records(table).put((row, Record(_GENERATION, value)) for row, value in rows(records))
+            self._cluster.records(table).put((row, Record(_GENERATION, value)) for row, value in chain(waiting, given))
+
+    def _create(self, table: str) -> None:
+        with failing():
+            self._cluster.administration.create(schema.records_definition(table, split_keys()))
 
     def records(self, made: Made, keys: Sequence[bytes], deadline_s: float | None = None) -> list[bytes | None]:
         """What a generation has."""
