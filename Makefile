@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
 .PHONY: help demo check units test lint types layers style prose format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser test-clocks test-rules test-alerts test-visible docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
+	test-stack test-browser test-deep test-clocks test-rules test-alerts test-visible docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
 help: ## list the commands
@@ -54,8 +54,12 @@ units: $(VENV)/test
 	@$(PYTEST) -n 2 -p no:schemathesis -m "not stack and not browser and not docker and not processes and not long" \
 		$(addprefix tests/,$(UNITS))
 
-test: $(VENV)/test ## run the tests (SIMULATION=full: all random and exhaustive depth, as .ci/run does)
+test: $(VENV)/test ## run the tests
 	@$(PYTEST) -n $(WORKERS)
+
+# They compute for minutes: their limit of time is for one that hangs.
+test-deep: $(VENV)/test ## run the tests that try more if they may, to their whole depth: blind searches, long simulations
+	@SIMULATION=full $(PYTEST) -n 2 --timeout 3000 -m "deep and not stack and not browser and not docker and not promtool"
 
 # So many rounds, each of which starts real processes: a quarter of a minute.
 ROUNDS ?= 100

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from deploy.docker.clusters import Clusters
 from deploy.local import Stack
-from tests.effort import part
+from tests.effort import NAMES, part
 
 RUNNING = "FEED_TEST_STACK"
 """Names the home of a stack to use; it is left running, so that tests can be repeated without waiting for its start."""
@@ -87,9 +87,16 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 128 + signal.SIGTERM))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks the tests that try more if they are told to (tests/effort.py)."""
+    assert isinstance(item, pytest.Function)
+    if is_hypothesis_test(item.obj) or any(name in vars(item.module) for name in NAMES):
+        item.add_marker(pytest.mark.deep)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever asks for a server first waits for its start, and may wait for its jars."""
+    """The first test that needs a server waits for its start, and may wait for its jars."""
     grouped = [item for item in items if item.get_closest_marker("xdist_group")]
     if getattr(config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
         # They would run everywhere, with everything that they share made once more in each process.

@@ -1,5 +1,5 @@
 """How far random and exhaustive tests go: a part of the way in `make test`, all of it with SIMULATION=full, as in
-`.ci/run`.
+`make test-deep`.
 """
 
 import os
@@ -20,3 +20,9 @@ _PART: Final = 5
 def part(full: int) -> int:
     """How many of `full` examples, rounds or seconds are tried."""
     return full if FULL else max(1, full // _PART)
+
+
+NAMES: Final = ("FULL", "RUNS", "EVERY", "part")
+"""A test whose module imports one of these tries more with SIMULATION=full, as those of hypothesis do: it is marked
+`deep`.
+"""

@@ -1,4 +1,4 @@
-"""Logs: a line of JSON for every event, whatever stands in it, in writes of whole lines."""
+"""Logs: a line of JSON for every event, whatever it contains, in writes of whole lines."""
 
 import functools
 import io

@@ -55,7 +55,7 @@ class Served:
         return answer
 
     def save(self, pin: int, owner: int, board: int, created_ms: int | None = None) -> None:
-        """created_ms: where None, now, and later than any before: pins of one ms stand in the order of their ids."""
+        """created_ms: where None, now, and later than any before: pins of one ms are in the order of their ids."""
         if created_ms is None:
             with self._dating:
                 created_ms = self._dated_ms = max(wall_ms(), self._dated_ms + 1)
@@ -74,7 +74,7 @@ class Served:
 
 @contextmanager
 def arriving(served: Served, pins: Sequence[int], owner: int, board: int, gate: threading.Semaphore) -> Iterator[None]:
-    """Saves pins beside what the caller does, one for each time that the gate is released, and all by the end."""
+    """Saves pins while the caller works, one for each time that the gate is released, and all by the end."""
     failed: list[BaseException] = []
 
     def save() -> None:

@@ -106,9 +106,9 @@ def test_a_web_process_starts_without_the_follow_store_and_shows_pages(
         cli("save-pin", pin, "--owner", 2, "--board", 9)
     cli.work()
     cli("catalog", "build", "pins")
-    with socket.socket() as nobody, worker_lock(cli.home):
-        nobody.bind(("127.0.0.1", 0))  # it does not listen
-        away = f"mysql://feed@127.0.0.1:{nobody.getsockname()[1]}/follows"
+    with socket.socket() as unused, worker_lock(cli.home):
+        unused.bind(("127.0.0.1", 0))  # it does not listen
+        away = f"mysql://feed@127.0.0.1:{unused.getsockname()[1]}/follows"
         monkeypatch.setenv("FEED_FOLLOWS_SHARDS", f'["{away}"]')
         with feedctl_serve(cli) as (_, address):
             assert pins(address) == {5: (2, 9), 6: (2, 9)}
@@ -120,7 +120,7 @@ def test_a_web_process_starts_without_the_follow_store_and_shows_pages(
             ):
                 assert answer.status_code == 503
                 assert answer.json()["type"].endswith("follow-store-unavailable"), answer.text
-        monkeypatch.setenv("FEED_FOLLOWS_SHARDS", '["mysql://nobody"]')
+        monkeypatch.setenv("FEED_FOLLOWS_SHARDS", '["mysql://no-host"]')
         assert "expected mysql://USER@HOST" in cli("serve", "--port", 0, code=2).stderr
 
 

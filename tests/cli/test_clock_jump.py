@@ -48,7 +48,7 @@ def test_rule_11_housekeeping_drops_nothing_that_somebody_has_to_read(
 
 def test_rule_10_what_is_not_known_is_not_said(jumped: Cli) -> None:
     jumped.work()
-    # Nothing is written any more: however long this goes on, the watermark lies ahead of the clock.
+    # Nothing is written any more: however long this lasts, the watermark is ahead of the clock.
     assert jumped.json("feed", 1)["behind_ms"] is None
     status = jumped.json("status", code=1)
     assert [each["behind_ms"] for each in status["clusters"].values()] == [None, None]

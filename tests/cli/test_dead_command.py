@@ -1,4 +1,4 @@
-"""Messages that nobody can read: the good ones flow, the bad ones are kept with their reasons (rule 12)."""
+"""Messages that cannot be read: the good ones flow, the bad ones are kept with their reasons (rule 12)."""
 
 import json
 
@@ -113,7 +113,7 @@ def test_a_letter_that_can_be_done_now_is_sent_again_as_it_was(filled: Cli) -> N
 
 
 def test_a_retry_that_was_interrupted_is_repeated(filled: Cli) -> None:
-    """Between its steps the letter stands under another name; it is never gone before its message is out."""
+    """Between its steps the letter has another name; it is never gone before its message is out."""
     bury(filled, group=SET_ASIDE + "expander")
 
     assert "1 sent again" in filled("dead", "retry", "--all").stderr

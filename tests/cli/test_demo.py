@@ -62,7 +62,7 @@ def test_boards_of_one_pin_are_not_arranged(tmp_path: Path) -> None:
 
 
 def test_a_promise_that_does_not_hold_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Finding(1, "a", "extra", 2, 3, 4, b"", "nobody knows why")
+    wrong = Finding(1, "a", "extra", 2, 3, 4, b"", "for no known reason")
     monkeypatch.setattr(Verifier, "look", lambda self: iter([Seen(1, 1, 1, 1, [wrong])]))
 
     result = Cli(tmp_path / "home")("demo", "--users", 60, "--count", 1_500, "--seed", 7, code=1)

@@ -48,7 +48,7 @@ def test_a_variable_that_nothing_reads_is_refused_with_the_nearest_name(
         ("FEED_FOLLOWS_SHARDS", '["mysql://feed@db/f", "sqlite:data/f.db"]', "mysql and sqlite: expected urls of one"),
         ("FEED_FOLLOWS_SHARDS", '["sqlight:follows.db"]', "expected sqlite:PATH"),
         ("FEED_QUEUE_URL", "kafka://", "expected HOST:PORT"),
-        ("FEED_FOLLOWS_SHARDS", '["mysql://nobody"]', "mysql://USER@HOST"),
+        ("FEED_FOLLOWS_SHARDS", '["mysql://no-host"]', "mysql://USER@HOST"),
     ],
 )
 def test_an_error_in_a_variable_names_the_variable(

@@ -189,7 +189,7 @@ def mounted(tmp_path: Path) -> Path:
         ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], capture_output=True, check=False
     )
     if made.returncode:
-        pytest.skip(f"this machine lets nobody mount a tmpfs: {made.stderr.decode().strip()}")
+        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.decode().strip()}")
     yield path
     subprocess.run(["umount", "-l", str(path)], check=True)
 

@@ -1,4 +1,4 @@
-"""A user who unfollows thousands in one go, beside others who do as always."""
+"""A user who unfollows thousands in one go, while others do as always."""
 
 import json
 

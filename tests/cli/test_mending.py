@@ -23,14 +23,14 @@ def spoil(cli: Cli, cluster: str = "b", marker_ms: int | None = None) -> None:
     """One fault of every kind that a writer must mend. marker_ms: the time of the highest marker."""
     with cli.ports(access="write") as ports:
         now_ms = ports.follows.now()
-        nobody = bytes([row_key(1)[0] ^ 1]) + row_key(1)[1:]
+        wrong = bytes([row_key(1)[0] ^ 1]) + row_key(1)[1:]
         ports.replicas[cluster].tables[FEEDS].apply(
             [
                 mutations.remove([(1, now_ms)], [(6, 1_010)]),
                 mutations.remove([(1, marker_ms or now_ms)], [(1, 1_001)]),
                 mutations.put([(1, now_ms)], [(7, 1_020), (5, 999)]),
                 mutations.put([(404, 1)], [(6, 1_010)]),
-                Put([(nobody, 7)], columns([(6, 1_010)])),
+                Put([(wrong, 7)], columns([(6, 1_010)])),
             ]
         )
 

@@ -14,7 +14,7 @@ from workers.following.topics import RETRIES
 
 
 def parked(ports: Ports, cluster: str, pin: int) -> bytes:
-    """A parked delivery of a pin that nobody saved, to user 1."""
+    """A parked delivery of a pin that was never saved, to user 1."""
     now_ms = ports.follows.now()
     action = PinSaved(Pin(pin, 2, 20, 5_000), now_ms)
     return encode_parked(Parked(cluster, pin, 1, Delivery(action, now_ms, [Block([(1, now_ms)], [(pin, 5_000)])])))

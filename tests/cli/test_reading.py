@@ -1,4 +1,4 @@
-"""feed, export, status, trim, and the same beside a running worker."""
+"""feed, export, status, trim, and the same while a worker runs."""
 
 import contextlib
 import json

@@ -251,7 +251,7 @@ class Unpublished:
 
 
 def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_late_there(filled: Cli) -> None:
-    """On servers, expanders go on elsewhere. One has read who follows the author of a pin; then the unfollow, whose
+    """On servers, expanders run elsewhere. One has read who follows the author of a pin; then the unfollow, whose
     purge is passed over; then it publishes.
     """
     filled("save-pin", 60, "--owner", 2, "--board", 20, "--created-ms", 2_000)
@@ -323,7 +323,7 @@ def test_verify_beside_a_worker_names_only_what_outlasts_the_watermarks(filled: 
 @pytest.mark.processes
 def test_verify_gives_up_on_a_worker_that_does_not_get_on(filled: Cli) -> None:
     damage(filled, "b")
-    filled.set("tick", '"1h"')  # the watermarks stand still
+    filled.set("tick", '"1h"')  # the watermarks do not move
     with filled.worker():
         filled.json("status", code=None)
         stderr = filled("verify", "--wait", "0", code=3).stderr

@@ -74,7 +74,7 @@ def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(f
 @pytest.mark.parametrize("fault", ["missing", "cut", "flipped"])
 def test_a_damaged_file_is_named_pages_fail_over_and_a_rebuild_heals_it(filled: Cli, fault: str) -> None:
     config = configuration.load(filled.home, {})
-    filled("trim")  # what stands in the log is a file then
+    filled("trim")  # what is in the log is a file then
     with filled.ports(access="write") as ports:
         ports.replicas["a"].tables[FEEDS].sweep(1)
     cluster = Rdict(str(data(filled, "a")), access_type=AccessType.read_only(False))

@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.command import Cli
 
-NOBODY = 65_534
-_AS_NOBODY = f"""
+ANOTHER_USER = 65_534
+_AS_ANOTHER = f"""
 import encodings.idna, importlib, importlib.metadata, importlib.readers, json, os, pkgutil, sys
 import feedstore.app, feedstore.http, workers.app, workers.cli
 # Commands load what they need when they run, and another user may not read where this Python is.
@@ -23,8 +23,8 @@ for package in (feedstore.app, feedstore.http, workers.app, workers.cli):
             importlib.import_module(module.name)
 from click.testing import CliRunner
 from workers.cli import main
-os.setgid({NOBODY})
-os.setuid({NOBODY})
+os.setgid({ANOTHER_USER})
+os.setuid({ANOTHER_USER})
 home, *commands = sys.argv[1:]
 for words in commands:
     result = CliRunner().invoke(main, ["--home", home, *words.split()])
@@ -80,7 +80,7 @@ def _open_to_others(home: Path) -> list[str]:
 def test_another_user_gets_a_sentence(made: Path, closed: str) -> None:
     _close(made, closed)
     try:
-        command = [sys.executable, "-c", _AS_NOBODY, str(made), *COMMANDS]
+        command = [sys.executable, "-c", _AS_ANOTHER, str(made), *COMMANDS]
         environ = {**os.environ, "HOME": "/nowhere"}
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
     finally:

@@ -19,7 +19,7 @@ def test_in_a_home_with_files_it_is_the_worker_too(cli: Cli):
         assert "holds this home" in cli("work", code=3).stderr
         client.post("/v1/follows", {"follower": "1", "user": "2"})
         cli("save-pin", 7, "--owner", 2, "--board", 3)  # recorded by another process
-        eventually(lambda: cli.feed(1) == [7], "it lands, and is seen beside the server")
+        eventually(lambda: cli.feed(1) == [7], "it lands, and a second process sees it")
         assert [entry["pin"] for entry in client.get("/v1/users/1/feed")["entries"]] == ["7"]
     assert cli.json("status")["worker"] is None
     cli.work()  # what had not landed yet when it ended

@@ -1,4 +1,4 @@
-"""`feedctl table` and the Java tool behind it, as far as that needs no servers: a script stands in for Java."""
+"""`feedctl table` and the Java tool behind it, as far as that needs no servers: a script replaces Java."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def real(tmp_path: Path) -> Cli:
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where what stands in for Java is: it notes its arguments in `arguments`, and then does what is in `does`."""
+    """The folder of the script that replaces Java: it notes its arguments in `arguments`, does what is in `does`."""
     program = tmp_path / "jdk" / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\necho "$@" >> $(dirname $0)/arguments\n. $(dirname $0)/does\n')

@@ -1,4 +1,4 @@
-"""token new, list, revoke, beside a server that runs."""
+"""token new, list, revoke, while a server runs."""
 
 import json
 from pathlib import Path

@@ -17,7 +17,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def extra(cli: Cli, *users: int) -> None:
-    """Gives users that nobody knows an entry each."""
+    """Gives unknown users an entry each."""
     with cli.ports(access="write") as ports:
         ports.replicas["b"].tables[FEEDS].apply([mutations.put([(each, 1)], [(6, 1_010)]) for each in users])
 
@@ -81,7 +81,7 @@ def test_a_sample_is_the_same_for_the_same_seed(filled: Cli) -> None:
 
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = Finding(5, "b", "extra", 6, 7, 8, b"", "nobody knows")
+    finding = Finding(5, "b", "extra", 6, 7, 8, b"", "for no known reason")
 
     def look(self: Verifier, spans: Sequence[UserRange], after_user: int) -> Iterator[Seen]:
         yield Seen(3, 3, 1, 5, [finding])

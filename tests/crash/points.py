@@ -92,7 +92,7 @@ class Trip:
 
 
 class _Tripping:
-    """Stands in for a port: some of its methods are steps."""
+    """Replaces a port: some of its methods are steps."""
 
     def __init__(self, port: Any, trip: Trip, steps: dict[str, str]) -> None:
         self._port = port

@@ -186,7 +186,7 @@ def test_its_names_begin_with_the_project() -> None:
 
 
 # Both Composes were seen to read these alike. `name:` and `depends_on: ... restart` are refused by 1.29, for example,
-# and `version:` is warned about by v2: whoever adds a key tries it with both (docs/docker.md), and then adds it here.
+# and `version:` is warned about by v2: if you add a key, try it with both (docs/docker.md), and then add it here.
 KEYS = {
     *("cap_drop", "command", "container_name", "cpu_shares", "environment", "extra_hosts", "hostname", "image"),
     *("labels", "logging", "mem_limit", "networks", "pids_limit", "ports", "profiles", "read_only", "restart"),

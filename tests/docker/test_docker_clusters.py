@@ -1,4 +1,4 @@
-"""The clusters themselves: an action goes in at the web's port, and stands in both clusters; what dies comes back."""
+"""The clusters themselves: an action goes in at the web's port, and is in both clusters; what dies comes back."""
 
 import itertools
 import json
@@ -62,8 +62,8 @@ def until(what: str, found: Callable[[], Any]) -> Any:
 
 
 def followed_board(web: httpx.Client) -> int:
-    """A board with FOLLOWERS followers, who are the users from its own number on; nobody's before, as the clusters may
-    have run for long.
+    """A board with FOLLOWERS followers, who are the users from its own number on; never used before, as the clusters
+    may have run for long.
     """
     board = time.time_ns() // 1_000_000
     for follower in range(board, board + FOLLOWERS):
@@ -179,7 +179,7 @@ def test_a_cluster_whose_last_host_went_later_comes_back_without_help(
     pins = itertools.count(board)
 
     def says(host: str, pattern: str, since: str) -> bool:
-        # A log is written to, or nobody notices that one of its replicas is gone.
+        # A log is written to, or HDFS does not notice that one of its replicas is gone.
         save(web, next(pins), board)
         return re.search(pattern, docker("logs", "--since", since, host)) is not None
 

@@ -33,7 +33,7 @@ def text(path: Path) -> str:
 
 
 def commands(path: Path) -> list[list[str]]:
-    """What stands in the shell blocks and between backticks, each as its words; a pipe or a comment ends one."""
+    """The commands in the shell blocks and between backticks, each as its words; a pipe or a comment ends one."""
     blocks = re.findall(r"^ *```sh\n(.*?)^ *```", text(path), re.DOTALL | re.MULTILINE)
     lines = [part for block in blocks for line in block.splitlines() for part in re.split(r"\s\|\|?\s|&&|\s# ", line)]
     inline = re.findall(r"`((?:feedctl|make|docker) [^`]+)`", text(path))

@@ -48,7 +48,7 @@ def test_a_dead_datanode_is_stale_before_a_log_writer_gives_up_and_that_before_a
     # A master that notes a region at the host which held hbase:meta must ask again, and not because a log stalls.
     server = hadoop_settings.layers("hdfs-site.xml", "hbase-site.xml", "hbase-site.server.xml", own={})
     assert socket < int(server["hbase.rpc.write.timeout"]) <= 3_000
-    # Whoever waits for hbase:meta has time left for the region itself.
+    # A caller that waits for hbase:meta has time left for the region itself.
     assert int(gateway["hbase.client.meta.operation.timeout"]) < int(gateway["hbase.client.operation.timeout"])
     assert int(gateway["hbase.client.meta.read.rpc.timeout"]) < int(gateway["hbase.client.meta.operation.timeout"])
 
@@ -93,7 +93,7 @@ def test_later_layers_stand_over_earlier_ones() -> None:
 
 
 def test_the_default_settings_have_no_timeout_and_no_placement_of_ours() -> None:
-    # An explicit list: whoever tags another one says here that a comparison with the defaults goes without it.
+    # An explicit list: a change that tags another one says here that a comparison with the defaults goes without it.
     kept = {each.name for file in FILES for each in hadoop_settings.read(file) if each.is_of_layout}
     assert kept == {
         "dfs.client.block.write.replace-datanode-on-failure.policy",

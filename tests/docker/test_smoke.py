@@ -139,7 +139,7 @@ def test_ctrl_c_takes_everything_away_and_a_second_one_does_not_stop_that(
     world: World, tmp_path: Path, what: str
 ) -> None:
     world.failing[what] = KeyboardInterrupt
-    # Whoever runs the tests in the background of a shell has SIGINT ignored already.
+    # Tests that run in the background of a shell have SIGINT ignored already.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -19,9 +19,23 @@ WORDS = re.compile(
 )
 PAGES = ("*.md", "docs/**/*.md")
 # Code whose docstrings, comments and messages are held as well.
-CODE = ("feedstore/**/*.py", "workers/**/*.py", "deploy/**/*.py", "bench/**/*.py")
-# These name what is kept and compared for years: rows of results, steps of recoveries.
-KEPT_NAMES = frozenset({"bench/measurements/http.py", "bench/measurements/writer.py", "deploy/drills/recovery_log.py"})
+CODE = (
+    *(f"{package}/**/*.py" for package in ("feedstore", "workers", "deploy", "bench", "tests")),
+    *(f"feedstore/**/*.{kind}" for kind in ("js", "css", "html")),
+    *(f"{folder}/**/*.java" for folder in ("coprocessor/src", "deploy/placement/src", "bench/java")),
+)
+# These name what is kept and compared for years, rows of results and steps of recoveries, or list the words themselves.
+KEPT_NAMES = frozenset(
+    {
+        "bench/measurements/http.py",
+        "bench/measurements/writer.py",
+        "deploy/drills/recovery_log.py",
+        "tests/documents/prose.py",
+        "tests/documents/test_prose.py",
+        "tests/drills/test_drill_recovery_log.py",
+        "tests/drills/test_drill_run.py",
+    }
+)
 
 FENCE = re.compile(r"^\s*```")
 UNREAD = re.compile(r"`[^`]*`|\]\([^)]*\)")

@@ -22,7 +22,7 @@ OLD_S = 1_000.0
 
 
 def marked() -> list[Host]:
-    """Two zones and what stands between them."""
+    """Two zones and the network between them."""
     found = []
     for zone, cluster in enumerate("ab", 1):
         roles = [("control", "control"), ("host-1", "standby"), ("host-2", "host"), ("host-3", "host")]
@@ -41,7 +41,7 @@ def marked() -> list[Host]:
 class FakeHosts:
     """Keeps of each host whether it runs, what its servers do, and what was done to its network and disk.
 
-    stops: names of servers that nobody finds. interrupts: raised by the call of this number, once it is done in part.
+    stops: names of servers that are not found. interrupts: raised by the call of this number, once it is done in part.
     """
 
     hosts: dict[str, Host] = field(default_factory=lambda: {each.name: each for each in marked()})

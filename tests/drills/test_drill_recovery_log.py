@@ -167,7 +167,7 @@ def test_logs_that_lose_a_datanode_are_followed_until_the_last_has_a_new_pipelin
     assert (seen[steps.BROKEN], seen[steps.MASTER_REBUILT], seen[steps.REBUILT]) == (0.2, 2.7, 2.7)
     assert found[steps.BROKEN].note == "2 logs in all"
     assert (seen[steps.STALE], seen[steps.DEAD]) == (1.1, 8.0)
-    # One is still without: nobody says that all are well.
+    # One is still without: nothing says that all are well.
     assert steps.REBUILT not in told([each for each in lines if each.at != FAULT_S + 2.2 and each.at < FAULT_S + 19])
 
 

@@ -26,7 +26,7 @@ from tests.drills.fake_hosts import FakeHosts
 
 URL = "hbase://127.0.0.1:1,127.0.0.1:2/?thrift1=127.0.0.1:3"
 GATEWAY = Host("a-gateway-1", "a", "gateway", is_running=True, ports=frozenset({1, 2, 3}))
-BESIDE = dataclasses.replace(GATEWAY, name="b-gateway-1", cluster="b")
+GATEWAY_OF_B = dataclasses.replace(GATEWAY, name="b-gateway-1", cluster="b")
 
 
 def home(path: Path, url: str) -> Config:
@@ -50,11 +50,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ((), URL, "marked as drillable"),
         ((GATEWAY, Host("a-host-1", "a", "host", is_running=False)), URL, "not one of the marked"),
-        ((GATEWAY, BESIDE), "hbase://10.0.0.1:1/?thrift1=10.0.0.1:3", "not one of the marked"),
+        ((GATEWAY, GATEWAY_OF_B), "hbase://10.0.0.1:1/?thrift1=10.0.0.1:3", "not one of the marked"),
         ((GATEWAY,), URL, "cluster b of this home is not one of the marked"),
-        ((GATEWAY, BESIDE), "hbase://127.0.0.1:1/?thrift1=127.0.0.1:9", "not one of the marked"),
-        ((GATEWAY, BESIDE), "hbase://127.0.0.1:9/?thrift1=127.0.0.1:3", "not one of the marked"),
-        ((GATEWAY, BESIDE), "rocksdb:data", "not one of the marked"),
+        ((GATEWAY, GATEWAY_OF_B), "hbase://127.0.0.1:1/?thrift1=127.0.0.1:9", "not one of the marked"),
+        ((GATEWAY, GATEWAY_OF_B), "hbase://127.0.0.1:9/?thrift1=127.0.0.1:3", "not one of the marked"),
+        ((GATEWAY, GATEWAY_OF_B), "rocksdb:data", "not one of the marked"),
     ],
 )
 def test_what_is_not_marked_is_left_alone(tmp_path: Path, hosts: tuple[Host, ...], url: str, said: str) -> None:
@@ -67,7 +67,7 @@ def test_what_is_not_marked_is_left_alone(tmp_path: Path, hosts: tuple[Host, ...
 def test_a_cluster_that_this_home_does_not_have_is_refused(tmp_path: Path) -> None:
     plan = Plan(DRILLS["kill-host"], "z", None, 0, 1, "host")
     with pytest.raises(NotDrillableError, match="no cluster 'z'"):
-        running.run(home(tmp_path, URL), marked(GATEWAY, BESIDE), plan, lambda _: None)
+        running.run(home(tmp_path, URL), marked(GATEWAY, GATEWAY_OF_B), plan, lambda _: None)
 
 
 def all_regions(cluster: str) -> list[Region]:
@@ -96,7 +96,7 @@ def spoil_age(hosts: FakeHosts) -> None:
 
 
 def spoil_master(hosts: FakeHosts) -> None:
-    hosts.master["a"] = "nobody"
+    hosts.master["a"] = "no-host"
 
 
 @pytest.mark.parametrize(

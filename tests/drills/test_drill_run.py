@@ -75,7 +75,7 @@ class System(FakeHosts):
 
     @property
     def is_away(self) -> bool:
-        """Whether the target serves nobody."""
+        """Whether the target serves no request."""
         return (
             not self.hosts[TARGET].is_running
             or (TARGET, "regionserver") in self.suspended
@@ -446,6 +446,6 @@ def test_python_collects_no_garbage_while_a_region_is_read(system: System, monke
 
 def test_each_region_is_called_through_the_clusters_own_gateways() -> None:
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL)
-    # Opened, and not asked: nobody listens there.
+    # Opened, and not asked: no server listens there.
     with running._probing(configuration.parse(Path(), text, {}), URL) as store:
         assert store is not None

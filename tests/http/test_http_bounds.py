@@ -1,4 +1,4 @@
-"""What a client can make a server wait for or keep: everything has a bound, whoever reads it, with or without a token.
+"""What a client can make a server wait for or keep: everything has a bound, read or not, with or without a token.
 
 The server is a process of its own, so that its memory is its own.
 """
@@ -51,7 +51,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """`feedctl serve` with a tokens file, whom nobody here has a token of."""
+    """`feedctl serve` with a tokens file; no test has a token of it."""
     cli = Cli(tmp_path_factory.mktemp("bounds") / "home")
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
@@ -70,7 +70,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("head", [GET, POST], ids=["read by nobody", "refused without a token"])
+@pytest.mark.parametrize("head", [GET, POST], ids=["never read", "refused without a token"])
 @pytest.mark.parametrize(
     ("begun", "piece"),
     [

@@ -1,4 +1,4 @@
-"""Cursors: whoever gets one can go on in that list, and nobody can make one."""
+"""Cursors: a client that got one can read on in that list, and no client can make one."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor

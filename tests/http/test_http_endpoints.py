@@ -118,7 +118,7 @@ def test_why_a_pin_is_in_a_feed(client: Client, ids: list[int]):
     deleted = client.delete(f"/v1/pins/{pin}")
     eventually(lambda: client.get(path)["clusters"] == {"a": False, "b": False}, "it leaves both")
     assert client.get(path)["deleted_ms"] == deleted["committed_ms"]
-    # One's own pins: nobody follows themselves, and that is no fault.
+    # One's own pins: no user follows himself, and that is no fault.
     assert client.get(f"/v1/users/{owner}/feed/{pin}/why")["edges"] == []
     assert client.get(f"/v1/users/{reader}/feed/{ids[50]}/why", 404)["reason"] == "pin_unknown"
 

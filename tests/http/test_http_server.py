@@ -335,7 +335,7 @@ def test_feedctl_serve_ends_with_0_while_requests_go_on(tmp_path: Path, number: 
                     try:
                         answer = http.post("/v1/follows", json={"follower": "1", "user": str(key + 1)})
                     except httpx.TransportError:
-                        return  # it has ended; what it had answered stands
+                        return  # it has ended; what it had answered counts
                     statuses.add(answer.status_code)
                     followed.append(key + 1)
                     answered.set()

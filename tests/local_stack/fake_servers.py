@@ -23,7 +23,7 @@ DEAF = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {ANSWERS}"
 
 @dataclass
 class FakeServer:
-    """`script` runs with a path in argv[1]; the server is ready when its process id stands in that file."""
+    """`script` runs with a path in argv[1]; the server is ready when its process id is in that file."""
 
     home: Home
     name: str

@@ -1,4 +1,4 @@
-"""Ports are chosen once for a home, and nobody else reads its password."""
+"""Ports are chosen once for a home, and no other user reads its password."""
 
 import json
 import random

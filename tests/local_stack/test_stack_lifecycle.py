@@ -84,7 +84,7 @@ def test_what_was_started_and_does_not_answer_is_not_started_a_second_time(
 def test_up_resumes_what_is_suspended_and_starts_it_where_it_ends_by_that(
     home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A region server that was away for too long ends when it goes on."""
+    """A region server that was away for too long ends when it is resumed."""
     server = FakeServer(home, "kafka", ANSWERS.replace("time.sleep(600)", "signal.pause()"))
     server.script = f"signal.signal(signal.SIGCONT, lambda *_: sys.exit(1)); {server.script}"
     stack = stack_of(server, FakeServer(home, "mariadb"))

@@ -1,4 +1,4 @@
-"""A stage on a queue in memory, with a clock that stands still until it is moved."""
+"""A stage on a queue in memory, with a clock that moves only when it is moved."""
 
 import random
 import threading

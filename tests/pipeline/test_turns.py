@@ -143,7 +143,7 @@ def test_what_comes_in_several_polls_is_done_together() -> None:
     padding = b" " * (MAX_POLL_BYTES // 30)  # a poll returns thirty of them
     world.queue.publish(TOPIC, [b"%d 1%s" % (sender, padding) for sender in range(1, 301)], 0)
     world.run()
-    # Later polls end with the handler that they run beside.
+    # Later polls end with the handler that runs meanwhile.
     assert batches[0] == max(batches) == 100
     assert sum(batches) == len(world.done_s) == 300
 

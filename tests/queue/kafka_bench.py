@@ -96,7 +96,7 @@ class PromptConsumer(PromptTail):
 
 
 class Calls:
-    """When what stands in the topics was published, by the test's clock.
+    """When the messages in the topics were published, by the test's clock.
 
     ends: by topic and partition, the offset after all that was published at a time, and that time.
     unnoted_ms: when that was published whose ends have not been asked for: asking costs as much as publishing.

@@ -26,7 +26,7 @@ class Clock:
 
 
 class Bench:
-    """A queue under test, and what a test needs beside the port: its clock and a restart."""
+    """A queue under test, and what a test needs besides the port: its clock and a restart."""
 
     def __init__(self, queue: Queue, reopen: Callable[[Queue], Queue], clock: Clock, partitions: int) -> None:
         self._reopen = reopen

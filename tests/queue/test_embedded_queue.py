@@ -244,13 +244,13 @@ def test_a_publish_wakes_a_waiting_poll_of_its_process_at_once(
 
 def test_a_consumer_left_behind_does_not_move_its_group_back(queue: EmbeddedQueue, path: Path) -> None:
     queue.publish(ACTIONS, [b"x"] * 5)
-    beside = EmbeddedQueue.open(path, TOPICS, Clock())
-    behind, ahead = queue.consumer(ACTIONS, "a"), beside.consumer(ACTIONS, "a")
+    other = EmbeddedQueue.open(path, TOPICS, Clock())
+    behind, ahead = queue.consumer(ACTIONS, "a"), other.consumer(ACTIONS, "a")
     ahead.commit({0: 4})
     behind.commit({0: 2})
     assert queue.lag(ACTIONS, "a") == 1
     ahead.close()
-    beside.close()
+    other.close()
 
 
 # Several processes.
@@ -328,7 +328,7 @@ while True:
     assert 0 <= len(messages) - queue.lag(ACTIONS, "a") - (50 * last - 1) <= 50
     letters = open_dead_letters(path)
     assert letters.count() >= last
-    queue.publish(ACTIONS, [b"and it goes on"])
+    queue.publish(ACTIONS, [b"and more follows"])
     letters.close()
     queue.close()
 

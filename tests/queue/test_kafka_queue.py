@@ -477,9 +477,9 @@ def test_letters_are_the_same_for_everybody_and_space_is_freed_from_the_front(cl
     assert (here.count(), there.count()) == (0, 0)
     for letters in (here, there):
         letters.close()
-    anew = KafkaDeadLetters.open(cluster.address)
-    assert anew.letters(0, 10) == []
-    anew.bury(ACTIONS, "a", "r", "", 1, b"1")
-    (letter,) = anew.letters(0, 10)
+    again = KafkaDeadLetters.open(cluster.address)
+    assert again.letters(0, 10) == []
+    again.bury(ACTIONS, "a", "r", "", 1, b"1")
+    (letter,) = again.letters(0, 10)
     assert letter.id > 3
-    anew.close()
+    again.close()

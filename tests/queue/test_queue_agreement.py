@@ -87,7 +87,7 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), polls=st.integers(1, 4), commit=st.booleans())
     def work(self, *, data: st.DataObject, polls: int, commit: bool) -> None:
-        """How much one poll returns is the adapter's own affair: what stands in each partition is not."""
+        """How much one poll returns is the adapter's own affair: the content of each partition is not."""
         key = data.draw(st.sampled_from(list(self.consumers)))
         seen = [{}, {}]
 

@@ -1,4 +1,4 @@
-"""Replicas in memory whose reads fail, or wait until the test lets them go on."""
+"""Replicas in memory whose reads fail, or wait until the test lets them continue."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ class FakeStore(MemoryStore):
 
 
 class Pair:
-    """Two clusters across a network, a before b. Time stands still, so that nobody is ever slow, unless there is a
+    """Two clusters across a network, a before b. Time does not pass, so that no read is slow, unless there is a
     clock. clock: for whatever reads them, too.
     """
 

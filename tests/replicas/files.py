@@ -62,7 +62,7 @@ class InFiles:
         return fault
 
     def move(self, cluster: str) -> None:
-        raise RoundError(f"cluster {cluster} has files, and can be made anew where it is")
+        raise RoundError(f"cluster {cluster} has files, and can be made again where it is")
 
     def _data(self, cluster: str) -> Path:
         return self._cli.home / "data" / cluster

@@ -108,7 +108,7 @@ class Model:
 
 COPIED_ALIVE: Final = "copied alive"
 PUT_BACK: Final = ("put back", "feeds put back", "progress put back")
-"""A copy from a while ago is put back; of all tables, or of one. COPIED_ALIVE: the copy was taken beside a worker."""
+"""A copy from a while ago is put back; of all tables, or of one. COPIED_ALIVE: a worker ran while it was taken."""
 REFUSED: Final = "refused"
 
 

@@ -64,7 +64,7 @@ def test_each_probe_that_fails_keeps_it_open_for_longer_up_to_a_bound():
     breaker.succeeded()
     for _ in range(FAILURES):
         breaker.failed(now_s)
-    assert breaker.take_probe(now_s + OPEN_S), "once it was closed, it begins anew"
+    assert breaker.take_probe(now_s + OPEN_S), "once it was closed, it begins again"
 
 
 def test_late_failures_do_not_keep_a_breaker_open():

@@ -94,7 +94,7 @@ def test_no_page_fails_while_one_cluster_hangs(timed: Pair, timed_pages: FeedPag
         page = timed_pages.page(USER, 3)
         assert (page.entries, page.served_by) == (newest(range(6, 9)), "b")
     assert breakers(timed)["a"] != "closed"
-    assert FAILURES <= timed.replicas.counters().hedges < 50, "then nobody waits for it any more"
+    assert FAILURES <= timed.replicas.counters().hedges < 50, "then no read waits for it any more"
 
 
 @pytest.mark.parametrize(("b_lags", "delay_s"), [(False, HEDGE_S_MIN), (True, HEDGE_S_MAX)])

@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1_000, help="how many seeds to search")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="take this guard out")
     parser.add_argument("--parking", action="store_true", help="writers park a good part of the deliveries")
-    parser.add_argument("--rebuilding", action="store_true", help="clusters are made anew now and then")
+    parser.add_argument("--rebuilding", action="store_true", help="clusters are made again now and then")
     parser.add_argument("--growing", action="store_true", help="partitions are added")
     parser.add_argument("--beginning", action="store_true", help="expanders begin what they expand next")
     parser.add_argument("--all", action="store_true", help="do not stop at the first failure")

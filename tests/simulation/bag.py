@@ -152,7 +152,7 @@ class Bag:
         return 0  # there is always room for more
 
     def loosen(self) -> None:
-        """One message that is stuck goes on."""
+        """One message that is stuck is handled."""
         stuck = [group for group in self.all() if group.stuck]
         if stuck:
             group = stuck[int(self._rng.random() * len(stuck))]

@@ -31,7 +31,7 @@ from feedstore.follows.shard import (
 
 
 class MemoryShard:
-    """Implements `feedstore.follows.shard.Shard` (which see); agrees with the SQLite shard, seed by seed."""
+    """Implements `feedstore.follows.shard.Shard`; agrees with the SQLite shard, seed by seed."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -133,17 +133,17 @@ class MemoryShard:
     def _index_followers(self, rows: Sequence[FollowerRow]) -> None:
         for row in rows:
             index = self._followers.setdefault(row[:2], {})
-            stands = index.get(row[2])
-            if stands is None or row[3] > stands[3]:
+            held = index.get(row[2])
+            if held is None or row[3] > held[3]:
                 index[row[2]] = row
 
     def _index_pins(self, rows: Sequence[PinIndexRow]) -> None:
         for row in rows:
             index = self._pin_index.setdefault(row[:2], {})
-            stands = index.get(row[3])
-            if stands is not None:
-                saved_ms = max(row[6], stands[6])
-                deleted_ms = max(row[7] or 0, stands[7] or 0) or None
+            held = index.get(row[3])
+            if held is not None:
+                saved_ms = max(row[6], held[6])
+                deleted_ms = max(row[7] or 0, held[7] or 0) or None
                 row = (*row[:6], saved_ms, deleted_ms)  # noqa: PLW2901 - the merged row takes its place
             index[row[3]] = row
             if row[0] == 0:

@@ -669,7 +669,7 @@ MUTANTS: dict[str, Taken] = {
         Taken(
             "marker_at_deletion",
             7,
-            "a deletion's marker stands at the deletion alone",
+            "a deletion's marker is at the deletion alone",
             lambda: [(fanout, "_no_earlier", _marker_at_deletion)],
         ),
         Taken("pin_time_in_cells", 3, "cells are not dated before their pins", tampered=_pin_time_in_cells),
@@ -724,7 +724,7 @@ MUTANTS: dict[str, Taken] = {
         Taken(
             "redate_anything",
             8,
-            "an edge that waited too long is dated anew though it is not the latest",
+            "an edge that waited too long is dated again though it is not the latest",
             lambda: [(recording, "redate", _redate_anything)],
             profile=_LATE,
         ),
@@ -799,7 +799,7 @@ MUTANTS: dict[str, Taken] = {
         Taken(
             "ticks_overtake",
             10,
-            "a tick goes on before what stands before it is done",
+            "a tick is handled before what is before it is done",
             tampered=_ticks_overtake,
             profile=_TICKING,
         ),
@@ -848,7 +848,7 @@ MUTANTS: dict[str, Taken] = {
         Taken(
             "no_hold_for_the_redated",
             10,
-            "the watermark does not wait for actions that were dated anew",
+            "the watermark does not wait for actions that were dated again",
             tampered=_no_hold_for_the_redated,
             profile=_LATE_TICKS,
         ),
@@ -869,7 +869,7 @@ MUTANTS: dict[str, Taken] = {
         Taken(
             "parked_without_a_copy",
             11,
-            "what is parked stands nowhere",
+            "what is parked is nowhere",
             tampered=_parked_without_a_copy,
             profile=_PARKED,
         ),

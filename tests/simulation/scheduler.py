@@ -1,7 +1,7 @@
-"""Greenlets that give way before and after every call of a port, and who goes on is drawn by lot.
+"""Greenlets that give way before and after every call of a port, and the next to run is drawn by lot.
 
 Nothing is shared between two calls of a handler, so the pause after one is the pause before the next; a handler that
-has not begun stands before its first.
+has not begun is before its first.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ class Scheduler:
         self.running.append(Running(name, kind, greenlet(work, parent=self._hub), speed, done, died))
 
     def resume(self) -> None:
-        """Lets one of the running handlers go on to its next pause, or to its end."""
+        """Lets one of the running handlers run to its next pause, or to its end."""
         random, running = self._rng.random, self.running
         for _ in range(8):
             chosen = running[int(random() * len(running))]
@@ -79,7 +79,7 @@ class Scheduler:
             chosen.done()
 
     def crash(self, chosen: Running) -> None:
-        """Kills a handler where it stands; its input is not done and comes again."""
+        """Kills a handler where it is; its input is not done and comes again."""
         self.running.remove(chosen)
         chosen.glet.throw()
         chosen.died()
@@ -89,7 +89,7 @@ class Scheduler:
             self.crash(each)
 
     def finish(self) -> None:
-        """Everything that runs goes on to its end, a step at a time, or dies on the way."""
+        """Everything that runs gets to its end, a step at a time, or dies on the way."""
         while self.running:
             if self._rng.random() < 0.02:
                 self.crash(self.running[int(self._rng.random() * len(self.running))])

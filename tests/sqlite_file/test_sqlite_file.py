@@ -64,7 +64,7 @@ def lines(file: SqliteFile) -> list[int]:
 
 
 def test_lock_files_have_the_names_that_earlier_programs_wait_for(tmp_path: Path) -> None:
-    """A program of either age may use a home beside the other one: they must take turns."""
+    """A program of either age may use a home while the other one does: they must take turns."""
     sqlite.create([tmp_path / "follows.db"])
     EmbeddedQueue.create(tmp_path / "queue.db", {ACTIONS: 1, DELIVERIES: 1, RETRIES: 1})
 
@@ -223,7 +223,7 @@ def test_rule_11_a_killed_process_leaves_whole_writes_and_its_turn(
         for first in (0, 1_000_000)
     ]
     acknowledged: list[int] = []
-    for child in children:  # the second one goes on where the first one died, whatever it held
+    for child in children:  # the second one continues where the first one died, whatever it held
         assert child.stdout is not None
         acknowledged += [int(child.stdout.readline()) for _ in range(20)]
         child.send_signal(signal.SIGKILL)

@@ -30,7 +30,7 @@ class Shown:
 
 
 class Wrong(NamedTuple):
-    """A page that shows another state than any that it admits. missing: must stand on it. extra: must not."""
+    """A page that shows another state than any that it admits. missing: must be on it. extra: must not."""
 
     page: Shown
     missing: Sequence[Entry]

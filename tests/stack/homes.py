@@ -76,7 +76,7 @@ def assert_same(found: bytes, wanted: bytes, what: str) -> None:
 
 
 def landed(ports: Ports, clusters: Sequence[str] = CLUSTERS) -> None:
-    """Returns when everything that was recorded stands in these clusters, as their watermarks say (rule 10)."""
+    """Returns when everything that was recorded is in these clusters, as their watermarks say (rule 10)."""
     until_ms = eventually(ports.follows.now, "the follow store has a time")
     for cluster in clusters:
         eventually(
@@ -97,7 +97,7 @@ def watermark(ports: Ports, cluster: str) -> int:
 
 
 class Part:
-    """One of feedctl's worker processes, which can be started again. environ: beside that of the tests. code: of the
+    """One of feedctl's worker processes, which can be started again. environ: besides that of the tests. code: of the
     process.
     """
 

@@ -68,7 +68,7 @@ class Recorder:
             follows = serving_wiring.open_follows(self._config, wall_ms)
             with closing(follows), self._acks.open("ab", buffering=0) as acks:
                 self._record_all(follows, acks.write)
-        except Exception as error:  # noqa: BLE001 - raised by whoever asks
+        except Exception as error:  # noqa: BLE001 - raised where it is asked for
             self._error = error
 
     def _record_all(self, follows: FollowStore, note: Callable[[bytes], object]) -> None:

@@ -1,4 +1,4 @@
-"""Faults in HBase: found exactly beside a worker while actions are recorded, and mended though the repair is killed."""
+"""Faults in HBase: found exactly while a worker runs and actions come in, and mended though the repair is killed."""
 
 import math
 from pathlib import Path

@@ -203,7 +203,7 @@ def test_rule_10_a_cluster_that_lost_what_it_had_is_rewound(real: Cli) -> None:
         eventually(lambda: started(writer, "writer-b", log), "a writer starts", DEADLINE_S)
         refused = eventually(
             lambda: (found := real("rewind", "--cluster", "b", "--by", "1h", code=None)).exit_code == 3 and found,
-            "it is refused beside a writer",
+            "it is refused while a writer runs",
             DEADLINE_S,
         )
         assert "stop the writers of cluster b first" in refused.stderr
@@ -301,7 +301,7 @@ def test_two_workers_of_each_role_do_the_work_and_end_when_they_are_asked_to(rea
     assert codes == [0] * len(copies), [log.read_text() for _, _, log in copies]
     assert real.feed(2) == expected[2]
     assert [log.name for _, loop, log in copies if not said(log, "loop.stopped", loop)] == []
-    # One worker goes on where they ended.
+    # One worker continues where they ended.
     real("work", "--until-idle")
     assert "no difference" in real("verify").stderr
 

@@ -1,5 +1,5 @@
 """One cluster away while work arrives at a steady pace: the other one's lag stays what it was, and the one that is back
-catches up although work goes on arriving (rule 12).
+catches up although work keeps arriving (rule 12).
 """
 
 import time
@@ -28,7 +28,7 @@ SHARE, PER_S_MAX = 0.125, 100.0
 """What arrives then, of what it can do."""
 LOOKS, LOOK_S = 100, 0.1
 TICKS = 32
-"""More messages than the ticks that may be under way beside actions."""
+"""More messages than the ticks that may be under way with actions."""
 
 COUPLED = """
 from dataclasses import replace
@@ -61,7 +61,7 @@ main()
 
 @dataclass(frozen=True)
 class Steady:
-    """A home on the stack, its workers, and actions that arrive at a steady pace while anybody looks.
+    """A home on the stack, its workers, and actions that arrive at a steady pace while a test looks.
 
     per_s: so many of them.
     """
@@ -154,7 +154,7 @@ def test_rule_12_one_cluster_away_delays_only_itself_and_catches_up_while_work_a
         assert steady.lag("b") > limit
 
         steady.bring_back()
-        # Work goes on arriving all the while: who does not work faster than it arrives never gets there.
+        # Work keeps arriving all the while: a writer that is not faster than it never gets there.
         caught_up = steady.looks("b", lambda seen: bool(seen) and seen[-1] <= limit)
 
         print(f"lag of b when it is back {caught_up[0]}, after {len(caught_up)} looks {caught_up[-1]}")
@@ -164,7 +164,7 @@ def test_rule_12_one_cluster_away_delays_only_itself_and_catches_up_while_work_a
 
 
 def test_a_writer_that_waits_for_the_other_cluster_would_be_noticed(steady: Steady, before: list[int]) -> None:
-    """It leaves both clusters as they must be, so that it may stand anywhere in this module."""
+    """It leaves both clusters as they must be, so that it may be anywhere in this module."""
     limit = steady.limit(before)
     coupled = Part(steady.cli, "coupled", "write", "--cluster", "a", code=COUPLED)
     with homes.telling(steady.stack, [*steady.parts.values(), coupled]):

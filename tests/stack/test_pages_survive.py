@@ -40,7 +40,7 @@ OWNERS = range(101, 104)
 TOGGLED = (USERS[-1], OWNERS[-1])
 """An edge that comes and goes."""
 PINS = 150
-"""That stand there when the load begins, so that a walk takes several pages."""
+"""So many are there when the load begins, so that a walk takes several pages."""
 HOUR_MS = 3_600_000
 LIMIT = 50
 PAGE_S, ACTION_S = 0.04, 0.15
@@ -101,7 +101,7 @@ class Http:
 class World:
     """A home on the stack, its workers, a server for HTTP, and a record of what was acknowledged.
 
-    pins: ids that nobody has used.
+    pins: ids that were never used.
     """
 
     stack: Stack

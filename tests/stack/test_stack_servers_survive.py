@@ -42,7 +42,7 @@ def _sql(stack: Stack, statement: str) -> str:
 
 
 def _ends_listening(port: int) -> bool:
-    """Whether nobody listens there any more, within half a minute."""
+    """Whether no server listens there any more, within half a minute."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
         try:
@@ -69,7 +69,7 @@ def test_a_cluster_that_is_killed_comes_back_with_every_acknowledged_row(stack: 
 
 
 def test_a_cluster_of_which_half_has_died_is_brought_back(stack: Stack) -> None:
-    """Suspended for longer than its session, its region server ends when it goes on, and its master lives."""
+    """Suspended for longer than its session, its region server ends when it is resumed, and its master lives."""
     stack.up("cluster-b")
     port = stack.port("thrift1-b")
     _create(port)

@@ -1,5 +1,5 @@
 """Servers and workers killed in turn while a trace runs: nothing that was acknowledged is lost, nothing extra appears,
-the clusters are equal (rules 1, 11 and 12). What must be there is computed from the notes of whoever recorded it.
+the clusters are equal (rules 1, 11 and 12). What must be there is computed from the notes of the recorder.
 """
 
 import signal
@@ -39,7 +39,7 @@ SUSPENDED = {
 POLL_INTERVAL_MS = 12_000
 """Of those; more than the session that a silent member has, so that both are over."""
 TICKS = 32
-"""More messages than the ticks that may be under way beside actions."""
+"""More messages than the ticks that may be under way with actions."""
 SHARE_MAX = 1_000
 DRILLS = len(SERVERS) + 1 + len(PARTS) + 2 * len(SUSPENDED) + 1
 
@@ -64,7 +64,7 @@ class Pipeline:
         return self.ports.queue.lag(DELIVERIES, name)
 
     def positions(self, topic: Topic[object], group: str) -> dict[object, int]:
-        """Where a group goes on, by partition."""
+        """Where a group continues, by partition."""
         return homes.eventually(lambda: self.ports.queue._queue._committed(topic, group), "the broker answers")
 
     def begin(self, busy: str) -> None:

@@ -68,6 +68,6 @@ def test_only_the_first_lines_are_used(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_without_a_name_the_trace_beside_the_checkout_is_used_or_a_made_up_graph(tmp_path: Path) -> None:
     file = tmp_path / "trace"
-    assert traces.trace({}, beside=file) == traces.made_up()
+    assert traces.trace({}, default=file) == traces.made_up()
     file.write_bytes(ACTIVITIES)
-    assert [json.loads(line) for line in traces.trace({}, beside=file)] == ACTIONS
+    assert [json.loads(line) for line in traces.trace({}, default=file)] == ACTIONS

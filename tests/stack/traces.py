@@ -14,8 +14,8 @@ from workers.following import synthetic_actions
 
 VARIABLE = "TRACE"
 """Names a trace: activities (`bench.actions.of_activities`) or actions as `feedctl replay` takes them; gzip is fine."""
-BESIDE = Path(__file__).parents[2].parent / "shared" / "data" / "higgs-activity_time.txt.gz"
-"""A trace that is used where none is named and this one lies beside the checkout."""
+DEFAULT = Path(__file__).parents[2].parent / "shared" / "data" / "higgs-activity_time.txt.gz"
+"""A trace next to the checkout, which is used if it is there and no other is named."""
 LINES = 20_000
 """How many lines of a trace are used, from its beginning."""
 UNFOLLOW_EVERY = 5
@@ -26,17 +26,17 @@ FROM_MS, UNTIL_MS = 1_341_100_000_000, 1_341_200_000_000
 _GZIP = b"\x1f\x8b"
 
 
-def trace(environ: Mapping[str, str] = os.environ, beside: Path = BESIDE) -> list[bytes]:
-    """The trace that the environment names, or the one that lies beside the checkout, or else a made-up graph: actions,
+def trace(environ: Mapping[str, str] = os.environ, default: Path = DEFAULT) -> list[bytes]:
+    """The trace that the environment names, or the one that is next to the checkout, or else a made-up graph: actions,
     a line each, without their ends.
     """
     if given := environ.get(VARIABLE):
         return read(Path(given))
-    return read(beside) if beside.exists() else made_up()
+    return read(default) if default.exists() else made_up()
 
 
 def read(path: Path) -> list[bytes]:
-    """The actions that the first lines of a trace are or stand for; which of both is seen in the first line."""
+    """The actions that the first lines of a trace are, or mean; the first line shows which of the two."""
     with path.open("rb") as file:
         packed = file.read(len(_GZIP)) == _GZIP
     with gzip.open(path) if packed else path.open("rb") as stream:

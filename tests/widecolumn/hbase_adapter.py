@@ -52,7 +52,7 @@ class Times:
 
     def there(self, ms: int) -> int:
         if ms > _TRANSLATED_MAX:
-            return ms  # the ends of the range, which nobody counts an age from
+            return ms  # the ends of the range, which no age is counted from
         return self._there + (ms - self._now) * _UNIT_MS
 
     def here(self, ms: int) -> int:

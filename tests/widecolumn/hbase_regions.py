@@ -35,7 +35,7 @@ class Region:
 
 
 class Regions:
-    """The regions of a table, looked up anew for each call: they move."""
+    """The regions of a table, looked up again for each call: they move."""
 
     def __init__(self, url: str, table: str) -> None:
         addresses = Addresses.parse(url)

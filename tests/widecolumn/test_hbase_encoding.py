@@ -123,7 +123,7 @@ def test_requests_are_bounded():
 
 
 def test_a_request_holds_neighbours():
-    """What stands far apart concerns many regions, and each of them costs a server the same again."""
+    """Rows that are far apart concern many regions, and each of them costs a server the same again."""
     rows = [b"%03d" % (number * 7 % 25) for number in range(25)]
     for kind in (Put, DeleteColumns):
         found = sent([kind([(row, 1)], [A]) for row in rows], 10)

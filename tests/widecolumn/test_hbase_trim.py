@@ -172,7 +172,7 @@ def test_slack_is_for_markers_that_a_compaction_cannot_see(trimmed: Trimmed):
 
 
 def test_more_markers_than_slack_need_a_refill(trimmed: Trimmed):
-    """That is what makes the refill of rule 9 unconditional: nobody knows what was in memory."""
+    """That is what makes the refill of rule 9 unconditional: no caller knows what was in memory."""
     trimmed.put(COLUMNS, trimmed.now)
     trimmed.regions.flush()
     trimmed.mask(COLUMNS[: TRIM.slack + 1], trimmed.now)
@@ -211,7 +211,7 @@ def test_after_the_window_a_late_put_shows(cluster: HBaseCluster, row: bytes):
 
 
 def test_a_marker_of_a_column_that_is_cut_stays(trimmed: Trimmed):
-    """It stands far behind the end of the row, and masks what is still on its way there."""
+    """It is far behind the end of the row, and masks what is still on its way there."""
     trimmed.put(COLUMNS[:KEEP], trimmed.now)
     trimmed.mask(COLUMNS[50:], trimmed.now)
     trimmed.settle()

@@ -200,7 +200,7 @@ def test_rule_10_what_was_lifted_stays_lifted_whatever_is_noted_later(progress: 
 
 
 def test_rule_10_a_hold_waits_for_what_is_parked_before_its_end(progress: Progress):
-    """What a hold stands for may itself have been parked."""
+    """The delivery that a hold is for may itself have been parked."""
     progress.hold([(1_500, 3_000)])
     progress.park([(3_000, 7)])
     advance(progress, 9_000)

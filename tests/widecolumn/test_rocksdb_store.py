@@ -1,4 +1,4 @@
-"""What is particular to the embedded adapter: one owner, readers beside it, and disks that fail."""
+"""The embedded adapter alone: one owner, readers in other processes, and disks that fail."""
 
 import json
 import multiprocessing
@@ -193,8 +193,8 @@ def test_the_lock_goes_with_close_whatever_errors_are_kept(path: Path):
 
 
 def test_a_reader_beside_sees_each_write(owner: RocksCluster, store: RocksStore, path: Path):
-    beside = RocksCluster.open(path, [TABLE], access="read")
-    reader = beside.table(TABLE.name)
+    other = RocksCluster.open(path, [TABLE], access="read")
+    reader = other.table(TABLE.name)
     for number in range(5):
         store.apply(
             [Put([(ROW, 5)], [column(number)]), DeleteColumns([(ROW, 5)], [column(number - 1)] if number else [])]
@@ -204,7 +204,7 @@ def test_a_reader_beside_sees_each_write(owner: RocksCluster, store: RocksStore,
         assert list(reader.scan()) == [(ROW, [column(number)])]
     store.sweep(10**9)
     assert reader.read(ROW, None, 10) == [column(4)]
-    beside.close()
+    other.close()
     with pytest.raises(UnavailableError, match="closed"):
         reader.read(ROW, None, 1)
 
@@ -215,28 +215,28 @@ def test_a_reader_beside_does_not_show_again_what_a_sweep_dropped(path: Path, re
     owner = RocksCluster.open(path, [TABLE])
     columns = [column(number) for number in range(5)]
     owner.table("feed").apply([Put([(ROW, 5)], columns)])
-    beside = RocksCluster.open(path, [TABLE], access="read")
-    assert beside.table("feed").read(ROW, None, 10) == columns
+    other = RocksCluster.open(path, [TABLE], access="read")
+    assert other.table("feed").read(ROW, None, 10) == columns
     owner.table("feed").apply([DeleteColumns([(ROW, 5)], columns[:1])])
     if reopens:
         owner.close()
         owner = RocksCluster.open(path, [TABLE])
     owner.table("feed").sweep(10_000)
-    assert beside.table("feed").read(ROW, None, 10) == columns[1:4]
-    assert list(beside.table("feed").scan()) == [(ROW, columns[1:4])]
-    beside.close()
+    assert other.table("feed").read(ROW, None, 10) == columns[1:4]
+    assert list(other.table("feed").scan()) == [(ROW, columns[1:4])]
+    other.close()
     owner.close()
 
 
 def test_a_reader_beside_writes_nothing(store: RocksStore, path: Path):
-    beside = RocksCluster.open(path, [TABLE], access="read")
+    other = RocksCluster.open(path, [TABLE], access="read")
     for call in (
-        lambda: beside.table("feed").apply([Put([(ROW, 1)], [column(1)])]),
-        lambda: beside.table("feed").sweep(1),
+        lambda: other.table("feed").apply([Put([(ROW, 1)], [column(1)])]),
+        lambda: other.table("feed").sweep(1),
     ):
         with pytest.raises(RefusedError, match="for reading only"):
             call()
-    beside.close()
+    other.close()
 
 
 def test_readers_beside_leave_no_files(
@@ -245,9 +245,9 @@ def test_readers_beside_leave_no_files(
     logs = tmp_path / "logs"
     logs.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(logs))
-    beside = RocksCluster.open(path, [TABLE], access="read")
+    other = RocksCluster.open(path, [TABLE], access="read")
     assert list(logs.iterdir())
-    beside.close()
+    other.close()
     with pytest.raises(UnavailableError):
         RocksCluster.open(tmp_path / "nothing", [TABLE], access="read")
     assert list(logs.iterdir()) == []

@@ -38,7 +38,7 @@ def mutations(draw: st.DrawFn) -> Mutation:
 
 
 class Agreement(RuleBasedStateMachine):
-    """The first store is the model; each adapter follows, RocksDB also as its readers beside it see it."""
+    """The first store is the model; each adapter follows, RocksDB also as another process reads it."""
 
     @initialize(trim=st.none() | TRIMS, keys_min=st.integers(1, 4), chunk=st.integers(1, 8))
     def open_everything(self, trim: Trim | None, keys_min: int, chunk: int) -> None:
@@ -56,7 +56,7 @@ class Agreement(RuleBasedStateMachine):
         self.openers["rocksdb"] = lambda: open_rocks(self.directory / "rocksdb", self.table, keys_min)
         (self.directory / "rocksdb").mkdir()
         self.stores = {name: opener() for name, opener in self.openers.items()}
-        self.stores["beside"] = RocksCluster.open(
+        self.stores["reader"] = RocksCluster.open(
             self.directory / "rocksdb" / "cluster", [self.table], access="read"
         ).table(self.table.name)
 
@@ -67,7 +67,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(row=st.sampled_from(ROWS), after=st.none() | st.sampled_from(COLUMNS), limit=st.integers(1, 14))
     def read(self, row: bytes, after: bytes | None, limit: int) -> None:
-        self.same(lambda store: store.read(row, after, limit), beside=True)
+        self.same(lambda store: store.read(row, after, limit), read_too=True)
 
     @rule(row=st.sampled_from(ROWS), limit=st.integers(1, 5))
     def walk(self, row: bytes, limit: int) -> None:
@@ -81,7 +81,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(start=st.binary(max_size=2), stop=st.none() | st.binary(max_size=2))
     def scan(self, start: bytes, stop: bytes | None) -> None:
-        self.same(lambda store: list(store.scan(start, stop)), beside=True)
+        self.same(lambda store: list(store.scan(start, stop)), read_too=True)
 
     @rule(now_ms=st.integers(1, 14))
     def sweep(self, now_ms: int) -> None:
@@ -103,11 +103,11 @@ class Agreement(RuleBasedStateMachine):
                     lambda store, row=row: (store.cells(row), store.read(row, None, 3), store.masks(row, COLUMNS))
                 )
 
-    def same(self, ask: Callable[[WideColumnStore], object], *, beside: bool = False) -> None:
-        """A reader beside the owner catches up in ms, so it is asked less often."""
+    def same(self, ask: Callable[[WideColumnStore], object], *, read_too: bool = False) -> None:
+        """A reader in another process catches up in ms, so it is asked less often."""
         expected = ask(self.stores["memory"])
         for name, store in self.stores.items():
-            if beside or name != "beside":
+            if read_too or name != "reader":
                 assert ask(store) == expected, name
 
     def teardown(self) -> None:

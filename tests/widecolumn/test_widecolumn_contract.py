@@ -430,7 +430,7 @@ def test_a_second_sweep_finds_nothing(store: WideColumnStore):
 
 
 def test_a_sweep_beside_writers_loses_nothing(open_store: OpenStore):
-    """Writers refill under the very timestamps that the sweep drops; what they wrote last must stand."""
+    """Writers refill under the very timestamps that the sweep drops; what they wrote last must stay."""
     store = open_store(Table("feed", 2, 3, trim=Trim(3, 1), purge_window_ms=10**9))
     columns = [number.to_bytes(3, "big") for number in range(8)]
     writers_count, rounds = 2, 30

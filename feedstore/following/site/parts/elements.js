@@ -21,7 +21,7 @@ export function draw(tag, attributes = {}, ...children) {
 
 export const time = (ms) => make("time", { datetime: new Date(ms).toISOString() }, timeText(ms, Date.now()));
 
-/** Sets a text, and touches nothing where it stands already: what did not change is not read aloud again. */
+/** Sets a text, and touches nothing where it is there already: what did not change is not read aloud again. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,4 +1,4 @@
-/** The list of a feed: what stands in it, which entry is chosen, and how it is gone through. */
+/** The list of a feed: its entries, which of them is chosen, and how the keys move through them. */
 
 import { make, time } from "./elements.js";
 

@@ -11,7 +11,7 @@ const SAME_AGE_MS = 1_000;
 
 /**
  * One user's. What it shows grows at its end by cursors, as `more` is called; new entries wait in `fresh` until they are
- * taken, wherever in the feed they stand. What has gone is taken away as soon as that is seen.
+ * taken, wherever in the feed they are. What has gone is taken away as soon as that is seen.
  *
  * shown: in feed order, none twice. latest: the page that was read last, null before the first.
  */

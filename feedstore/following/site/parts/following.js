@@ -23,7 +23,7 @@ export class FollowingPanel {
   /** Actions of which it is not known whether they were recorded, with the keys they were sent with. */
   #keys = new Map();
   #watched = null;
-  /** Whether what stands here is not what was read last. */
+  /** Whether what is shown here is not what was read last. */
   hasFailed = false;
 
   constructor(recorded) {
@@ -48,7 +48,7 @@ export class FollowingPanel {
     return this.refresh();
   }
 
-  /** refusal: the problem of whoever may not write, or null. */
+  /** refusal: the problem of a user who may not write, or null. */
   allow(refusal) {
     this.#may = refusal === null;
     find("read-only").hidden = this.#may;
@@ -193,7 +193,7 @@ export class FollowingPanel {
   }
 }
 
-/** Random enough to be nobody else's. Also where a browser offers randomUUID to secure origins only. */
+/** Random enough to be used once. Also where a browser offers randomUUID to secure origins only. */
 function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -160,7 +160,7 @@ function draw() {
   find("more").hidden = feed === null || !feed.hasBegun || feed.hasEnded || shown.length === 0;
   if (feed === null || shown.length === 0) say(find("tail"), "");
   else if (feed.hasEnded) say(find("tail"), `The end: ${counted(shown.length, "pin", "pins")}.`);
-  // Seen anew, so that a page that did not fill the screen is followed by the next one.
+  // Seen again, so that a page that did not fill the screen is followed by the next one.
   nearEnd.disconnect();
   if (!find("more").hidden && !tailFailed) nearEnd.observe(find("more"));
 }
@@ -176,7 +176,7 @@ function announceChange(come, gone) {
 
 const nearEnd = new IntersectionObserver((seen) => seen.at(-1).isIntersecting && more(), { rootMargin: AHEAD });
 
-// What stands beside it
+// The panels next to it
 // -----------------------------------------------------------------------------------------------------------------
 
 async function lookAtState() {
@@ -220,7 +220,7 @@ function showFeedProblem(problem) {
   showProblem(find("feed-problem"), problem?.isForAll ? null : problem);
 }
 
-/** What stands in the way of everything is said once, above it all, and how old the rest is. */
+/** A problem of the whole page is said once, at its top, and how old the rest is. */
 function showTrouble(where, problem) {
   troubles.set(where, problem?.isForAll ? problem : null);
   const trouble = [...troubles.values()].find((each) => each !== null);
@@ -245,7 +245,7 @@ function tokenChanged() {
   work.refresh();
 }
 
-// Whoever sits in front
+// The user at the screen
 // -----------------------------------------------------------------------------------------------------------------
 
 const SKIPS = { feed: ["#feed", "Skip to the feed"], board: ["#grid", "Skip to the pins"], work: ["#plots", "Skip to the plots"] };
@@ -312,7 +312,7 @@ find("feed").addEventListener("focus", () => find("feed").firstElementChild && e
 document.addEventListener("keydown", (event) => event.key === "Escape" && entries.leave());
 addEventListener("popstate", fromAddress);
 
-// Where there is room they stand open; elsewhere their first lines say the most of it.
+// Where there is room they are open; elsewhere their first lines say the most of it.
 for (const panel of document.querySelectorAll("details.panel")) panel.open = matchMedia("(min-width: 62rem)").matches;
 
 fromAddress();

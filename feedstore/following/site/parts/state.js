@@ -46,7 +46,7 @@ export function showQueue(status) {
   find("letters-brief").classList.toggle("bad", status.dead_letters > 0);
 }
 
-/** refusal: the problem of whoever may not operate, or null. Raises Problem. */
+/** refusal: the problem of a user who may not operate, or null. Raises Problem. */
 export async function showLetters(count, refusal) {
   const note = find("letters-note");
   note.hidden = false;

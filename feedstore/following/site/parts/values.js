@@ -17,7 +17,7 @@ export const END = Symbol("end");
 /** Comes before every entry of a feed. */
 export const TOP = Symbol("top");
 
-/** Whether an entry stands below a place (an entry, TOP or END): newest first, then by ascending pin id. */
+/** Whether an entry is below a place (an entry, TOP or END): newest first, then by ascending pin id. */
 export function isBelow(entry, place) {
   if (place === TOP) return true;
   if (place === END) return false;

@@ -1,4 +1,4 @@
-/** Why the chosen pin is in the feed: which edges deliver it, and in which clusters it stands now. */
+/** Why the chosen pin is in the feed: which edges deliver it, and which clusters have it now. */
 
 import { problemOf, readWhy } from "./api.js";
 import { make, refill, say, time } from "./elements.js";
@@ -60,7 +60,7 @@ function described(why) {
   add("saved by", [`user ${why.owner}, on board ${why.board}`]);
   add("dated", [time(why.created_ms)]);
   add("edges", ...(why.edges.length ? why.edges.map((edge) => edgeLine(edge, delivering, active.length)) : [["none"]]));
-  add("present in", ...Object.entries(why.clusters).map(([name, stands]) => standing(name, stands)));
+  add("present in", ...Object.entries(why.clusters).map(([name, has]) => presence(name, has)));
   return [make("p", { class: "verdict" }, verdict(why, delivering)), facts];
 }
 
@@ -75,7 +75,7 @@ function edgeLine(edge, delivering, active) {
   return [what, time(edge.since_ms), edge === delivering && active > 1 ? ", the later one: it delivers" : ""];
 }
 
-function standing(name, stands) {
-  const [text, level] = stands === null ? ["does not answer", "bad"] : stands ? ["yes", "good"] : ["no", "warn"];
+function presence(name, has) {
+  const [text, level] = has === null ? ["does not answer", "bad"] : has ? ["yes", "good"] : ["no", "warn"];
   return [`cluster ${name}: `, make("span", { class: level }, text)];
 }

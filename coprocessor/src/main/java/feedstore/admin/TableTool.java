@@ -68,7 +68,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
     }
     int status = run(out, System.err, words);
     out.flush();
-    // Threads of the client may hang in a dead cluster; nobody waits for them.
+    // Threads of the client may hang in a dead cluster; nothing waits for them.
     Runtime.getRuntime().halt(out.checkError() ? 1 : status);
   }
 
@@ -127,7 +127,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
   }
 
   /**
-   * HBase's client takes most of a minute to find that nobody is there, and then says something
+   * HBase's client takes most of a minute to find that no server is there, and then says something
    * else.
    */
   private void requireZookeeper() throws ToolException {

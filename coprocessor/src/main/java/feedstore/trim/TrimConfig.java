@@ -62,7 +62,7 @@ record TrimConfig(String version, int cap, int slack) {
         return number;
       }
     } catch (NumberFormatException e) {
-      // Said below, in the words of whoever wrote the table.
+      // Said below, in the words of the table's author.
     }
     throw bad(name, text, "a number from " + least + " to " + most);
   }

@@ -22,7 +22,7 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Never in a flush, and never in a compaction of some of the files. The markers that mask a cell
  * may lie in the others; the cell would count as live and push a live one out, which nothing brings
- * back. What waits in memory is out of sight even here: whoever writes markers has the feed
+ * back. What waits in memory is out of sight even here: a client that writes markers has the feed
  * refilled when they have landed.
  */
 public final class TrimObserver implements RegionCoprocessor, RegionObserver {

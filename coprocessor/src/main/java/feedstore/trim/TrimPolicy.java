@@ -2,7 +2,7 @@ package feedstore.trim;
 
 /**
  * Which puts of a row a trim keeps: those of its first {@code keep} live columns, and of everything
- * that stands before the last of them.
+ * that is before the last of them.
  *
  * <p>It is told of every cell of a row in HBase's order: columns ascending; in a column, timestamps
  * descending; at one timestamp, markers before puts. Markers are only told of: they all stay, and
@@ -111,7 +111,7 @@ final class TrimPolicy {
   }
 
   private boolean isMasked(long ts) {
-    // A put at a marker's own time is masked; one that is newer is not, wherever the marker stands.
+    // A put at a marker's own time is masked; one that is newer is not, wherever the marker is.
     return ts <= columnMaskedTo
         || ts <= familyMaskedTo
         || ts == versionMasked

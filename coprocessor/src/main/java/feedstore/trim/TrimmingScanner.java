@@ -8,7 +8,7 @@ import org.apache.hadoop.hbase.regionserver.ScannerContext;
 import org.apache.hadoop.hbase.regionserver.Shipper;
 
 /**
- * Stands between a compaction and what it reads, and leaves out what {@link TrimPolicy} does not
+ * Reads for a compaction, and leaves out what {@link TrimPolicy} does not
  * keep. One pass, nothing is read twice, nothing is allocated for a cell.
  *
  * <p>A batch ends anywhere in a row (after ten cells, as HBase comes): the position and the policy

@@ -3,7 +3,7 @@ package feedstore.trim;
 import java.lang.reflect.Proxy;
 import java.util.Map;
 
-/** Stand-ins for HBase's interfaces, most of whose methods nobody calls. */
+/** Fakes of HBase's interfaces, most of whose methods are never called. */
 final class Fakes {
   private Fakes() {}
 

@@ -229,7 +229,7 @@ class RegionTest {
   }
 
   /**
-   * As where the last region of a table closes and opens again: HBase would go on showing the
+   * As where the last region of a table closes and opens again: HBase would keep showing the
    * counters of before, which nothing counts in any more.
    */
   @Test

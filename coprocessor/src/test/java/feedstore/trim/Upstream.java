@@ -16,7 +16,7 @@ import org.apache.hadoop.hbase.regionserver.Shipper;
 
 /**
  * A store's scanner as a compaction sees it: batches that end anywhere in a row, never hold two
- * rows, and may be empty; cells on the heap and beside it; and memory that is written over once it
+ * rows, and may be empty; cells on the heap and off it; and memory that is written over once it
  * is shipped.
  */
 final class Upstream implements InternalScanner, Shipper {
