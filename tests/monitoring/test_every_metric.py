@@ -36,7 +36,7 @@ from workers.app import wiring
 from workers.app.metrics import ALL
 from workers.following.topics import ACTIONS
 
-pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(1_500)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1_500)]
 
 DEADLINE_S: Final = 150.0
 USERS: Final = 20
