@@ -1,4 +1,4 @@
-"""The answers of a port that cannot do what it was asked for: what the caller should do.
+"""The errors of ports, by what the caller should do.
 
 The errors of each port derive from these, so that code which needs only the answer knows no port: a stage of the
 pipeline, and the tables that turn errors into exit codes and HTTP statuses.

@@ -126,7 +126,7 @@ _ALL = (
     ),
     Drill(
         "slow-disk",
-        "what a host waits for of its disk is limited to 512 KiB/s; what is written back later is not",
+        "reads and synced writes of a host are limited to 512 KiB/s; writes that the kernel makes later are not",
         "region host",
         "slow",
         SlowDisk(512 << 10),

@@ -1,4 +1,4 @@
-"""What reorders and re-spacing change: rows in, rows out. The one state is what `BoardRows` reads of a transaction.
+"""The changes of reorders and re-spacing: rows in, rows out. The one state is what `BoardRows` reads of a transaction.
 
 **Re-spacing** widens a window of neighbouring pins: the two at the narrowest gap, and twice as many until an even
 spacing has the room that is wanted. The bounds are the sequences just outside. The topmost pin of the board is always a

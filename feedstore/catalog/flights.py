@@ -1,4 +1,4 @@
-"""Fetches that are under way, and who waits for them: each key is fetched once, however many ask for it."""
+"""Fetches that are under way, and the calls that wait for them: each key is fetched once, however many ask for it."""
 
 import threading
 from collections.abc import Sequence

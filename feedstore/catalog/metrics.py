@@ -1,4 +1,4 @@
-"""What /metrics says of catalogs. It asks no cluster: of each it says what that said last."""
+"""The metrics of catalogs. No cluster is asked: the last answer of each counts."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final

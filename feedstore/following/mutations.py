@@ -40,7 +40,7 @@ def remove_cells(users: "Numbers", timestamps: "Numbers", pins: "Numbers", creat
 
 def buckets(users: "Numbers") -> "NDArray[np.uint8]":
     """The first byte of each user's row key, as `layout.bucket` has it."""
-    import numpy as np  # noqa: PLC0415 - only who writes cells in arrays loads it
+    import numpy as np  # noqa: PLC0415 - only writers of cells in arrays load it
 
     return (users.view(np.uint64) * np.uint64(MULTIPLIER) >> np.uint64(56)).astype(np.uint8)
 

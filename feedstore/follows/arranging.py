@@ -1,4 +1,4 @@
-"""Rows of a board's own order, and what a transaction on them reads: what shards and `feedstore.boards` share.
+"""Rows of a board's own order, and the reads of a transaction on them: shards and `feedstore.boards` share them.
 
 A **line** is a row of the pin index of the board; a **placed pin** has a row with its sequence. The arithmetic is not
 here: a shard compares sequences, and computes none.

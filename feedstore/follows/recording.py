@@ -93,7 +93,7 @@ def refused_as_future(pin: Pin, now_ms: int) -> ActionRefusedError | None:
 
 def with_trace(recorded: bytes, trace: str) -> bytes:
     """A recorded action as JSON that also carries a context, as its member `trace`. Readers that know none pass over
-    it. Who asks again with the same key gets the action alone.
+    it. A client that asks again with the same key gets the action alone.
     """
     return b'%s,"trace":%s}' % (recorded[:-1], _encoder.encode(trace))
 

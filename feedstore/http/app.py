@@ -1,4 +1,4 @@
-"""The ASGI application: routes, what surrounds every request, and what becomes of errors."""
+"""The ASGI application: routes, the steps around every request, and the answers for errors."""
 
 import asyncio
 import itertools

@@ -61,7 +61,7 @@ class Endpoint(Generic[A, Q, B]):
 
 @dataclass(frozen=True)
 class Part(Generic[A]):
-    """What a server can be asked about one thing. api: what the endpoints work on."""
+    """The endpoints of one service. api: the object that they work on."""
 
     api: A
     endpoints: Sequence[Endpoint[A, Any, Any]]

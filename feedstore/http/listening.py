@@ -1,8 +1,8 @@
 """Sockets that listen. Each network of clients waits in a queue of its own before it is accepted.
 
 The kernel keeps connections that are not accepted yet in one queue for each listening socket, and drops what finds no
-room there; who is dropped tries again after a second. One crowd fills a queue of thousands in a moment. So there are
-several sockets on one port, and the client's address says in which of them it waits.
+room there; a client that is dropped tries again after a second. One crowd fills a queue of thousands in a moment. So
+there are several sockets on one port, and the client's address says in which of them it waits.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _ACCEPTED_AT_ONCE: Final = 4
 each queue is given to it that often.
 """
 _RECEIVED_MAX: Final = 32_768
-"""What the kernel takes from a client before it is read, in bytes, and so what one read can bring."""
+"""How many bytes the kernel takes from a client before they are read: one read can bring so many."""
 _SENT_MAX: Final = 262_144
 """What the kernel keeps of answers that a client has not taken, in bytes."""
 

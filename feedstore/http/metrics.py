@@ -1,4 +1,4 @@
-"""What /metrics says of the requests, and what others count."""
+"""/metrics: counts of the requests, and those of other parts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator

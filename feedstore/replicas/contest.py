@@ -1,7 +1,7 @@
 """The same question to several clusters: the first that answers counts.
 
 The preferred cluster is asked; another one at once if that raises, or after a short wait if it says nothing (a
-*hedge*). Who is asked and when is decided in `choice`; here it is done.
+*hedge*). `choice` decides which cluster is asked, and when; here it is asked.
 """
 
 from collections import deque

@@ -75,7 +75,7 @@ class Replicas:
         replica = None if name is None else self._in_place.get(name)
         if replica is None:
             return self._race(table, row, after, limit, deadline_s)
-        # Heard of before the read: what is heard of meanwhile may count what landed after the row was read.
+        # From before the read: a later watermark may count entries that landed after the row was read.
         watermark_ms = self._watermarks[replica.name]
         try:
             return Answer(replica.tables[table].read(row, after, limit), replica.name, self._behind_ms(watermark_ms))

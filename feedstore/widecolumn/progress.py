@@ -139,7 +139,7 @@ class State(NamedTuple):
 
 
 def _by_kind(held: _Held) -> tuple[list[int], list[int], list[int]]:
-    """When what is held committed: of what is put off, of refills, of what is parked."""
+    """The commit times of actions that hold the watermark back: put off, refills, and parked."""
     times = [_times(column) for column in held.put_off]
     return (
         [since for until, since in times if until < _PARKED],

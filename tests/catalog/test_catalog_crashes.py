@@ -439,7 +439,7 @@ def test_what_is_not_read_back_as_it_was_given_gets_no_name(
         before = store.generations()
         with monkeypatch.context() as patched:
             patched.setattr(generations, "_write_parts", written)
-            with pytest.raises(CatalogUnavailableError, match="is not what was written"):
+            with pytest.raises(CatalogUnavailableError, match="does not read back as it was written"):
                 store.load(50, [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
         assert store.generations() == before
         assert not [*path.glob("*.new")]

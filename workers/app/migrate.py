@@ -17,7 +17,7 @@ from workers.queue.embedded import EmbeddedQueue, NoQueueError, has_dead_letters
 
 
 class MigrationStep(NamedTuple):
-    """what: what it does, for people. do: does it; again, it changes nothing."""
+    """what: a name for people. do: does the step; doing it again changes nothing."""
 
     what: str
     do: Callable[[], None]

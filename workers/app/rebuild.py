@@ -107,8 +107,8 @@ def make_anew(
 
 
 def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:
-    """What an empty cluster must know before anybody writes it. made_ms: what was read before is late there. asked_ms:
-    when the last of its refills was asked for.
+    """Notes what an empty cluster must know before a writer writes it. made_ms: a delivery that was read before then is
+    late there. asked_ms: when the last of its refills was asked for.
     """
     progress.made(made_ms)
     progress.hold([(wiring.REBUILDING_MS, asked_ms)])

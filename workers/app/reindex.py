@@ -1,12 +1,12 @@
-"""A new queue in place of one that was lost, and what it held once more, from the follow store.
+"""A new queue in place of one that was lost; the follow store fills it again.
 
-The outbox keeps what was recorded for as long as the purge window, which is longer than anything is in flight. So all
-of it is relayed again: what had landed lands once more and changes nothing (rule 1); what was relayed and not expanded,
-or expanded and not landed, lands now. A cluster whose watermark is older than what the outbox keeps is removed, to be
+The outbox keeps actions for as long as the purge window, which is longer than anything is in flight. So all of them are
+relayed again: an action that had landed lands once more and changes nothing (rule 1); one that was relayed and not
+expanded, or expanded and not landed, lands now. A cluster whose watermark is older than the outbox is removed, to be
 created again.
 
-The order makes it safe to kill at any step. Each cluster is told first that what is to come has not landed; then the
-outbox is marked; the queue is made last. Until then there is none, no worker starts, and all is done again.
+The order makes it safe to kill at any step. Each cluster is told first that these actions have not landed; then the
+outbox is marked; the queue is made last. Until then there is no queue, no worker starts, and all is done again.
 """
 
 from contextlib import ExitStack, closing
@@ -28,9 +28,9 @@ class OtherPartitionsError(Exception):
 
 
 class Reindexed(NamedTuple):
-    """What was done. again: how many actions are relayed again. gone: clusters that were removed, because what they
-    lack is no longer in the outbox: they must be created again. unindexed_before_ms: what was recorded before this
-    time, and not expanded by then, is in no index any more; None if all of it is.
+    """What was done. again: how many actions are relayed again. gone: clusters that were removed, because the outbox no
+    longer has all that they lack: they must be created again. unindexed_before_ms: actions that were recorded before
+    this time, and not expanded by then, are in no index any more; None if all are in one.
     """
 
     again: int
@@ -79,7 +79,7 @@ def reindex(config: Config) -> Reindexed:
         marks = {name: progress.watermark() or 0 for name, progress in clusters.items()}
         for name, progress in clusters.items():
             # As long as not everything is relayed again, no tick is later than now. The hold comes before the notes on
-            # what was parked go: what they wait for is among what is done again.
+            # parked deliveries go: their actions are among those that are relayed again.
             progress.hold([(max(1, marks[name]), now_ms)])
             progress.lift_all(now_ms)
         # The clusters note offsets, and take smaller ones for messages that they have (0032).

@@ -356,7 +356,7 @@ def expander(ports: Ports, config: Config) -> Loop:
 
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
-    """What writes a cluster, in one process: its writer, what lands its retries, its sweeper, what fills catalogs."""
+    """The loops that write a cluster, in one process: its writer, its retries, its sweeper, and those of catalogs."""
     loops = [loop(ports, config, cluster) for loop in (writer, retries, sweeper)]
     if config.catalogs:
         from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
@@ -418,7 +418,7 @@ def _from_its_cluster(
 
 
 def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick | Malformed]) -> "partial[Stage[Body]]":
-    """What every stage is made of; the caller says what it does."""
+    """A stage without its handler, which the caller adds."""
     return partial(
         Stage[Body],
         group,

@@ -97,7 +97,7 @@ def _used(
 
 
 _Decided = tuple[str | None, int]
-"""What is in use, and how many rollbacks there were: one may have brought back what was in use before."""
+"""The generation in use, and how many rollbacks there were: one may have brought back the same generation."""
 
 
 def _decided(store: CatalogStore) -> _Decided:

@@ -1,9 +1,8 @@
-"""What keeps fresh what a web process holds of a catalog: it hears every action that is recorded from now on, or every
-update that is posted.
+"""Keeps a web process's cache of a catalog fresh: it hears every action that is recorded from now on, or every update
+that is posted.
 
-Without it, what is held is as old as its time in the cache. With it, each update replaces what is held, and ticks say
-how far that is complete. No page waits for it: whatever becomes of it, pages are answered, and what is held lives for
-its `ttl`.
+Without it, a record in the cache is as old as its time there. With it, each update replaces the record, and ticks say
+how far that is complete. No page waits for it: if it fails, pages are answered, and records live for their `ttl`.
 """
 
 import threading
@@ -45,7 +44,7 @@ Heard_contra = TypeVar("Heard_contra", contravariant=True)
 
 
 class Hears(Protocol[Heard_contra]):
-    """What is told of what was heard. Used by one thread."""
+    """The receiver of what a listener hears. Used by one thread."""
 
     def heard_from(self, after_ms: int) -> None:
         """As `Catalog.heard_from`."""
@@ -61,7 +60,7 @@ class Hears(Protocol[Heard_contra]):
 
 
 class HearsActions(Generic[Body]):
-    """Tells a catalog of what updates it. update_of: what a message says to it; None: nothing."""
+    """Passes updates on to a catalog. update_of: the update that a message leads to; None: none."""
 
     def __init__(self, catalog: Catalog[Any], update_of: Callable[[Body], Update | None]) -> None:
         self._catalog = catalog
@@ -151,8 +150,8 @@ class Listener(Generic[Body]):
         self._quiet_until_s = 0.0
 
     def step(self) -> bool:
-        """Hears what there is, or waits a moment for it. False: the caller rests a moment. Raises nothing: what fails
-        is tried again, after a longer rest each time.
+        """Hears the messages that there are, or waits a moment for some. False: the caller rests a moment. Raises
+        nothing: a step that fails is tried again, after a longer rest each time.
         """
         if self._rest.goes_on():
             return False
@@ -185,14 +184,14 @@ class Listener(Generic[Body]):
         return tail
 
     def _begin(self) -> None:
-        """What was published so far may have been missed; nothing that is published from now on is.
+        """Messages that were published so far may have been missed; none that is published from now on is.
 
-        Each of those actions had committed by now. So whatever the store has read of the source from now on has it: a
-        delta that has met a tick of later, because it has met all that was published before that tick, and a generation
-        whose batch began later, because that batch reads what has committed. Both date what they know by the source's
-        clock. So the catalog is told a time that the source's clock has not reached yet: what knows everything up to
-        then was read later than now. The follow store need not be asked, which may be away; the clock of this process
-        is taken, and as much more as the two may be apart. If they are further apart than that, ticks show it.
+        Each of those actions had committed by now. So the store has it wherever it reads the source from now on: in a
+        delta that has met a later tick, because it has met all that was published before that tick; and in a
+        generation whose batch began later, because that batch reads all that has committed. Both date what they know
+        by the source's clock. So the catalog is told a time that the source's clock has not reached yet: a store that
+        knows everything up to then was read later than now. The follow store may be away, and need not be asked: the
+        clock of this process serves, plus as much as the two may be apart. If they are further apart, ticks show it.
         """
         self._began_s = self._ticked_s = self._clock()
         self._began_ms = self._clock_ms()

@@ -268,7 +268,7 @@ def _full(condition: Condition) -> Iterator[str]:
 
 
 def clock_off(process: Process) -> str:
-    """What is wrong with the clock of a process, and what it does instead."""
+    """The fault of a process's clock, and what the process does instead."""
     which = "ahead of" if process.offset_ms > 0 else "behind"
     return (
         f"the clock of {process.program} (pid {process.pid} on {process.host}) is {ago(abs(process.offset_ms))} {which}"

@@ -33,7 +33,7 @@ from workers.following.repair import Repairer
 from workers.following.verify import EVERYBODY, Finding, UserRange
 
 _ROUNDS = 5
-"""How often repair looks again at what it has mended: what one fault hid may be the next one."""
+"""How often repair looks again at the feeds that it has mended: one fault may have hidden another."""
 
 
 _MENDED_MAX = 20_000
@@ -200,7 +200,9 @@ class _Pace:
 
 @contextmanager
 def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
-    """The ports of a home, and what lands what was published: a worker of our own if there is no other."""
+    """The ports of a home, and a call that waits until all that was published has landed: with a worker of its own if
+    there is no other.
+    """
     with ExitStack() as stack:
         ports = stack.enter_context(session.ports("read"))
         progress = ProgressLine("repair")

@@ -74,8 +74,8 @@ class Session:
 
     @contextlib.contextmanager
     def working_ports(self, access: Access, program: Program, *, feeds: bool = True) -> Iterator[Ports]:
-        """The same for what works: what it does is traced, if the configuration says so. program: whose spans these
-        are.
+        """The same for a program that works: its work is traced, if the configuration says so. program: the name in its
+        spans.
         """
         with tracing(self.config, program) as tracer:
             logs.name_traces(tracer)

@@ -1,10 +1,10 @@
-"""The consumer groups of a cluster, and what is said of one that must be rebuilt."""
+"""The consumer groups of a cluster, and the message about one that must be rebuilt."""
 
 from workers.following.topics import DELIVERIES, RETRIES
 from workers.queue.port import Topic
 
 RELAY = "relay"
-"""What waits for the relays, in what says how much is left to do."""
+"""The name of the outboxes, where counts say how much is left to do."""
 UPDATES_TICKER = "updates-ticker"
 """The name of the loop that sends the ticks of posted updates."""
 TICKERS = ("ticker", UPDATES_TICKER)

@@ -26,8 +26,8 @@ def landed_before(ports: Ports) -> dict[str, int]:
     Raises:
         UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: look again later.
     """
-    # In this order: what had been relayed by then is in the queue, or has left it; and what was put off by a stage that
-    # took it from there is noted.
+    # In this order: an action that had been relayed by then is in the queue, or has left it; and one that a stage took
+    # from there and put off is noted.
     settled_ms = ports.follows.settled_ms()
     found: dict[str, int] = {}
     for name, replica in ports.replicas.items():

@@ -22,10 +22,10 @@ from workers.following.verify import Finding
 from workers.queue.port import Queue
 
 REMOVED = ("extra", "differs", "displaced", "unknown user")
-"""The kinds of what must not be there."""
+"""The kinds of entries that must not be there."""
 
 Note = Callable[[Sequence[tuple[Finding, str]]], None]
-"""Told of findings, each with what is about to be done for it, or why nothing is. Durable when it returns."""
+"""Notes findings, each with the step that mends it, or why there is none. Durable when it returns."""
 
 
 def plan(finding: Finding, now_ms: int) -> str | None:

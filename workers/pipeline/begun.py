@@ -42,7 +42,7 @@ class Begun(Generic[Body]):
         self._stage: Stage[Body] | None = None
 
     def step(self) -> bool:
-        """A step of the stage. Raises what that raises, and what `begin` raises."""
+        """A step of the stage. Raises its errors, and those of `begin`."""
         if self._stage is None:
             if self._rest.goes_on():
                 return False

@@ -1,8 +1,8 @@
 """When a stage begins its next lot, if little has come: pure arithmetic of times.
 
 A handful of cells costs a writer and its servers nearly what thousands cost: a request, a sync of each region's log,
-and all that surrounds them. So lots keep a distance. What comes after a silence is done at once; what comes soon after
-the last lot began waits for the rest of the distance, and is done together with what comes meanwhile.
+and all that surrounds them. So lots keep a distance. A message that comes after a silence is done at once. One that
+comes soon after the last lot began waits for the rest of the distance, and is done with those that come meanwhile.
 """
 
 from typing import Final

@@ -99,10 +99,10 @@ class Isolation(Generic[Body]):
 class Outage(Generic[Body]):
     """Slots that are away, or the whole store.
 
-    slots: None for the whole store. items: what waits; an outage outlasts them, as its slots are not known to work
-    before something needs them. since_s: when the first attempt that failed began. tried_s: the same of what waits
-    now; None if none of that was tried. due_s: when it is tried again. width: how many slots are tried then; it doubles
-    as long as they work.
+    slots: None for the whole store. items: the messages that wait; an outage outlasts them, as its slots are not known
+    to work before something needs them. since_s: when the first attempt that failed began. tried_s: the same of the
+    items that wait now; None if none of them was tried. due_s: when it is tried again. width: how many slots are tried
+    then; it doubles as long as they work.
     """
 
     slots: frozenset[int] | None
@@ -238,8 +238,8 @@ class Outages(Generic[Body]):
         return min((outage.due_s for outage in self if outage.items), default=None)
 
     def take_due(self, now_s: float, limit: int) -> Isolation[Body] | Probe[Body] | None:
-        """What is tried next of the outage that has been due for longest: what needs a few of its slots, at most
-        `limit` items. None if none is due.
+        """The next attempt for the outage that has been due for longest: at most `limit` items, which need a few of its
+        slots. None if no outage is due.
         """
         outage = min((each for each in self if each.items and each.due_s <= now_s), key=_due, default=None)
         if outage is None:

@@ -32,7 +32,7 @@ _POLICY = RetryPolicy(longest_s=2.0)
 
 
 class Row(Protocol):
-    """What was stored in the transaction of what it tells of: `number` things, which the body tells of."""
+    """A row of an outbox: the body tells of `number` things, and was stored in their transaction."""
 
     @property
     def number(self) -> int: ...
@@ -45,7 +45,7 @@ Rows = TypeVar("Rows", bound=Row)
 
 
 class Source(Protocol):
-    """What a ticker asks of what is published."""
+    """What a ticker asks of the store whose rows are published."""
 
     def settled_ms(self) -> int:
         """A time such that everything of before it has been published; of a store with an outbox, a time of the store
@@ -70,8 +70,8 @@ class Relay(Generic[Rows]):
     """Publishes the rows of one shard's outbox to a topic. Any number may run: a row that two of them relay arrives
     twice.
 
-    clock: monotonic seconds. wrap: the messages of rows, in their order; what many rows say fits in few. tracer: gets a
-    lot of what is relayed, whose contexts it finds in the rows without reading these.
+    clock: monotonic seconds. wrap: makes messages of rows, in their order, many rows a message. tracer: gets each lot
+    that is relayed; it finds the contexts in the rows without decoding them.
     """
 
     rest_s = _REST_S

@@ -213,8 +213,8 @@ class Stage(Generic[Body]):
         self._log = _log.bind(stage=name)
 
     def step(self) -> bool:
-        """One round: polls, tries what is ready and what is due again, parks, commits. False if there was nothing to
-        do.
+        """One round: polls, tries the messages that are ready and the retries that are due, parks, commits. False if
+        there was nothing to do.
 
         It waits up to `patience_s` for new messages. It begins no attempt after `STEP_S`; burying, parking, a tick and
         a commit may follow, each bounded by its own time-out.
@@ -283,8 +283,8 @@ class Stage(Generic[Body]):
         return True
 
     def _gather(self) -> None:
-        """Polls more for as long as what has come is too little to be tried now. What has failed before waits for
-        nothing.
+        """Polls more for as long as too little has come to be tried now. Messages that have failed before do not wait
+        for more.
         """
         gathering = self._gathering
         if gathering is None:
@@ -313,8 +313,8 @@ class Stage(Generic[Body]):
             polled = self._poll(0, first)
 
     def _poll(self, timeout_s: float, first: int) -> int:
-        """How many messages there were, or bodies in them. first: what is ready from there on has not been tried, and
-        what comes is done together with the last of it.
+        """Takes new messages; how many there were, or bodies in them. first: from that place on the ready ones were not
+        tried; new ones join the last of these.
         """
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
@@ -468,7 +468,7 @@ class Stage(Generic[Body]):
         return max(0.0, min([self._patience_s, *(time_s - now_s for time_s in times)]))
 
     def _take_due(self) -> None:
-        """Appends what is due to what is ready: messages that were not tried yet, and one retry at most."""
+        """Appends messages that were not tried yet, and one retry that is due, to those that are ready."""
         now_s = self._clock()
         if self._turns and self._may_begin():
             self._ready.append(Group(self._turns.take()))
@@ -502,7 +502,9 @@ class Stage(Generic[Body]):
             self._ready.append(due)
 
     def _work(self, began_s: float) -> bool:
-        """Tries what is ready, and what comes of it; begins nothing more after STEP_S. False if there was nothing."""
+        """Tries the work that is ready, and the work that this leads to; begins none after STEP_S. False if there was
+        none.
+        """
         self._left = len(self._ready)
         tried = False
         while self._left > 0 and not self._too_many_dead() and not (tried and self._clock() - began_s >= STEP_S):
@@ -521,7 +523,7 @@ class Stage(Generic[Body]):
         return tried
 
     def _take(self) -> None:
-        """Removes the first of what is ready. The caller then notes what became of it, and must not raise."""
+        """Removes the first work that is ready. The caller then notes its outcome, and must not raise."""
         self._ready.popleft()
         self._left -= 1
 
@@ -632,9 +634,7 @@ class Stage(Generic[Body]):
         return error
 
     def _aside(self, call: Callable[[], Result]) -> Result:
-        """Makes another call that may take long, where the handler is called. Returns what it returns, and raises what
-        it raises.
-        """
+        """Makes another call that may take long, on the handler's thread. Its answer, or its error, is the caller's."""
         calling = self._handling.submit(call)
         self._wait_for(calling)
         return calling.result()
@@ -649,9 +649,9 @@ class Stage(Generic[Body]):
             wait([calling])
 
     def _look_ahead(self, handling: "Future[Any]") -> None:
-        """Takes the next messages, if there is room for twice as many: beyond that, what waits should be done or parked
-        first. What waits for its turn is passed by as long as there is room. What a full lot left over gets more: a
-        small lot costs nearly as much.
+        """Takes the next messages, if there is room for twice as many: beyond that, those that wait should be done or
+        parked first. Messages that wait for their turn are passed by as long as there is room. The rest of a full lot
+        gets more: a small lot costs nearly as much.
         """
         away = not self._may_begin() or self._rest.goes_on()
         coming = list(itertools.islice(self._ready, 1, None))
@@ -725,8 +725,8 @@ class Stage(Generic[Body]):
             self._put_later(group, self._wait_s(group.failures + items[0].faults))
 
     def _bury_some(self, began_s: float) -> bool:
-        """Buries what can never be done, one message after the other; False if there was nothing to bury. If the dead
-        letters are away, all of it waits for them, and nothing else does.
+        """Buries messages that can never be done, one after the other; False if there were none. If the dead letters
+        are away, these messages wait for them, and no others do.
         """
         tried = False
         while self._dead_ones and not self._bury_rest.goes_on() and not self._too_many_dead():
@@ -745,11 +745,11 @@ class Stage(Generic[Body]):
         return tried
 
     def _bury(self, corpse: _Corpse[Body]) -> None:
-        """Buries the first of what can never be done."""
+        """Buries the first message that can never be done."""
         item = corpse.item
         message = item.taken.message
         body = item.body
-        # The rest of a message may be done, or wait: what is sent again later is this part alone.
+        # The rest of a message may be done, or wait: only this part is sent again later.
         if corpse.value is not None:
             value = corpse.value
         elif body is None or isinstance(body, Malformed) or item.taken.whole:
@@ -783,8 +783,9 @@ class Stage(Generic[Body]):
     # ----------------------------------------------------------------------------------------------------------------
 
     def _park_some(self) -> None:
-        """Parks what waits for an outage that lasts; and, if what waits takes more than half of the room, what waits
-        for any outage, oldest first, until half of the room is free. What cannot be parked waits as before.
+        """Parks the messages that wait for an outage that lasts. If waiting messages take more than half of the room,
+        it parks those of any outage too, oldest first, until half of the room is free. A message that cannot be parked
+        waits as before.
         """
         park = self._park
         if park is None or self._park_rest.goes_on():
@@ -836,7 +837,7 @@ class Stage(Generic[Body]):
         return self._lots.part(item, part)
 
     def _failing_since_s(self) -> Iterator[float]:
-        """When the first failed attempts began of what failed because something is away, and is not done."""
+        """When the first failed attempts began, of the messages that wait because something is away."""
         found = [outage.tried_s for outage in self._outages if outage.items]
         for work in itertools.chain(self._ready, (group for _, _, group in self._later)):
             match work:
@@ -858,7 +859,7 @@ class Stage(Generic[Body]):
         return self._policy.wait_s(max(1, failures), self._rng)
 
     def _log_retry(self, failures: int, error: Exception) -> None:
-        # Ever more rarely: what is away for a day fills no log.
+        # Ever more rarely: an outage of a day must not fill the log.
         log = self._log.warning if failures.bit_count() == 1 else self._log.debug
         log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
 

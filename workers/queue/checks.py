@@ -1,4 +1,4 @@
-"""What every adapter keeps to in the same way: what it refuses, in the same words, and what one poll may return."""
+"""Rules of every adapter: what it refuses, in the same words, and how much one poll may return."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

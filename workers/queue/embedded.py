@@ -162,7 +162,7 @@ class NoQueueError(QueueUnavailableError):
 
 
 class _Shared:
-    """What a queue and its consumers share: the file, who is live, and the news that something was published."""
+    """The state that a queue and its consumers share: the file, the live consumers, and the news of each publishing."""
 
     def __init__(self, file: SqliteFile, *, alone: bool) -> None:
         self.file = file
@@ -185,7 +185,7 @@ class _Shared:
             self._refuse_live(topic, group)
 
     def announce(self) -> None:
-        """Something was published, or the queue was closed: wakes who waits."""
+        """Something was published, or the queue was closed: wakes the consumers that wait."""
         with self._changed:
             self.publishes += 1
             self._changed.notify_all()

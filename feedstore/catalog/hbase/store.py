@@ -91,7 +91,7 @@ class HBaseCatalogStore(Reading):
                 self._tables.row.change(lambda state: states.ended(state, mine.id))
 
     def _dead_builder(self) -> Building | None:
-        """Who is said to build, if nothing is heard of it. No clock of another machine is compared for that."""
+        """The noted builder, if it is silent. No clock of another machine is compared for that."""
         there = self._look().state.building
         until_s = self._clock() + DEAD_AFTER_S
         while there is not None and self._clock() < until_s:

@@ -88,7 +88,9 @@ def _refuse_differing(path: Path, written: Checked) -> None:
         finally:
             db.close()
     if not is_whole:
-        raise CatalogUnavailableError(f"{path}: what is read is not what was written: load again, and look at the disk")
+        raise CatalogUnavailableError(
+            f"{path}: it does not read back as it was written: load again, and look at the disk"
+        )
 
 
 def describe(path: Path, name: str, current: str | None) -> Generation:

@@ -532,7 +532,7 @@ _Value = TypeVar("_Value")
 
 
 def _parted(changed: dict[_Key, _Value], known: dict[_Key, Any]) -> Iterator[tuple[bool, list[tuple[_Key, _Value]]]]:
-    """What stood when it was looked for, and what did not (True)."""
+    """The items whose rows were there when they were looked for, and those whose rows were not (True)."""
     for new in (False, True):
         yield new, [item for item in changed.items() if (item[0] not in known) == new]
 

@@ -43,7 +43,7 @@ class HBaseCluster:
 
     @classmethod
     def open(cls, url: str, tables: Sequence[Table], *, check: bool) -> Self:
-        """check: look at the tables' definitions first (two round trips a table). Who writes must; a reader need not.
+        """check: look at the tables' definitions first (two round trips a table). A writer must; a reader need not.
 
         Raises:
             ValueError: the url, or two tables of one name.

@@ -138,7 +138,7 @@ class Pool(Generic[C]):
             connection.close()
 
     def close(self) -> None:
-        """Closes what is idle; what is leased is closed when it comes back."""
+        """Closes idle connections at once, and leased ones when they come back."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -19,7 +19,7 @@ _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs",
 
 
 class CheckFinding(NamedTuple):
-    """Something that is wrong, with what to do. check: the name of the check that found it."""
+    """A fault, and how to end it. check: the name of the check that found it."""
 
     check: str
     message: str

@@ -149,8 +149,8 @@ class KafkaConsumer:
             self._lost.pop(partition, None)
 
     def _ask(self, limit: int, wait_s: float) -> None:
-        """Lets the client do what it has to, and takes in what it has fetched. limit: of messages of one partition
-        that may wait here before no more of it are asked for.
+        """Lets the client work, and takes the messages that it has fetched. limit: how many messages of one partition
+        may wait here before no more of it are asked for.
         """
         self._asked_s = time.monotonic()
         with translated(self._place):
@@ -254,7 +254,7 @@ class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the l
         self._consumer = consumer
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        # Eager protocols name what stays as well; this one names what is new.
+        # Eager protocols name the partitions that stay as well; this one names the new ones.
         self._consumer.gained(place.partition for place in assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""What kafka-python raises, by what the caller of the port should do."""
+"""The errors of kafka-python, by what the caller of the port should do."""
 
 import contextlib
 from collections.abc import Iterator

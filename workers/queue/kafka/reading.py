@@ -70,7 +70,7 @@ def take_in(fetched: Mapping[TopicPartition, list[Any]], ahead: PrefetchBuffer) 
 
 
 def lost(client: kafka.KafkaConsumer, place: TopicPartition, topic: str, who: str, position: int) -> str:
-    """What is said of a position that points at nothing; raises what kafka-python raises. who: wants it."""
+    """The message about a position that points at nothing. who: its reader. Raises the errors of kafka-python."""
     earliest = client.beginning_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
     end = client.end_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
     if position < earliest:

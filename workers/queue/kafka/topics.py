@@ -48,7 +48,7 @@ class TopicDefinition:
 
 
 class TopicDifference(NamedTuple):
-    """What is not as it must be. what: `missing`, `partitions`, `replication` or the name of a setting.
+    """A fault of a topic. what: `missing`, `partitions`, `replication` or the name of a setting.
     fixable: `apply` does it; the rest is for the operator of the brokers. is_unsafe: with it, messages that were
         acknowledged could be lost, or be gone before a group has read them.
     """
@@ -134,7 +134,7 @@ def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
 
 
 def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
-    """Makes what is missing, adds partitions, changes settings; returns what is left to somebody else.
+    """Makes missing topics, adds partitions, changes settings; returns the differences that only an operator can end.
 
     Raises:
         QueueUnavailableError: later; some may have been done. Doing it again is fine.
