@@ -66,7 +66,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """What a home goes by. boot: names the boot of its machine. booted_ms: when that was, ms since 1970. program: what
+    """The time of a home. boot: names the boot of its machine. booted_ms: when that was, ms since 1970. program: what
     said so. off: the processes that said otherwise, by more than the bound.
     """
 
@@ -202,7 +202,7 @@ class HomeClock:
         return wall_ms + correction_ms if fresh else self._compared()
 
     def anchor(self) -> Anchor | None:
-        """What the home goes by now; None if no process of this boot has said when it began."""
+        """The home's time of now; None if no process of this boot has said when it began."""
         self._compared()
         return self._anchor
 

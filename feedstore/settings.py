@@ -1,4 +1,4 @@
-"""What the sections of the configuration are made of. Each room declares the section that it reads; `app` hands the
+"""The parts of sections of the configuration. Each room declares the section that it reads; `app` hands the
 sections out.
 """
 
@@ -15,7 +15,7 @@ class Ms(int):
 
 
 def duration_ms(text: str) -> Ms:
-    """What a duration says. Raises ValueError."""
+    """Reads a duration. Raises ValueError."""
     match = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h|d)", text)
     if match is None:
         raise ValueError(f"expected a duration such as '500ms', '90s' or '2d', got {text!r}")
@@ -27,7 +27,7 @@ class Bytes(int):
 
 
 def size_bytes(text: str) -> Bytes:
-    """What a size says. Raises ValueError."""
+    """Reads a size. Raises ValueError."""
     match = re.fullmatch(r"([1-9][0-9]{0,5})\s*(KiB|MiB|GiB)", text)
     if match is None:
         raise ValueError(f"expected a size such as '512KiB' or '64MiB', got {text!r}")

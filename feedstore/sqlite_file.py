@@ -37,7 +37,7 @@ Last = Callable[[sqlite3.Connection, Sequence[Result]], None]
 
 @dataclass(frozen=True)
 class Use:
-    """What a file is used for.
+    """How a file is used.
 
     next_suffix: of the lock file of the next process in turn. It belongs to the format: processes that name it
         differently do not take turns.
@@ -132,7 +132,7 @@ class SqliteFile:
                 raise
 
     def sync(self) -> None:
-        """What was written before, and was not synced, outlives the machine when this returns. Raises
+        """When this returns, all that was written before survives a loss of power. Raises
         `use.unavailable`.
         """
         # What is not in the log any more was synced when it was copied out of it, as all is if there is no log.

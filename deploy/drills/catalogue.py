@@ -6,7 +6,7 @@ from typing import Literal
 from deploy.drills.faults import CORE, Blackhole, Fault, KillHost, KillServers, SlowDisk, SlowNetwork, StopHost, Suspend
 
 Aim = Literal["region host", "active master", "control", "gateway", "zone", "broker", "database", "cluster"]
-"""What a drill is aimed at. region host: one of the hosts that hold regions of the feeds. zone: both gateways of a
+"""The target of a drill. region host: one of the hosts that hold regions of the feeds. zone: both gateways of a
 cluster, its only doors. cluster: each of its hosts in turn.
 """
 

@@ -123,7 +123,7 @@ def _open_served(config: Config, name: str) -> Iterator[ServedCatalog]:
 
 @contextmanager
 def open_pins(config: Config, follows: FollowStore) -> Iterator[PinSource]:
-    """What pages of pins ask: the catalog of pins, and the follow store for what it lacks. Raises ConfigError."""
+    """The source of pages of pins: the catalog of pins, then the follow store for pins it lacks. Raises ConfigError."""
     with open_catalog(config, PINS) as catalog, pins_from(config, follows, catalog) as pins:
         yield pins
 

@@ -220,11 +220,11 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """What `feed.toml` says. home: the directory that relative paths in urls start from. replication: of the topics,
-    where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty. clusters: in the
-    order in which readers prefer them, but for `serving.prefer`. dead_letter_age_ms, dead_letters: how long, and how
-    many, dead letters are kept. clock_offset_ms: how far the clock of a process may be off. catalogs: by name. sources:
-    which values come from the environment.
+    """The content of `feed.toml`. home: the directory that relative paths in urls start from. replication: of the
+    topics, where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty.
+    clusters: in the order in which readers prefer them, but for `serving.prefer`. dead_letter_age_ms, dead_letters: how
+    long, and how many, dead letters are kept. clock_offset_ms: how far the clock of a process may be off. catalogs: by
+    name. sources: which values come from the environment.
     """
 
     home: Path
@@ -303,7 +303,7 @@ def load(home: Path, environ: Mapping[str, str]) -> Config:
 
 
 def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
-    """What `text` says as the `feed.toml` of a home. Raises ConfigError."""
+    """The configuration in `text`, the `feed.toml` of a home. Raises ConfigError."""
     path = home / FILE_NAME
     try:
         raw = tomllib.loads(text)
@@ -405,7 +405,7 @@ def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
 
 
 def _places(home: Path, cluster: ClusterConfig) -> frozenset[str]:
-    """What a cluster's url leads to: its directory, whatever its path; or its tables behind each of its gateways."""
+    """The places that a cluster's url leads to: its directory, whatever its path; or its tables behind each gateway."""
     match cluster.scheme:
         case "rocksdb":
             return frozenset({str((home / cluster.url.partition(":")[2]).resolve())})

@@ -34,7 +34,7 @@ class Sources:
     variables: Mapping[str, str]
 
     def blamed(self, *keys: str) -> str:
-        """What an error in the value of some keys, such as `feed.cap`, begins with: the variables that override them,
+        """The beginning of an error about the value of some keys, such as `feed.cap`: the variables that override them,
         or else the file.
         """
         names = [self.variables[key] for key in keys if key in self.variables]

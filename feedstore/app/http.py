@@ -43,7 +43,7 @@ DESCRIPTION: Final = "Following feeds: pages, actions, who follows what. Boards 
 ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = (*of_feeds.ENDPOINTS, *of_boards.ENDPOINTS)
 """All that every server can be asked. Those of a home with catalogs can be asked more: see `_of_catalogs`."""
 _OWN_FILES: Final = 256
-"""What a process has open besides the connections of its clients: files of stores, connections to servers."""
+"""How many files and connections to servers a process has open, besides the connections of its clients."""
 WAITING_FOR_EACH_THREAD: int = 4
 """So many requests wait for a thread at most: if one takes 100 ms, half a second."""
 
@@ -143,7 +143,7 @@ class _OfCatalogs(NamedTuple):
 
 
 def _of_catalogs(catalogs: "CatalogService | None", posting: "Posting | None") -> _OfCatalogs:
-    """What a home with catalogs serves besides."""
+    """The additional endpoints of a home with catalogs."""
     if catalogs is None:
         return _OfCatalogs((), {}, tuple)
     from feedstore.catalog import endpoints as of_catalogs  # noqa: PLC0415 - homes without a catalog do not load it

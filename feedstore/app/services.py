@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def open_service(config: Config, clock: Callable[[], int] | None = None) -> FeedService:
-    """What a web tier calls. It writes to no cluster: it may run while a worker runs, and there may be many. A process
-    that forks opens it afterwards: its threads would stay behind.
+    """The service of a web tier. It writes to no cluster: it may run while a worker runs, and there may be many. A
+    process that forks opens it afterwards: its threads would stay behind.
 
     clock: that `behind_ms` goes by, and an embedded follow store; None: `clock_of` the home.
 
@@ -42,7 +42,7 @@ def open_service(config: Config, clock: Callable[[], int] | None = None) -> Feed
 
 @contextmanager
 def open_boards(config: Config, clock: Callable[[], int] | None = None) -> Iterator[BoardService]:
-    """What a web tier calls to show and arrange boards. Any number of processes may have one. clock: as in
+    """The service of a web tier that shows and arranges boards. Any number of processes may have one. clock: as in
     `open_service`.
 
     Raises FollowStoreUnavailableError, ConfigError.

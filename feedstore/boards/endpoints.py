@@ -20,7 +20,7 @@ PROBLEMS: Final[problems.Known] = {FollowStoreUnavailableError: problems.FOLLOWS
 
 
 class BoardApi(NamedTuple):
-    """What the endpoints work on."""
+    """The objects that the endpoints work on."""
 
     service: BoardService
     cursors: Cursors

@@ -1,4 +1,4 @@
-"""What /metrics says of boards."""
+"""The metrics of boards."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, get_args

@@ -152,7 +152,7 @@ class BoardPage(NamedTuple):
 
 
 class BoardFindings(NamedTuple):
-    """What a part of a board looks like. All but `pins` and `room` are faults if they are there after the handlers are
+    """The state of a part of a board. All but `pins` and `room` are faults if they are there after the handlers are
     done.
 
     pins: how many there are in this part. room: of the narrowest gap, in bits; -1 for a tie, None without a gap.
@@ -195,8 +195,8 @@ class RoomSpread(NamedTuple):
 
 
 class Respaced(NamedTuple):
-    """What one transaction of re-spacing did. done: nothing is left to do. rows: how many it wrote. window: the pins of
-    the window that it is about, 0 if there is none. going: for the next call.
+    """The result of one transaction of re-spacing. done: nothing is left to do. rows: how many it wrote. window: the
+    pins of the window that it is about, 0 if there is none. going: for the next call.
     """
 
     done: bool

@@ -1,4 +1,4 @@
-"""What a web tier calls for boards in their own order. `services.open_boards` makes one from a `feed.toml`.
+"""The calls of a web tier about boards in their own order. `services.open_boards` makes one from a `feed.toml`.
 
 What may be raised, sorted by what the caller should do:
 - `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.
@@ -50,7 +50,7 @@ class BoardPins(NamedTuple):
 
 
 class BoardTally(NamedTuple):
-    """What became of the reorders since this was opened.
+    """How the reorders ended since this was opened.
 
     outcomes: how many had which. seconds: how long those took that moved a pin, or found it there. room: of the smaller
     new gap of those that moved one, in bits.

@@ -1,4 +1,4 @@
-"""What travels of boards: the queries, the bodies and the answers."""
+"""Queries, bodies and answers about boards, as they travel."""
 
 from typing import Annotated, Literal
 

@@ -65,7 +65,7 @@ class Lifetimes(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """What the stream of updates says of the entries that it follows.
+    """How fresh the entries are that the stream of updates follows.
 
     stream: the number of the connection without a gap, from 1; 0 if there is none. known_ms: everything up to this time
     has been heard. heard_at_ms: when that was said, by the monotonic clock.

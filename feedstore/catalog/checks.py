@@ -1,4 +1,4 @@
-"""What the port refuses, alike in every adapter."""
+"""The arguments that the port refuses, alike in every adapter."""
 
 import hashlib
 import operator

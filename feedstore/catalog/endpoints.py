@@ -49,7 +49,7 @@ PROBLEMS: Final[problems.Known] = {
 
 
 class CatalogApi(NamedTuple):
-    """What the endpoints work on. posting: None: this server reaches no queue."""
+    """The objects that the endpoints work on. posting: None: this server reaches no queue."""
 
     service: CatalogService
     posting: Posting | None

@@ -53,7 +53,7 @@ def live_pin(key: bytes, record: bytes) -> Pin | None:
 
 
 HeldPin = Pin | Literal[False]
-"""What a process holds of a pin that has a record; False: it was deleted."""
+"""The form of a pin in a process's cache; False: it was deleted."""
 
 
 class AsPins:
@@ -70,7 +70,7 @@ AS_PINS: Final = AsPins()
 
 
 def update_of(action: PinSaved | PinDeleted) -> Update:
-    """What an action says to the catalog."""
+    """The update that an action leads to."""
     deleted = isinstance(action, PinDeleted)
     return Update(key_of(action.pin.pin), action.committed_ms + deleted, record_of(action.pin, deleted=deleted))
 

@@ -80,7 +80,7 @@ class Update(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What one generation and the delta say of some keys.
+    """The answer of one generation and the delta about some keys.
 
     records: by key; absent: the keys without a record. generation: its id. known_ms: by the source's clock; every
     change up to this time is in. It is never too late a time. cluster: which one says so; empty if it is the only one.
@@ -119,14 +119,14 @@ class Delta(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What a collection removed: generations by id, and how many entries of the delta."""
+    """The result of a collection: the generations removed, by id, and how many entries of the delta."""
 
     generations: list[str]
     entries: int
 
 
 class CatalogReader(Protocol):
-    """What a web process needs. Thread-safe."""
+    """The reads of a web process. Thread-safe."""
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         """The records of up to MAX_KEYS keys, all by one generation, whichever is current when the call begins.
@@ -162,7 +162,7 @@ class CatalogReader(Protocol):
 
 
 class CatalogStore(CatalogReader, Protocol):
-    """What loads and updates one catalog of one cluster. Any process may load and use. In files, one at a time updates
+    """The writes of one catalog in one cluster. Any process may load and use. In files, one at a time updates
     and collects: the one that owns the delta. On servers, any may.
     """
 

@@ -13,7 +13,7 @@ def wins(time_ms: int, as_of_ms: int) -> bool:
 
 
 def stamp(update: Update) -> int:
-    """What orders the updates of a key: by the source's time; at equal times the deletion is later."""
+    """The place of an update among those of its key: by the source's time; at equal times the deletion is later."""
     return 2 * update.time_ms + (update.record is None)
 
 
@@ -33,7 +33,7 @@ def known_ms(as_of_ms: int, delta_known_ms: int, floor_ms: int) -> int:
 
 
 def kept(ids: Sequence[str], keep: int, current: str | None) -> list[str]:
-    """What a collection leaves of the generations: the `keep` latest, and the current one. ids: oldest first."""
+    """The generations that a collection keeps: the `keep` latest, and the current one. ids: oldest first."""
     latest = {*ids[-keep:]}
     return [each for each in ids if each in latest or each == current]
 

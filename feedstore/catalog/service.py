@@ -1,4 +1,4 @@
-"""What a web tier calls for the catalogs of a home: their state, records by key, and which generation is in use.
+"""The calls of a web tier about the catalogs of a home: their state, records by key, and which generation is in use.
 
 What may be raised, sorted by what the caller should do:
 - `UnknownCatalogError`: there is no such catalog.

@@ -79,7 +79,7 @@ class CatalogWatch:
         return delta.known_ms or None
 
     def note_generations(self, cluster: str, generations: Sequence[Generation]) -> None:
-        """What a swap has left, before the next look."""
+        """Takes the state that a swap has left, before the next look."""
         with self._lock:
             self._swaps += 1
             facts = self._facts[cluster]

@@ -1,4 +1,4 @@
-"""What travels of catalogs: the bodies and the answers."""
+"""Bodies and answers about catalogs, as they travel."""
 
 from base64 import b64encode
 from typing import Annotated, Any, Final
@@ -91,9 +91,9 @@ class GenerationLine(msgspec.Struct, frozen=True):
 
 
 class ClusterLine(msgspec.Struct, frozen=True):
-    """What a cluster last said. answered_ms: when it did; null: not yet, and then the rest is not known. generations:
-    the oldest first. floor_ms: updates up to then may be missing. known_ms: every update up to then is in, but for
-    those; null if nothing is known. behind_ms: every change that is older than this is in what is read there.
+    """The last answer of a cluster. answered_ms: when it came; null: not yet, and then the rest is unknown.
+    generations: the oldest first. floor_ms: updates up to then may be missing. known_ms: every update up to then is in,
+    but for those; null if nothing is known. behind_ms: every change that is older than this is in what is read there.
     delta_entries: about how many keys were updated since the oldest generation.
     """
 

@@ -25,7 +25,7 @@ def sealed(owner: bytes, body: bytes) -> str:
 
 
 def unsealed(owner: bytes, text: str, body_bytes: int) -> bytes:
-    """What `sealed` was given. Raises MalformedCursorError."""
+    """The values that `sealed` was given. Raises MalformedCursorError."""
     length = -(-4 * (_HEAD.size + body_bytes) // 3)
     if len(text) != length:
         raise MalformedCursorError(f"cursor: expected {length} characters, got {len(text)}")

@@ -41,7 +41,7 @@ def check_ms(field: str, value: object) -> None:
 
 
 class Followee(msgspec.Struct, frozen=True, order=True):
-    """What can be followed: a user (every pin that they own) or a board (every pin on it)."""
+    """The target of a follow: a user (every pin that they own) or a board (every pin on it)."""
 
     kind: FolloweeKind
     id: int
@@ -66,7 +66,7 @@ def board(board_id: int) -> Followee:
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """What a follower last did to a followee: followed it (`active`), or unfollowed it (a tombstone).
+    """The latest action of a follower on a followee: followed it (`active`), or unfollowed it (a tombstone).
 
     `ts` is a tick of the follower's clock: strictly larger than that of any earlier action of this follower (rule 2).
     It is the cell timestamp of everything that the edge delivers (rule 3).

@@ -51,8 +51,8 @@ NO_KEY_TRIES: Final = 2
 
 
 class FeedApi(NamedTuple):
-    """What the endpoints work on. now_ms: the clock for pins that are saved without a time. hour: plots of the work of
-    the last hour.
+    """The objects that the endpoints work on. now_ms: the clock for pins that are saved without a time. hour: plots of
+    the work of the last hour.
     """
 
     service: FeedService

@@ -1,4 +1,4 @@
-"""What /metrics says of reads, clusters and the queue."""
+"""The metrics of reads, clusters and the queue."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final

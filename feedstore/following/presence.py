@@ -9,7 +9,7 @@ from feedstore.replicas.race import Replicas
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """What a pin has to do with a feed, by the follow store and by each cluster.
+    """Why a pin is in a feed, or is not, by the follow store and by each cluster.
 
     deleted_ms: None while the pin lives. edges: what the user last did to the pin's owner and to its board, where they
     ever did anything; an active one delivers the pin, the later one where both are (rule 3). clusters: whether its

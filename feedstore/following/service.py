@@ -1,4 +1,4 @@
-"""What a web tier calls: pages of feeds, actions, and who follows what.
+"""The calls of a web tier: pages of feeds, actions, and who follows what.
 
 `services.open_service` makes one from a `feed.toml`. It keeps nothing outside itself, any number of threads may use it,
 and a program that has two of them has two of everything.

@@ -1,4 +1,4 @@
-"""What the following feed reads of the configuration: [feed] and its part of [limits]. The numbers that the rules
+"""The following feed's part of the configuration: [feed] and its part of [limits]. The numbers that the rules
 depend on are checked against each other where they are made.
 """
 

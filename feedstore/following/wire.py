@@ -1,4 +1,4 @@
-"""What travels of the following feed: the bodies, the queries and the answers."""
+"""Bodies, queries and answers of the following feed, as they travel."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -52,7 +52,7 @@ class LettersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EdgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who follows, or no longer follows, what: either `user` or `board`."""
+    """A follow or an unfollow: of either `user` or `board`."""
 
     follower: GivenId
     user: GivenId | UnsetType = UNSET
@@ -112,7 +112,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class EdgeLine(msgspec.Struct, frozen=True):
-    """What a follower last did to a user or a board. since_ms: when, by the follower's clock."""
+    """The latest action of a follower on a user or a board. since_ms: when, by the follower's clock."""
 
     follower: Id
     follows: bool

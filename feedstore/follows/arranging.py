@@ -52,7 +52,7 @@ class PinAt(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a reading found, in its direction.
+    """The result of a reading, in its direction.
 
     placed: up to `limit` placed pins. dead: those of them that have no living line: they are not shown.
     lines: up to `limit` living lines of pins that are not placed. If `placed` is full, lines that are past the ms of
@@ -87,8 +87,8 @@ class BoardRows(Protocol):
 
 
 class Arranged(NamedTuple):
-    """What a transaction writes. placed: each replaces the row of its pin. dropped: pins whose rows go. outbox: encoded
-    actions.
+    """The writes of a transaction. placed: each replaces the row of its pin. dropped: pins whose rows go. outbox:
+    encoded actions.
     """
 
     placed: Sequence[PlacedRow] = ()

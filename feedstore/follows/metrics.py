@@ -1,4 +1,4 @@
-"""What is counted of the follow store."""
+"""The metrics of the follow store."""
 
 from typing import Final
 

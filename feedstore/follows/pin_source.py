@@ -8,7 +8,7 @@ from feedstore.follows.port import FollowStore
 
 
 class Hydrated(NamedTuple):
-    """What is known of some pins.
+    """The answer about some pins.
 
     pins: of those that were asked for, in their order, up to the first that cannot be looked up now; None: it was
         deleted, or there is no such pin.

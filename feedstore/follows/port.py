@@ -289,7 +289,7 @@ class FollowStore(Protocol):
         ...
 
     def backlog(self, shard: int | None = None) -> Backlog:
-        """What is not marked relayed, of one shard or of all. Cheap: it may be asked every second."""
+        """The rows that are not marked relayed, of one shard or of all. Cheap: it may be asked every second."""
         ...
 
     def settled_ms(self) -> int:
@@ -443,7 +443,7 @@ class FollowStore(Protocol):
         ...
 
     def sync_arranged(self, board: int) -> None:
-        """What was changed on a board without a sync outlives the machine when this returns."""
+        """When this returns, changes of a board that were made without a sync survive a loss of power."""
         ...
 
     # Verify, operate

@@ -1,4 +1,4 @@
-"""What recording an action changes: the rules of the follow store, as pure functions from rows to rows."""
+"""The rules of recording an action, as pure functions from rows to rows."""
 
 import hashlib
 from collections.abc import Sequence

@@ -127,7 +127,7 @@ class Standing(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a transaction writes: each record replaces the one under its key. `outbox` holds encoded actions in
+    """The writes of a transaction: each record replaces the one under its key. `outbox` holds encoded actions in
     their order.
     """
 
@@ -203,7 +203,7 @@ class Shard(Protocol):
         ...
 
     def backlog(self) -> Backlog:
-        """What is not marked."""
+        """The rows that are not marked."""
         ...
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:

@@ -319,7 +319,7 @@ def _keep_time(connection: sqlite3.Connection, now_ms: int) -> None:
 
 
 class _Made(NamedTuple, Generic[Result]):
-    """What a change of a transaction comes to: its result, and encoded actions that committed at a time."""
+    """The outcome of a transaction's change: its result, and encoded actions that committed at a time."""
 
     result: Result
     committed_ms: int

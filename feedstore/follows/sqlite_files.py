@@ -38,12 +38,12 @@ class Database(Protocol):
         ...
 
     def sync(self) -> None:
-        """What was written and not synced outlives the machine when this returns."""
+        """When this returns, all that was written survives a loss of power."""
         ...
 
     def write_grouped(self, change: Change[Result], last: Last[Result]) -> Result:
-        """What a short change returns, once it is committed, perhaps along with those of other threads. It is undone if
-        it raises. last: makes the last change of the transaction from what its changes returned.
+        """The result of a short change, once it is committed, perhaps along with those of other threads. It is undone
+        if it raises. last: makes the last change of the transaction from what its changes returned.
         """
         ...
 

@@ -53,7 +53,7 @@ def in_a_thread(work: Callable[[], None]) -> None:
 
 
 class _Heard(NamedTuple):
-    """What a shard's clock showed at some moment between two readings of this machine's clock."""
+    """The time that a shard's clock showed at some moment between two readings of this machine's clock."""
 
     shard_ms: int
     asked_s: float

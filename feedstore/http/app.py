@@ -73,7 +73,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Served:
-    """What a server serves.
+    """The parts of a server.
 
     parts: the endpoints, and what they work on. description: what they are for, in a sentence. assets: files for
     browsers, by their paths. known: the problem of each error that the endpoints raise. ready: raises one of these if
@@ -212,7 +212,9 @@ class App:
             yield _Place(path, path in endpoints, compile_path(path)[0].fullmatch, handlers)
 
     def _place(self, path: str, method: str) -> tuple[Mapping[str, str], tuple[str, Handler]]:
-        """Who answers a request, and what its path says. A path is right or it is not: none is mended."""
+        """The endpoint that answers a request, and the values in its path. A path is right or it is not: none is
+        mended.
+        """
         for _, _, matches, handlers in self._places:
             if found := matches(path):
                 if method in handlers:

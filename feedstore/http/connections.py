@@ -42,13 +42,14 @@ PIPELINED_MAX: Final = 4
 """Requests of a connection that wait behind the one that is answered."""
 SPARE_PLACES: Final = 32
 HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
-"""What a connection in a spare place may ask."""
+"""The requests that a connection in a spare place may make."""
 
 _DROPPED_MAX: Final = 262_144
-"""What is read and dropped, so that a refusal reaches a client that still sends: a connection that is closed before
-everything was read is reset, and takes the refusal with it."""
+"""How many bytes are read and dropped, so that a refusal reaches a client that still sends: a connection that is closed
+before everything was read is reset, and takes the refusal with it.
+"""
 UNTAKEN_MAX: Final = 16 * 1024 * 1024
-"""What is kept of answers that the kernel has no room for, in bytes, of all clients together."""
+"""How many bytes of answers are kept that the kernel has no room for, of all clients together."""
 _LOOKS: Final = 8
 """How often clients are looked after within the patience."""
 
@@ -360,7 +361,7 @@ class Connection(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _untaken_bytes(self) -> int:
-        """What the kernel still has for the client."""
+        """How many bytes the kernel still has for the client."""
         client = self.transport.get_extra_info("socket")
         [count] = struct.unpack("i", fcntl.ioctl(client.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
         return int(count)

@@ -1,4 +1,4 @@
-"""What a server can be asked: the rows of a table, from which the routes and the OpenAPI document are made."""
+"""The endpoints of a server: the rows of a table, from which the routes and the OpenAPI document are made."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -21,7 +21,7 @@ each queue is given to it that often.
 _RECEIVED_MAX: Final = 32_768
 """How many bytes the kernel takes from a client before they are read: one read can bring so many."""
 _SENT_MAX: Final = 262_144
-"""What the kernel keeps of answers that a client has not taken, in bytes."""
+"""How many bytes of answers the kernel keeps for a client that does not take them."""
 
 _SO_ATTACH_REUSEPORT_CBPF: Final = 51
 _NETWORK_HEADER: Final = -0x100000  # SKF_NET_OFF

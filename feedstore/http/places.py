@@ -91,7 +91,7 @@ class Places(Generic[C]):
 
 @lru_cache(maxsize=1_024)
 def network(host: str) -> str:
-    """What counts as one client: an IPv4 address, or the network of an IPv6 address."""
+    """The name of a client: an IPv4 address, or the network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

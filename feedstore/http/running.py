@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 class Runner(Protocol):
     async def run(self, call: Callable[[], T], deadline_s: float) -> T:
-        """What `call` returns or raises. deadline_s: of the server's clock; a call that has not begun by then never
-        does.
+        """The result of `call`, or its error. deadline_s: of the server's clock; a call that has not begun by then
+        never does.
         """
         ...
 

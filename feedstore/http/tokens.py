@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with scopes and an end, in a file that holds their hashes.
+"""Rights of clients: bearer tokens with scopes and an end, in a file that holds their hashes.
 
 Servers look at the file again when it changes: a token that is issued or revoked needs no restart.
 """
@@ -69,7 +69,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Seen(NamedTuple):
-    """What tells one state of a file from another."""
+    """A fingerprint of a file's state."""
 
     inode: int
     size: int

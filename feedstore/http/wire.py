@@ -1,4 +1,4 @@
-"""What travels whatever is served: how an id, a time and a cursor are written, and the answers of every server.
+"""The common part of all bodies: how an id, a time and a cursor are written, and the answers of every server.
 
 Ids have 63 bits, and JavaScript's numbers 53: an id is a decimal string in every answer. A request may also give a JSON
 number, as long as every client could have written it exactly. Times are numbers: ms fit for 280,000 years.
@@ -45,7 +45,7 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """What a token lets its bearer do; without a tokens file, what this machine may do without one."""
+    """The rights of a token's bearer; without a tokens file, those of this machine without one."""
 
     scopes: list[Scope]
 

@@ -1,4 +1,4 @@
-"""What is counted, and how that is told: definitions of metrics, the counts of a process, Prometheus' text format.
+"""Metrics: their definitions, the counts of a process, Prometheus' text format.
 
 Each room defines its metrics in its `metrics.py`. docs/metrics.md lists all of them.
 """

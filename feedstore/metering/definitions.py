@@ -1,4 +1,4 @@
-"""What a metric is: its name, its kind, its labels with all of their values, what it says and where it is counted.
+"""The definition of a metric: its name, its kind, its labels with all of their values, its meaning, and its place.
 
 Names never change. A gauge says how something is now; where that is unknown it has no sample, and never an old one.
 """
@@ -73,7 +73,7 @@ class Definition:
 
     @property
     def unit(self) -> str:
-        """What its values count; empty, if they have no unit."""
+        """The unit of its values; empty if they have none."""
         stem = self.name.removesuffix("_total")
         return next((unit for unit in ("seconds", "bytes", "bits") if stem.endswith(f"_{unit}")), "")
 

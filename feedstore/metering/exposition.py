@@ -1,4 +1,4 @@
-"""What is counted, in Prometheus' text format."""
+"""Counts in Prometheus' text format."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final

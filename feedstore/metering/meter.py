@@ -1,4 +1,4 @@
-"""What a process counts, and how it hands that to another one."""
+"""The counts of a process, and how it hands them to another one."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,8 +40,8 @@ class Meter(Protocol):
         ...
 
     def saw(self, gauge: Definition, values: Mapping[tuple[str, ...], float], looker: str = "") -> None:
-        """What a look has found: all values of a gauge that this looker knows, by their labels. Others are unknown from
-        now on, and all of them after LOOK_LASTS_S without another look.
+        """Sets the result of a look: all values of a gauge that this looker knows, by their labels. Others are unknown
+        from now on, and all of them after LOOK_LASTS_S without another look.
         """
         ...
 
@@ -88,7 +88,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What one or several processes say at one moment. spreads: of histograms."""
+    """The counts of one or several processes at one moment. spreads: of histograms."""
 
     counters: list[Sample] = []
     gauges: list[Sample] = []
@@ -170,7 +170,7 @@ class Counting:
 
 
 def together(every: Iterable[Counts]) -> Counts:
-    """What several processes say, as one: counts are added up; of a gauge that two of them know, the larger value."""
+    """The counts of several processes as one: sums of counts; of a gauge that two of them know, the larger value."""
     counters: dict[tuple[str, tuple[str, ...]], float] = {}
     gauges: dict[tuple[str, tuple[str, ...]], float] = {}
     spreads: dict[tuple[str, tuple[str, ...]], Spread] = {}

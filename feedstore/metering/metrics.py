@@ -1,4 +1,4 @@
-"""What every process says of itself."""
+"""The metrics of every process."""
 
 from typing import Final
 

@@ -102,7 +102,7 @@ class Hour(msgspec.Struct, frozen=True):
 
 
 def name_of(reading: Reading, value: str) -> str:
-    """What a line is called. value: that of its label."""
+    """The name of a line. value: that of its label."""
     return f"{value} p{100 * reading.q:g}" if isinstance(reading, Quantile) else value
 
 
@@ -199,7 +199,7 @@ class Recorder:
         return _Sample(at_s, values, buckets)
 
     def _read(self, reading: Reading) -> Iterator[tuple[str, float]]:
-        """What the latest sample says, by the value of the label."""
+        """The latest sample, by the value of the label."""
         first, last = self._recent[0], self._recent[-1]
         name = reading.metric.name
         match reading:

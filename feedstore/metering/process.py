@@ -17,7 +17,7 @@ _PAGE_BYTES: Final = resource.getpagesize()
 
 
 class ProcessCounts:
-    """What this process says of itself. name: of the process, among those of one endpoint."""
+    """The metrics of this process. name: of the process, among those of one endpoint."""
 
     def __init__(self, name: str) -> None:
         self._labels = (name,)

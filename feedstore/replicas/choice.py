@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 
 class ReplicaStatus(NamedTuple):
-    """What is known of a cluster. watermark_ms: None if unknown. p95_s: of its recent reads, None if unknown."""
+    """The state of a cluster. watermark_ms: None if unknown. p95_s: of its recent reads, None if unknown."""
 
     name: str
     breaker: State

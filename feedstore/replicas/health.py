@@ -1,4 +1,4 @@
-"""What all reads share: the `Choice` behind a lock, and its results, computed once for each change."""
+"""The state that all reads share: the `Choice` behind a lock, and its results, computed once for each change."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ EVERY_S = 1.0
 
 
 class Named(Protocol):
-    """What is looked at of a cluster. name: the cluster's."""
+    """The watermark of a cluster, as it is looked at. name: the cluster's."""
 
     @property
     def name(self) -> str: ...

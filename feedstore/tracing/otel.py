@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 def provider(program: str) -> TracerProvider:
-    """What makes spans, and sends them nowhere yet. program: whose they are."""
+    """A maker of spans, which sends them nowhere yet. program: the name in them."""
     resource = Resource.create(
         {
             "service.name": f"feedstore-{program}",
@@ -285,7 +285,7 @@ class OpenTelemetry:
 
 
 def _origins(contexts: Iterable[Context]) -> dict[Context, Ambient]:
-    """What distinct contexts mean, of as many as a lot may link to. What is no context is left out."""
+    """The distinct contexts, decoded, of as many as a lot may link to. A text that is no context is left out."""
     found: dict[Context, Ambient] = {}
     for context in contexts:
         if context not in found:

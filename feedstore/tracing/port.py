@@ -16,7 +16,7 @@ Context = str
 that id follow.
 """
 Key = Hashable
-"""What a lot is made of: an action, or a context itself."""
+"""A part of a lot: an action, or a context itself."""
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 Value = str | int | float | bool
 

@@ -19,7 +19,7 @@ class Written(NamedTuple):
 
 
 def cells_in(mutation: Mutation) -> Iterator[Written]:
-    """What a mutation writes, one by one: for reading, where a cell may cost a microsecond."""
+    """The cells of a mutation, one by one: for reading, where a cell may cost a microsecond."""
     match mutation:
         case Put(rows, columns) | DeleteColumns(rows, columns):
             return (Written(row, column, timestamp) for row, timestamp in rows for column in columns)

@@ -1,4 +1,4 @@
-"""What every adapter refuses, before it writes anything.
+"""The writes that every adapter refuses, before it makes any.
 
 Checks run over whole sequences in C (`{*map(len, ...)}`): they run for every cell that is written.
 """

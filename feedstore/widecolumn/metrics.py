@@ -1,4 +1,4 @@
-"""What is counted of calls to clusters."""
+"""The metrics of calls to clusters."""
 
 from typing import Final
 

@@ -130,7 +130,7 @@ class Trim:
 
 @dataclass(frozen=True)
 class Table:
-    """What a table holds and what it may forget.
+    """A table: its cells, and which of them it may forget.
 
     name: names it within its cluster.
     row_bytes, column_bytes: the length of all its row keys, and of all its columns, 1..64 each.
@@ -160,7 +160,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep did, in numbers: rows seen, then cells dropped by reason."""
+    """The result of a sweep in numbers: rows seen, then cells dropped by reason."""
 
     rows: int = 0
     trimmed: int = 0

@@ -48,7 +48,7 @@ _WITNESS = _ROW(b"c", 0)
 _FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
 """The rows of notes that are of use for a while only. Their columns begin with the time to which they belong."""
 _PARKED = 2**63
-"""What is parked has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
+"""A parked note has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
 _MAX_HOLDS_DROPPED = 10_000
 _READ_AT_ONCE = 1_000
 _SENT_BACK_AT_ONCE = 16
@@ -56,7 +56,7 @@ _SENT_BACK_AT_ONCE = 16
 
 
 class Through(NamedTuple):
-    """What a settled time came through: one partition of the topic that is written, and one of the topic before it."""
+    """The way of a settled time: one partition of the topic that is written, and one of the topic before it."""
 
     partition: int
     partitions: int

@@ -19,8 +19,8 @@ class Version(NamedTuple):
 
 
 class Garbage(NamedTuple):
-    """What a trim may drop from a row, by reason. All of it goes at once: a marker may be forgotten only together with
-    what it masks.
+    """The cells that a trim may drop from a row, by reason. All of it goes at once: a marker may be forgotten only
+    together with what it masks.
     """
 
     trimmed: list[Version]
@@ -50,8 +50,8 @@ def masks(versions: Collection[Version], columns: Collection[bytes]) -> list[Cel
 
 
 def garbage(versions: Collection[Version], keep: int | None, now_ms: int, purge_window_ms: int) -> Garbage:
-    """What a row can lose without changing its first `keep` visible columns, now or by any write that is not older
-    than the purge window.
+    """The cells that a row can lose without changing its first `keep` visible columns, now or by any write that is not
+    older than the purge window.
     """
     cells = visible(versions)
     kept = set(cells[:keep])

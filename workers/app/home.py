@@ -77,7 +77,7 @@ def _with_number(text: str, key: str, value: int) -> str:
 
 @contextlib.contextmanager
 def private() -> Iterator[None]:
-    """What this process and those that it starts make meanwhile is for their own user alone: RocksDB and SQLite make
+    """Files that this process and its children make meanwhile are for their own user alone: RocksDB and SQLite make
     files with the rights that the process leaves them.
     """
     before = os.umask(0o077)

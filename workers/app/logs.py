@@ -17,7 +17,7 @@ from workers.app.shown import shown, shown_json
 from workers.app.stderr import Stderr
 
 _Event = MutableMapping[str, Any]
-"""What a line says. timestamp: a datetime."""
+"""The content of a line. timestamp: a datetime."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 
 

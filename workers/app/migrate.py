@@ -24,7 +24,7 @@ class MigrationStep(NamedTuple):
 
 
 def plan(config: Config) -> list[MigrationStep]:
-    """What a home lacks, in the order in which it is done; nothing if it is up to date. Reads only. Servers are not
+    """The steps that a home lacks, in their order; none if it is up to date. Reads only. Servers are not
     asked: their tables are brought up to date by `schema apply`.
 
     Raises:

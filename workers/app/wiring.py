@@ -297,14 +297,14 @@ def worker_with_writer_processes(
 
 
 def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
-    """What looks at how things are. faults: as of `ClusterGauges`."""
+    """The loop that looks at the state of stores and queue. faults: as of `ClusterGauges`."""
     each = [ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas]
     return [QueueGauges(ports, config, time.monotonic), *each]
 
 
 def canaries(ports: Ports, config: Config) -> list[Loop]:
-    """What has canaries go the whole way, and looks for them in each cluster, if the configuration wants any. The
-    tables of the feeds are open. A worker that ends when everything has landed has none: they would never end.
+    """The loop that sends canaries the whole way, and looks for them in each cluster, if the configuration wants any.
+    The tables of the feeds are open. A worker that ends when everything has landed has none: they would never end.
     """
     if config.worker.canary_ms is None:
         return []

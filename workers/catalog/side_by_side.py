@@ -21,7 +21,7 @@ AHEAD_MAX: Final = 32
 def load(
     stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[Entry]
 ) -> dict[str, Generation | CatalogError]:
-    """What became of the load of each. One that fails keeps no other from its end. entries: keys strictly ascending.
+    """The outcome of each load. One that fails keeps no other from its end. entries: keys strictly ascending.
 
     Raises what `entries` raises, and what a load raises other than a CatalogError: nothing was loaded then, or what was
     is not in use.

@@ -248,7 +248,7 @@ def _nothing_reads(condition: Condition) -> Iterator[str]:
 
 
 def _waits_long(state: ClusterStatus) -> bool:
-    """Whether what is on its way to a cluster may be older than a minute."""
+    """Whether actions on their way to a cluster may be older than a minute."""
     return state.behind_ms is None or state.behind_ms > WAITS_MS
 
 

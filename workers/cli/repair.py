@@ -225,7 +225,7 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
 
 
 def _refuse_damaged(ports: Ports) -> None:
-    """What is published for a damaged cluster would wait until it is created again."""
+    """Messages for a damaged cluster would wait until it is created again."""
     for replica in ports.replicas.values():
         wrong = fault(replica, ports.queue, monotonic_s, 0.0)
         if wrong is not None and not wrong.is_mended_by_writers:

@@ -83,7 +83,7 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
 
 
 def workers(found: Condition) -> str:
-    """Who works, as far as that is known here, for people."""
+    """The workers that are known here, for people."""
     if found.worker is not None:
         return f"pid {found.worker or 'unknown'}"
     if not found.members:

@@ -75,7 +75,7 @@ def all_idle(session: Session, ports: Ports, worker: Worker) -> until.End:
 
 
 def recorded_landed(ports: Ports, worker: Worker) -> until.End:
-    """What had been recorded by now has landed there, whatever is recorded meanwhile."""
+    """Everything that had been recorded by now has landed there, whatever is recorded meanwhile."""
     return until.RecordedLanded(ports, lambda: clusters_of(worker, ports))
 
 

@@ -52,7 +52,7 @@ USERS: Final = _of_each_part()
 
 
 class Flown(NamedTuple):
-    """What was recorded: the time of each canary's edge. number: of the round."""
+    """A round of canaries that was recorded: the time of each one's edge. number: of the round."""
 
     number: int
     ts: Mapping[int, int]

@@ -265,7 +265,7 @@ def _traced(deliveries: Iterable[Delivery], onward: Mapping[Key, Context]) -> It
 
 
 def _ages(action: RecordedAction) -> bool:
-    """Whether what an action leads to can come too late (rule 8)."""
+    """Whether the deliveries of an action can come too late (rule 8)."""
     return not isinstance(action, RespaceAsked)
 
 

@@ -40,7 +40,7 @@ def landed_before(ports: Ports) -> dict[str, int]:
 
 
 class Waiting(NamedTuple):
-    """What waits for a worker.
+    """The messages that wait for a worker.
 
     work: messages, and of the relay recorded actions, by the loop that must take them. Requests for refills do not
         count: they change no feed's contents, and where an unfollow waits for one, its cluster's notes say so.

@@ -1,5 +1,5 @@
-"""What an unfollow removes (rule 6), split between the expander, which lists, and the writers, which read their own
-row.
+"""The removal of entries by an unfollow (rule 6), split between the expander, which lists, and the writers, which read
+their own row.
 """
 
 from collections import defaultdict

@@ -8,7 +8,7 @@ from workers.pipeline.decoding import Malformed, MalformedError
 from workers.queue.port import DeadLetter, DeadLetters, Queue, Topic
 
 SET_ASIDE: Final = "retry of "
-"""What the group of a letter begins with while it is being sent again."""
+"""The beginning of a letter's group while the letter is being sent again."""
 
 _PAGE = 100
 

@@ -19,7 +19,7 @@ FOLLOW_STORE: Final = BUCKETS + 1
 
 
 class DeliverySlots:
-    """What the messages of feed.deliveries need.
+    """The slots that messages of feed.deliveries need.
 
     cluster: the one that is written. late_before_ms: asks its writer before which time a delivery is late. It must not
         raise: a time that was right a while ago will do.
@@ -65,8 +65,8 @@ class DeliverySlots:
 
 
 class ParkedSlots:
-    """What the messages of feed.retries need. They are not divided: the note of a message is lifted once all of it has
-    landed.
+    """The slots that messages of feed.retries need. They are not divided: the note of a message is lifted once all of
+    it has landed.
     """
 
     count = BUCKETS

@@ -5,7 +5,7 @@ from workers.following.messages import Task
 
 
 class TaskSlots:
-    """What the messages of feed.actions need. The slots are the shards."""
+    """The slots that messages of feed.actions need: the shards."""
 
     def __init__(self, follows: FollowStore) -> None:
         self.count = follows.shards()

@@ -54,7 +54,7 @@ class Finding(NamedTuple):
     why: str
 
     def same_as(self) -> tuple[object, ...]:
-        """What stays the same if somebody looks again."""
+        """The part of a finding that stays the same in a second look."""
         return self[:-1]
 
 
@@ -113,7 +113,7 @@ class Verifier:
                 yield from self._look(UserRange(max(first, after_user + 1), last))
 
     def again(self, findings: Iterable[Finding]) -> list[Finding]:
-        """What is found now in the rows of findings from before, in all clusters."""
+        """The findings of now in the rows of earlier findings, in all clusters."""
         rows = {(finding.cluster, finding.row) for finding in findings if finding.kind == "displaced"}
         users = {finding.user for finding in findings if finding.kind not in ("displaced", "damaged")}
         found = self._close_look(sorted(users), sorted(rows))
@@ -174,7 +174,7 @@ class Verifier:
         return self._asked(cluster, lambda store: store.cells_of(rows))
 
     def _asked(self, cluster: str, ask: Callable[[WideColumnStore], T]) -> T | None:
-        """What a cluster answers; None if it is damaged, which is noted."""
+        """The answer of a cluster; None if it is damaged, which is noted."""
         store = self._clusters.get(cluster)
         if store is None:
             return None
@@ -186,7 +186,7 @@ class Verifier:
             return None
 
     def _believed(self, users: Sequence[int], displaced: Sequence[tuple[str, bytes]]) -> list[Finding]:
-        """What is found twice: repairs made meanwhile do not disturb it."""
+        """The findings of two looks: repairs made meanwhile do not disturb them."""
         first = self._close_look(users, displaced)
         if not first:
             return []
@@ -215,7 +215,7 @@ class Verifier:
         return found
 
     def _judge(self, user: int, read: Mapping[str, Sequence[Cell]], before_ms: Mapping[str, int]) -> Iterator[Finding]:
-        """What is wrong with a feed, whose row shows so in each cluster."""
+        """The findings about a feed, whose row shows so in each cluster."""
         # Read after the rows: whatever a row shows had been recorded by then.
         wanted = Expected(self._follows, self._cap).of(user)
         cells = {
@@ -299,7 +299,7 @@ def _pin(column: bytes) -> tuple[int, int]:
 
 
 class _Truth:
-    """What the follow store says of some columns of one user's row. Read once, but for what changed since a time."""
+    """The follow store's answers about some columns of one user's row. Read once, but for changes since a time."""
 
     def __init__(self, follows: FollowStore, user: int, some: Iterable[bytes]) -> None:
         self.user = user
@@ -334,14 +334,16 @@ class _Truth:
         return f"user {self.user} follows {edges[0].followee} since {ts}" if edges else f"followed since {ts}"
 
     def left_since(self, since_ms: int) -> list[Followee]:
-        """What the user has unfollowed since a time."""
+        """The followees that the user has unfollowed since a time."""
         found: list[Followee] = []
         while page := self._follows.unfollowed_after(self.user, since_ms, found[-1] if found else None, MAX_PAGE):
             found += [edge.followee for edge in page]
         return found
 
     def stray(self, column: bytes, since_ms: int) -> tuple[Kind, str] | None:
-        """What an entry is that a row shows outside the first `cap`; None if it may be there, or is on its way out."""
+        """The finding for an entry that a row shows outside the first `cap`; None if it may be there, or is on its way
+        out.
+        """
         entry = self.pins_of[column]
         state = self._pins.get(entry.pin)
         if state is None:
@@ -395,7 +397,7 @@ class _Truth:
 
 
 def _followees(pin: Pin, user: int) -> list[Followee]:
-    """What brings a pin into a user's feed: no user follows themselves."""
+    """The followees that bring a pin into a user's feed: no user follows themselves."""
     return [each for each in pin.followees() if each != Followee("user", user)]
 
 

@@ -65,7 +65,7 @@ class Writer:
         self._late_before_ms = 0
 
     def late_before_ms(self) -> int:
-        """What was read before this was late when messages were written last."""
+        """A delivery that was read before this was late when messages were written last."""
         return self._late_before_ms
 
     def write(self, messages: Sequence[Delivery | Hold | Pack]) -> None:

@@ -1,1 +1,1 @@
-"""What every service's queue work runs on: stages with their retries, the relay, and the threads that they run in."""
+"""The base of every service's queue work: stages with their retries, the relay, and the threads that they run in."""

@@ -1,4 +1,4 @@
-"""What the decoder of a topic is made of."""
+"""The parts of a topic's decoder."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar

@@ -1,4 +1,4 @@
-"""What a stage has polled and not committed yet, in the order in which it was polled.
+"""The messages that a stage has polled and not committed yet, in the order in which they were polled.
 
 A position is committed only when every message before it is done (rule 11). A tick is fired only when every message
 before it is done (rule 10).
@@ -84,7 +84,7 @@ class Lots:
         return lot
 
     def done_spans(self) -> dict[int, tuple[int, int]]:
-        """What of each partition the lots hold that are done, with everything before them: its first offset and the one
+        """For each partition the messages that are done, with everything before them: its first offset and the one
         after its last message.
         """
         self._merge()

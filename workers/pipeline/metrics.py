@@ -1,4 +1,4 @@
-"""What is counted of relays, ticks, stages and the loops that they run in."""
+"""The metrics of relays, ticks, stages and the loops that they run in."""
 
 from typing import Final
 

@@ -45,7 +45,7 @@ Rows = TypeVar("Rows", bound=Row)
 
 
 class Source(Protocol):
-    """What a ticker asks of the store whose rows are published."""
+    """The store whose rows are published, as a ticker asks it."""
 
     def settled_ms(self) -> int:
         """A time such that everything of before it has been published; of a store with an outbox, a time of the store
@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 class Outbox(Source, Protocol[Rows]):
-    """What a relay asks of a store; `FollowStore` says more of each call."""
+    """A store as a relay asks it; `FollowStore` says more of each call."""
 
     def unrelayed(self, limit: int, shard: int | None = None) -> Sequence[Rows]:
         """Rows of a shard that are not marked relayed, oldest first: as many as it takes to have `limit` things."""

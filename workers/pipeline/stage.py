@@ -403,8 +403,8 @@ class Stage(Generic[Body]):
         return bool(positions)
 
     def _noted(self) -> bool:
-        """Whether what is done is noted, so that it may be committed. A busy stage delays that by up to NOTE_EVERY_S,
-        because a note costs round trips.
+        """Whether the messages that are done are noted, so that they may be committed. A busy stage delays that by up
+        to NOTE_EVERY_S, because a note costs round trips.
         """
         note = self._note
         if note is None:
@@ -705,7 +705,7 @@ class Stage(Generic[Body]):
         self._retry_width = 1
 
     def _fault(self, group: Group[Body], error: Exception) -> None:
-        """What a handler raises for reasons of its own is the fault of one of the messages."""
+        """An error of the handler's own means that one of the messages is at fault."""
         items = group.items
         if len(items) > 1:
             # Halving finds it in a few rounds, and the others are done on the way.

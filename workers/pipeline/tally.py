@@ -1,4 +1,4 @@
-"""What a stage counts of its work."""
+"""The counts of a stage's work."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -38,7 +38,7 @@ class Tally:
             meter.observe(histogram, [], group)
         self._told_s = clock() - TELL_EVERY_S
         self._settled: dict[tuple[int, int, int], int] = {}
-        """What the newest tick of each source says that came through each partition."""
+        """The newest tick of each source that came through each partition."""
         self._heard_s: dict[int, float] = {}
         """When the last tick came through a partition."""
 

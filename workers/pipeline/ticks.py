@@ -23,8 +23,8 @@ class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defau
 
 
 class Settled:
-    """What the ticks say together that one reader has met in all partitions of the first topic. Begin with a new one
-    after a gap.
+    """The time that all ticks together say which one reader has met in all partitions of the first topic. Begin with a
+    new one after a gap.
     """
 
     def __init__(self) -> None:

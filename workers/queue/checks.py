@@ -41,7 +41,7 @@ def refuse_oversized(topic: str, values: Sequence[bytes]) -> None:
 
 
 class PollBudget:
-    """What a poll may still take: `limit` messages of MAX_POLL_BYTES together, or a single one that is larger."""
+    """The room of a poll: `limit` messages of MAX_POLL_BYTES together, or a single one that is larger."""
 
     def __init__(self, limit: int) -> None:
         self._messages = limit

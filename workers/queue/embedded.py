@@ -478,7 +478,7 @@ class EmbeddedTail:
         return self._connection.execute(_ENDS, (self._topic,)).fetchall()
 
     def _take(self, limit: int) -> list[Message]:
-        """What there is now, or nothing taken at all where it raises."""
+        """The messages that there are now; none is taken if it raises."""
         positions = list(self._positions)
         try:
             with self._shared.file.unavailable(), self._snapshot():

@@ -37,7 +37,7 @@ class _Log:
 
 
 class _State:
-    """What a queue and its consumers share, under `changed`."""
+    """The state that a queue and its consumers share, under `changed`."""
 
     __slots__ = ("changed", "closed", "committed", "live", "logs")
 
@@ -229,7 +229,7 @@ class MemoryTail:
         self._state.refuse_closed()
 
     def _take(self, limit: int) -> list[Message]:
-        """What there is now, or nothing taken at all where it raises."""
+        """The messages that there are now; none is taken if it raises."""
         for partition, (log, position) in enumerate(zip(self._logs, self._positions, strict=True)):
             if position < log.earliest:
                 raise PositionLostError(

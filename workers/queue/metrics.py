@@ -1,4 +1,4 @@
-"""What is counted of the queue, and looked at in it."""
+"""The metrics of the queue."""
 
 from collections.abc import Mapping
 from typing import Final

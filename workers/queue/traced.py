@@ -1,4 +1,4 @@
-"""What traces say of messages, by OpenTelemetry's conventions for messaging; and dead letters that are traced."""
+"""Messages in traces, by OpenTelemetry's conventions for messaging; and dead letters that are traced."""
 
 from collections.abc import Mapping
 from typing import Final

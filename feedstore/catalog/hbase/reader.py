@@ -20,7 +20,7 @@ _THREADS: Final = 16
 
 
 class Reading:
-    """What readers and the store have in common. Closes the tables. clock: monotonic seconds, as deadlines are."""
+    """The reads of readers and of the store. Closes the tables. clock: monotonic seconds, as deadlines are."""
 
     def __init__(self, tables: CatalogStorage, clock: Callable[[], float]) -> None:
         self._tables = tables

@@ -1,4 +1,4 @@
-"""What there is of a catalog, as one document, and each step from one to the next. Pure.
+"""The state of a catalog as one document, and each step from one state to the next. Pure.
 
 The document is one cell of one row and is replaced by comparing (`Row.change`), so every step sees what all earlier
 ones did: a load that is announced holds down the floor of each later collection, and one that comes after a collection
@@ -49,7 +49,7 @@ class Loading(msgspec.Struct, frozen=True):
 
 
 class Building(msgspec.Struct, frozen=True):
-    """Who builds. id: as unique as a load's. since_ms: by the clock of that process. beat: counts, while it lives."""
+    """A builder. id: as unique as a load's. since_ms: by the clock of that process. beat: counts, while it lives."""
 
     id: str
     who: str

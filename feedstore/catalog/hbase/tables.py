@@ -70,7 +70,7 @@ class Held(NamedTuple):
 
 
 class About(NamedTuple):
-    """What a catalog's row says. known_ms: of the delta."""
+    """The content of a catalog's row. known_ms: of the delta."""
 
     state: StoredState
     known_ms: int
@@ -143,7 +143,7 @@ class CatalogStorage:
             self._cluster.administration.create(schema.records_definition(table, split_keys()))
 
     def records(self, made: Made, keys: Sequence[bytes], deadline_s: float | None = None) -> list[bytes | None]:
-        """What a generation has."""
+        """The records of a generation, in the order of the keys; None: it has none."""
         if not made.table.endswith(_IN_BLOCKS):
             return self._values(made.table, [_row(key) for key in keys], deadline_s)
         index = self.index(made, deadline_s)
@@ -197,7 +197,7 @@ class CatalogStorage:
 
 
 class CatalogRow:
-    """What there is of a catalog: one cell with its state, and one for each source with how far it is, as its
+    """The row of a catalog: one cell with its state, and one for each source with how far it is, as its
     timestamp. So that never goes back, whichever process notes it last.
     """
 

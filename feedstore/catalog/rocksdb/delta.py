@@ -39,7 +39,7 @@ class Held(NamedTuple):
 
 
 class View(Protocol):
-    """What a delta says. `known_ms` is read before the updates, `floor_ms` after them: see `fetch`."""
+    """One reading of a delta. `known_ms` is read before the updates, `floor_ms` after them: see `fetch`."""
 
     def known_ms(self) -> int: ...
     def updates(self, keys: Sequence[bytes]) -> list[Held | None]: ...

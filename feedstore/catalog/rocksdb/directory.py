@@ -38,7 +38,7 @@ _BUILDER_BYTES_MAX: Final = 4_096
 
 
 class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What CURRENT says. generation: the one that fetches read. rollbacks: as of the port."""
+    """The content of CURRENT. generation: the one that fetches read. rollbacks: as of the port."""
 
     generation: str
     rollbacks: int = 0

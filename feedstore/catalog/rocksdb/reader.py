@@ -84,7 +84,7 @@ class Current:
 
 
 class Reading:
-    """What readers and the store have in common. delta: closed with it."""
+    """The reads of readers and of the store. delta: closed with it."""
 
     def __init__(self, directory: Directory, delta: DeltaReader, clock: Callable[[], float]) -> None:
         self._current = Current(directory, clock)

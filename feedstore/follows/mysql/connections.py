@@ -40,7 +40,7 @@ class PoolBounds:
 
 
 class Reply(NamedTuple):
-    """What one statement of a packet answered. last_id: the value that it gave to LAST_INSERT_ID."""
+    """The answer to one statement of a packet. last_id: the value that it gave to LAST_INSERT_ID."""
 
     rows: Sequence[tuple[Any, ...]]
     affected: int
@@ -148,7 +148,7 @@ class MySQLConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """What the server said with its last reply."""
+        """Whether a transaction is open, as the server said with its last reply."""
         return bool(self._raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)  # type: ignore[attr-defined]
 
     def close(self) -> None:

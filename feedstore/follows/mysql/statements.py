@@ -185,7 +185,7 @@ def settle(now_ms: int | None, own_ms: int) -> str:
 
 
 def bring_back(to_ms: int) -> list[str]:
-    """What was written under a clock that was ahead holds up no later transaction, and expires."""
+    """Rows that were written under a clock that was ahead must hold up no later transaction, and must expire."""
     to = _integer(to_ms)
     tables = ("outbox", "outbox_unrelayed", "request_keys", "clocks", "edges")
     return [

@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """What a url says. connections: the most that are open to each kind of gateway."""
+    """The parts of a url. connections: the most that are open to each kind of gateway."""
 
     thrift2: tuple[Address, ...]
     thrift1: tuple[Address, ...]

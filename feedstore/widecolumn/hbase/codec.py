@@ -9,7 +9,7 @@ from thriftpy2.transport import TCyBufferedTransport
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 
 BUFFER_BYTES = 64 * 1024
-"""What one read or write of the socket carries at most; thriftpy2's own 4 KiB would cost a system call each."""
+"""The most bytes that one read or write of the socket carries; thriftpy2's own 4 KiB would cost a system call each."""
 MESSAGE_MAX = 300
 
 
@@ -20,13 +20,13 @@ def protocol(connected: DeadlineSocket, *, decodes: bool) -> Any:
 
 
 def shown(message: object) -> str:
-    """What HBase says, without the stack trace that often hangs on it."""
+    """HBase's message, without the stack trace that often follows it."""
     text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
     first = text.partition("\n")[0]
     return first if len(first) <= MESSAGE_MAX else first[: MESSAGE_MAX - 3] + "..."
 
 
 def unexpected(error: TApplicationException, kind: str) -> str:
-    """What a gateway says that could not make sense of a call, or broke down over it."""
+    """The error of a gateway that could not decode a call, or failed on it."""
     hint = f"; is it a {kind} gateway?" if error.type == TApplicationException.UNKNOWN_METHOD else ""
     return shown(error) + hint

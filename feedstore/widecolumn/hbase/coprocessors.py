@@ -36,7 +36,7 @@ class CoprocessorSpec:
         return int(text) if text.isascii() and text.isdecimal() else None
 
     def parts(self) -> dict[str, str]:
-        """What it consists of, the class left out, by name."""
+        """Its parts by name, without the class."""
         return {"jar": self.jar, "priority": self.priority, **self.arguments}
 
 

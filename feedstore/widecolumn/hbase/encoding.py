@@ -31,7 +31,7 @@ class Structs(Protocol):
 
 
 class Record(NamedTuple):
-    """What a row of records has: a value, and a timestamp that orders the values of the row."""
+    """The content of a row of records: a value, and a timestamp that orders the values of the row."""
 
     timestamp: int
     value: bytes

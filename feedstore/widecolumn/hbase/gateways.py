@@ -62,7 +62,7 @@ class Gateways(Generic[C]):
     def call(
         self, ask: Callable[[C], T], within_ms: int, *, deadline_s: float | None = None, may_refuse: bool = False
     ) -> T:
-        """What `ask` returns. A gateway that hangs gets its share of the time, and the rest is for the others.
+        """The answer of `ask`. A gateway that hangs gets its share of the time, and the rest is for the others.
 
         within_ms: how long it may take in all. deadline_s: a time of the clock after which no caller waits for the
         answer, where that comes sooner.

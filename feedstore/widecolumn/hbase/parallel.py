@@ -45,7 +45,7 @@ class ParallelWriter:
             wait(under_way)
 
     def close(self) -> None:
-        """What is under way ends by itself, at the latest at its deadline."""
+        """Requests that are under way end by themselves, at the latest at their deadlines."""
         self._threads.shutdown(wait=False)
 
     def _start(self, write: Callable[[R], None], request: R) -> "Future[None]":

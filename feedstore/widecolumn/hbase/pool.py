@@ -16,7 +16,7 @@ call its share of the time.
 
 
 class GatewayConnection(Protocol):
-    """What a pool needs of a connection."""
+    """A connection as a pool needs it."""
 
     def is_silent(self) -> bool:
         """False if its peer has closed it, as far as that is known here; no round trip."""

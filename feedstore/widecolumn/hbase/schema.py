@@ -37,7 +37,7 @@ class TableDifference:
 
 
 def definition(table: Table, overrides: Mapping[str, str] | None = None) -> TableDefinition:
-    """What a table must be. One that the file does not name is made like the others, in one region.
+    """A table as it must be. One that the file does not name is made like the others, in one region.
 
     overrides: settings of the table that this installation needs otherwise, such as MEMSTORE_FLUSHSIZE on a small heap.
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """What HBase knows of a table. families: the settings of each by its name; a family's precede the table's.
+    """A table as HBase has it. families: the settings of each by its name; a family's precede the table's.
 
     split_keys: where it was or is to be split; not known of a table that is there.
     """

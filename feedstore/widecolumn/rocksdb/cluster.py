@@ -152,7 +152,7 @@ class RocksCluster:
             self.close()
 
     def files(self, name: str) -> Files:
-        """What a call of one store works on."""
+        """The files that a call of one store works on."""
         files = self._files
         if name not in self._open_stores:
             raise UnavailableError(f"{self.path}: {name} is closed")
@@ -450,8 +450,8 @@ class RocksStore:
         self._dead_runs.learn(row, keys, _MARKER, whole=len(keys) < count)
 
     def _view(self, family: Rdict) -> Rdict | Snapshot:
-        """What does not change between two seeks. A cluster of another owner changes only when it catches up, which
-        takes the lock that a read holds.
+        """A view that does not change between two seeks. A cluster of another owner changes only when it catches up,
+        which takes the lock that a read holds.
         """
         return family if self._cluster.is_beside else rocksdb_files.snapshot(self._cluster.path, family)
 

@@ -52,7 +52,7 @@ ONCE.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
 
 @dataclass(frozen=True)
 class Layout:
-    """What one RocksDB holds. families: the names of its column families. options: their settings, around the cache
+    """The content of one RocksDB. families: the names of its column families. options: their settings, around the cache
     that they share. check: raises RefusedError if a database has another layout; asked to `create`, it marks a new one.
     """
 
@@ -214,7 +214,7 @@ def catch_up(path: Path, files: Files) -> None:
 
 
 def unavailable(path: Path, error: Exception) -> Exception:
-    """What to raise for an error of rocksdict; errors of the port pass."""
+    """The port's error for an error of rocksdict; errors of the port pass."""
     if isinstance(error, (UnavailableError, RefusedError)):
         return error
     text = str(error)

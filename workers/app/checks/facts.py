@@ -1,4 +1,4 @@
-"""What a home and its machine are like, read and never written. What a start-up path refuses is asked of it."""
+"""Facts about a home and its machine, read and never written. The code that refuses to start is asked as well."""
 
 import os
 import resource

@@ -80,7 +80,7 @@ class KafkaAddress:
         return self.named(f"{group}.{topic}")
 
     def options(self) -> dict[str, object]:
-        """What every client of kafka-python is told."""
+        """The options of every client of kafka-python."""
         options: dict[str, object] = {
             "bootstrap_servers": list(self.servers),
             "client_id": "feedstore",
@@ -108,7 +108,7 @@ class KafkaAddress:
 
 
 def parse(url: str, environ: Mapping[str, str]) -> KafkaAddress:
-    """What a `kafka://` url and the environment say.
+    """The settings in a `kafka://` url and in the environment.
 
     Raises:
         ValueError: something is missing, unknown, or a secret; the message says what was expected.

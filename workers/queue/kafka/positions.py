@@ -1,4 +1,4 @@
-"""What a member of a group holds, and which positions it still has to store: bookkeeping without a network."""
+"""The partitions of a member of a group, and the positions that it still has to store; without a network."""
 
 from collections.abc import Iterable, Mapping
 
@@ -41,12 +41,12 @@ class Positions:
         return [partition for partition in self._owed if self._stored[partition] is None]
 
     def learned(self, partition: int, stored: int | None) -> None:
-        """What the group has stored; None if there is nothing yet."""
+        """The position that the group has stored; None if there is none yet."""
         if partition in self._stored:
             self._stored[partition] = -1 if stored is None else stored
 
     def due(self) -> dict[int, int]:
-        """What is to be stored now."""
+        """The positions to store now."""
         due = {}
         for partition, position in self._owed.items():
             stored = self._stored[partition]

@@ -8,7 +8,7 @@ from workers.queue.port import Message
 
 
 class PrefetchBuffer:
-    """What one member has fetched ahead. count and size: how many messages there are, and their bytes."""
+    """The messages that one member has fetched ahead. count and size: how many there are, and their bytes."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, deque[Message]] = {}
@@ -30,7 +30,7 @@ class PrefetchBuffer:
         return len(self._waiting.get(partition, ()))
 
     def take(self, limit: int) -> list[Message]:
-        """What one poll returns; another partition is first the next time, so that none waits behind a busy one."""
+        """The messages of one poll; another partition is first the next time, so that none waits behind a busy one."""
         taken: list[Message] = []
         room = PollBudget(limit)
         for _ in range(len(self._turns)):

@@ -1,4 +1,4 @@
-"""What every reader of a topic needs of kafka-python's consumer, member of a group or not."""
+"""Reading a topic with kafka-python's consumer, as a member of a group or not."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What kafka-python's clients do while a broker does not answer: they wait, instead of asking again and again, and they
+"""kafka-python's clients while a broker does not answer: they wait, instead of asking again and again, and they
 close what they had opened.
 """
 

@@ -38,7 +38,7 @@ _BROKER: Final = "broker "
 
 @dataclass(frozen=True)
 class TopicDefinition:
-    """What a topic must be. config: by the names that Kafka gives them; retention_ms_min: -1 for ever."""
+    """A topic as it must be. config: by the names that Kafka gives them; retention_ms_min: -1 for ever."""
 
     name: str
     partitions: int
@@ -73,7 +73,7 @@ class TopicDifference(NamedTuple):
 def definitions(
     address: KafkaAddress, topics: Iterable[Topic[object]], *, partitions: int, replication: int, action_age_ms: int
 ) -> list[TopicDefinition]:
-    """What the topics must be. Raises ValueError for numbers that make no sense."""
+    """The topics as they must be. Raises ValueError for numbers that make no sense."""
     for name, value in (("partitions", partitions), ("replication", replication), ("action_age_ms", action_age_ms)):
         if value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
