@@ -16,7 +16,7 @@ from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, PinState, Request
 from workers.catalog import build as building
 from workers.catalog import side_by_side
-from workers.catalog.build import Sample, SuspiciousGenerationError, build
+from workers.catalog.build import PinSample, SuspiciousGenerationError, build
 from workers.catalog.check import PinComparison, PinDifference
 
 START = 1_700_000_000_000
@@ -290,7 +290,7 @@ def test_verify_names_each_difference(follows: FollowStore, clock: Clock):
 
 
 def test_a_sample_is_as_large_as_it_was_asked_for():
-    sample = Sample(random.Random(1), 10)
+    sample = PinSample(random.Random(1), 10)
     sample.add(range(5))
     assert sorted(sample.pins) == [*range(5)]
     for start in range(5, 1_000, 7):
@@ -303,7 +303,7 @@ def test_each_pin_has_the_same_chance_to_be_in_a_sample():
     rng = random.Random(1)
     often: Counter[int] = Counter()
     for _ in range(2_000):
-        sample = Sample(rng, 5)
+        sample = PinSample(rng, 5)
         for start in range(0, 20, 4):
             sample.add(range(start, start + 4))
         often.update(sample.pins)

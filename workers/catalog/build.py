@@ -60,7 +60,7 @@ def build(
             before[name] = _decided(store)
         except CatalogError as error:
             outcomes[name] = error
-    sample = Sample(rng, SAMPLE)
+    sample = PinSample(rng, SAMPLE)
     if before:
         # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
         as_of_ms = follows.settled_ms() - 1
@@ -136,7 +136,7 @@ def _differing(store: CatalogStore, follows: FollowStore, generation: Generation
             yield pin
 
 
-class Sample:
+class PinSample:
     """Some of many pins, each with the same chance: each draws a number, and those with the smallest are kept.
 
     size: how many. rng: what they draw from.
@@ -160,7 +160,9 @@ class Sample:
             self._most = self._kept[-1][0]
 
 
-def _entries(pages: Iterator[list[PinState]], sample: Sample, on_progress: OnProgress) -> Iterator[tuple[bytes, bytes]]:
+def _entries(
+    pages: Iterator[list[PinState]], sample: PinSample, on_progress: OnProgress
+) -> Iterator[tuple[bytes, bytes]]:
     done = 0
     for states in pages:
         sample.add(state.pin.pin for state in states)
