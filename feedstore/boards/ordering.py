@@ -60,11 +60,7 @@ def merged(spacing: Spacing, way: Way, run: Run, limit: int) -> tuple[list[Board
         ahead, pin = spot.order()
         return (ahead, pin) if way == "down" else (-ahead, -pin)
 
-    pins = [
-        BoardPin(pin, created_ms, sequence, moved_ms)
-        for pin, sequence, _, created_ms, moved_ms in run.placed
-        if pin not in run.dead
-    ]
+    pins = [BoardPin(pin, created_ms, sequence, moved_ms) for pin, sequence, _, created_ms, moved_ms in run.placed]
     pins += [BoardPin(pin, created_ms, spacing.virtual(created_ms, pin), 0) for created_ms, pin in run.lines]
     known: list[Spot] = []
     if len(run.placed) >= limit:
@@ -482,7 +478,7 @@ def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacin
     if 0 < at.pin < spacing.last_id:  # no end of the board
         start = spacing.start(way, at)
         there = rows.run(way, start._replace(pin=at.pin - 1 if way == "down" else at.pin + 1), 1, 1)
-        if [(row.sequence, row.pin) for row in there.placed if row.pin not in there.dead] == [(at.sequence, at.pin)]:
+        if [(row.sequence, row.pin) for row in there.placed] == [(at.sequence, at.pin)]:
             return at.sequence
     found = following(spacing, rows.run, "up" if way == "down" else "down", pin.spot, 1)
     return found[0].sequence if found else None

@@ -25,7 +25,7 @@ from feedstore.boards.port import (
 )
 from feedstore.boards.sequences import SPACING, Spacing, Spot, room
 from feedstore.domain import InvalidValueError, RespaceAsked, check_id
-from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Run, Start, Way
+from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Run, Start, Way
 from feedstore.follows.port import FollowStore, PinState
 
 WINDOW_HALF: Final = 65_536
@@ -159,9 +159,15 @@ class Boards:
             ties=[
                 (upper.pin, lower.pin) for upper, lower in itertools.pairwise(pins) if upper.sequence == lower.sequence
             ],
-            dead=sorted(run.dead),
+            dead=self._dead(board, run.placed),
             after=None if end is None else Place(end),
         )
+
+    def _dead(self, board: int, placed: Sequence[PlacedRow]) -> list[int]:
+        at = {pin.pin: pin for pin in self._follows.board_pins(board, [LineKey(r.created_ms, r.pin) for r in placed])}
+        # Without a place, it was deleted since they were read, and its row went with its line.
+        gone = [pin for pin, found in at.items() if not found.alive and found.sequence is not None]
+        return sorted([*gone, *(row.pin for row in placed if row.pin not in at)])
 
     # Re-spacing
     # ------------------------------------------------------------------------------------------------------------
@@ -185,12 +191,10 @@ class Boards:
         state = self._follows.pins([asked.pin]).get(asked.pin)
         if state is None or state.deleted_ms is not None or state.pin.board != asked.board:
             return None
-        key = LineKey(state.pin.created_ms, asked.pin)
-        top = self._spacing.start("down", self._spacing.top)
-        marked = self._follows.board_run(asked.board, "down", top, 1, 1, [key]).marked
-        if not marked or not marked[0].alive:
+        found = self._follows.board_pins(asked.board, [LineKey(state.pin.created_ms, asked.pin)])
+        if not found or not found[0].alive:
             return None
-        pin = ordering.board_pin(self._spacing, marked[0])
+        pin = ordering.board_pin(self._spacing, found[0])
         read = partial(self._run, asked.board)
         above = ordering.following(self._spacing, read, "up", pin.spot, ordering.NEARBY)
         below = ordering.following(self._spacing, read, "down", pin.spot, ordering.NEARBY)

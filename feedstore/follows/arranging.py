@@ -54,7 +54,8 @@ class PinAt(NamedTuple):
 class Run(NamedTuple):
     """The result of a reading, in its direction.
 
-    placed: up to `limit` placed pins. dead: those of them that have no living line: they are not shown.
+    placed: up to `limit` placed pins. Each has a living line: what marks a line deleted drops the row with it, in one
+        transaction.
     lines: up to `limit` living lines of pins that are not placed. If `placed` is full, lines that are past the ms of
         the last of them may be left out. looked_to: the last line that was looked at, if looking ended before `limit`
         lines were found and before the board ended.
@@ -62,7 +63,6 @@ class Run(NamedTuple):
     """
 
     placed: list[PlacedRow]
-    dead: frozenset[int]
     lines: list[LineKey]
     looked_to: LineKey | None
     marked: list[PinAt]

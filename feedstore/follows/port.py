@@ -16,7 +16,7 @@ import msgspec
 
 from feedstore.domain import Action, Edge, Followee, Pin, PinDeleted, PinSaved, RecordedAction
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
-from feedstore.follows.arranging import Arrange, LineKey, Result, Run, Start, Way
+from feedstore.follows.arranging import Arrange, LineKey, PinAt, Result, Run, Start, Way
 
 MAX_PAGE = 1_000
 """The most rows of a page."""
@@ -428,6 +428,10 @@ class FollowStore(Protocol):
         """The next pins of a board from a start, as one statement sees them: up to `limit` that are placed, and up to
         `limit` that are not placed, out of the next `look` lines; and where the `marked` pins are.
         """
+        ...
+
+    def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+        """Where these pins of a board are. Those without a line are left out. At most MAX_PAGE keys."""
         ...
 
     def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result], *, synced: bool = True) -> Result:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from feedstore.domain import FolloweeKind
-from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
+from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.port import ROW_ACTIONS, ROW_BYTES, Backlog, RecordCounts
 
 KIND_CODES: Final[dict[FolloweeKind, int]] = {"board": 0, "user": 1}
@@ -265,6 +265,10 @@ class Shard(Protocol):
 
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
         """As `FollowStore.board_run`, in one statement."""
+        ...
+
+    def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+        """As `FollowStore.board_pins`."""
         ...
 
     def arrange(

@@ -31,7 +31,7 @@ from feedstore.domain import (
     Unfollowed,
 )
 from feedstore.follows import recording
-from feedstore.follows.arranging import Arrange, LineKey, Result, Run, Start, Way
+from feedstore.follows.arranging import Arrange, LineKey, PinAt, Result, Run, Start, Way
 from feedstore.follows.port import (
     MAX_PAGE,
     Backlog,
@@ -487,6 +487,11 @@ class ShardedFollowStore:
 
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
         return self._on(self._shard_of(board), lambda shard: shard.board_run(board, way, start, limit, look, marked))
+
+    def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+        if len(keys) > MAX_PAGE:
+            raise InvalidValueError("keys", len(keys), f"at most {MAX_PAGE} pins")
+        return self._on(self._shard_of(board), lambda shard: shard.board_pins(board, keys))
 
     def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result], *, synced: bool = True) -> Result:
         lines: list[PinIndexRow] = [

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, Literal, NamedTuple
 
 from feedstore.follows import sqlite_boards
-from feedstore.follows.arranging import Arrange, LineKey, Run, Start, Way
+from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.port import Backlog, FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
 from feedstore.follows.shard import (
     KIND_CODES,
@@ -608,6 +608,10 @@ class SQLiteShard:
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
         with self._database.read() as connection:
             return sqlite_boards.run(connection, board, way, start, limit, look, marked)
+
+    def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+        with self._database.read() as connection:
+            return list(sqlite_boards.pins(connection, board, keys))
 
     def arrange(
         self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True

@@ -17,7 +17,6 @@ _BYTES: Final = 16
 _MARKS: Final = (2, 4, 8)
 """How many marked pins one statement looks up, at most: the texts are few, so that they stay prepared."""
 
-_LINE_OF_PLACED: Final = "l.kind = 0 AND l.followee = p.board AND l.created_ms = p.created_ms AND l.pin = p.pin"
 _PLACED_OF_LINE: Final = "p.board = l.followee AND p.pin = l.pin"
 
 # ?1 board, ?2 sequence, ?3 pin, ?4 limit, ?5 created_ms, ?6 line, ?7 look, from ?8 on the marked pins. Parts: 0 the
@@ -53,8 +52,7 @@ def _lines(in_ms: str, past_ms: str, edge: str) -> str:
 def _run(lines: str) -> str:
     # Most lines next to placed pins are their own: what was read of them says that sooner than the whole table does.
     return (
-        " SELECT 1, p.created_ms, p.pin, l.pin IS NOT NULL AND l.deleted_ms IS NULL, p.sequence, p.moved_ms, p.place_ms"
-        f" FROM near AS p LEFT JOIN pin_index AS l ON {_LINE_OF_PLACED}"
+        " SELECT 1, created_ms, pin, 1, sequence, moved_ms, place_ms FROM near"
         f" UNION ALL SELECT 2, l.created_ms, l.pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT ?7) AS l"
         " WHERE l.deleted_ms IS NULL AND l.pin NOT IN (SELECT pin FROM near)"
         f" AND NOT EXISTS (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE})"
@@ -127,7 +125,6 @@ def run(
     text = _PAGE[way] if marked else _RUN[way]
     rows = connection.execute(text, [*bound, look, *(_padded(marked, _MARKS[-1]) if marked else ())])
     placed: list[PlacedRow] = []
-    dead: list[int] = []
     found: list[PinAt] = []
     lines: list[LineKey] = []
     last: LineKey | None = None
@@ -138,14 +135,21 @@ def run(
                 break
         elif part == 1:
             placed.append(PlacedRow(pin, int.from_bytes(sequence, "big"), place_ms, created_ms, moved_ms))
-            if not alive:
-                dead.append(pin)
         elif part == 3:
             last = LineKey(created_ms, pin)
         else:
             found.append(_pin_at(created_ms, pin, alive, sequence, moved_ms))
     rows.close()
-    return Run(placed, frozenset(dead), lines, last, found)
+    return Run(placed, lines, last, found)
+
+
+def pins(connection: sqlite3.Connection, board: int, keys: Sequence[LineKey]) -> Iterator[PinAt]:
+    for start in range(0, len(keys), _MARKS[-1]):
+        chunk = keys[start : start + _MARKS[-1]]
+        size = next(size for size in _MARKS if size >= len(chunk))
+        bound = [board, None, None, None, None, None, None, *_padded(chunk, size)]
+        for _, created_ms, pin, alive, sequence, moved_ms, _ in connection.execute(_LOOK_UP[size], bound):
+            yield _pin_at(created_ms, pin, alive, sequence, moved_ms)
 
 
 def _pin_at(created_ms: int, pin: int, alive: int, sequence: bytes | None, moved_ms: int | None) -> PinAt:
@@ -169,12 +173,7 @@ class SQLiteBoardRows:
 
     def pins(self, keys: Sequence[LineKey]) -> dict[int, PinAt]:
         left = [key for key in keys if key.pin not in self._at]
-        for start in range(0, len(left), _MARKS[-1]):
-            chunk = left[start : start + _MARKS[-1]]
-            size = next(size for size in _MARKS if size >= len(chunk))
-            bound = [self._board, None, None, None, None, None, None, *_padded(chunk, size)]
-            for _, created_ms, pin, alive, sequence, moved_ms, _ in self._connection.execute(_LOOK_UP[size], bound):
-                self._at[pin] = _pin_at(created_ms, pin, alive, sequence, moved_ms)
+        self._at |= {found.pin: found for found in pins(self._connection, self._board, left)}
         return {key.pin: self._at[key.pin] for key in keys if key.pin in self._at}
 
     def enter(self, lines: Sequence[PinIndexRow]) -> list[PinIndexRow]:

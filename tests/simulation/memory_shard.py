@@ -246,13 +246,12 @@ class MemoryShard:
         found = [key for key in keys if alive(key.pin) and key.pin not in rows][:limit]
         return Run(
             placed,
-            frozenset(row.pin for row in placed if not alive(row.pin)),
             found,
             keys[-1] if len(keys) == look and len(found) < limit else None,
-            self._pins_at(board, marked),
+            self.board_pins(board, marked),
         )
 
-    def _pins_at(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+    def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
         lines, rows = self._pin_index.get((0, board), {}), self._placed.get(board, {})
         found: list[PinAt] = []
         for created_ms, pin in keys:
@@ -361,7 +360,7 @@ class _Rows:
         self._board = board
 
     def pins(self, keys: Sequence[LineKey]) -> dict[int, PinAt]:
-        return {pin.pin: pin for pin in self._shard._pins_at(self._board, keys)}
+        return {pin.pin: pin for pin in self._shard.board_pins(self._board, keys)}
 
     def run(self, way: Way, start: Start, limit: int, look: int) -> Run:
         return self._shard.board_run(self._board, way, start, limit, look, ())

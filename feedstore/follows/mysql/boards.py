@@ -75,11 +75,8 @@ def board_run(board: int, way: Way, start: Start, limit: int, look: int, marked:
     in_order, by_sequence = f"ORDER BY created_ms{down}, pin{up}", f"ORDER BY sequence{down}, pin{up}"
     page = f"{_LINES} WHERE {of_lines} {in_order}"
     of_pins = (
-        "(SELECT STRAIGHT_JOIN 1 AS part, p.created_ms, p.pin, l.pin IS NOT NULL AND l.deleted_ms IS NULL AS alive,"
-        " p.sequence, p.moved_ms, p.place_ms FROM (SELECT board, sequence, pin, place_ms, created_ms, moved_ms"
+        "(SELECT 1 AS part, created_ms, pin, 1 AS alive, sequence, moved_ms, place_ms"
         f" FROM placed_pins FORCE INDEX (PRIMARY) WHERE {of_placed} {by_sequence} LIMIT {limit:d})"
-        f" AS p LEFT JOIN pin_index AS l FORCE INDEX (PRIMARY) ON l.kind = {_BOARD} AND l.followee = p.board"
-        " AND l.created_ms = p.created_ms AND l.pin = p.pin)"
     )
     # If the placed pins fill the page, lines beyond the ms of the last of them are not needed.
     last_placed = f"FROM placed_pins FORCE INDEX (PRIMARY) WHERE {of_placed} {by_sequence} LIMIT 1 OFFSET {limit - 1:d}"
@@ -98,12 +95,21 @@ def board_run(board: int, way: Way, start: Start, limit: int, look: int, marked:
         f"(SELECT 3, created_ms, pin, 1, NULL, 0, NULL FROM ({page} LIMIT 1 OFFSET {look - 1:d}) AS e)",
     ]
     if marked:
-        parts.append(
-            "(SELECT STRAIGHT_JOIN 0, l.created_ms, l.pin, l.deleted_ms IS NULL, p.sequence, p.moved_ms, NULL"
-            " FROM pin_index AS l FORCE INDEX (PRIMARY) LEFT JOIN placed_pins AS p FORCE INDEX (placed_pins_pin)"
-            f" ON p.board = {board:d} AND p.pin = l.pin WHERE {_in_lines(board, marked, 'l.')})"
-        )
+        parts.append(f"({_pins(board, marked)})")
     return " UNION ALL ".join(parts)
+
+
+def board_pins(board: int, keys: Sequence[LineKey]) -> Iterator[str]:
+    """Rows as those of part 0 of `board_run`."""
+    return (_pins(board, chunk) for chunk in chunks(keys, _KEYS_A_STATEMENT))
+
+
+def _pins(board: int, keys: Sequence[LineKey]) -> str:
+    return (
+        "SELECT STRAIGHT_JOIN 0, l.created_ms, l.pin, l.deleted_ms IS NULL, p.sequence, p.moved_ms, NULL"
+        " FROM pin_index AS l FORCE INDEX (PRIMARY) LEFT JOIN placed_pins AS p FORCE INDEX (placed_pins_pin)"
+        f" ON p.board = {board:d} AND p.pin = l.pin WHERE {_in_lines(board, keys, 'l.')}"
+    )
 
 
 def move(board: int, row: PlacedRow) -> str:
@@ -175,14 +181,13 @@ def run_of(rows: Iterable[tuple[Any, ...]], way: Way, limit: int) -> Run:
     last = [LineKey(created_ms, pin) for created_ms, pin, *_ in parts[3]]
     return Run(
         placed_rows,
-        frozenset(pin for _, pin, alive, *_ in parts[1] if not alive),
         found,
         last[0] if last and len(found) < limit else None,
-        [_pin_at(*row[:5]) for row in parts[0]],
+        [pin_at(*row[:5]) for row in parts[0]],
     )
 
 
-def _pin_at(created_ms: int, pin: int, alive: int, sequence: Any, moved_ms: int | None) -> PinAt:
+def pin_at(created_ms: int, pin: int, alive: int, sequence: Any, moved_ms: int | None) -> PinAt:
     return PinAt(pin, created_ms, bool(alive), None if sequence is None else int(sequence), moved_ms or 0)
 
 
@@ -197,7 +202,7 @@ class Look:
         of_lines, of_placed = replies[: len(self._lines)], replies[len(self._lines) : len(self.statements)]
         rows = {pin: (sequence, moved_ms) for reply in of_placed for pin, sequence, moved_ms in reply.rows}
         return {
-            pin: _pin_at(created_ms, pin, deleted_ms is None, *rows.get(pin, (None, None)))
+            pin: pin_at(created_ms, pin, deleted_ms is None, *rows.get(pin, (None, None)))
             for reply in of_lines
             for created_ms, pin, deleted_ms in reply.rows
         }

@@ -210,6 +210,9 @@ class MySQLShard:
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
         return boards.run_of(self._rows(boards.board_run(board, way, start, limit, look, marked)), way, limit)
 
+    def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+        return [boards.pin_at(*row[1:6]) for row in self._all(boards.board_pins(board, keys))]
+
     def arrange(
         self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True
     ) -> Result:
