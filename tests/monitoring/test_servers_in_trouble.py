@@ -32,6 +32,7 @@ from tests.monitoring import own_servers, prometheus
 from tests.monitoring.excused import SERVERS_IN_TROUBLE
 from tests.widecolumn.hbase_regions import Region, Regions
 from tests.widecolumn.hbase_wire import conversation, number, text
+from workers.queue.kafka.address import KafkaAddress
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("trouble"), pytest.mark.timeout(900)]
 
@@ -154,11 +155,12 @@ def _move(regions: Regions, region: Region, master: tuple[str, int]) -> None:
 def test_a_broker_that_is_lost_and_one_that_refuses(stack: Stack, own: Stack) -> None:
     stack.up("prometheus")
     own.up("kafka")
-    address = f"127.0.0.1:{own.port('kafka')}"
+    # As all clients here have it: an attempt that is refused closes its socket (workers.queue.kafka.reconnecting).
+    options = KafkaAddress((f"127.0.0.1:{own.port('kafka')}",)).options()
     with (
         own_servers.broker(own, "broker-2") as second,
         own_servers.watched(stack, {_BROKER: own.port("kafka", "metrics")}),
-        closing(kafka.KafkaAdminClient(bootstrap_servers=address)) as admin,
+        closing(kafka.KafkaAdminClient(**options)) as admin,
     ):
         is_watched(stack, _BROKER)
         compacted = {"cleanup.policy": "compact"}
@@ -170,13 +172,13 @@ def test_a_broker_that_is_lost_and_one_that_refuses(stack: Stack, own: Stack) ->
                 NewTopic("damaged", replica_assignments={0: [1]}),
             ]
         )
-        with closing(kafka.KafkaProducer(bootstrap_servers=address, retries=0)) as producer:
+        with closing(kafka.KafkaProducer(**options, retries=0)) as producer:
             with pytest.raises(KafkaError):
                 producer.send("by-key", b"it has no key").get(30)
             producer.send("damaged", b"will not be read").get(30)
         [log] = (own.home / "data" / "kafka" / "damaged-0").glob("*.log")
         log.write_bytes(bytes(log.stat().st_size))
-        with closing(kafka.KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest")) as consumer:
+        with closing(kafka.KafkaConsumer(**options, auto_offset_reset="earliest")) as consumer:
             partition = kafka.TopicPartition("damaged", 0)
             consumer.assign([partition])
             consumer.seek(partition, 0)
