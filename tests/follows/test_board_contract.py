@@ -684,13 +684,19 @@ def test_a_check_walks_the_whole_board(store: FollowStore):
 
 
 def test_a_check_finds_a_row_without_a_living_pin(store: FollowStore):
-    """No transaction leaves one: it is written by hand. Pin 9 was never saved."""
+    """No transaction leaves one: it is written by hand."""
     boards = a_board(store)
     late = delete(store, 2)
-    for pin in (2, 9):
-        row = SPACING.row(pin, pin * 10**36, late.pin.created_ms, 5)
-        store.arrange(BOARD, (), lambda _, rows, row=row: (_placed(rows, row), None))
-    assert boards.check(BOARD, None).dead == [2, 9]
+    store.arrange(BOARD, (), lambda _, rows: (_placed(rows, SPACING.row(2, 10**37, late.pin.created_ms, 5)), None))
+    assert boards.check(BOARD, None).dead == [2]
+
+
+def test_a_check_finds_a_row_without_a_line(store: FollowStore, monkeypatch: pytest.MonkeyPatch):
+    boards = a_board(store)
+    boards.reorder(Move(BOARD, 2, before=6))
+    assert boards.check(BOARD, None).dead == []
+    monkeypatch.setattr(store, "board_pins", lambda *_: [])
+    assert boards.check(BOARD, None).dead == [2]
 
 
 def test_where_pins_of_a_board_are(store: FollowStore):
