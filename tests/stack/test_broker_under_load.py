@@ -14,7 +14,7 @@ from workers.following.topics import ACTIONS, DELIVERIES
 
 pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
-SAVED = 30_000
+SAVED = 20_000
 FOLLOWERS = 10
 
 MISSED = ("queue.unavailable", "tick.unavailable", "messages.retry")
