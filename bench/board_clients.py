@@ -184,7 +184,7 @@ def _checked(boards: Boards) -> Iterable[str]:
     while True:
         part = boards.check(BOARD, after)
         yield from (f"pins {upper} and {lower} have one number" for upper, lower in part.ties)
-        yield from (f"a row of pin {pin}, which is dead" for pin in part.dead)
+        yield from (f"a row of pin {key.pin}, which is dead" for key in part.dead)
         yield from (f"the gap above pin {pin} stays narrow" for pin in part.narrow)
         after = part.after
         if after is None:

@@ -303,6 +303,12 @@ def alive(spacing: Spacing, rows: BoardRows, pins: Sequence[BoardPin]) -> bool:
     return all(pin.pin in at and at[pin.pin].alive and board_pin(spacing, at[pin.pin]) == pin for pin in pins)
 
 
+def dead(rows: BoardRows, keys: Sequence[LineKey]) -> list[int]:
+    """Those of these pins that have no living line: their rows are to be dropped."""
+    at = rows.pins(keys)
+    return [key.pin for key in keys if key.pin not in at or not at[key.pin].alive]
+
+
 # Windows
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -419,7 +425,9 @@ def spread(
     going = going._replace(quiet=quiet)
     chosen, then = _falls(going, pins, rows, spacing) if going.falling else _rises(going, pins, rows, spacing)
     if not alive(spacing, rows, [pin for pin, _ in chosen]):
-        return None, (0, None)
+        # No row outlives its pin, unless the store was damaged. It would be in the way for good.
+        gone = dead(rows, [LineKey(pin.created_ms, pin.pin) for pin, _ in chosen])
+        return Arranged(dropped=gone) if gone else None, (len(gone), None)
     return Arranged(placed=_rows(spacing, chosen)), (len(chosen), then)
 
 

@@ -5,13 +5,14 @@ Moving a pin writes one row, whatever the board's size and the distance. `tests/
 and MySQL, with one shard and with three.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
 from feedstore.boards.sequences import SPACING, Spot
 from feedstore.domain import InvalidValueError, RespaceAsked, check_id
 from feedstore.errors import NeverError, NotNowError
-from feedstore.follows.arranging import Way
+from feedstore.follows.arranging import LineKey, Way
 
 MAX_PAGE: Final = 500
 """The most pins of a page."""
@@ -159,7 +160,7 @@ class BoardFindings(NamedTuple):
     narrow: the lower pin of each gap with less room than the threshold: re-spacing is to have been asked for.
     ties: pairs of pins with one sequence. It happens to a pin that is saved with a time in the past; it is a fault of
         two placed pins only.
-    dead: placed rows without a living pin.
+    dead: placed rows without a living pin, by the lines that they lack. They are none of `pins`, and in no gap.
     after: where the next part begins; None at the end of the board.
     """
 
@@ -167,7 +168,7 @@ class BoardFindings(NamedTuple):
     room: int | None
     narrow: list[int]
     ties: list[tuple[int, int]]
-    dead: list[int]
+    dead: list[LineKey]
     after: Place | None
 
 
@@ -250,6 +251,12 @@ class BoardStore(Protocol):
     def reset(self, board: int, rows: int = MAX_ROWS) -> bool:
         """Brings a board back into the order of time, at most `rows` pins a call; True if nothing is left to do. A walk
         that began before may show a pin twice, or not at all.
+        """
+        ...
+
+    def drop_dead(self, board: int, dead: Sequence[LineKey]) -> int:
+        """Drops the places of those of these pins that have no living line, at most MAX_PAGE; returns how many have
+        none. A place goes with its pin by itself, unless the store was damaged.
         """
         ...
 

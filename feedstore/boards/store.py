@@ -145,7 +145,10 @@ class Boards:
 
     def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
         run, spot = self._read(board, limit, limit, after or Place(self._spacing.top))
-        pins, end = ordering.merged(self._spacing, "down", run, limit)
+        found, end = ordering.merged(self._spacing, "down", run, limit)
+        dead = self._dead(board, run.placed)
+        gone = {key.pin for key in dead}
+        pins = [pin for pin in found if pin.pin not in gone]
         gaps: list[tuple[int, BoardPin]] = []
         above = None if after is None else spot.sequence
         for pin in pins:
@@ -159,15 +162,26 @@ class Boards:
             ties=[
                 (upper.pin, lower.pin) for upper, lower in itertools.pairwise(pins) if upper.sequence == lower.sequence
             ],
-            dead=self._dead(board, run.placed),
+            dead=dead,
             after=None if end is None else Place(end),
         )
 
-    def _dead(self, board: int, placed: Sequence[PlacedRow]) -> list[int]:
-        at = {pin.pin: pin for pin in self._follows.board_pins(board, [LineKey(r.created_ms, r.pin) for r in placed])}
+    def _dead(self, board: int, placed: Sequence[PlacedRow]) -> list[LineKey]:
+        keys = [LineKey(row.created_ms, row.pin) for row in placed]
+        at = {pin.pin: pin for pin in self._follows.board_pins(board, keys)}
         # Without a place, it was deleted since they were read, and its row went with its line.
-        gone = [pin for pin, found in at.items() if not found.alive and found.sequence is not None]
-        return sorted([*gone, *(row.pin for row in placed if row.pin not in at)])
+        gone = {pin.pin for pin in at.values() if not pin.alive and pin.sequence is not None}
+        return [key for key in keys if key.pin not in at or key.pin in gone]
+
+    def drop_dead(self, board: int, dead: Sequence[LineKey]) -> int:
+        if len(dead) > MAX_PAGE:
+            raise InvalidValueError("dead", len(dead), f"at most {MAX_PAGE} pins")
+
+        def drop(_: int, rows: BoardRows) -> tuple[Arranged, int]:
+            gone = ordering.dead(rows, dead)
+            return Arranged(dropped=gone), len(gone)
+
+        return self._follows.arrange(board, (), drop)
 
     # Re-spacing
     # ------------------------------------------------------------------------------------------------------------

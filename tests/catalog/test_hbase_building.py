@@ -1,17 +1,22 @@
 """A builder in HBase that has died, and a table that is being made: in the tables of a model."""
 
-from typing import cast
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Self, cast
 from unittest import mock
 
 import pytest
 
 from feedstore.catalog.hbase import state as states
+from feedstore.catalog.hbase import tables
 from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.state import Building
 from feedstore.catalog.hbase.store import DEAD_AFTER_S, HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Delta
-from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.hbase import HBaseCluster, TableDefinition
 from tests.catalog.catalog_adapters import Clock
 from tests.catalog.hbase_model import ModelCluster
 
@@ -58,3 +63,95 @@ def test_a_table_that_was_made_between_two_looks_is_read():
 
     with mock.patch.object(model.administration, "exists", enabled):
         assert HBaseCatalogReader(cluster, "pins", clock).delta().known_ms == 7
+
+
+# Records that are read while their table is made
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Later:
+    """An executor that does its work when the result is wanted: until then the table is being made."""
+
+    def __init__(self, *_args: object, **_named: object) -> None:
+        self._work: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, work: Callable[..., object], *args: object) -> Self:
+        self._work = partial(work, *args)
+        return self
+
+    def done(self) -> bool:
+        return False
+
+    def result(self) -> object:
+        return self._work()
+
+
+RECORDS = [(b"%03d" % number, b"%03d" % number * 1_000) for number in range(40)]
+
+
+def test_records_are_read_up_to_a_bound_while_their_table_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, taken, at_the_making = ModelCluster(), [], []
+    storage = CatalogStorage(cast("HBaseCluster", model), "pins", Clock())
+    storage.load("at-once", RECORDS)
+    create = model.administration.create
+
+    def making(wanted: TableDefinition) -> None:
+        at_the_making.append(len(taken))
+        create(wanted)
+
+    def records() -> Iterator[tuple[bytes, bytes]]:
+        for each in RECORDS:
+            taken.append(each)
+            yield each
+
+    monkeypatch.setattr(tables, "ThreadPoolExecutor", Later)
+    monkeypatch.setattr(tables, "_AHEAD_BYTES", 10_000)
+    monkeypatch.setattr(model.administration, "create", making)
+    storage.load("ahead", records())
+    assert model.administration.cells["ahead"] == model.administration.cells["at-once"]
+    assert len(taken) == len(RECORDS)
+    [ahead] = at_the_making
+    assert 4 <= ahead <= 6, "10,000 bytes in records of 3,000, and the beginning of the next block"
+
+
+def test_few_records_are_all_read_before_their_table_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelCluster()
+    monkeypatch.setattr(tables, "ThreadPoolExecutor", Later)
+    CatalogStorage(cast("HBaseCluster", model), "pins", Clock()).load("few", RECORDS[:2])
+    assert len(model.administration.cells["few"]) > 0
+
+
+def test_a_table_that_cannot_be_made_fails_the_load_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelCluster()
+    monkeypatch.setattr(tables, "ThreadPoolExecutor", Later)
+    monkeypatch.setattr(model.administration, "create", mock.Mock(side_effect=UnavailableError("no master")))
+    with pytest.raises(CatalogUnavailableError, match="no master"):
+        CatalogStorage(cast("HBaseCluster", model), "pins", Clock()).load("none", RECORDS)
+
+
+def test_records_that_fail_while_their_table_is_made_fail_when_it_is_made() -> None:
+    """Else it would be made after the load was given up, and removed by nothing."""
+    model, read, made = ModelCluster(), threading.Event(), threading.Event()
+    create = model.administration.create
+
+    def making(wanted: TableDefinition) -> None:
+        assert read.wait(60)
+        create(wanted)
+        made.set()
+
+    def records() -> Iterator[tuple[bytes, bytes]]:
+        yield from RECORDS[:5]
+        read.set()
+        raise ValueError("line 6 is no record")
+
+    with (
+        mock.patch.object(model.administration, "create", making),
+        pytest.raises(ValueError, match="line 6"),
+    ):
+        CatalogStorage(cast("HBaseCluster", model), "pins", Clock()).load("broken", records())
+    assert made.is_set()

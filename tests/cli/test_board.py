@@ -208,10 +208,12 @@ def test_check_names_what_is_wrong_on_one_board_or_on_all(narrow: Cli) -> None:
 
 
 def test_respace_makes_room_and_keeps_the_order(narrow: Cli) -> None:
-    before = order(narrow)
-    assert narrow.json("board", "respace", BOARD)["rows"] > 0
+    before = [pin for pin in order(narrow) if pin != 77]
+    found = narrow.json("board", "respace", BOARD)
+    assert found["rows"] > 0
+    assert found["dropped"] == 1
     assert order(narrow) == before
-    assert "narrow" not in narrow("board", "check", BOARD, code=1).stdout
+    narrow("board", "check", BOARD)
     assert "nothing was written" in narrow("board", "respace", BOARD, 3).stderr
 
 

@@ -31,7 +31,7 @@ def victim(spec: Spec) -> int | None:
     """How a process of its own ended."""
     process = FORKED.Process(target=board_victim.run, args=(spec,))
     process.start()
-    process.join(60)
+    process.join(120)
     return process.exitcode
 
 

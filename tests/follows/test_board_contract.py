@@ -35,7 +35,7 @@ from feedstore.boards import (
 )
 from feedstore.boards import Place as BoardPlace
 from feedstore.domain import DeletePin, InvalidValueError, Pin, PinSaved, RespaceAsked, SavePin, board
-from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PlacedRow
+from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow
 from feedstore.follows.port import MAX_PAGE, FollowStore, Request
 
 MINUTE = 60_000
@@ -288,6 +288,13 @@ def test_a_save_that_meets_the_number_of_a_placed_pin_is_next_to_it(store: Follo
     assert shown(boards, limit=1) == shown(boards, limit=2) == shown(boards)
     boards.reorder(Move(BOARD, 1_000, before=3_000, after=3_001))
     assert shown(boards) == [2_999, 3_000, 1_000, 3_001, 2_000]
+
+
+def _dead(store: FollowStore, pin: int, sequence: int = 10**37) -> LineKey:
+    """Deletes a pin, and gives it a place all the same."""
+    key = LineKey(delete(store, pin).pin.created_ms, pin)
+    store.arrange(BOARD, (), lambda _, rows: (_placed(rows, SPACING.row(pin, sequence, key.created_ms, 5)), None))
+    return key
 
 
 def _placed(rows: BoardRows, row: PlacedRow) -> Arranged:
@@ -686,9 +693,27 @@ def test_a_check_walks_the_whole_board(store: FollowStore):
 def test_a_check_finds_a_row_without_a_living_pin(store: FollowStore):
     """No transaction leaves one: it is written by hand."""
     boards = a_board(store)
-    late = delete(store, 2)
-    store.arrange(BOARD, (), lambda _, rows: (_placed(rows, SPACING.row(2, 10**37, late.pin.created_ms, 5)), None))
-    assert boards.check(BOARD, None).dead == [2]
+    dead = _dead(store, 2)
+    findings = boards.check(BOARD, None)
+    assert (findings.pins, findings.dead) == (5, [dead])
+    assert boards.drop_dead(BOARD, [*findings.dead, LineKey(NOW - 1_000_000 + 1, 1)]) == 1
+    assert shown(boards) == [6, 5, 4, 3, 1]
+    assert boards.check(BOARD, None).dead == []
+    with pytest.raises(InvalidValueError, match="at most"):
+        boards.drop_dead(BOARD, [dead] * 501)
+
+
+def test_a_row_without_a_living_pin_is_dropped_by_the_re_spacing_that_meets_it(store: FollowStore):
+    boards = a_board(store)
+    dead = _dead(store, 2, 10**37 - 1)
+    for pin, sequence in ((6, 10**37), (5, 10**37 - 2), (4, 10**37 - 3)):
+        row = SPACING.row(pin, sequence, NOW - 1_000_000 + pin, 5)
+        store.arrange(BOARD, (), lambda _, rows, row=row: (_placed(rows, row), None))
+    for _ in range(2):  # it ends where it has dropped the row
+        respace(boards, RespaceAsked(BOARD, 5, NOW))
+    findings = boards.check(BOARD, None)
+    assert (findings.dead, findings.narrow) == ([], [])
+    assert dead.pin not in shown(boards)
 
 
 def test_a_check_finds_a_row_without_a_line(store: FollowStore, monkeypatch: pytest.MonkeyPatch):
@@ -696,7 +721,20 @@ def test_a_check_finds_a_row_without_a_line(store: FollowStore, monkeypatch: pyt
     boards.reorder(Move(BOARD, 2, before=6))
     assert boards.check(BOARD, None).dead == []
     monkeypatch.setattr(store, "board_pins", lambda *_: [])
-    assert boards.check(BOARD, None).dead == [2]
+    assert [key.pin for key in boards.check(BOARD, None).dead] == [2]
+
+
+def test_a_check_does_not_name_a_pin_that_is_deleted_meanwhile(store: FollowStore, monkeypatch: pytest.MonkeyPatch):
+    boards = a_board(store)
+    boards.reorder(Move(BOARD, 2, before=6))
+    real = store.board_pins
+
+    def late(board: int, keys: list[LineKey]) -> list[PinAt]:
+        delete(store, 2)
+        return real(board, keys)
+
+    monkeypatch.setattr(store, "board_pins", late)
+    assert boards.check(BOARD, None).dead == []
 
 
 def test_where_pins_of_a_board_are(store: FollowStore):

@@ -723,6 +723,21 @@ def test_newest_pins_of_followees_with_few_pins_and_with_many(open_one: Opener, 
                 assert [state.pin.pin for state in states] == [pin for pin in of_each[followee.id] if pin < 402][:limit]
 
 
+def test_newest_pins_next_to_many_that_are_deleted(open_one: Opener, monkeypatch: pytest.MonkeyPatch):
+    """They are among the rows that are read, and none of the pins that are found."""
+    monkeypatch.setattr(statements, "WHOLE_ROWS_A_FOLLOWEE", 3)
+    store = open_one()
+    pins = [Pin(100 * owner + each, owner, owner, 1_000 - each) for owner in range(1, 5) for each in range(1, 12)]
+    living = {101, 201, 202, 211, 303, 304, 411}
+    store.index(pins=[PinSaved(each, NOW) for each in pins])
+    store.index(deletions=[PinDeleted(each, NOW + 1) for each in pins if each.pin not in living])
+    for limit in (1, 2, 20):
+        found = store.newest_pins([kind(owner) for owner in range(1, 5) for kind in (user, board)], limit)
+        for followee, states in found.items():
+            wanted = [pin for pin in sorted(living) if pin // 100 == followee.id]
+            assert [state.pin.pin for state in states] == wanted[:limit]
+
+
 # A server whose clock steps
 # --------------------------------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class _Between:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        if name not in {"pins", "board_run", "arrange"}:
+        if name not in {"pins", "board_pins", "board_run", "arrange"}:
             return method
 
         def call(*args: Any, **named: Any) -> Any:
@@ -432,9 +432,8 @@ class World:
         if any(not 0 < pin.sequence < self.spacing.ceiling for pin in pins):
             raise Wrong(f"a sequence is out of bounds: {pins}")
         findings = self.plain.check(BOARD, None)
-        handled = {pin for pin in findings.dead if all(action.pin.pin != pin for action in self.late)}
         if findings.dead:
-            raise Wrong(f"rows of pins that are dead: {findings.dead}, {handled}")
+            raise Wrong(f"rows of pins that are dead: {findings.dead}")
         placed = {pin.pin for pin in pins if self._is_placed(pin)}
         for upper, lower in findings.ties:
             if upper in placed and lower in placed:

@@ -271,6 +271,7 @@ class World:
             (purge, "FOLLOWEES_AT_ONCE"): 1 + int(rng.random() * 2),
             (writer, "MAX_PAGE"): 1 + int(rng.random() * 3),
             (writer, "MAX_LIMIT"): 1 + int(rng.random() * 3),
+            (backfill, "FEW"): 1,
             (backfill, "WITH_FEW_AT_ONCE"): 1 + int(rng.random() * 2),
             (backfill, "MAX_PAGE"): 1 + int(rng.random() * 3),
         }

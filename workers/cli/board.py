@@ -147,10 +147,10 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
 
     \b
     narrow  a gap with little room left, or none; re-spacing should have been there
-    dead    a moved pin that was deleted, or never saved, still has a place
+    dead    a moved pin that was deleted, or never saved, still has a place: the store was damaged
 
-    For a moment after a reorder or a deletion both are normal: a worker is about to repair them. The exit status is 1
-    if anything is found.
+    For a moment after a reorder a narrow gap is normal: a worker is about to make room. The exit status is 1 if
+    anything is found.
 
     \b
     Examples:
@@ -189,11 +189,12 @@ def _tell(board_id: int, part: BoardFindings, *, as_json: bool) -> int:
             continue
         what = f"at the same place as pin {above[pin]}" if pin in above else "little room above it"
         say(f"narrow  board {board_id}, pin {pin}: {what}: feedctl board respace {board_id} {pin}")
-    for pin in part.dead:
+    for key in part.dead:
         if as_json:
-            emit_json({"board": board_id, "finding": "dead", "pin": pin})
+            emit_json({"board": board_id, "finding": "dead", "pin": key.pin})
         else:
-            say(f"dead    board {board_id}, pin {pin}: deleted, and still has a place")
+            what = "deleted, and still has a place"
+            say(f"dead    board {board_id}, pin {key.pin}: {what}: feedctl board respace {board_id}")
     return len(part.narrow) + len(part.dead)
 
 
@@ -207,7 +208,7 @@ def _tell(board_id: int, part: BoardFindings, *, as_json: bool) -> int:
 @json_option
 @pass_session
 def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) -> None:
-    """Make room on BOARD: around PIN, or wherever a gap is narrow.
+    """Make room on BOARD: around PIN, or wherever a gap is narrow. Without PIN, it also drops places of dead pins.
 
     Workers do this by themselves after a reorder that left little room. No order changes. The command may run while
     workers run and pins are moved, and may be killed and run again.
@@ -220,6 +221,7 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
     progress, rows, looked = ProgressLine("board respace"), 0, 0
     now_ms = clock_of(session.config)()
     with _boards(session) as boards:
+        dropped = sum(boards.drop_dead(board_id, part.dead) for part in checked(boards, board_id)) if pin is None else 0
         for each in _narrow(boards, board_id) if pin is None else [pin]:
             looked += 1
             for step in respaced(boards, RespaceAsked(board_id, each, now_ms)):
@@ -228,8 +230,11 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
                     progress.show(f"{plural(looked, 'place')}, {plural(rows, 'row')} written")
     progress.clear()
     if as_json:
-        emit_json({"board": board_id, "places": looked, "rows": rows})
-    elif rows:
+        emit_json({"board": board_id, "places": looked, "rows": rows, "dropped": dropped})
+        return
+    if dropped:
+        note(f"board {board_id}: dropped {plural(dropped, 'place')} of pins that are dead")
+    if rows:
         note(f"board {board_id}: made room at {plural(looked, 'place')}, {plural(rows, 'row')} written")
     else:
         note(f"board {board_id}: no gap is narrow, nothing was written")

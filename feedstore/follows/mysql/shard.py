@@ -277,9 +277,9 @@ class MySQLShard:
         return self._all([sql.ended_edges_after(follower, since_ms, after, limit)])
 
     def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
-        tops = {(each.kind, each.followee) for each in places if _is_whole(each)}
+        tops = {(each.kind, each.followee): each.limit for each in places if _is_whole(each)}
         # With one or two, the other statement is as cheap.
-        whole = self._whole_pins(sorted(tops), saved_before_ms) if len(tops) > _FEW else {}
+        whole = self._whole_pins(tops, saved_before_ms) if len(tops) > _FEW else {}
         found: list[list[PinRow] | None] = [
             whole.get((each.kind, each.followee)) if _is_whole(each) else None for each in places
         ]
@@ -290,22 +290,24 @@ class MySQLShard:
         ]
 
     def _whole_pins(
-        self, followees: Sequence[tuple[int, int]], saved_before_ms: int
+        self, limits: Mapping[tuple[int, int], int], saved_before_ms: int
     ) -> dict[tuple[int, int], list[PinRow]]:
         """All pins of those, out of some (kind, id), that have few. A statement costs by the place that it asks for,
         and most followees have few pins: all that some hundred of them have comes cheaper than the newest of each.
+
+        limits: how many pins of each are wanted. No more rows are read than that.
         """
         found: dict[tuple[int, int], list[PinRow]] = {}
-        for some in sql.chunks(followees, sql.VALUES_A_LIST):
-            most = sql.WHOLE_ROWS_A_FOLLOWEE * len(some)
-            rows = self._packed(sql.packed(sql.whole_pins(some, saved_before_ms, most), sql.WHOLE_COLUMNS), 7)
+        for some in sql.chunks(sorted(limits), sql.VALUES_A_LIST):
+            most = sum(min(sql.WHOLE_ROWS_A_FOLLOWEE, limits[followee]) for followee in some)
+            rows = self._packed(sql.packed(sql.whole_pins(some, saved_before_ms, most), sql.WHOLE_COLUMNS), 8)
             # The last one of a full page may have more.
             is_complete = len(rows) < most
             for followee in some:
                 if is_complete or followee < rows[-1][:2]:
                     found[followee] = []
-            for kind, followee_id, order_ms, pin, owner, board, saved_ms in rows:
-                if (kind, followee_id) in found:
+            for kind, followee_id, order_ms, pin, owner, board, saved_ms, hidden in rows:
+                if not hidden and (kind, followee_id) in found:
                     found[kind, followee_id].append((pin, owner, board, -order_ms, saved_ms, None))
         return found
 

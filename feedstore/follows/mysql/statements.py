@@ -383,21 +383,23 @@ PLACES_A_STATEMENT: Final = 128
 WHOLE_ROWS_A_FOLLOWEE: Final = 16
 """So many pins cost the server no more than a part of a statement does."""
 
-WHOLE_COLUMNS: Final = "kind, followee, order_ms, pin, owner, board, saved_ms"
+WHOLE_COLUMNS: Final = "kind, followee, order_ms, pin, owner, board, saved_ms, hidden"
 
 
 def whole_pins(followees: Iterable[tuple[int, int]], saved_before_ms: int, limit: int) -> str:
     """All pins of some followees, each (kind, id), in one range over the primary key, in whose order the rows come; it
-    ends where the page is full.
+    ends where the page is full. hidden: 1 if a pin is deleted, or was saved too late. They are in the page, as a board
+    may have millions of deleted pins: the server looks at no more rows than the page has.
     """
     by_kind: dict[int, list[int]] = {}
     for kind, followee in followees:
         by_kind.setdefault(kind, []).append(followee)
     ranges = (f"(kind = {kind:d} AND followee IN ({', '.join(map(_integer, some))}))" for kind, some in by_kind.items())
     return (
-        "SELECT kind, followee, -created_ms AS order_ms, pin, owner, board, saved_ms FROM pin_index"
-        f" FORCE INDEX (PRIMARY) WHERE ({' OR '.join(ranges)}) AND saved_ms < {saved_before_ms:d}"
-        f" AND deleted_ms IS NULL ORDER BY kind, followee, created_ms DESC, pin LIMIT {limit:d}"
+        "SELECT kind, followee, -created_ms AS order_ms, pin, owner, board, saved_ms,"
+        f" (deleted_ms IS NOT NULL OR saved_ms >= {saved_before_ms:d}) AS hidden FROM pin_index"
+        f" FORCE INDEX (PRIMARY) WHERE {' OR '.join(ranges)}"
+        f" ORDER BY kind, followee, created_ms DESC, pin LIMIT {limit:d}"
     )
 
 
