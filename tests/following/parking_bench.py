@@ -71,7 +71,7 @@ class Rows(MemoryStore):
     """A table of which some rows are away, or refused for ever.
 
     whole: a batch with such a row is not written at all; otherwise its other rows are.
-    spend: lets time pass: `cell_s` for each cell that is written, and `fail_s` before a call fails.
+    spend: lets time pass: `cell_s` for each cell that is written, and `fail_s` before a call of any kind fails.
     """
 
     def __init__(self, table: Table, trip: Trip, spend: Callable[[float], None]) -> None:
@@ -103,14 +103,17 @@ class Rows(MemoryStore):
             raise UnavailableError("a region is away")
 
     def read(self, row: bytes, after: bytes | None, limit: int) -> list[bytes]:
-        if self.away(row):
-            raise UnavailableError("a region is away")
+        self._look(row)
         return super().read(row, after, limit)
 
     def cells(self, row: bytes) -> list[Cell]:
-        if self.away(row):
-            raise UnavailableError("a region is away")
+        self._look(row)
         return super().cells(row)
+
+    def _look(self, row: bytes) -> None:
+        if self.away(row):
+            self._spend(self.fail_s)
+            raise UnavailableError("a region is away")
 
 
 class Queue:
@@ -283,7 +286,9 @@ class Bench:
     def _look(self) -> set[int]:
         """What has landed, looked up again after a write only: tests ask in every step."""
         if self._landed[0] != self.feeds.writes:
+            away, self.feeds.away = self.feeds.away, lambda row: False
             pins = {entry.pin for _, columns in MemoryStore.scan(self.feeds) for entry in entries_of(columns)}
+            self.feeds.away = away
             self._landed = self.feeds.writes, pins
         return self._landed[1]
 

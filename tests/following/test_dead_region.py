@@ -12,6 +12,7 @@ from tests.following.parking_bench import START_MS, Bench
 from workers.following.messages import Block, Delivery, Purge, encode_delivery
 from workers.following.packing import packed
 from workers.following.topics import DELIVERIES
+from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import STEP_S
 from workers.queue.port import Consumer, Message
 
@@ -71,9 +72,14 @@ class Consuming:
         self.consumer.close()
 
 
+def settled_s(fail_s: float) -> float:
+    """Once an outage is so old, retries rest for as long as they ever do: seven times as long as an attempt takes."""
+    return 8 * fail_s
+
+
 @dataclass
 class Run:
-    """What a writer came to in SECONDS, with as many messages as it takes."""
+    """What a writer came to in SECONDS, with as many messages as it takes. good_cells: of its last SECONDS."""
 
     good_cells: int
     steps_s: list[float] = field(default_factory=list)
@@ -93,7 +99,11 @@ def run(rows: int, fail_s: float | None, together: int | None = None) -> Run:
     bench.writer._consumer = consuming
     found = Run(0)
     first: dict[int, float] = {}
-    while bench.now_s < SECONDS:
+    from_s = settled_s(fail_s or 0.0)
+    before: int | None = None
+    while bench.now_s < from_s + SECONDS:
+        if before is None and bench.now_s >= from_s:
+            before = good_cells(bench)
         began_s = bench.now_s
         bench.writer.step()
         found.steps_s.append(bench.now_s - began_s)
@@ -103,9 +113,14 @@ def run(rows: int, fail_s: float | None, together: int | None = None) -> Run:
         found.stuck += [bench.now_s - since_s for since_s in first.values() if bench.now_s - since_s > 60]
         if bench.now_s == began_s:
             bench.now_s += 0.02
-    found.good_cells = sum(len(columns) for row, columns in bench.feeds.scan() if not away(row))
+    assert before is not None
+    found.good_cells = good_cells(bench) - before
     found.parked = bench.published()
     return found
+
+
+def good_cells(bench: Bench) -> int:
+    return sum(len(columns) for row, columns in bench.feeds.scan() if not away(row))
 
 
 @pytest.fixture(scope="module")
@@ -182,11 +197,52 @@ def test_rule_12_ticks_that_cannot_be_noted_cost_other_messages_an_eighth_of_the
     bench.writer._consumer = Consuming(bench, bench.writer._consumer, 1)
     bench.step(checked=False)  # it has read when the cluster was made
     bench.notes.away = lambda row: True
+    from_s = settled_s(fail_s)
+    before: int | None = None
     ticked_s = 0.0
-    while bench.now_s < SECONDS:
+    while bench.now_s < from_s + SECONDS:
+        if before is None and bench.now_s >= from_s:
+            before = good_cells(bench)
         if bench.now_s - ticked_s > 10:
             bench.tick()
             ticked_s = bench.now_s
         bench.writer.step()
-    good = sum(len(columns) for row, columns in bench.feeds.scan() if not away(row))
-    assert good >= 0.8 * without_the_fault[1].good_cells
+    assert before is not None
+    assert good_cells(bench) - before >= 0.8 * without_the_fault[1].good_cells
+
+
+@pytest.mark.parametrize("outage_s", [20.0, 60.0, 600.0])
+def test_rule_12_a_cluster_that_is_back_is_told_so_within_an_attempt_and_a_wait(outage_s: float) -> None:
+    """As when its gateway finds no region: what fails takes 30 s to fail, notes and ticks as well as cells."""
+    bench = Bench(room=400, batch=BATCH)
+    fail_s = 30.0
+    for rows in (bench.feeds, bench.notes):
+        rows.fail_s = fail_s
+    bench.publish([1])
+    bench.run(lambda: not bench.missing())
+    for rows in (bench.feeds, bench.notes):
+        rows.away = lambda row: bench.now_s < back_s
+    back_s = bench.now_s + outage_s
+    bench.tick()
+    bench.run(lambda: bench.now_s >= back_s)
+
+    bench.publish([2])
+    tick_ms = bench.tick()
+    bench.run(lambda: bench.all_landed(tick_ms), seconds=fail_s + RetryPolicy().longest_s)
+
+
+@pytest.mark.parametrize("outage_s", [100.0, 200.0])
+def test_rule_12_a_short_outage_of_a_region_is_noticed_to_be_over_soon(outage_s: float) -> None:
+    """While others are written: it is tried again once it has been away for as long again, at the latest."""
+    bench = Bench(room=400, batch=BATCH)
+    fail_s = bench.feeds.fail_s = 30.0
+    bench.feeds.cell_s = 0.01
+    bench.feeds.away = lambda row: bench.now_s < outage_s and away(row)
+    bench.writer._consumer = Consuming(bench, bench.writer._consumer, 1)
+    while bench.now_s < outage_s:
+        bench.writer.step()
+    assert list(bench.writer._outages)
+
+    while list(bench.writer._outages):
+        bench.writer.step()
+        assert bench.now_s < 2 * outage_s + 2 * fail_s, "it was not noticed"

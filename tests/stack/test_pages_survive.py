@@ -239,7 +239,13 @@ class Load:
             meanwhile()
             return all(len(each.latest) == LATEST and set(each.latest) == {name} for each in self.walkers)
 
-        eventually(lambda: self.errors or all_are(), f"{name} serves all pages")
+        try:
+            eventually(lambda: self.errors or all_are(), f"{name} serves all pages")
+        except AssertionError:
+            for each in self.walkers:
+                print(f"{each.what}: the latest pages came from {', '.join(each.latest)}")
+            print(self._world.service.clusters())
+            raise
 
     def check(self) -> None:
         """Once it has ended: nothing failed, and every page was honest."""

@@ -18,7 +18,7 @@ from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import cluster_groups, damaged_message
 from workers.following.topics import DELIVERIES, RETRIES
-from workers.pipeline.stage import RETRY_REST
+from workers.pipeline.retry import RETRY_REST
 from workers.queue.port import PositionLostError, Queue, Topic
 
 _log = structlog.get_logger()

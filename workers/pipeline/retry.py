@@ -8,6 +8,39 @@ from typing import Final
 REST_S: Final = 0.02
 """How long a loop rests where there was nothing to do, and it is to hear of news soon."""
 
+RETRY_REST: Final = 7.0
+"""After an attempt that failed, others like it rest for so many times its duration, if other work gets done meanwhile:
+failing attempts take an eighth of the time in the long run."""
+
+
+class Share:
+    """How long attempts rest that fail while other work gets done: in the long run they take an eighth of the time. But
+    they rest no longer than that has been so: the end of a short outage is noticed soon.
+    """
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self._failed_s: float | None = None
+        self._worked = 0
+
+    def failed(self, began_s: float, now_s: float, worked: int) -> float:
+        """How long to rest, in s; 0 if no other work got done since the attempt before: it fails too, and would do
+        nothing with the time.
+
+        began_s: when the attempt began. worked: how much other work has got done so far.
+        """
+        if worked == self._worked:
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = began_s if self._failed_s is None else self._failed_s
+        self._worked = worked
+        self._failed_s = now_s
+        return 0.0 if self._since_s is None else min(RETRY_REST * (now_s - began_s), now_s - self._since_s)
+
+    def ended(self) -> None:
+        """An attempt worked."""
+        self._since_s = self._failed_s = None
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -37,18 +70,27 @@ class Rest:
         self._rng = rng
         self._clock = clock
         self._failures = 0
+        self._share = Share()
         self._until_s: float | None = None
 
-    def failed(self, least_s: float = 0.0) -> float:
-        """Begins a rest, a longer one each time, and no shorter than `least_s`; returns its length in seconds."""
+    def failed(self, began_s: float | None = None, worked: int = 0) -> float:
+        """Begins a rest, a longer one each time; returns its length in seconds.
+
+        began_s: when the attempt began, if other work waited for it; it then gets its share of the time.
+        worked: how much other work has got done so far.
+        """
+        now_s = self._clock()
         self._failures += 1
-        wait_s = max(least_s, self._policy.wait_s(self._failures, self._rng))
-        self._until_s = self._clock() + wait_s
+        wait_s = self._policy.wait_s(self._failures, self._rng)
+        if began_s is not None:
+            wait_s = max(wait_s, self._share.failed(began_s, now_s, worked))
+        self._until_s = now_s + wait_s
         return wait_s
 
     def ended(self) -> None:
         """It worked: the next rest is a short one."""
         self._failures = 0
+        self._share.ended()
         self._until_s = None
 
     def goes_on(self) -> bool:

@@ -33,7 +33,7 @@ from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.gathering import Gathering
 from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
-from workers.pipeline.retry import REST_S, Rest, RetryPolicy
+from workers.pipeline.retry import REST_S, Rest, RetryPolicy, Share
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
@@ -64,9 +64,6 @@ NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
 PARK_EVERY_S: Final = 1.0
 """How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
-RETRY_REST: Final = 7.0
-"""After a failed retry, retries rest for so many times its duration, while other messages are done: failing retries
-take an eighth of the time at most. The same holds for ticks, parking and dead letters."""
 
 
 class TooManyDeadLettersError(Exception):
@@ -204,9 +201,9 @@ class Stage(Generic[Body]):
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
         self._order = itertools.count()
-        self._parked_s = clock()
-        self._retries_rest_until_s = clock()
-        self._something_worked = False  # since the last retry that failed
+        self._parked_s = self._retries_rest_until_s = clock()
+        self._retry_share = Share()
+        self._worked = 0  # how often something got done
         self._retry_width = 1  # how many groups are retried together: it doubles as long as they succeed
         self._dead_in_a_row = 0
         self._tally = Tally(meter, name, clock, wall_ms)
@@ -417,7 +414,7 @@ class Stage(Generic[Body]):
         try:
             self._aside(lambda: note(spans))
         except NotNowError as error:
-            wait_s = self._note_rest.failed(RETRY_REST * (self._clock() - now_s))
+            wait_s = self._note_rest.failed(now_s, self._worked)
             self._tally.away("notes")
             self._log.warning("note.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return False
@@ -433,7 +430,7 @@ class Stage(Generic[Body]):
         try:
             self._aside(lambda: self._ticks(ticks))
         except NotNowError as error:
-            wait_s = self._tick_rest.failed(RETRY_REST * (self._clock() - began_s))
+            wait_s = self._tick_rest.failed(began_s, self._worked)
             self._tally.away("ticks")
             self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return False
@@ -549,6 +546,7 @@ class Stage(Generic[Body]):
         if error is None:
             self._done(group.items)
             if group.failures:
+                self._retry_share.ended()
                 self._retry_width = min(2 * self._retry_width, self._batch)
         elif isinstance(error, NotNowError):
             self._log_retry(group.failures + 1, error)
@@ -605,6 +603,7 @@ class Stage(Generic[Body]):
             self._retry_failed(began_s)
             self._outages.failed(probe, began_s, self._clock(), self._wait_s)
             return
+        self._retry_share.ended()
         self._make_ready(self._outages.worked(probe, self._clock()))
         if error is None:
             self._done(probe.items)
@@ -689,7 +688,7 @@ class Stage(Generic[Body]):
         self._store_answers()
 
     def _store_answers(self) -> None:
-        self._something_worked = True
+        self._worked += 1
         self._make_ready(self._outages.answered())
 
     def _make_ready(self, items: Sequence[Item[Body]]) -> None:
@@ -699,9 +698,7 @@ class Stage(Generic[Body]):
     def _retry_failed(self, began_s: float) -> None:
         """Lets retries rest, if messages get done that should not wait behind them."""
         now_s = self._clock()
-        if self._something_worked:
-            self._retries_rest_until_s = now_s + RETRY_REST * (now_s - began_s)
-        self._something_worked = False
+        self._retries_rest_until_s = now_s + self._retry_share.failed(began_s, now_s, self._worked)
         self._retry_width = 1
 
     def _fault(self, group: Group[Body], error: Exception) -> None:
@@ -737,7 +734,7 @@ class Stage(Generic[Body]):
             try:
                 self._bury(self._dead_ones[0])
             except NotNowError as error:
-                wait_s = self._bury_rest.failed(RETRY_REST * (self._clock() - call_s))
+                wait_s = self._bury_rest.failed(call_s, self._worked)
                 self._tally.away("dead_letters")
                 self._log.warning("message.not_buried", wait_s=round(wait_s, 3), error=str(error))
                 break
@@ -825,7 +822,7 @@ class Stage(Generic[Body]):
             self._log.info("messages.parked", messages=len(parked))
             self._park_rest.ended()
         if not parked or reason:
-            rest_s = self._park_rest.failed(RETRY_REST * (self._clock() - now_s))
+            rest_s = self._park_rest.failed(now_s, self._worked)
             self._tally.away("parked")
             self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
 
