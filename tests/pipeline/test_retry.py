@@ -1,0 +1,40 @@
+"""How long failing attempts rest, and when they do not."""
+
+import pytest
+
+from workers.pipeline.retry import RETRY_REST, Share
+
+TOOK_S = 30.0
+
+
+def test_attempts_do_not_rest_if_nothing_else_works() -> None:
+    share = Share()
+    assert [share.failed(at_s, at_s + TOOK_S, worked=0) for at_s in (0.0, 30.0, 60.0)] == [0.0] * 3
+
+
+def test_attempts_rest_as_long_as_other_work_got_done_while_they_failed_and_at_most_seven_times_an_attempt() -> None:
+    share = Share()
+    rests: list[float] = []
+    now_s = 1_000.0
+    for worked in range(1, 8):
+        rest_s = share.failed(now_s, now_s + TOOK_S, worked)
+        rests.append(rest_s)
+        now_s += TOOK_S + rest_s
+    assert rests == [30.0, 90.0, 210.0, 210.0, 210.0, 210.0, 210.0]
+    assert RETRY_REST * TOOK_S == 210
+
+
+@pytest.mark.parametrize("outage_s", [60.0, 6_000.0])
+def test_an_outage_of_everything_is_not_counted_once_a_part_works(outage_s: float) -> None:
+    share = Share()
+    share.failed(0.0, TOOK_S, worked=7)
+    share.failed(outage_s - TOOK_S, outage_s, worked=7)
+    assert share.failed(outage_s + 1, outage_s + 6, worked=8) == 6, "since the last failure, when nothing worked yet"
+
+
+def test_an_attempt_that_works_ends_it() -> None:
+    share = Share()
+    share.failed(0.0, TOOK_S, worked=1)
+    share.failed(1_000.0, 1_030.0, worked=2)
+    share.ended()
+    assert share.failed(2_000.0, 2_005.0, worked=3) == 5
