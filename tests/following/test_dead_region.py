@@ -1,5 +1,6 @@
 """Rule 12 in time: one region of sixteen is away, and each attempt that meets it takes its time to fail."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -229,6 +230,29 @@ def test_rule_12_a_cluster_that_is_back_is_told_so_within_an_attempt_and_a_wait(
     bench.publish([2])
     tick_ms = bench.tick()
     bench.run(lambda: bench.all_landed(tick_ms), seconds=fail_s + RetryPolicy().longest_s)
+
+
+@pytest.mark.parametrize("outage_s", [70.0, 130.0, 160.0])
+def test_rule_12_each_outage_of_a_cluster_under_load_is_over_at_once(outage_s: float) -> None:
+    """The third as well as the first one: with lots that need every part of it, and hours in between."""
+    bench = Bench(room=400, batch=4 * BATCH)
+    bench.feeds.fail_s = bench.notes.fail_s = fail_s = 30.0
+    pins = itertools.count(1)
+
+    def arrive() -> None:
+        bench.publish(list(itertools.islice(pins, 2 * BATCH)))
+
+    for _ in range(3):
+        bench.now_s += 3_600
+        arrive()
+        bench.run(lambda: not bench.missing())
+        back_s = bench.now_s + outage_s
+        bench.feeds.away = bench.notes.away = lambda row, back_s=back_s: bench.now_s < back_s
+        while bench.now_s < back_s:
+            arrive()
+            bench.step(checked=False)
+        before = len(bench.landed())
+        bench.run(lambda before=before: len(bench.landed()) > before, seconds=fail_s + RetryPolicy().longest_s)
 
 
 @pytest.mark.parametrize("outage_s", [100.0, 200.0])

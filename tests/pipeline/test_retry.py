@@ -20,14 +20,15 @@ def test_attempts_rest_as_long_as_other_work_got_done_while_they_failed_and_at_m
         rest_s = share.failed(now_s, now_s + TOOK_S, worked)
         rests.append(rest_s)
         now_s += TOOK_S + rest_s
-    assert rests == [30.0, 90.0, 210.0, 210.0, 210.0, 210.0, 210.0]
+    assert rests == [0.0, 30.0, 90.0, 210.0, 210.0, 210.0, 210.0]
     assert RETRY_REST * TOOK_S == 210
 
 
-@pytest.mark.parametrize("outage_s", [60.0, 6_000.0])
+@pytest.mark.parametrize("outage_s", [90.0, 6_000.0])
 def test_an_outage_of_everything_is_not_counted_once_a_part_works(outage_s: float) -> None:
     share = Share()
     share.failed(0.0, TOOK_S, worked=7)
+    share.failed(TOOK_S, 2 * TOOK_S, worked=7)
     share.failed(outage_s - TOOK_S, outage_s, worked=7)
     assert share.failed(outage_s + 1, outage_s + 6, worked=8) == 6, "since the last failure, when nothing worked yet"
 
@@ -35,6 +36,7 @@ def test_an_outage_of_everything_is_not_counted_once_a_part_works(outage_s: floa
 def test_an_attempt_that_works_ends_it() -> None:
     share = Share()
     share.failed(0.0, TOOK_S, worked=1)
-    share.failed(1_000.0, 1_030.0, worked=2)
+    assert share.failed(1_000.0, 1_030.0, worked=2) == 210
     share.ended()
-    assert share.failed(2_000.0, 2_005.0, worked=3) == 5
+    assert share.failed(2_000.0, 2_030.0, worked=3) == 0
+    assert share.failed(2_030.0, 2_060.0, worked=4) == 30

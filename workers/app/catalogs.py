@@ -231,7 +231,7 @@ class Builder:
             self._late_ms = self._lateness_ms()
             self._failed = bool(code)
             if code:
-                wait_s = self._rest.failed(_AGAIN_S)
+                wait_s = self._rest.failed(least_s=_AGAIN_S)
                 _log.warning("catalog.not_built", loop=self.name, code=code, wait_s=round(wait_s, 3))
             else:
                 self._rest.ended()

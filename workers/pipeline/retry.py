@@ -24,21 +24,21 @@ class Share:
         self._worked = 0
 
     def failed(self, began_s: float, now_s: float, worked: int) -> float:
-        """How long to rest, in s; 0 if no other work got done since the attempt before: it fails too, and would do
-        nothing with the time.
+        """How long to rest, in s; 0 if no other work got done since the attempt before failed: it would do nothing with
+        the time.
 
         began_s: when the attempt began. worked: how much other work has got done so far.
         """
-        if worked == self._worked:
+        if self._failed_s is None or worked == self._worked:
             self._since_s = None
         elif self._since_s is None:
-            self._since_s = began_s if self._failed_s is None else self._failed_s
+            self._since_s = self._failed_s
         self._worked = worked
         self._failed_s = now_s
         return 0.0 if self._since_s is None else min(RETRY_REST * (now_s - began_s), now_s - self._since_s)
 
     def ended(self) -> None:
-        """An attempt worked."""
+        """What failed works again."""
         self._since_s = self._failed_s = None
 
 
@@ -73,19 +73,19 @@ class Rest:
         self._share = Share()
         self._until_s: float | None = None
 
-    def failed(self, began_s: float | None = None, worked: int = 0) -> float:
-        """Begins a rest, a longer one each time; returns its length in seconds.
-
-        began_s: when the attempt began, if other work waited for it; it then gets its share of the time.
-        worked: how much other work has got done so far.
-        """
-        now_s = self._clock()
+    def failed(self, *, least_s: float = 0.0) -> float:
+        """Begins a rest, a longer one each time, and no shorter than `least_s`; returns its length in seconds."""
         self._failures += 1
-        wait_s = self._policy.wait_s(self._failures, self._rng)
-        if began_s is not None:
-            wait_s = max(wait_s, self._share.failed(began_s, now_s, worked))
-        self._until_s = now_s + wait_s
+        wait_s = max(least_s, self._policy.wait_s(self._failures, self._rng))
+        self._until_s = self._clock() + wait_s
         return wait_s
+
+    def failed_at_work(self, began_s: float, worked: int) -> float:
+        """As `failed`, after an attempt for which other work had to wait: that gets its share of the time.
+
+        began_s, worked: as of `Share.failed`.
+        """
+        return self.failed(least_s=self._share.failed(began_s, self._clock(), worked))
 
     def ended(self) -> None:
         """It worked: the next rest is a short one."""

@@ -414,7 +414,7 @@ class Stage(Generic[Body]):
         try:
             self._aside(lambda: note(spans))
         except NotNowError as error:
-            wait_s = self._note_rest.failed(now_s, self._worked)
+            wait_s = self._note_rest.failed_at_work(now_s, self._worked)
             self._tally.away("notes")
             self._log.warning("note.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return False
@@ -430,7 +430,7 @@ class Stage(Generic[Body]):
         try:
             self._aside(lambda: self._ticks(ticks))
         except NotNowError as error:
-            wait_s = self._tick_rest.failed(began_s, self._worked)
+            wait_s = self._tick_rest.failed_at_work(began_s, self._worked)
             self._tally.away("ticks")
             self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
             return False
@@ -689,6 +689,8 @@ class Stage(Generic[Body]):
 
     def _store_answers(self) -> None:
         self._worked += 1
+        if self._outages.whole is not None:
+            self._retry_share.ended()
         self._make_ready(self._outages.answered())
 
     def _make_ready(self, items: Sequence[Item[Body]]) -> None:
@@ -734,7 +736,7 @@ class Stage(Generic[Body]):
             try:
                 self._bury(self._dead_ones[0])
             except NotNowError as error:
-                wait_s = self._bury_rest.failed(call_s, self._worked)
+                wait_s = self._bury_rest.failed_at_work(call_s, self._worked)
                 self._tally.away("dead_letters")
                 self._log.warning("message.not_buried", wait_s=round(wait_s, 3), error=str(error))
                 break
@@ -822,7 +824,7 @@ class Stage(Generic[Body]):
             self._log.info("messages.parked", messages=len(parked))
             self._park_rest.ended()
         if not parked or reason:
-            rest_s = self._park_rest.failed(now_s, self._worked)
+            rest_s = self._park_rest.failed_at_work(now_s, self._worked)
             self._tally.away("parked")
             self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
 
