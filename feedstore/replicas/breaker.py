@@ -5,7 +5,7 @@ from typing import Literal
 FAILURES = 5
 """So many failures in a row open it."""
 OPEN_S, OPEN_S_MAX = 1.0, 30.0
-"""How long it stays open; doubled by each probe that fails."""
+"""How long it stays open; doubled by each probe that is not answered."""
 
 State = Literal["closed", "open", "half-open"]
 
@@ -50,13 +50,17 @@ class Breaker:
         self._open_s = OPEN_S
         self._probing = False
 
-    def failed(self, now_s: float, *, probe: bool = False) -> None:
-        """While it is open, only a failed probe counts: other reads were sent before, or as a last resort."""
+    def failed(self, now_s: float, *, probe: bool = False, answered: bool = False) -> None:
+        """While it is open, only a failed probe counts: other reads were sent before, or as a last resort.
+
+        answered: it did answer, but too late for a page. A cluster that comes back gets warm with each read, so the
+        next probe comes soon.
+        """
         if self._open_until_s is None:
             self._failures += 1
             if self._failures >= FAILURES:
                 self._open_until_s = now_s + self._open_s
         elif probe:
             self._probing = False
-            self._open_s = min(2 * self._open_s, OPEN_S_MAX)
+            self._open_s = OPEN_S if answered else min(2 * self._open_s, OPEN_S_MAX)
             self._open_until_s = now_s + self._open_s

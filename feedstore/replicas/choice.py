@@ -107,7 +107,7 @@ class Choice:
         if took_s <= HEDGE_S_MAX:
             self._breakers[name].succeeded()
         else:
-            self._breakers[name].failed(now_s, probe=probe)
+            self._breakers[name].failed(now_s, probe=probe, answered=True)
 
     def failed(self, name: str, now_s: float, *, probe: bool = False) -> None:
         """It raised, or another cluster was asked later and answered sooner."""

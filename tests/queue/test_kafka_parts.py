@@ -5,16 +5,20 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from kafka import errors as kafka_errors
+from kafka.cluster import ClusterMetadata
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from workers.following.topics import ACTIONS, TOPICS
-from workers.queue.kafka import KafkaAddress, parse, topics
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.queue.kafka import KafkaAddress, dead_letters, parse, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
+from workers.queue.kafka.queue import KafkaQueue
 from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, DirectSocket, WaitingClient
 from workers.queue.kafka.topics import TopicDefinition, definitions
 from workers.queue.port import (
@@ -396,3 +400,109 @@ def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends
 def test_numbers_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="partitions"):
         definitions(parse("kafka://one:9092", {}), TOPICS, partitions=0, replication=1, action_age_ms=1)
+
+
+# Groups whose broker changes.
+
+
+class Groups:
+    """Brokers that answer about groups, as kafka-python's admin client asks them: it remembers whom it has asked."""
+
+    def __init__(self) -> None:
+        self.cluster = ClusterMetadata()
+        self._manager = self
+        self.coordinator = 1
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{"name": name, "error_code": 0, "partitions": [{"partition_index": 0}]} for name in names]
+
+    def describe_groups(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        error = "[Error 16] NotCoordinatorError" if self._asked(names[0]) != self.coordinator else None
+        return {names[0]: {"error": error, "group_state": "" if error else "Stable", "members": [] if error else [{}]}}
+
+    def list_group_offsets(self, wanted: dict[str, list[TopicPartition]]) -> dict[str, Any]:
+        [(name, places)] = wanted.items()
+        self._refuse_other(name)
+        return {name: {place: OffsetAndMetadata(7) for place in places}}
+
+    def close(self) -> None: ...
+
+    def _asked(self, name: str) -> int:
+        node: int | None = self.cluster.get_coordinator(name)
+        if node is None:
+            answer = SimpleNamespace(error_code=0, node_id=self.coordinator, host="one", port=9092)
+            node = self.cluster.add_coordinator(answer, 0, name, synthesize_node_id=False)
+        return node
+
+    def _refuse_other(self, name: str) -> None:
+        if self._asked(name) != self.coordinator:
+            raise kafka_errors.NotCoordinatorError
+
+
+def test_a_group_that_another_broker_has_taken_over_is_found_there() -> None:
+    """kafka-python would ask the broker that it asked first, for as long as the client is open."""
+    brokers = Groups()
+    asked = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, brokers), {DELIVERIES: 1})
+    assert (asked.members(DELIVERIES, "writer-a"), asked.positions(DELIVERIES, "writer-a")) == (1, {0: 7})
+    for brokers.coordinator in (2, 3):
+        assert asked.members(DELIVERIES, "writer-a") == 1, "not none, as the broker says that knows it no more"
+    brokers.coordinator = 4
+    assert asked.positions(DELIVERIES, "writer-a") == {0: 7}
+    asked.close()
+
+
+def test_a_group_that_no_broker_knows_has_no_members() -> None:
+    brokers = Groups()
+    brokers.describe_groups = lambda names: {  # type: ignore[method-assign]
+        names[0]: {"error": "[Error 69] GroupIdNotFoundError", "group_state": "Dead", "members": []}
+    }
+    asked = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, brokers), {DELIVERIES: 1})
+    assert asked.members(DELIVERIES, "writer-a") == 0
+    asked.close()
+
+
+# Dead letters.
+
+
+class Sender:
+    """A producer whose every message fails, or none."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.config = {"api_version": (4, 0)}
+        self.sent = 0
+        self.closed = False
+        self._fails = fails
+
+    def send(self, *_: object, **__: object) -> "Sender":
+        return self
+
+    def flush(self, timeout: float) -> None: ...
+
+    def get(self, timeout: float) -> None:
+        if self._fails:
+            raise kafka_errors.TopicAuthorizationFailedError
+        self.sent += 1
+
+    def close(self, timeout: float) -> None:
+        self.closed = True
+
+
+def test_dead_letters_are_buried_again_by_a_new_producer_after_one_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing, working = Sender(fails=True), Sender(fails=False)
+    versions: list[object] = []
+
+    def opened(_: KafkaAddress, __: int, version: object) -> Sender:
+        versions.append(version)
+        return working
+
+    monkeypatch.setattr(dead_letters, "producer", opened)
+    offsets = lambda places, timeout_ms: dict.fromkeys(places, 0)  # noqa: E731
+    client = SimpleNamespace(beginning_offsets=offsets, end_offsets=offsets, close=lambda autocommit: None)
+    letters = dead_letters.KafkaDeadLetters(parse("kafka://one:9092", {}), cast(Any, client), cast(Any, failing))
+    with pytest.raises(QueueError):
+        letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"message")
+    assert failing.closed
+    assert versions == [(4, 0)], "no broker is asked for it"
+    letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"message")
+    assert working.sent == 1
+    letters.close()

@@ -67,6 +67,26 @@ def test_each_probe_that_fails_keeps_it_open_for_longer_up_to_a_bound():
     assert breaker.take_probe(now_s + OPEN_S), "once it was closed, it begins again"
 
 
+def test_a_probe_that_is_answered_late_is_followed_by_the_next_one_soon():
+    choice = Choice(["a", "b"])
+    now_s = 100.0
+    for _ in range(FAILURES):
+        choice.failed("a", now_s)
+    for _ in range(8):
+        now_s += OPEN_S_MAX
+        assert choice.probe(now_s) == "a"
+        choice.failed("a", now_s, probe=True)
+    now_s += OPEN_S_MAX
+    for _ in range(3):  # it is back, and cold
+        assert choice.probe(now_s) == "a"
+        choice.answered("a", 2 * HEDGE_S_MAX, now_s, probe=True)
+        assert choice.status()[0].breaker == "open"
+        now_s += OPEN_S
+    assert choice.probe(now_s) == "a"
+    choice.answered("a", HEDGE_S_MIN, now_s, probe=True)
+    assert choice.status()[0].breaker == "closed"
+
+
 def test_late_failures_do_not_keep_a_breaker_open():
     breaker = opened(100.0)
     for _ in range(50):

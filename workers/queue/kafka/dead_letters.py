@@ -146,9 +146,21 @@ class KafkaDeadLetters:
 
     def _send(self, key: bytes, value: bytes | None, headers: dict[str, str]) -> None:
         encoded = [(name, text.encode("utf-8", "backslashreplace")) for name, text in headers.items()]
-        sent = self._sender.send(self._place.topic, value=value, key=key, headers=encoded, partition=0)
-        self._sender.flush(timeout=2 * REQUEST_MS / 1_000)
-        sent.get(timeout=2 * REQUEST_MS / 1_000)
+        try:
+            sent = self._sender.send(self._place.topic, value=value, key=key, headers=encoded, partition=0)
+            self._sender.flush(timeout=2 * REQUEST_MS / 1_000)
+            sent.get(timeout=2 * REQUEST_MS / 1_000)
+        except KafkaError:
+            self._reopen_sender()
+            raise
+
+    def _reopen_sender(self) -> None:
+        """The next call has a new producer: one that has failed may refuse everything after it."""
+        failed = self._sender
+        # It knows the brokers' version, so that it asks no broker now: that would fail too.
+        self._sender = producer(self._address, MAX_RECORD_BYTES, failed.config["api_version"])
+        with contextlib.suppress(KafkaError):
+            failed.close(timeout=1)
 
     def _catch_up(self) -> None:
         """Reads what was buried and dropped since the last call, here and elsewhere."""

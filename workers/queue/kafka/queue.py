@@ -10,6 +10,7 @@ from typing import Any, Final
 import kafka
 from kafka.admin import OffsetSpec, OffsetTimestamp
 from kafka.errors import (
+    CoordinatorNotAvailableError,
     IllegalGenerationError,
     KafkaError,
     NoError,
@@ -35,6 +36,8 @@ BATCH_BYTES: Final = 131_072
 
 RETRY_S: Final = 0.1
 
+_DEAD: Final = "Dead"
+"""The state of a group that the brokers do not know."""
 _LIVE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
 
 
@@ -280,7 +283,7 @@ class KafkaQueue:
         """The group's position in each partition; None if it never was."""
         places = self._places(topic)
         named = self._address.group(topic.name, group)
-        found = _patiently(lambda: self._admin.list_group_offsets({named: places}))[named]
+        found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
         return {place: found[place].offset if place in found and found[place].offset >= 0 else None for place in places}
 
     def _where_lost(self, topic: Topic[object], group: str) -> dict[TopicPartition, tuple[int, int, int]]:
@@ -309,13 +312,18 @@ class KafkaQueue:
     def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Stores positions of a group that has no live member; False if it has."""
         named = self._address.group(topic.name, group)
-        results = _patiently(lambda: self._admin.alter_group_offsets(named, dict(positions)))
-        errors = {error for error in results.values() if error is not NoError}
-        if errors & set(_LIVE):
-            return False
-        for error in errors:
-            raise error
-        return True
+
+        def alter() -> bool:
+            results = self._admin.alter_group_offsets(named, dict(positions))
+            errors = {error for error in results.values() if error is not NoError}
+            if errors & set(_LIVE):
+                return False
+            for error in errors:
+                raise error
+            return True
+
+        altered: bool = self._of_group(alter)
+        return altered
 
     def _refuse_live(self, topic: Topic[object], group: str) -> None:
         if self._members(topic, group):
@@ -323,7 +331,32 @@ class KafkaQueue:
 
     def _members(self, topic: Topic[object], group: str) -> int:
         named = self._address.group(topic.name, group)
-        return len(_patiently(lambda: self._admin.describe_groups([named]))[named]["members"])
+
+        def describe() -> int:
+            found = self._admin.describe_groups([named])[named]
+            # An unknown group has an error too, since Kafka 4.
+            if found["error"] is not None and found["group_state"] != _DEAD:
+                raise CoordinatorNotAvailableError(found["error"])
+            return len(found["members"])
+
+        members: int = self._of_group(describe)
+        return members
+
+    def _of_group(self, call: Callable[[], Any]) -> Any:
+        """What a call about a group returns; as of `_patiently`.
+
+        The client remembers which broker knows a group, and asks that one for ever, even if it is away or another one
+        has taken the group over (kafka-python 3.0.12). Here it looks again after a failure.
+        """
+
+        def looking_again() -> Any:
+            try:
+                return call()
+            except KafkaError:
+                self._admin._manager.cluster._coordinators.clear()  # noqa: SLF001 - it has no public way to forget
+                raise
+
+        return _patiently(looking_again)
 
     def _busy(self, topic: Topic[object], group: str) -> GroupBusyError:
         return GroupBusyError(f"{self._address}: {topic} has a live consumer of {group}; close it first")
