@@ -121,7 +121,7 @@ def drag(load: Load) -> None:
                     os.write(log, b"moved %d %d\n" % (pin, placed.moved_ms))
 
         def work() -> None:
-            respacing = Respacing(boards)
+            respacing = Respacing(boards, time.monotonic)
             while time.monotonic() < until_s:
                 _respace(store, respacing)
                 time.sleep(0.01)
@@ -160,7 +160,7 @@ def judge(load: Load, seconds: float) -> Verdict:
     faults: list[str] = []
     with closing(load.open()) as store:
         boards = Boards(store)
-        while _respace(store, Respacing(boards)):
+        while _respace(store, Respacing(boards, time.monotonic)):
             pass
         seen: dict[int, int] = {}
         after: Place | None = None

@@ -256,7 +256,7 @@ def main() -> None:
         boards = Boards(store)
         asked = [RespaceAsked(board, pin, 1)]
         while asked:
-            Respacing(boards).respace(asked)
+            Respacing(boards, lambda: 0.0).respace(asked)
             rows = store.unrelayed(1_000)
             again = [each for each in actions_in(rows) if isinstance(each, RespaceAsked)]
             store.mark_relayed(rows)

@@ -93,7 +93,7 @@ class _User:
         self._next = itertools.cycle(range(SAVED))
         limits = Limits(CAP, CAP, action_age_ms=DAY_MS, delivery_age_ms=DAY_MS, purge_window_ms=4 * DAY_MS)
         self._queue = MemoryQueue(dict.fromkeys(TOPICS, 1), wall_ms)
-        self._expander = Expander(store, self._queue, limits, Respacing(Boards(store)).respace)
+        self._expander = Expander(store, self._queue, limits, Respacing(Boards(store), lambda: 0.0).respace)
         self._feeds = MemoryStore(feed_table(CAP, CAP, limits.purge_window_ms))
         progress = Progress(MemoryStore(progress_table(limits.purge_window_ms)))
         self._writer = Writer("a", self._feeds, progress, store, self._queue, limits)

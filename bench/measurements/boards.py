@@ -113,7 +113,7 @@ def _drag(store: FollowStore, board: Board, drags: Iterator[tuple[int, int]], dr
 
 def _work(store: FollowStore, boards: Boards) -> None:
     rows = store.unrelayed(_BATCH)
-    Respacing(boards).respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
+    Respacing(boards, lambda: 0.0).respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
     store.mark_relayed(rows)
 
 

@@ -87,19 +87,25 @@ def following(
     look = FIRST_LOOK
     while end is not None and len(found) < count:
         limit = count - len(found)
-        start = _start(spacing, way, end, seen)
+        start = start_of(spacing, way, end, seen)
         pins, end = merged(spacing, way, read(way, start, limit, max(look, limit)), limit)
         found += pins
         look = min(16 * look, LOOK_MAX)
     return found[:count]
 
 
-def _start(spacing: Spacing, way: Way, spot: Spot, seen: Spot | None) -> Start:
+def start_of(spacing: Spacing, way: Way, spot: Spot, seen: Spot | None) -> Start:
+    """Where a reading begins from a place. seen: as of `following`."""
     start = spacing.start(way, spot)
-    if seen is None or (seen.order() < spot.order()) == (way == "down"):
+    if seen is None or not is_further(way, seen, spot):
         return start
     further = spacing.start(way, seen)
     return start._replace(created_ms=further.created_ms, line=further.line)
+
+
+def is_further(way: Way, one: Spot, other: Spot) -> bool:
+    """Whether a place comes after another one in the direction of a reading."""
+    return other.order() < one.order() if way == "down" else one.order() < other.order()
 
 
 # Reorders

@@ -130,11 +130,15 @@ class Place(NamedTuple):
     """Where a page begins, and which way it goes. Down: below the last of the marked pins that was not moved since,
     wherever re-spacing has put it; if all were moved or deleted, or there is none, below `spot`. Up: above it. The
     marked pins are not shown again. `cursors.encode` makes text of it.
+
+    seen: a place further on, if the page before ended behind the last pin that it showed, among the lines of pins that
+        were moved away: all pins up to there that are not placed were shown.
     """
 
     spot: Spot
     marks: tuple[Mark, ...] = ()
     way: Way = "down"
+    seen: Spot | None = None
 
 
 FROM_BOTTOM: Final = Place(SPACING.bottom, (), "up")

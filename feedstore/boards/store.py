@@ -34,16 +34,18 @@ that many pins of one ms, is content with less room."""
 
 _FIRST_HALF: Final = 64
 _ANCHOR_TRIES: Final = 8
-_LOOK: Final = 100
-"""How many lines a page looks at beyond two for each pin: more of them are of moved pins, and make it short."""
+LOOK: Final = 100
 
 
 class Boards:
-    """Implements `BoardStore` on a follow store. spacing: other than the default in tests only."""
+    """Implements `BoardStore` on a follow store. spacing, look: other than the default in tests only. look: how many
+    lines a page looks at beyond two for each pin: more of them are of moved pins, and make it short.
+    """
 
-    def __init__(self, follows: FollowStore, spacing: Spacing = SPACING) -> None:
+    def __init__(self, follows: FollowStore, spacing: Spacing = SPACING, look: int = LOOK) -> None:
         self._follows = follows
         self._spacing = spacing
+        self._look = look
 
     # Reorders
     # ------------------------------------------------------------------------------------------------------------
@@ -97,10 +99,12 @@ class Boards:
         """Where the next page of a walk begins. shown: in the direction of the walk. end: as `ordering.merged`."""
         if end is None:
             return None
-        if not shown or end != shown[-1].spot:
-            # The lines of moved pins took all that is looked at. What is shown here may be far from this place.
-            return Place(end, (), after.way)
-        return Place(end, (*after.marks, *map(_mark, shown[-MAX_MARKS:]))[-MAX_MARKS:], after.way)
+        spot = shown[-1].spot if shown else after.spot
+        marks = (*after.marks, *map(_mark, shown[-MAX_MARKS:]))[-MAX_MARKS:]
+        # If the lines of moved pins took all that is looked at, `end` may be far from what was shown last. Re-spacing
+        # may move pins across it, but never across a pin: placed pins are read from there, other lines from `end`.
+        seen = end if after.seen is None or ordering.is_further(after.way, end, after.seen) else after.seen
+        return Place(spot, marks, after.way, seen if ordering.is_further(after.way, seen, spot) else None)
 
     def _back(self, after: Place, shown: Sequence[BoardPin], end: Spot | None) -> Place | None:
         """Where the page begins that goes the other way from the first pin of this one."""
@@ -124,8 +128,8 @@ class Boards:
         spot, tries = after.spot, 0
         while True:
             tries += 1
-            start = self._spacing.start(after.way, spot)
-            run = self._follows.board_run(board, after.way, start, most, 2 * limit + _LOOK, keys)
+            start = ordering.start_of(self._spacing, after.way, spot, after.seen)
+            run = self._follows.board_run(board, after.way, start, most, 2 * limit + self._look, keys)
             anchor = self._anchor(after, run.marked)
             if anchor == spot or tries == _ANCHOR_TRIES:
                 return run, spot

@@ -9,7 +9,7 @@ from feedstore.boards.port import MAX_PAGE, BoardPin, Placed
 from feedstore.domain import InvalidValueError
 from feedstore.http.wire import GivenId, Id, id_of
 
-CURSOR_CHARS_MAX = 300
+CURSOR_CHARS_MAX = 320
 
 Cursor = Annotated[
     str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX, description="The cursor of the page before; opaque")

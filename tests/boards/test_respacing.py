@@ -14,7 +14,7 @@ from feedstore.metering import Counting
 from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
 from workers.boards import Respacing, respacing
-from workers.boards.respacing import TRANSACTIONS
+from workers.boards.respacing import CALL_S, REQUEST_S, TRANSACTIONS
 from workers.following import Expander
 from workers.following.expander import sender_of
 from workers.following.messages import Task, decode_actions, encode_action, wrap_action
@@ -63,7 +63,7 @@ def test_the_expander_makes_room_however_late(follows: ShardedFollowStore, clock
     assert isinstance(task.action, RespaceAsked)
     clock.ms += years * 365 * 86_400_000
     queue = Bag(random.Random(0), 1, 1, ["a"])
-    expander = Expander(follows, queue, LIMITS, Respacing(boards).respace)
+    expander = Expander(follows, queue, LIMITS, Respacing(boards, lambda: 0.0).respace)
     for _ in range(2):
         expander.expand([task, task])
     findings = boards.check(9, None)
@@ -83,12 +83,15 @@ def test_a_request_takes_its_turn_by_its_board_and_needs_the_board_s_shard(follo
 class Endless:
     """Boards on which every request needs more transactions."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_s: float = 0.0) -> None:
         self.steps = 0
         self.asked: list[tuple[int, int]] = []
+        self.now_s = 0.0
+        self._step_s = step_s
 
     def respace(self, _asked: RespaceAsked, rows: int, _going: object) -> Respaced:
         self.steps += 1
+        self.now_s += self._step_s
         return Respaced(done=False, rows=rows, window=10**6, going=None)
 
     def ask_respace(self, board: int, pin: int) -> None:
@@ -99,7 +102,7 @@ def test_what_takes_long_is_asked_for_again_so_that_others_go_first() -> None:
     boards = Endless()
     meter = Counting(lambda: 0.0)
     requests = [RespaceAsked(9, 5, 1), RespaceAsked(9, 5, 2), RespaceAsked(9, 6, 2)]
-    Respacing(boards, 100, meter).respace(requests)  # type: ignore[arg-type]
+    Respacing(boards, lambda: 0.0, 100, meter).respace(requests)  # type: ignore[arg-type]
     assert boards.steps == 2 * TRANSACTIONS
     assert boards.asked == [(9, 5), (9, 6)]
     counts = meter.counts()
@@ -108,6 +111,15 @@ def test_what_takes_long_is_asked_for_again_so_that_others_go_first() -> None:
     ]
     [windows] = counts.spreads
     assert (windows.name, windows.sum, windows.counts[-1]) == ("feed_board_respace_window", 2 * 10**6, 2)
+
+
+@pytest.mark.parametrize("step_s", [0.125, 5.0])
+def test_others_wait_for_re_spacing_for_a_few_seconds_at_most(step_s: float) -> None:
+    """However many boards need room, and however long a transaction takes."""
+    boards = Endless(step_s)
+    Respacing(boards, lambda: boards.now_s).respace([RespaceAsked(board, 5, 1) for board in range(1, 9)])  # type: ignore[arg-type]
+    assert boards.now_s <= max(CALL_S + REQUEST_S, 2 * step_s) + step_s
+    assert boards.asked == [(board, 5) for board in range(1, 9)]
 
 
 @pytest.mark.parametrize("transactions", [1, 3, TRANSACTIONS])
@@ -135,7 +147,7 @@ def test_rule_11_what_is_answered_for_outlives_the_machine(
     monkeypatch.setattr(follows, "arrange", arranging)
     monkeypatch.setattr(follows, "sync_arranged", syncing)
     monkeypatch.setattr(respacing, "TRANSACTIONS", transactions)
-    Respacing(boards, 1, rows_again=1).respace([asked])
+    Respacing(boards, lambda: 0.0, 1, rows_again=1).respace([asked])
     assert "unsynced" in events
     assert events[-1] == "synced"
 

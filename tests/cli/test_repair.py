@@ -258,7 +258,7 @@ def test_rule_8_what_was_read_before_a_cluster_was_made_anew_is_late_there(fille
     elsewhere = Unpublished()
     with filled.ports() as ports:
         tasks = [Task(action) for action in actions_in(ports.follows.unrelayed(10))]
-        limits, respacing = configuration.load(filled.home, {}).limits, Respacing(Boards(ports.follows))
+        limits, respacing = configuration.load(filled.home, {}).limits, Respacing(Boards(ports.follows), lambda: 0.0)
         Expander(ports.follows, elsewhere, limits, respacing.respace).expand(tasks)  # type: ignore[arg-type]
     assert elsewhere.values
     shutil.rmtree(filled.home / "data" / "b")

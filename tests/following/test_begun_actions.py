@@ -49,7 +49,7 @@ def follows() -> Iterator[Follows]:
 
 def expander(follows: Any) -> Expander:
     queue = MemoryQueue(dict.fromkeys(TOPICS, 1), lambda: NOW)
-    return Expander(follows, queue, LIMITS, Respacing(Boards(follows)).respace)
+    return Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
 
 
 def tasks(follows: Follows) -> list[Task]:

@@ -173,7 +173,7 @@ def test_an_expander_does_what_needs_no_shard_that_is_away(world: World) -> None
             pass
     good = {pin.pin for pin in pins if AWAY not in world.follows.shards_of(PinSaved(pin, START_MS))}
     assert 100 < len(good) < 300
-    expander = Expander(world.follows, world.queue, LIMITS, Respacing(Boards(world.follows)).respace)
+    expander = Expander(world.follows, world.queue, LIMITS, Respacing(Boards(world.follows), lambda: 0.0).respace)
     done: list[int] = []
 
     def expand(tasks: list[Task]) -> None:
@@ -197,7 +197,7 @@ def test_an_expander_does_what_needs_no_shard_that_is_away(world: World) -> None
 
 
 def test_what_a_task_needs_are_the_shards_that_its_expansion_asks(world: World) -> None:
-    expander = Expander(world.follows, world.queue, LIMITS, Respacing(Boards(world.follows)).respace)
+    expander = Expander(world.follows, world.queue, LIMITS, Respacing(Boards(world.follows), lambda: 0.0).respace)
     slots = TaskSlots(world.follows)
     actions: list[Action] = [
         *(Follow(each, user(5_000 + each % 7)) for each in range(1, 40)),

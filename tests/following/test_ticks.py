@@ -68,7 +68,7 @@ def test_a_partition_that_is_not_among_them_still_holds_the_watermark_back() -> 
 def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition() -> None:
     queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: 1_000)
     follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
-    expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows)).respace)
+    expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
     expander.tick([Tick(100, 0, 2), Tick(300, 0, 2), Tick(200, 1, 2), Tick(150, 0, 2)])
     consumer = queue.consumer(DELIVERIES, "writer-a")
     got = [(message.partition, decode_delivery(message.value)) for message in consumer.poll(100, 0)]
@@ -82,7 +82,7 @@ def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_w
     store = MemoryStore(progress_table(LIMITS.purge_window_ms))
     old, queue = writer(store), bag()
     follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
-    expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows)).respace)
+    expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
 
     def pass_on(settled_ms: int) -> list[tuple[int, Tick]]:
         expander.tick([Tick(settled_ms, 0, 1)])

@@ -57,7 +57,7 @@ def queue() -> Bag:
 def test_the_expander_does_not_take_an_unknown_action_for_done(at_ms: int) -> None:
     follows = ShardedFollowStore([MemoryShard(lambda: at_ms)])
     with pytest.raises(AssertionError, match="Muted"):
-        Expander(follows, queue(), LIMITS, Respacing(Boards(follows)).respace).expand([Task(MUTED)])
+        Expander(follows, queue(), LIMITS, Respacing(Boards(follows), lambda: 0.0).respace).expand([Task(MUTED)])
 
 
 def test_the_follow_store_records_no_unknown_action() -> None:

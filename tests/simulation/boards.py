@@ -106,8 +106,9 @@ class World:
         self.around = rng.choice((128, 2))
         self.store = ShardedFollowStore([MemoryShard(lambda: self.now_ms) for _ in range(rng.choice((1, 3)))])
         self.follows: Any = _Between(self.store, self._meanwhile)
-        self.boards = Boards(self.follows, self.spacing)
-        self.plain = Boards(self.store, self.spacing)
+        # A page looks at hardly more lines than it shows: it often ends among those of pins that were moved away.
+        self.boards = Boards(self.follows, self.spacing, look=0)
+        self.plain = Boards(self.store, self.spacing, look=0)
         self.order: list[int] = []
         self.pins: dict[int, Pin] = {}
         self.deleted: set[int] = set()
@@ -354,7 +355,7 @@ class World:
         if self.jobs:
             asked, _ = self.rng.choice(self.jobs)
             self._say(f"re-space all at {asked.pin}")
-            Respacing(self.boards, self.rng.randint(1, 3)).respace([asked, asked])
+            Respacing(self.boards, lambda: 0.0, self.rng.randint(1, 3)).respace([asked, asked])
 
     # Readers
     # ------------------------------------------------------------------------------------------------------------
@@ -393,7 +394,7 @@ class World:
             page = self.boards.page(BOARD, walk.limit, walk.after)
         finally:
             walk.reads = False
-        walk.exact = walk.exact and (walk.after in {None, self._bottom()} or bool(walk.known))
+        walk.exact = walk.exact and (not walk.seen or bool(walk.known))
         shown = [pin.pin for pin in page.pins]
         walk.seen = walk.seen + shown if walk.way == "down" else shown + walk.seen
         onward = page.after if walk.way == "down" else page.above
@@ -450,7 +451,7 @@ class World:
             self._handle()
         while self.jobs:
             asked, _ = self.jobs.pop()
-            Respacing(self.plain).respace([asked])
+            Respacing(self.plain, lambda: 0.0).respace([asked])
             self._relay()
             self._check()
         if self.tiny:
@@ -535,7 +536,7 @@ def below_the_top(drops: int, seed: int = 0, mutant: Mutant | None = None) -> st
             order.insert(spot + 1, pin)
             rows = store.unrelayed(10)
             if rows and rng.random() < 0.7:
-                Respacing(boards, rng.choice((1, 3, 512))).respace(
+                Respacing(boards, lambda: 0.0, rng.choice((1, 3, 512))).respace(
                     [each for each in actions_in(rows) if isinstance(each, RespaceAsked)]
                 )
                 store.mark_relayed(rows)

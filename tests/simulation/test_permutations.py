@@ -57,7 +57,7 @@ class Pipeline:
         self.bag = Bag(Random(0), 1, 1, ["a"])
         self.feeds = MemoryStore(feed_table(CAP, SLACK, LIMITS.purge_window_ms))
         self.progress = MemoryStore(progress_table(LIMITS.purge_window_ms))
-        self.expander = Expander(self.follows, self.bag, LIMITS, Respacing(Boards(self.follows)).respace)
+        self.expander = Expander(self.follows, self.bag, LIMITS, Respacing(Boards(self.follows), lambda: 0.0).respace)
         self.writer = Writer("a", self.feeds, Progress(self.progress), self.follows, self.bag, LIMITS)
         self.model = Model(CAP)
         self.record(PINS)

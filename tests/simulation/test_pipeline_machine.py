@@ -72,7 +72,7 @@ class PipelineMachine(RuleBasedStateMachine):
             for shard in range(self.follows.shards())
         ]
         self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
-        self.expander = Expander(self.follows, self.queue, LIMITS, Respacing(Boards(self.follows)).respace)
+        self.expander = Expander(self.follows, self.queue, LIMITS, Respacing(Boards(self.follows), lambda: 0.0).respace)
         self.writers = {
             cluster: Writer(cluster, feeds, Progress(progress), self.follows, self.queue, LIMITS)
             for cluster, (feeds, progress) in self.stores.items()

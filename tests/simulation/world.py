@@ -219,7 +219,9 @@ class World:
             )
             for name in CLUSTERS
         }
-        self.expander = Expander(self.follows, self.queue, self.limits, Respacing(Boards(self.follows)).respace)
+        self.expander = Expander(
+            self.follows, self.queue, self.limits, Respacing(Boards(self.follows), lambda: 0.0).respace
+        )
         self.writers = {
             name: Writer(name, port.tables[FEEDS], Progress(port.progress), self.follows, self.queue, self.limits)
             for name, port in self.ports.items()

@@ -339,7 +339,7 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 
 def expander(ports: Ports, config: Config) -> Loop:
-    respacing = Respacing(Boards(ports.follows), meter=ports.meter)
+    respacing = Respacing(Boards(ports.follows), time.monotonic, meter=ports.meter)
     handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace, ports.meter, ports.tracer)
     about = processing(ACTIONS, EXPANDER)
     return _stage(ports, config, EXPANDER, ACTIONS)(

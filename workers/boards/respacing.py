@@ -1,12 +1,12 @@
 """Making room on boards, after drops that left little of it."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
 
-from feedstore.boards import BoardStore
+from feedstore.boards import BoardStore, Respaced
 from feedstore.domain import RespaceAsked
 from feedstore.metering import UNCOUNTED, Meter
 from workers.boards import metrics
@@ -19,7 +19,12 @@ ROWS_AGAIN: Final = 64
 """The same where each transaction looks again at what those before it have passed: that takes most of its time."""
 
 TRANSACTIONS: Final = 2_048
-"""How many transactions one request gets at once. Then it is asked again, so that other tasks go first."""
+REQUEST_S: Final = 1.0
+"""How many transactions one request gets at once, and how much time after the first. Then it is asked again, so that
+other tasks go first: ticks, and so the watermarks of all clusters, wait for it."""
+
+CALL_S: Final = 2.0
+"""Requests that have not begun when a call has lasted so long are asked again."""
 
 _log = structlog.get_logger()
 
@@ -27,14 +32,20 @@ _log = structlog.get_logger()
 class Respacing:
     """Handles requests for re-spacing. Stateless: if it is killed, the next one plans from what is there.
 
-    rows, rows_again: the most that one transaction writes, as `respaced` has it; reorders of the board wait for it.
-    meter: what is counted.
+    clock: monotonic seconds. rows, rows_again: the most that one transaction writes, as `respaced` has it; reorders of
+    the board wait for it. meter: what is counted.
     """
 
     def __init__(
-        self, boards: BoardStore, rows: int = ROWS, meter: Meter = UNCOUNTED, rows_again: int = ROWS_AGAIN
+        self,
+        boards: BoardStore,
+        clock: Callable[[], float],
+        rows: int = ROWS,
+        meter: Meter = UNCOUNTED,
+        rows_again: int = ROWS_AGAIN,
     ) -> None:
         self._boards = boards
+        self._clock = clock
         self._rows = (rows, max(rows, rows_again))
         self._meter = meter
         meter.add(metrics.ROWS, 0)
@@ -46,11 +57,15 @@ class Respacing:
 
         Raises FollowStoreUnavailableError: some are done; do all again.
         """
+        until_s = self._clock() + CALL_S
         for asked in {(each.board, each.pin): each for each in requests}.values():
-            self._respace(asked)
+            if self._clock() < until_s:
+                self._respace(asked)
+            else:
+                self._boards.ask_respace(asked.board, asked.pin)
 
     def _respace(self, asked: RespaceAsked) -> None:
-        steps = list(itertools.islice(respaced(self._boards, asked, *self._rows), TRANSACTIONS))
+        steps = list(self._steps(asked))
         rows, window = sum(step.rows for step in steps), max(step.window for step in steps)
         if not steps[-1].done:
             if rows:
@@ -63,3 +78,15 @@ class Respacing:
             self._meter.observe(metrics.WINDOW, [window])
         if rows:
             _log.info("boards.respaced", board=asked.board, pin=asked.pin, rows=rows, window=window)
+
+    def _steps(self, asked: RespaceAsked) -> Iterator[Respaced]:
+        until_s: float | None = None
+        for step in itertools.islice(respaced(self._boards, asked, *self._rows), TRANSACTIONS):
+            yield step
+            # The first one planned the window, which may take long by itself: a request with no second one would plan
+            # more than it writes.
+            now_s = self._clock()
+            if until_s is None:
+                until_s = now_s + REQUEST_S
+            elif now_s >= until_s:
+                return
