@@ -40,6 +40,12 @@ def check_updates(updates: Sequence[Update]) -> None:
             _check_record(update.key, update.record)
 
 
+def check_entry(key: bytes, record: bytes) -> None:
+    """Of a file, where it is read, so that its place can be said."""
+    _check_key(key)
+    _check_record(key, record)
+
+
 def check_time(time_ms: int) -> None:
     if not 1 <= time_ms <= MAX_TIME_MS:
         raise CatalogRefusedError(f"a time of {time_ms} ms: expected 1 to {MAX_TIME_MS}")

@@ -131,7 +131,7 @@ class Holdings(Generic[T]):
             self._heard.forget(after_ms)
             held = self._cache.entry(update.key)
             version = version_of(update)
-            if held is not None and held.version > version:
+            if held is not None and (held.version > version or (held.version == version and _lacks(held, update))):
                 # Perhaps it has more than the update, perhaps it lacks it: it is complete up to just before.
                 expires_ms = min(held.expires_ms, self._now_ms())
                 self._cache.put(update.key, held._replace(expires_ms=expires_ms, version=version - 1, stream=0))
@@ -231,3 +231,10 @@ class Holdings(Generic[T]):
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)
+
+
+def _lacks(held: CacheEntry[Any], update: Update) -> bool:
+    """Of an answer of the version of an update. A store that knew of all up to the time of a deletion says the same
+    version, with the record that was to go.
+    """
+    return update.record is None and held.record is not None

@@ -142,7 +142,9 @@ class CatalogReader(Protocol):
         ...
 
     def generations(self) -> list[Generation]:
-        """Those that are kept, oldest first. Raises CatalogUnavailableError."""
+        """Those that are kept, oldest first, without any that is damaged and not in use. Raises
+        CatalogUnavailableError: among others, the current one is damaged.
+        """
         ...
 
     def delta(self) -> Delta:

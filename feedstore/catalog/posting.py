@@ -75,10 +75,20 @@ class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if isinstance(self.record, UnsetType):
             return None
         try:
-            msgspec.json.decode(self.record)  # Raw is checked for its form only when it is decoded
-            return msgspec.json.format(bytes(self.record), indent=-1)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return compact(self.record)
+        except CatalogRefusedError as error:
             raise InvalidValueError(f"{field}.record", str(error), "JSON") from error
+
+
+def compact(record: msgspec.Raw) -> bytes:
+    """JSON as records have it: as it was written, but for the space between its parts. Raises CatalogRefusedError if it
+    is no JSON.
+    """
+    try:
+        msgspec.json.decode(record)  # Raw is checked for its form only when it is decoded
+        return msgspec.json.format(bytes(record), indent=-1)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CatalogRefusedError(str(error)) from error
 
 
 def refuse_pins(catalog: str) -> None:

@@ -65,6 +65,13 @@ class CatalogWatch:
 
         Raises CatalogUnavailableError; what the cluster said before is kept.
         """
+        try:
+            return self._note_facts(source)
+        finally:
+            # Whatever it says of the rest: what was rolled back must not be shown for longer.
+            self._hear_rollbacks(source)
+
+    def _note_facts(self, source: CatalogSource) -> int | None:
         with self._lock:
             swaps = self._swaps
         delta = source.reader.delta()
@@ -72,11 +79,13 @@ class CatalogWatch:
         with self._lock:
             if self._swaps == swaps:  # else it may be older than what the swap has left
                 self._facts[source.name] = facts.after(self._facts[source.name])
+        return delta.known_ms or None
+
+    def _hear_rollbacks(self, source: CatalogSource) -> None:
         rollbacks = source.reader.rollbacks()
         if self._rollbacks.setdefault(source.name, rollbacks) != rollbacks:
             self._rollbacks[source.name] = rollbacks
             self._rolled_back()
-        return delta.known_ms or None
 
     def note_generations(self, cluster: str, generations: Sequence[Generation]) -> None:
         """Takes the state that a swap has left, before the next look."""

@@ -19,6 +19,7 @@ from unittest import mock
 from uuid import uuid4
 
 import pytest
+import structlog.testing
 from rocksdict import (
     BlockBasedOptions,
     DataBlockIndexType,
@@ -30,6 +31,7 @@ from rocksdict import (
 )
 
 from feedstore import durable
+from feedstore.catalog import swaps
 from feedstore.catalog.port import BeingBuiltError, CatalogError, CatalogUnavailableError, NoGenerationError, Update
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb import store as store_module
@@ -38,6 +40,7 @@ from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from tests.catalog.catalog_adapters import Clock
 from tests.disks import fill
+from workers.catalog.build import refuse_smaller
 
 A = b"a"
 STATES = {0: b"0", 20: b"20", 40: b"40"}
@@ -467,6 +470,31 @@ def test_a_file_of_a_generation_that_is_gone_is_named(path: Path, clock: Clock, 
         store.collect(1)  # it needs the names alone
 
 
+@pytest.mark.parametrize("text", [None, "{", ""], ids=["gone", "torn", "empty"])
+def test_a_damaged_generation_that_is_not_in_use_is_left_out_and_named(path: Path, clock: Clock, text: str | None):
+    with closing(opened(path, clock)) as store:
+        newest = store.load(20, [(A, b"20")]).id
+        oldest, before, _ = store._directory.names().generations
+        store.use(newest)
+        about = path / f"gen-{before}" / "generation.json"
+        about.unlink()
+        if text is not None:
+            about.write_text(text)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                assert [each.id for each in store.generations()] == [oldest, newest]
+        assert [(each["event"], each["generation"]) for each in logs] == [("catalog.damaged", before)]
+        assert str(about) in logs[0]["error"]
+        refuse_smaller(store, store.load(25, [(A, b"20")]))
+        store.collect(4)
+        assert swaps.roll_back(store).generation == oldest
+        with pytest.raises(CatalogUnavailableError, match=re.escape(str(about))):
+            store.use(before)
+        (path / f"gen-{oldest}" / "generation.json").unlink()
+        with pytest.raises(CatalogUnavailableError, match=oldest):
+            store.generations()  # what nothing can be fetched from is not passed over
+
+
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.sst"])
 def test_a_file_of_the_delta_that_is_gone_is_named(path: Path, clock: Clock, name: str):
     with closing(opened(path, clock)) as store:
@@ -564,3 +592,27 @@ def test_errors_of_the_port_are_all_that_is_raised(path: Path, clock: Clock):
         for call in (*CALLS, lambda each: each.fetch([A]), lambda each: each.generations()):
             with pytest.raises(CatalogError):
                 call(store)
+
+
+# ---- collections that have nothing to do
+
+
+def test_a_collection_walks_over_the_updates_only_if_the_floor_rises(path: Path, clock: Clock):
+    """Each collection, once a minute, would read all updates since the last batch."""
+    walked = mock.Mock(wraps=rocksdb_files.take)
+    with mock.patch.object(rocksdb_files, "take", walked), closing(opened(path, clock)) as store:
+        assert store.collect(1).entries == 1
+        assert walked.called
+        walked.reset_mock()
+        store.update([Update(b"c", 14, b"late"), Update(b"d", 16, b"in time")])
+        assert store.collect(1) == ([], 0)
+        assert not walked.called
+        store.use(store.load(15, [(A, b"1")]).id)
+        store.collect(1)
+        assert not walked.called, "of the same time"
+        store.use(store.load(16, [(A, b"1")]).id)
+        assert store.collect(1).entries == 2, "what came late goes with the next walk"
+    walked.reset_mock()
+    with mock.patch.object(rocksdb_files, "take", walked), closing(opened(path, clock)) as store:
+        store.collect(1)
+        assert walked.called, "a crash may have brought back what was removed"

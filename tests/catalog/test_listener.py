@@ -57,7 +57,7 @@ def new_listener(
 ) -> Listener[Task]:
     rest = Rest(RetryPolicy(), random.Random(1), clock)
     ttl_s = LIFETIMES.ttl_ms / 1_000
-    hears = HearsActions[Task](catalog, lambda task: pin_update(task.action))
+    hears = HearsActions[Task](catalog, lambda task: pin_update(task.action), clock_ms)
     return Listener("l", hears, connect, ACTIONS, clock, clock_ms, ttl_s, rest)
 
 
@@ -218,6 +218,28 @@ def test_a_tick_speaks_of_what_precedes_it_and_of_nothing_in_the_next_poll(
         bench.listener.step()
     bench.hear()
     assert bench.got().behind_ms == 1
+
+
+def test_an_action_that_comes_again_from_the_dead_letters_is_fetched_although_what_is_held_is_newer(bench: Bench):
+    """The store, which could not enter it, says nothing of that: what it knows is later."""
+    bench.follow()
+    assert bench.got().records == {KEY: update_of(saved(5, 50, 1)).record}
+    deletion = deleted(5, bench.reader.known_ms - 500)
+    bench.reader.update(update_of(deletion))
+    bench.publish(deletion, 1)
+    bench.hear()
+    assert bench.got().records == {KEY: update_of(deletion).record}
+
+
+def test_an_action_that_the_store_has_not_entered_again_yet_is_missed_for_a_ttl_only(bench: Bench):
+    bench.follow()
+    deletion = deleted(5, bench.reader.known_ms - 500)
+    bench.publish(deletion, 1)
+    bench.hear()
+    assert bench.got().records == {KEY: update_of(saved(5, 50, 1)).record}
+    bench.reader.update(update_of(deletion))
+    bench.pass_ms(LIFETIMES.ttl_ms)
+    assert bench.got().records == {KEY: update_of(deletion).record}
 
 
 # Gaps

@@ -310,6 +310,42 @@ def test_a_late_update_is_fetched_although_what_is_held_claims_to_be_newer(heard
     assert heard.got(b"a") == [b"late"]
 
 
+def test_a_late_deletion_at_the_very_time_up_to_which_an_answer_is_complete_is_fetched(heard: Heard):
+    """The answer and the deletion have the same version, and the deletion wins."""
+    assert heard.got(b"a") == [b"old"]
+    late = Update(b"a", heard.reader.known_ms, None)
+    del heard.reader.records[b"a"]
+    heard.hear(0, late)
+    assert heard.got(b"a") == [None]
+    fetched = len(heard.reader.calls)
+    heard.hear(0, late)
+    assert heard.got(b"a") == [None]
+    assert len(heard.reader.calls) == fetched, "what is held is that deletion"
+
+
+def test_a_late_update_that_is_held_already_is_not_fetched(heard: Heard):
+    heard.got(b"a")
+    early = Update(b"a", heard.reader.known_ms + 1, b"new")
+    heard.hear(0, early)
+    heard.clock.ms += 60_000
+    heard.tick()
+    fetched = len(heard.reader.calls)
+    heard.hear(0, early)
+    assert heard.got(b"a") == [b"new"]
+    assert len(heard.reader.calls) == fetched
+
+
+def test_a_tick_from_before_a_clock_was_set_back_makes_no_update_late(heard: Heard):
+    heard.got(b"a")
+    far = Tick(heard.clock.ms + 86_400_000, 0, 2)
+    heard.queue.publish(UPDATES, [encode_update(far)], 0)
+    heard.hear(0, Update(b"a", heard.clock.ms, b"new"))
+    heard.hear(0, Update(b"a", heard.clock.ms - 1, b"before"))
+    fetched = len(heard.reader.calls)
+    assert heard.got(b"a") == [b"new"]
+    assert len(heard.reader.calls) == fetched
+
+
 def test_a_store_that_lacks_a_late_update_is_believed_for_a_ttl_only(heard: Heard):
     heard.got(b"a")
     heard.hear(0, Update(b"a", heard.clock.ms - LATE_MS - 1, b"late"))

@@ -48,6 +48,20 @@ def test_what_a_cluster_said_is_kept_while_it_is_away():
     assert watch.facts() == said
 
 
+def test_a_rollback_is_heard_although_the_rest_of_a_look_fails():
+    heard: list[bool] = []
+    watch, reader = CatalogWatch(["a"], lambda: heard.append(True), lambda: 6_000), Shown()
+    source = CatalogSource("a", reader, InPlace())
+    watch.look(source)
+    reader.rolled_back = 1
+    reader.fails = 1
+    with pytest.raises(CatalogUnavailableError):
+        watch.look(source)
+    assert heard == [True]
+    watch.look(source)
+    assert heard == [True], "once"
+
+
 def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left():
     watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
     source = CatalogSource("a", reader, InPlace())

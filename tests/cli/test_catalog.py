@@ -8,6 +8,7 @@ import pytest
 
 from feedstore.app import config as configuration
 from feedstore.app.catalogs import open_store
+from feedstore.catalog.posting import AHEAD_MAX_MS
 from tests.cli.command import Cli, eventually
 
 BEFORE = 1_341_100_000_000
@@ -109,11 +110,29 @@ def test_a_catalog_is_loaded_from_a_file_swapped_and_collected(home: Cli, tmp_pa
     assert "no generation" in home("catalog", "use", "ads", first, code=1).stderr
 
 
+def test_a_batch_of_the_future_is_refused_before_anything_is_written(home: Cli, tmp_path: Path) -> None:
+    """As of in microseconds, say: it would hide each update, and no batch of the right time could be loaded again."""
+    file = tmp_path / "ads.jsonl"
+    file.write_text('{"key":"a","record":1}\n')
+    with home.ports() as ports:
+        now_ms = ports.clock()
+    for as_of_ms in (now_ms * 1_000, now_ms + AHEAD_MAX_MS + 60_000):
+        told = home("catalog", "load", "ads", file, "--as-of", as_of_ms, "--force", code=1).stderr
+        assert "expected ms since 1970, at most 2 minutes ahead" in told
+        assert generations(home, "ads") == []
+    home("catalog", "load", "ads", file, "--as-of", now_ms)
+    assert len(generations(home, "ads")) == 1
+
+
 def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
     assert "no generation" in home("catalog", "get", "pins", 5, code=1).stdout
     assert "there are: pins, ads" in home("catalog", "list", "pines", code=2).stderr
     assert "there are: a, b" in home("catalog", "build", "pins", "--cluster", "c", code=2).stderr
     assert "catalog load ads" in home("catalog", "build", "ads", code=2).stderr
+    (tmp_path / "pins.jsonl").write_text('{"key":"a","record":1}\n')
+    told = home("catalog", "load", "pins", tmp_path / "pins.jsonl", "--as-of", BEFORE, code=2).stderr
+    assert "feedctl catalog build pins" in told
+    assert generations(home) == []
     assert "id of a pin" in home("catalog", "get", "pins", "x", code=2).stderr
     assert "follow store" in home("catalog", "verify", "ads", code=2).stderr
     (tmp_path / "ads.csv").touch()

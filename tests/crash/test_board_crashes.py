@@ -81,6 +81,8 @@ def test_a_kill_at_any_step_changes_nothing_that_was_acknowledged(tmp_path: Path
     with closing(sqlite.open_store([path], lambda: NOW)) as store:
         boards = Boards(store)
         while rows := store.unrelayed(100):
-            Respacing(boards, lambda: 0.0).respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
+            Respacing(boards, lambda: 0.0).respace(
+                [each for each in actions_in(rows) if isinstance(each, RespaceAsked)]
+            )
             store.mark_relayed(rows)
         assert boards.check(BOARD, None).narrow == []

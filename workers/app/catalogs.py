@@ -99,7 +99,7 @@ def listening(
     """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
     listener = Listener(
         f"catalog-{PINS}-listener",
-        HearsActions[Task](catalog, lambda task: pin_update(task.action)),
+        HearsActions[Task](catalog, lambda task: pin_update(task.action), clock),
         open_queue,
         ACTIONS,
         monotonic_s,

@@ -1,7 +1,8 @@
 """Entries of a catalog from files that somebody's batch job has written, JSON lines or Parquet; and updates.
 
-A line is `{"key": "...", "record": ...}`; the record is any JSON value, and is kept as compact JSON. A Parquet file has
-the columns `key` and `record`, each of strings or of bytes, which are kept as they are.
+A line is `{"key": "...", "record": ...}`; the record is any JSON value, and is kept as it was written, but for the
+space between its parts. A Parquet file has the columns `key` and `record`, each of strings or of bytes, which are kept
+as they are.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,13 +12,19 @@ from typing import IO, Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from feedstore.catalog.checks import check_entry
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_RECORD_BYTES, CatalogRefusedError, CatalogUnavailableError, Update
-from feedstore.catalog.posting import UPDATES_MAX, UpdateLine
+from feedstore.catalog.posting import UPDATES_MAX, UpdateLine, compact
 from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError
 
 _LINE_BYTES_MAX: Final = 8 * (MAX_KEY_BYTES + MAX_RECORD_BYTES)
-_ROWS_AT_ONCE: Final = 10_000
+_COLUMNS: Final = ("key", "record")
+_ROWS_AT_ONCE: Final = 1_024
+_ROWS_BYTES: Final = 2**20
+"""Rows are unpacked at most so many at once, and about so many bytes: a record may have 64 KiB, and a row that is to be
+refused far more.
+"""
 _BATCH_BYTES: Final = 2 * 2**20
 """About so much of a file of updates is posted at once."""
 
@@ -52,12 +59,12 @@ def _lines(path: Path) -> Entries:
                 if not line.strip():
                     continue
                 try:
-                    entry = decoder.decode(line)
-                    # Raw is checked for its form only when it is decoded.
-                    record = msgspec.json.encode(msgspec.json.decode(entry.record))
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    found = decoder.decode(line)
+                    entry = found.key.encode(), compact(found.record)
+                    check_entry(*entry)
+                except (msgspec.MsgspecError, UnicodeError, RecursionError, CatalogRefusedError) as error:
                     raise CatalogRefusedError(f"{path}:{number}: {error}") from error
-                yield entry.key.encode(), record
+                yield entry
     except OSError as error:
         raise CatalogUnavailableError(f"{path}: {error.strerror or error}") from error
 
@@ -96,21 +103,54 @@ def _rows(path: Path) -> Entries:
     except ImportError as error:
         raise ConfigError(f"{path}: Parquet: install feedstore[parquet]: {error}") from error
     try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=["key", "record"]):
-                if batch.num_columns < 2:
-                    raise CatalogRefusedError(f"{path}: expected the columns key and record")
-                for key, record in zip(batch["key"].to_pylist(), batch["record"].to_pylist(), strict=True):
-                    yield _bytes(path, key), _bytes(path, record)
+        with parquet.ParquetFile(path, buffer_size=_ROWS_BYTES) as file:
+            names = file.schema_arrow.names
+            if any(names.count(each) != 1 for each in _COLUMNS):
+                raise CatalogRefusedError(f"{path}: expected the columns key and record")
+            for number, (key, record) in enumerate(_pairs(file), 1):
+                try:
+                    entry = _bytes(key), _bytes(record)
+                    check_entry(*entry)
+                except CatalogRefusedError as error:
+                    raise CatalogRefusedError(f"{path}: row {number}: {error}") from error
+                yield entry
     except (OSError, ArrowException) as error:
         raise CatalogUnavailableError(f"{path}: {error}") from error
 
 
-def _bytes(path: Path, value: Any) -> bytes:
+def _pairs(file: Any) -> Iterator[tuple[Any, Any]]:
+    """The keys and records of a Parquet file, some rows at a time."""
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        columns = [group.column(each) for each in range(group.num_columns)]
+        size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema in _COLUMNS)
+        rows = max(1, min(_ROWS_AT_ONCE, _ROWS_BYTES * group.num_rows // max(1, size)))
+        for batch in file.iter_batches(rows, row_groups=[number], columns=[*_COLUMNS]):
+            yield from zip(*(_values(batch[each]) for each in _COLUMNS), strict=True)
+
+
+def _values(column: Any) -> list[Any]:
+    """A value that is to be text, and is not, is the error: its row is known where it is used."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_value(each) for each in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return error
+
+
+def _bytes(value: Any) -> bytes:
     match value:
+        case UnicodeDecodeError():
+            raise CatalogRefusedError(str(value))
         case str():
             return value.encode()
         case bytes():
             return value
         case _:
-            raise CatalogRefusedError(f"{path}: expected strings or bytes, got {value!r:.80}")
+            raise CatalogRefusedError(f"expected strings or bytes, got {value!r:.80}")

@@ -59,56 +59,80 @@ class Hears(Protocol[Heard_contra]):
         ...
 
 
-class HearsActions(Generic[Body]):
-    """Passes updates on to a catalog. update_of: the update that a message leads to; None: none."""
+class _Entering:
+    """Enters what is heard into catalogs.
 
-    def __init__(self, catalog: Catalog[Any], update_of: Callable[[Body], Update | None]) -> None:
+    A late update comes after a tick that has promised all of its time: it was posted late, or its message comes again
+    from the dead letters. Whatever holds an answer that knew of that tick may lack it, so it is told apart. The ticks
+    of its own partition decide: what has read as far as them has not read the update.
+
+    clock_ms: as of `Listener`.
+    """
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
+        self._promised: dict[int, int] = {}
+
+    def begin(self) -> None:
+        # Ticks of before may have been missed; but nothing that knew of them is held as what the stream follows.
+        self._promised.clear()
+
+    def note(self, partition: int, tick: Tick) -> None:
+        # One that is further ahead comes from before a clock was set back. No delta notes it.
+        if tick.settled_ms <= self._clock_ms() + APART_MS:
+            self._promised[partition] = max(self._promised.get(partition, 0), tick.settled_ms)
+
+    def enter(self, partition: int, catalog: Catalog[Any], update: Update) -> None:
+        if update.time_ms >= self._promised.get(partition, 0):
+            catalog.entered(update)
+        else:
+            catalog.entered_late(update, self._clock_ms() + APART_MS)
+
+
+class HearsActions(Generic[Body]):
+    """Passes updates on to a catalog. update_of: the update that a message leads to; None: none. clock_ms: as of
+    `Listener`.
+    """
+
+    def __init__(
+        self, catalog: Catalog[Any], update_of: Callable[[Body], Update | None], clock_ms: Callable[[], int]
+    ) -> None:
         self._catalog = catalog
         self._update_of = update_of
+        self._entering = _Entering(clock_ms)
 
     def heard_from(self, after_ms: int) -> None:
+        self._entering.begin()
         self._catalog.heard_from(after_ms)
 
-    def hear(self, partition: int, body: Body | Tick) -> None:  # noqa: ARG002 - actions are never late
-        if not isinstance(body, Tick) and (update := self._update_of(body)) is not None:
-            self._catalog.entered(update)
+    def hear(self, partition: int, body: Body | Tick) -> None:
+        if isinstance(body, Tick):
+            self._entering.note(partition, body)
+        elif (update := self._update_of(body)) is not None:
+            self._entering.enter(partition, self._catalog, update)
 
     def note_known(self, known_ms: int) -> None:
         self._catalog.note_known(known_ms)
 
 
 class HearsPosted:
-    """Tells catalogs of what was posted to them.
-
-    A late update comes after a tick that has promised all of its time. Whatever holds an answer that knew of that tick
-    may lack it, so it is told apart. The ticks of its own partition decide: what has read as far as them has not read
-    the update.
-
-    catalogs: by name. clock_ms: as of `Listener`.
-    """
+    """Tells catalogs of what was posted to them. catalogs: by name. clock_ms: as of `Listener`."""
 
     def __init__(self, catalogs: Mapping[str, Catalog[Any]], clock_ms: Callable[[], int]) -> None:
         self._catalogs = catalogs
-        self._clock_ms = clock_ms
-        self._promised: dict[int, int] = {}
+        self._entering = _Entering(clock_ms)
 
     def heard_from(self, after_ms: int) -> None:
-        # Ticks of before may have been missed; but nothing that knew of them is held as what the stream follows.
-        self._promised.clear()
+        self._entering.begin()
         for catalog in self._catalogs.values():
             catalog.heard_from(after_ms)
 
     def hear(self, partition: int, body: Posted | Tick) -> None:
-        promised_ms = self._promised.get(partition, 0)
         if isinstance(body, Tick):
-            self._promised[partition] = max(promised_ms, body.settled_ms)
+            self._entering.note(partition, body)
         elif (catalog := self._catalogs.get(body.catalog)) is not None:
             for each in body.updates:
-                update = Update(each.key, each.time_ms, each.record)
-                if update.time_ms >= promised_ms:
-                    catalog.entered(update)
-                else:
-                    catalog.entered_late(update, self._clock_ms() + APART_MS)
+                self._entering.enter(partition, catalog, Update(each.key, each.time_ms, each.record))
 
     def note_known(self, known_ms: int) -> None:
         for catalog in self._catalogs.values():

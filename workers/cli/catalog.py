@@ -22,7 +22,7 @@ from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
 from workers.app import memory_tuning, wiring
 from workers.catalog import build as building
-from workers.catalog.build import refuse_smaller
+from workers.catalog.build import refuse_ahead, refuse_smaller
 from workers.catalog.check import WHAT, PinComparison
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
@@ -209,7 +209,8 @@ def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
 @click.option("--force", is_flag=True, help="Use it though it is much smaller than the current generation.")
 @pass_session
 def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | None, *, force: bool) -> None:
-    """Load a generation of NAME from FILE, JSON lines or Parquet in any order, and use it.
+    """Load a generation of NAME from FILE, JSON lines or Parquet in any order, and use it. Not of pins, which come from
+    the follow store.
 
     A line is {"key": "...", "record": ...}; Parquet has the columns key and record.
 
@@ -218,8 +219,12 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
       feedctl catalog load ads ads.jsonl --as-of 1732000000000
       feedctl catalog load ads ads.parquet --as-of 1732000000000
     """
+    if name == PINS:
+        raise click.UsageError(f"{PINS} comes from the follow store: feedctl catalog build {PINS}")
+    clusters = _clusters(session, name, cluster)
+    refuse_ahead(as_of_ms, clock_of(session.config)())
     memory_tuning.relax()
-    for each in _clusters(session, name, cluster):
+    for each in clusters:
         progress = ProgressLine(f"load {each}")
         with open_store(session.config, name, each) as store:
             made = store.load(as_of_ms, _counted(by_key(entries_of(file)), progress))

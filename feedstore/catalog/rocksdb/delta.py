@@ -186,6 +186,8 @@ class OwnDelta:
         self._followed = FollowedDelta(directory, clock)
         self._lock = threading.Lock()
         self._files: Files | None = None
+        self._removed_ms = 0
+        """Since the files were opened, a walk has removed the updates up to this time."""
 
     @contextmanager
     def view(self, *, latest: bool = False) -> Iterator[View]:
@@ -250,7 +252,11 @@ class OwnDelta:
             return limit_ms
 
     def remove(self, limit_ms: int) -> int:
-        """Removes the updates up to a time. Returns how many."""
+        """Removes the updates up to a time. Returns how many. A walk passes all updates, so there is none if an earlier
+        one went as far: what has come late since is not read, and goes with the next walk.
+        """
+        if limit_ms <= self._removed_ms:
+            return 0
         removed, after = 0, b""
         while True:
             with self._lock:
@@ -264,6 +270,7 @@ class OwnDelta:
         if removed:
             with self._lock, _failing(self._path):
                 rocksdb_files.compact(self._path, self._owned().families[_UPDATES])
+        self._removed_ms = limit_ms
         return removed
 
     def close(self) -> None:
@@ -326,6 +333,7 @@ class OwnDelta:
 
     def _drop(self) -> None:
         files, self._files = self._files, None
+        self._removed_ms = 0  # what is opened next may have what a crash has brought back
         if files is not None:
             files.close()
 

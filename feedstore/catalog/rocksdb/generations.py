@@ -194,9 +194,8 @@ def _failing(path: Path) -> Iterator[None]:
 
 
 def _options() -> Options:
-    """Small packed blocks with an index of hashes in each: a look-up unpacks one and takes one key of it. Files are
-    mapped, and nothing that is unpacked is kept (decision 66). No bloom filter: nearly all keys that are asked for are
-    there.
+    """Small packed blocks: a look-up unpacks one and takes one key of it. Files are mapped, and nothing that is
+    unpacked is kept (decision 66). No bloom filter: nearly all keys that are asked for are there.
     """
     blocks = BlockBasedOptions()
     blocks.set_block_size(BLOCK_BYTES)

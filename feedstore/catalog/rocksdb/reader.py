@@ -5,12 +5,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from feedstore.catalog import checks, rule
 from feedstore.catalog.port import CatalogError, CatalogUnavailableError, Delta, Fetched, Generation, NoGenerationError
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import DeltaReader, FollowedDelta
 from feedstore.catalog.rocksdb.directory import Directory
 from feedstore.catalog.rocksdb.generations import Opened
+
+_log = structlog.get_logger()
 
 LOOK_EVERY_S: Final = 1.0
 """How long a swap may go unseen."""
@@ -90,6 +94,8 @@ class Reading:
         self._current = Current(directory, clock)
         self._directory = directory
         self._delta = delta
+        self._damaged: set[str] = set()
+        """Generations of which that has been logged: a report looks every second."""
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
         """The order of the steps matters, because a swap, an update and a collection may come between any two.
@@ -143,9 +149,15 @@ class Reading:
             path = self._directory.generation(name)
             try:
                 found.append(generations.describe(path, name, current))
-            except CatalogUnavailableError:
-                if path.exists():  # else it was collected since
+            except CatalogUnavailableError as error:
+                if not path.exists():  # it was collected since
+                    continue
+                if name == current:
                     raise
+                # Without it, all others can be used, built and collected as before.
+                if name not in self._damaged:
+                    self._damaged.add(name)
+                    _log.warning("catalog.damaged", generation=name, error=str(error))
         return found
 
     def delta(self) -> Delta:
