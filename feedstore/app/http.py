@@ -105,7 +105,7 @@ def open_app(
         ],
         DESCRIPTION,
         assets(of_feeds.SITE),
-        {**of_feeds.PROBLEMS, **of_boards.PROBLEMS, **catalog_problems},
+        {**of_feeds.PROBLEMS, **catalog_problems},
         service.answers,
         queues.stopped,
         metrics,

@@ -57,12 +57,12 @@ class Look:
         return pins[at : at + len(order)] == order
 
     def place_of(self, pins: list[str]) -> int:
-        """Which of these is the first one on the screen."""
+        """Which of these is the first one on the screen, once there is one."""
         script = (
             "return [...document.querySelectorAll('.cell')].filter(cell => cell.getBoundingClientRect().top >= 0)"
-            ".sort((one, other) => one.dataset.at - other.dataset.at)[0].dataset.pin"
+            ".sort((one, other) => one.dataset.at - other.dataset.at)[0]?.dataset.pin ?? null"
         )
-        return pins.index(self.sight.driver.execute_script(script))
+        return pins.index(self.sight.until(lambda: self.sight.driver.execute_script(script), "a pin is on the screen"))
 
     def place(self, pin: str, **where: str) -> None:
         """As another client does it."""
@@ -80,6 +80,11 @@ class Look:
         self.sight.until(
             lambda: self.order().index(pin) == self.order().index(over) + self.side(pin, over), "it is held"
         )
+
+    def goes_to(self, query: str) -> None:
+        """As a step in the history of the tab: the page is not loaded again."""
+        script = "history.pushState(null, '', arguments[0]); dispatchEvent(new PopStateEvent('popstate'))"
+        self.sight.driver.execute_script(script, query)
 
     def rests(self) -> None:
         self.sight.rests()
@@ -282,6 +287,89 @@ def test_a_move_that_may_be_done_is_sent_again(board_sight: Sight, boards: Serve
         assert not look.sight.is_shown("board-problem")
     finally:
         board_sight.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+LOST_EACH = """
+    const real = window.fetch;
+    window.fetch = (url, ...rest) => String(url).endsWith("/place")
+      ? real(url, ...rest).then(() => { throw new TypeError("the answer is lost"); }) : real(url, ...rest);
+"""
+CROWDED_EACH = """
+    const real = window.fetch;
+    window.fetch = (url, ...rest) => String(url).endsWith("/place") ? CROWDED : real(url, ...rest);
+""".replace("CROWDED", CROWDED)
+HURRIED = """
+    const later = window.setTimeout;
+    window.setTimeout = (work, pause_ms, ...rest) => later(work, pause_ms / 20, ...rest);
+"""
+"""Six tries take half a minute otherwise."""
+
+
+@pytest.mark.parametrize(("answers", "is_moved"), [(LOST_EACH, True), (CROWDED_EACH, False)], ids=["lost", "crowded"])
+def test_a_move_of_which_the_outcome_is_not_known_is_not_said_to_be_back(
+    look: Look, answers: str, is_moved: bool
+) -> None:
+    look.rests()
+    look.sight.driver.execute_script(HURRIED + answers)
+    look.pick_up(look.pins[1])
+    look.sight.press(*[Keys.ARROW_RIGHT] * 3, Keys.SPACE)
+    then = moved(look.pins, look.pins[1], 4) if is_moved else look.pins
+    became = "may have been moved" if is_moved else "was not moved"
+    look.sight.says("board-problem", f"Pin {look.pins[1]} {became}")
+    look.sight.says("said", f"Pin {look.pins[1]} {became}")
+    assert ("and is back" in look.sight.text("said")) is not is_moved
+    look.shows(then)
+    look.is_recorded(then)
+
+
+# Moves wait until the test lets them go, with the answer of the server or with another one.
+HELD_BACK = """
+    const real = window.fetch;
+    window.held = [];
+    window.fetch = (url, ...rest) => String(url).endsWith("/place")
+      ? new Promise((resolve) => window.held.push(resolve)).then((answer) => answer ?? real(url, ...rest))
+      : real(url, ...rest);
+"""
+REFUSED = (
+    'new Response(JSON.stringify({ type: "urn:feedstore:problem:action-refused", title: "Refused",'
+    ' detail: "somebody was faster" }), { status: 409 })'
+)
+
+
+def test_a_move_after_coming_back_waits_for_those_of_before(look: Look) -> None:
+    pins, pin = look.pins, look.pins[3]
+    held = "return window.held.length"
+    look.sight.driver.execute_script(HELD_BACK)
+    look.pick_up(pin)
+    look.sight.press(Keys.ARROW_RIGHT, Keys.SPACE)
+    look.sight.until(lambda: look.sight.driver.execute_script(held) == 1, "the move is sent")
+    look.goes_to("?user=1")
+    look.goes_to(f"?board={look.board}")
+    look.shows(moved(pins, pin, 4))
+    look.pick_up(pin)
+    look.sight.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.SPACE)
+    look.shows(moved(pins, pin, 2))
+    assert look.sight.driver.execute_script(held) == 1
+    look.sight.driver.execute_script("window.held[0]()")
+    look.sight.until(lambda: look.sight.driver.execute_script(held) == 2, "the next one is sent after the answer")
+    look.sight.driver.execute_script("window.held[1]()")
+    look.is_recorded(moved(pins, pin, 2))
+    look.shows(moved(pins, pin, 2))
+
+
+def test_a_refusal_by_a_board_that_was_left_is_told(look: Look) -> None:
+    pin = look.pins[3]
+    look.sight.driver.execute_script(HELD_BACK)
+    look.pick_up(pin)
+    look.sight.press(Keys.ARROW_RIGHT, Keys.SPACE)
+    look.sight.until(lambda: look.sight.driver.execute_script("return window.held.length") == 1, "the move is sent")
+    look.goes_to("?user=1")
+    look.sight.driver.execute_script(f"window.held[0]({REFUSED})")
+    told = f"Pin {pin} of board {look.board} was not moved"
+    look.sight.says("said", told, "somebody was faster")
+    look.goes_to(f"?board={look.board}")
+    look.sight.until(lambda: look.sight.is_shown("board-problem"), "who saw the feed then sees it now")
+    look.sight.says("board-problem", told)
 
 
 def test_those_who_may_not_write_move_nothing(board_sight: Sight, boards: Served) -> None:

@@ -11,11 +11,15 @@ pytestmark = pytest.mark.browser
 RUN = """
 const [steps, done] = arguments;
 const run = async () => {
-  const { Board } = await import("/parts/board.js");
+  const { Board, Moves } = await import("/parts/board.js");
   let pages = [], asked = [];
   const answers = [];
   const told = [];
-  const board = new Board(
+  const moves = new Moves((pin, where) => {
+    asked.push([pin, where]);
+    return new Promise((resolve, reject) => answers.push({ resolve, reject }));
+  });
+  const opened = () => new Board(
     async (limit, { cursor, start }) => {
       asked.push(cursor ?? start ?? null);
       const next = pages.shift();
@@ -23,17 +27,16 @@ const run = async () => {
       const lines = next.pins.map(([pin, moved_ms]) => ({ pin, moved_ms, sequence: "1" }));
       return { cursor: next.cursor, above: next.above, pins: lines };
     },
-    (pin, where) => {
-      asked.push([pin, where]);
-      return new Promise((resolve, reject) => answers.push({ resolve, reject }));
-    },
+    moves,
     (pin, problem) => told.push([pin, problem === null ? null : problem.reason]),
   );
+  let board = opened();
   const seen = [];
   for (const [call, given, read] of steps) {
     pages = read ?? [];
     asked = [];
-    if (call === "look") await board.look(...given);
+    if (call === "shown again") board = opened();
+    else if (call === "look") await board.look(...given);
     else if (call === "more") await board.more();
     else if (call === "above") await board.moreAbove();
     else if (call === "jump") await board.jump(given);
@@ -153,6 +156,22 @@ def test_a_refused_move_is_put_back_and_those_after_it_stay(board_sight: Sight) 
     assert seen[3]["told"] == [["f", "neighbours_apart"]]
 
 
+def test_moves_of_a_board_that_was_left_come_before_those_after_coming_back(board_sight: Sight) -> None:
+    seen = run(
+        board_sight,
+        ("look", TOP, [page("abcdef")]),
+        ("move", ("f", {"before": "a", "after": "b"})),
+        ("shown again", ()),
+        ("look", TOP, [page("abcdef")]),
+        ("move", ("f", {"to": "bottom"})),
+        ("refused", "neighbours_apart"),
+        ("placed", 5),
+    )
+    assert shown(seen)[3:] == ["afbcde", "abcdef", "abcdef", "abcdef"]
+    assert [each["asked"] for each in seen[4:]] == [[], [["f", {"to": "bottom"}]], []]
+    assert [each["told"] for each in seen[5:]] == [[["f", "neighbours_apart"]], [["f", None]]]
+
+
 def test_an_answer_from_before_a_move_does_not_take_it_back(board_sight: Sight) -> None:
     script = RUN.replace(
         "const next = pages.shift();",
@@ -224,7 +243,7 @@ def test_what_is_kept_is_bounded_whichever_way_one_scrolls(board_sight: Sight) -
     const [done] = arguments;
     const SIZE = 10_000;
     const run = async () => {
-      const { Board } = await import("/parts/board.js");
+      const { Board, Moves } = await import("/parts/board.js");
       let reads = 0;
       const line = (pin) => ({ pin, moved_ms: null, sequence: String(SIZE - pin) });
       const pageOf = (from, until) => ({
@@ -237,7 +256,7 @@ def test_what_is_kept_is_bounded_whichever_way_one_scrolls(board_sight: Sight) -
         const [way, at] = cursor === undefined ? ["below", 0] : cursor.split(" ");
         const edge = Number(at);
         return way === "below" ? pageOf(edge, Math.min(SIZE, edge + limit)) : pageOf(Math.max(0, edge - limit), edge);
-      });
+      }, new Moves());
       let most = 0, wrong = [];
       const check = () => {
         const lines = board.shown;
@@ -332,3 +351,84 @@ def test_a_few_looks_say_where_the_pins_of_a_board_are(board_sight: Sight, sprea
     for share, place, again in answer["found"]:
         assert place == pytest.approx(share, abs=0.05), answer
         assert again == pytest.approx(share, abs=0.001), answer
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        pytest.param([(99_850, 100_000)], id="the oldest"),
+        pytest.param([(0, 400)], id="the newest"),
+        pytest.param([(45_000, 55_000)], id="in the middle"),
+        pytest.param([(0, 5_000), (95_000, 100_000)], id="both ends"),
+    ],
+)
+def test_where_many_pins_were_moved_away_the_board_goes_on(board_sight: Sight, gone: list[tuple[int, int]]) -> None:
+    board_sight.open()
+    script = """
+    const [gone, done] = arguments;
+    const run = async () => {
+      const { survey } = await import("/parts/scale.js");
+      // A line each ms, the one of place 0 on top. A page looks at so many lines as those of the server.
+      const SIZE = 100_000, NOW_MS = 10 ** 12, UNIT = 10n ** 25n;
+      const at = (place) => BigInt(NOW_MS - 1 - place) * UNIT;
+      const isThere = (place) => !gone.some(([from, until]) => from <= place && place < until);
+      let reads = 0;
+      const read = async (limit, { start, cursor }) => {
+        reads += 1;
+        let [way, place] = cursor?.split(" ") ?? ["down", 0];
+        if (start === "bottom") [way, place] = ["up", SIZE - 1];
+        else if (start !== undefined && start !== "top") {
+          place = Math.max(0, NOW_MS - 1 - Number(BigInt(start) / UNIT));
+        }
+        const pins = [];
+        let looked = 0;
+        const step = way === "up" ? -1 : 1;
+        for (place = Number(place); 0 <= place && place < SIZE; place += step) {
+          if (pins.length === limit || looked === 2 * limit + 100) break;
+          looked += 1;
+          if (isThere(place)) pins.push({ sequence: String(at(place)) });
+        }
+        const isMore = 0 <= place && place < SIZE;
+        const onward = isMore ? `${way} ${place}` : null;
+        if (way === "up") return { pins: pins.reverse(), cursor: null, above: onward };
+        return { pins, cursor: onward, above: null };
+      };
+      const scale = await survey(read, NOW_MS);
+      if (scale === null) return { reads, total: null };
+      const places = Array.from({ length: 19 }, (_, share) => {
+        const sequence = scale.sequenceAt((scale.total * (share + 1)) / 20);
+        return NOW_MS - 1 - Number(sequence / UNIT);
+      });
+      return { reads, total: scale.total, places };
+    };
+    run().then(done, (error) => done({ failed: String(error) }));
+    """
+    answer = board_sight.driver.execute_async_script(script, gone)
+    assert "failed" not in answer, answer
+    assert answer["reads"] <= 50
+    # Pins of which nothing was found may be there or not.
+    there = 100_000 - sum(until - from_ for from_, until in gone)
+    assert answer["total"] is not None
+    assert 0.95 * there <= answer["total"] <= 1.05 * 100_000
+    for share, place in enumerate(answer["places"], 1):
+        assert place == pytest.approx(share * 5_000, abs=6_000), answer
+
+
+def test_a_board_on_which_no_pin_was_found_has_no_scale(board_sight: Sight) -> None:
+    board_sight.open()
+    script = """
+    const [done] = arguments;
+    const run = async () => {
+      const { survey } = await import("/parts/scale.js");
+      let reads = 0;
+      const scale = await survey(async () => {
+        reads += 1;
+        return { pins: [], cursor: "more", above: "more" };
+      });
+      return { reads, scale };
+    };
+    run().then(done, (error) => done({ failed: String(error) }));
+    """
+    answer = board_sight.driver.execute_async_script(script)
+    assert answer["scale"] is None
+    assert answer["reads"] <= 50

@@ -186,8 +186,10 @@ def test_a_crowded_board_asks_for_a_second(board: InProcess, web: Client):
 
 def test_a_store_that_is_away_is_a_problem_that_may_be_asked_again(board: InProcess, web: Client):
     board.follows.close()
-    assert kind(web.get(URL, 503)) == "follow-store-unavailable"
-    assert kind(place(web, 11, 503, to="top")) == "follow-store-unavailable"
+    read, moved = web.get(URL, 503), place(web, 11, 503, to="top")
+    assert kind(read) == kind(moved) == "follow-store-unavailable"
+    assert read["detail"] == "try again"
+    assert "harmless" in moved["detail"], "neither takes a key"
 
 
 def test_metrics_count_what_became_of_reorders(board: InProcess, web: Client):
@@ -244,6 +246,10 @@ def test_only_an_operator_resets_an_order(tmp_path: Path):
         with client_of(inside.server.address, web, operator) as client:
             client.ask("DELETE", f"/v1/boards/{BOARD}/order", 403)
             answers = [client.operator.delete(f"/v1/boards/{BOARD}/order").json()["done"] for _ in range(3)]
+            inside.follows.close()
+            away = client.operator.delete(f"/v1/boards/{BOARD}/order")
+            assert (away.status_code, kind(away.json())) == (503, "follow-store-unavailable")
+            assert "harmless" in away.json()["detail"], "it takes no key"
         assert answers == [False, True, True], "8,192 places a request"
 
 

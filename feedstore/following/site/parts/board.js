@@ -17,8 +17,72 @@ const PAUSE_MS = 500;
 const JUMPS_MAX = 3;
 
 /**
- * read(limit, where): a page, where: { cursor }, { start } or {}. place(pin, where): moves a pin, where: { before, after }
- * or { to }. told(pin, problem): is called with each move that was answered; problem: null if the pin is there now.
+ * The moves of a board, in their order: each is sent after the answer to the one before. If the board is left and shown
+ * again, moves that are made then come after those that still have no answer.
+ *
+ * place(pin, where): moves a pin, where: { before, after } or { to }.
+ */
+export class Moves {
+  #place;
+  #waiting = [];
+  #isSending = false;
+  #answered = () => {};
+
+  constructor(place) {
+    this.#place = place;
+  }
+
+  /** Those that have no answer yet: { line, where }. line: of the pin. */
+  get waiting() {
+    return this.#waiting;
+  }
+
+  /** answered(move, placed, problem): from now on it is called with each answer, and nothing else is. One is null. */
+  tell(answered) {
+    this.#answered = answered;
+  }
+
+  add(move) {
+    this.#waiting.push(move);
+    this.#send();
+  }
+
+  async #send() {
+    if (this.#isSending) return;
+    this.#isSending = true;
+    while (this.#waiting.length > 0) {
+      const move = this.#waiting[0];
+      let placed = null;
+      let problem = null;
+      try {
+        placed = await this.#placed(move.line.pin, move.where);
+      } catch (error) {
+        problem = problemOf(error);
+      }
+      this.#waiting.shift();
+      this.#answered(move, placed, problem);
+    }
+    this.#isSending = false;
+  }
+
+  /** The answer to a move, which is repeated while that may help: a repetition is harmless. */
+  async #placed(pin, where) {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await this.#place(pin, where);
+      } catch (error) {
+        const problem = problemOf(error);
+        if (!problem.isMaybeDone || tries === TRIES) throw problem;
+        const pause_ms = Math.max(problem.retryAfter_ms, PAUSE_MS * 2 ** (tries - 1));
+        await new Promise((resolve) => setTimeout(resolve, pause_ms));
+      }
+    }
+  }
+}
+
+/**
+ * read(limit, where): a page, where: { cursor }, { start } or {}. moves: of this board. told(pin, problem): is called
+ * with each move that was answered; problem: null if the pin is there now.
  *
  * A line is a pin with its sequence. `next`: where the page below it begins; `above`: where the page above it begins. Of
  * lines that ended or began a page; a cursor stays good when pins are moved.
@@ -27,7 +91,7 @@ const JUMPS_MAX = 3;
  */
 export class Board {
   #read;
-  #place;
+  #moves;
   #told;
   #lines = [];
   #first = 0;
@@ -36,16 +100,15 @@ export class Board {
   /** Where the lines that were not read begin, above and below: undefined before the first page, null at the end. */
   #above;
   #below;
-  #moves = [];
   #answers = 0;
-  #isSending = false;
   #shown = null;
   #turn = Promise.resolve();
 
-  constructor(read, place, told) {
+  constructor(read, moves, told) {
     this.#read = read;
-    this.#place = place;
+    this.#moves = moves;
     this.#told = told;
+    moves.tell((move, placed, problem) => this.#answered(move, placed, problem));
   }
 
   get hasBegun() {
@@ -63,7 +126,7 @@ export class Board {
   }
 
   get isWaiting() {
-    return this.#moves.length > 0;
+    return this.#moves.waiting.length > 0;
   }
 
   /** The position of the first pin. */
@@ -77,7 +140,7 @@ export class Board {
 
   /** The pins from the top, with each move as if it were done. */
   get shown() {
-    this.#shown ??= this.#moves.reduce((lines, move) => arranged(lines, move, this), this.#lines);
+    this.#shown ??= this.#moves.waiting.reduce((lines, move) => arranged(lines, move, this), this.#lines);
     return this.#shown;
   }
 
@@ -145,45 +208,19 @@ export class Board {
 
   /** Shows a move at once, and sends it when those before it were answered. line: of the pin. */
   move(line, where) {
-    this.#moves.push({ line, where });
+    this.#moves.add({ line, where });
     this.#shown = null;
-    this.#send();
   }
 
-  async #send() {
-    if (this.#isSending) return;
-    this.#isSending = true;
-    while (this.#moves.length > 0) {
-      const move = this.#moves[0];
-      const { pin } = move.line;
-      let problem = null;
-      try {
-        const { sequence, moved_ms } = await this.#placed(pin, move.where);
-        const line = { ...move.line, sequence, moved_ms, next: undefined, above: undefined };
-        this.#lines = arranged(this.#lines, { ...move, line }, this);
-      } catch (error) {
-        problem = problemOf(error);
-      }
-      this.#moves.shift();
-      this.#answers += 1;
-      this.#shown = null;
-      this.#told(pin, problem);
+  #answered(move, placed, problem) {
+    if (problem === null) {
+      const { sequence, moved_ms } = placed;
+      const line = { ...move.line, sequence, moved_ms, next: undefined, above: undefined };
+      this.#lines = arranged(this.#lines, { ...move, line }, this);
     }
-    this.#isSending = false;
-  }
-
-  /** The answer to a move, which is repeated while that may help: a repetition is harmless. */
-  async #placed(pin, where) {
-    for (let tries = 1; ; tries += 1) {
-      try {
-        return await this.#place(pin, where);
-      } catch (error) {
-        const problem = problemOf(error);
-        if (!problem.isMaybeDone || tries === TRIES) throw problem;
-        const pause_ms = Math.max(problem.retryAfter_ms, PAUSE_MS * 2 ** (tries - 1));
-        await new Promise((resolve) => setTimeout(resolve, pause_ms));
-      }
-    }
+    this.#answers += 1;
+    this.#shown = null;
+    this.#told(move.line.pin, problem);
   }
 
   /** One reading after the other: each begins where the one before it has left the lines. */

@@ -1,7 +1,7 @@
 /** What the page says of a board, and when it is read again. */
 
 import { placePin, problemOf, readBoard } from "./api.js";
-import { Board } from "./board.js";
+import { Board, Moves } from "./board.js";
 import { find, say, showProblem } from "./elements.js";
 import { Grid } from "./grid.js";
 import { Rhythm } from "./rhythm.js";
@@ -13,11 +13,16 @@ import { Where, rounded } from "./where.js";
 const LOOK_MS = 2_000;
 /** The next page is asked for when an end of what was read is so near. */
 const AHEAD_PX = 1_600;
+/** So many looks after a survey that found no pins, the next one is made: it may take fifty pages. */
+const LOOKS_BETWEEN_SURVEYS = 15;
 
 export class BoardView {
   #trouble;
   #id = null;
   #board = null;
+  #moves = null;
+  /** By its id, the moves of each board that was left before all of them were answered. */
+  #left = new Map();
   #grid;
   #rhythm = new Rhythm(() => this.#look(), () => LOOK_MS);
   #reading = new AbortController();
@@ -28,11 +33,13 @@ export class BoardView {
   #wanted = null;
   #isJumping = false;
   #isSurveying = false;
+  /** How many looks come before the next survey. */
+  #surveyIn = 0;
   #where;
   /** How the pins of the board are spread; null if that is not known yet. */
   #scale = null;
   #hasFailed = false;
-  /** What became of the last move, if it was refused. It stays until another one is made. */
+  /** What became of the last move, if it was refused or is not known. It stays until another one is made. */
   #refusal = null;
 
   /** trouble(problem): is told the problem that all requests have, and null once there is none. */
@@ -67,25 +74,30 @@ export class BoardView {
     this.#reading.abort();
     this.#reading = new AbortController();
     const { signal } = this.#reading;
+    if (this.#board?.isWaiting) this.#left.set(this.#id, this.#moves);
     this.#id = id;
     this.#grid.cancel();
-    this.#refusal = null;
+    // What was refused while no board was on the screen is still to be read.
+    if (this.#board !== null) this.#refusal = null;
     this.#hasFailed = false;
     this.#isLoading = false;
     this.#wanted = null;
     this.#isJumping = false;
     this.#scale = null;
+    this.#surveyIn = 0;
     this.#problem(null);
     if (id === null) {
       this.#board = null;
       return;
     }
     this.#read = (limit, where) => readBoard(id, limit, where, signal);
-    const board = new Board(
-      this.#read,
-      (pin, where) => placePin(id, pin, where),
-      (pin, problem) => board === this.#board && this.#answered(pin, problem),
-    );
+    // One that is sent again after a newer one would undo it: the newer one waits.
+    this.#moves = this.#left.get(id) ?? new Moves((pin, where) => placePin(id, pin, where));
+    this.#left.delete(id);
+    const board = new Board(this.#read, this.#moves, (pin, problem) => {
+      if (board === this.#board) this.#answered(pin, problem);
+      else this.#answeredElsewhere(id, board, pin, problem);
+    });
     this.#board = board;
     say(find("board-title"), `Board ${id}`);
     document.title = `Board ${id}`;
@@ -122,7 +134,9 @@ export class BoardView {
     this.#problem(null);
     if (!this.#grid.isHolding) this.#draw();
     this.#fill();
-    if (this.#scale === null && board.hasBegun && !board.hasEnd) this.#survey();
+    if (this.#scale !== null || !board.hasBegun || board.hasEnd) return;
+    if (this.#surveyIn > 0) this.#surveyIn -= 1;
+    else this.#survey();
   }
 
   /** Finds out how the board is spread. If that fails, the next look will be followed by another attempt. */
@@ -132,7 +146,10 @@ export class BoardView {
     this.#isSurveying = true;
     try {
       const scale = await survey(this.#read);
-      if (board === this.#board) this.#scale = scale;
+      if (board === this.#board) {
+        this.#scale = scale;
+        if (scale === null) this.#surveyIn = LOOKS_BETWEEN_SURVEYS;
+      }
     } catch (error) {
       if (board === this.#board) this.#problem(problemOf(error));
     }
@@ -200,15 +217,31 @@ export class BoardView {
   }
 
   #answered(pin, problem) {
-    if (problem !== null) {
-      const between = problem.between.length > 0 ? ` Between them: ${problem.between.join(", ")}.` : "";
-      const detail = `${problem.detail || problem.title}.${between}`;
-      this.#refusal = { title: `Pin ${pin} was not moved`, detail, isForAll: false };
-      say(find("said"), `Pin ${pin} was not moved, and is back. ${detail}`);
-      this.#problem(null);
-    }
+    if (problem !== null) this.#refused(`Pin ${pin}`, ", and is back", problem);
     this.#draw();
     if (!this.#board.isWaiting) this.#rhythm.now();
+  }
+
+  /** Of a move of a board that is not on the screen any more. */
+  #answeredElsewhere(id, board, pin, problem) {
+    if (!board.isWaiting) this.#left.delete(id);
+    if (problem !== null) this.#refused(`Pin ${pin} of board ${id}`, "", problem);
+  }
+
+  #refused(which, andThen, problem) {
+    let title = `${which} was not moved`;
+    let said = `${title}${andThen}.`;
+    let detail = `${problem.detail || problem.title}.`;
+    if (problem.between.length > 0) detail += ` Between them: ${problem.between.join(", ")}.`;
+    // A crowded board refuses before it moves anything; of the others of its kind that is not known.
+    if (problem.isMaybeDone && problem.kind !== "board-crowded") {
+      title = `${which} may have been moved`;
+      said = `${title}.`;
+      detail = `${problem.title}. The board shows where it is once it is read again.`;
+    }
+    this.#refusal = { title, detail, isForAll: false };
+    say(find("said"), `${said} ${detail}`);
+    this.#problem(null);
   }
 
   #problem(problem) {

@@ -3,8 +3,15 @@
  * knows the document, and nothing is counted: the pins of a board may be millions, and dense or sparse anywhere.
  */
 
-const LOOKS = 48;
+const READS_MAX = 50;
 const LOOK_PINS = 40;
+/** So many pins say how dense they are at a place. */
+const PINS_MIN = 3;
+/** A look that finds fewer reads on: so many pages, of so many pins. */
+const PAGES_MORE = 3;
+const PAGE_PINS = 200;
+/** What one ms is in a sequence. */
+const MS = 10n ** 25n;
 const PRECISION = 10 ** 9;
 const WIDE = 10n ** 40n;
 
@@ -40,38 +47,64 @@ export class Scale {
 }
 
 /**
- * Looks at a board. read(limit, { start }): a page. Returns null if it has no pins.
+ * Looks at a board. read(limit, where): a page, where: { start } or { cursor }. now_ms: no pin is above it, but for
+ * those of other clocks. Returns null if it has no pins, or if no look has found where they are.
  *
  * A look says how dense pins are at one place. The part that holds most of them by that is looked at again in its
  * middle, so that a pause of years, or a million pins of one second, takes a few looks more.
+ *
+ * Where many pins were moved away, pages are short or empty. That is no end: only a page without a cursor is one.
  */
-export async function survey(read) {
-  const { pins } = await read(1, { start: "bottom" });
-  if (pins.length === 0) return null;
-  const bottom = BigInt(pins[0].sequence);
-  const look = async (start, end) => partsOf(await read(LOOK_PINS, { start }), start === "top" ? null : BigInt(start), end);
-  let parts = guessed(await look("top", bottom));
-  for (let looks = 0; looks < LOOKS; looks += 1) {
+export async function survey(read, now_ms = Date.now()) {
+  let reads = 0;
+  /** onward: cursor or above. next: where it continues; null at the end of the board. */
+  const pagesOf = async (limit, start, onward, least) => {
+    let page = await read(limit, { start });
+    let { pins } = page;
+    reads += 1;
+    for (let more = 0; pins.length < least && page[onward] !== null; more += 1) {
+      if (more === PAGES_MORE || reads >= READS_MAX) break;
+      page = await read(PAGE_PINS, { cursor: page[onward] });
+      pins = onward === "above" ? [...page.pins, ...pins] : [...pins, ...page.pins];
+      reads += 1;
+    }
+    return { pins, next: page[onward] };
+  };
+  const look = async (start, end) => {
+    const pages = await pagesOf(LOOK_PINS, start, "cursor", PINS_MIN);
+    const top = BigInt(pages.pins[0]?.sequence ?? BigInt(now_ms) * MS);
+    return partsOf(pages, start === "top" ? top : BigInt(start), end);
+  };
+  const lowest = await pagesOf(1, "bottom", "above", 1);
+  if (lowest.pins.length === 0 && lowest.next === null) return null;
+  // If no pin was found there, the looks find out from where on there is none.
+  let parts = guessed(await look("top", BigInt(lowest.pins.at(-1)?.sequence ?? 0)));
+  while (reads < READS_MAX) {
     const most = parts.reduce((one, other) => (other.isGuessed && other.count > (one?.count ?? 0) ? other : one), null);
     if (most === null || most.from - most.to < 2n) break;
     const middle = (most.from + most.to) / 2n;
     const lower = await look(String(middle), most.to);
     parts = guessed(parts.flatMap((part) => (part === most ? [{ ...most, to: middle }, ...lower] : [part])));
   }
-  return new Scale(parts.filter(({ from, to }) => from > to));
+  const isFound = parts.some(({ density, isGuessed, count }) => density !== undefined || (!isGuessed && count > 0));
+  const scale = new Scale(parts.filter(({ from, to }) => from > to));
+  return isFound && scale.total > 0 ? scale : null;
 }
 
 /**
- * What a page from a sequence says of what is between it and another one: parts of which the pins are known, and one of
- * which only the density at its beginning is: pins in the width of a sequence, as a fraction of WIDE.
+ * What a look from a sequence says of what is between it and another one: parts of which the pins are known, and one of
+ * which only the density at its beginning is: pins in the width of a sequence, as a fraction of WIDE. That is not known
+ * either if the look has found too few pins.
  */
-function partsOf({ pins, cursor }, start, end) {
+function partsOf({ pins, next }, start, end) {
   const sequences = pins.map(({ sequence }) => BigInt(sequence)).filter((sequence) => sequence >= end);
-  if (sequences.length === 0) return [{ from: start ?? end, to: end, count: 0 }];
-  const [first, last] = [sequences[0], sequences.at(-1)];
   const count = sequences.length;
-  const empty = { from: start ?? first, to: first, count: 0 };
-  if (count < pins.length || cursor === null) return [empty, { from: first, to: end, count }];
+  const isEnd = count < pins.length || next === null;
+  if (count === 0) return [{ from: start, to: end, count: 0, isGuessed: !isEnd }];
+  const [first, last] = [sequences[0], sequences.at(-1)];
+  const empty = { from: start, to: first, count: 0 };
+  if (isEnd) return [empty, { from: first, to: end, count }];
+  if (count < PINS_MIN) return [empty, { from: first, to: end, isGuessed: true }];
   const middle = Math.floor(count / 2);
   const upper = { from: first, to: sequences[middle], count: middle, density: densityOf(middle, first, sequences[middle]) };
   const density = densityOf(count - 1 - middle, sequences[middle], last);
@@ -81,11 +114,18 @@ function partsOf({ pins, cursor }, start, end) {
 
 const densityOf = (count, from, to) => (BigInt(count) * WIDE) / (from - to || 1n);
 
-/** Says how many pins are in the parts of which that is not known: as dense as at both ends. */
+/**
+ * Says how many pins are in the parts of which that is not known: as dense as at both ends. A part in which no pins
+ * were found is as dense as the one next to it: with none, it would not be looked at again.
+ */
 function guessed(parts) {
+  const isDense = ({ density }) => density !== undefined;
   return parts.map((part, at) => {
     if (!part.isGuessed) return part;
-    const density = (part.density + (parts[at + 1]?.density ?? part.density)) / 2n;
+    const next = parts.slice(0, at).findLast(isDense) ?? parts.slice(at).find(isDense);
+    const above = part.density ?? next?.density;
+    if (above === undefined) return { ...part, count: 1 };
+    const density = (above + (parts[at + 1]?.density ?? above)) / 2n;
     return { ...part, count: Number(((part.from - part.to) * density) / WIDE) };
   });
 }
