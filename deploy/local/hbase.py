@@ -95,9 +95,6 @@ class LocalCluster:
             "hbase.assignment.rit.chore.interval.msec": "5000",
             # It refuses tables whose trim could not be loaded, before they are made.
             "hbase.coprocessor.master.classes": "feedstore.trim.TrimTableGuard",
-            # A region server that was there before its master asks it again after this time, in ms. The default of 3 s
-            # is a quarter of a start.
-            "hbase.regionserver.msginterval": "300",
             # There is one region server: more will not come.
             "hbase.master.wait.on.regionservers.maxtostart": "1",
         }
