@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from deploy.local import Stack
 from feedstore.catalog.port import CatalogReader, CatalogStore, Fetched
@@ -17,6 +18,12 @@ def clock() -> Clock:
 @pytest.fixture(autouse=True)
 def _quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feedstore.catalog.hbase.store.BEAT_S", 0.02)
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_written() -> None:
+    """Other tests of this process may have turned them off."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
