@@ -1,6 +1,7 @@
 """A stack starts, ends, kills and finds its servers; shown with servers that are small Python programs."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -67,6 +68,25 @@ def test_up_starts_again_what_runs_and_does_not_answer(
     assert stack.pid("thrift2-a") == asking, "it answers"
     assert (cluster.starts, gateway.starts) == (2, 1)
     assert said[0] == "hbase-a: runs and has not answered for 0 s, starting it again"
+
+
+def test_up_starts_again_what_ends_after_it_has_answered(
+    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An HBase that was suspended for long: it answers, and its master ends while the gateway is waited for."""
+    cluster, gateway = FakeServer(home, "hbase-a"), FakeServer(home, "thrift2-a", needs=("hbase-a",))
+    stack = stack_of(cluster, gateway)
+    stack.up("hbase-a", "thrift2-a")
+
+    def asks_the_cluster() -> None:
+        if cluster.starts == 1:
+            if (pid := stack.pid("hbase-a")) is not None:
+                os.kill(pid, signal.SIGKILL)
+            raise NotReadyError("the cluster does not answer")
+
+    monkeypatch.setattr(gateway, "check", asks_the_cluster)
+    stack.up("hbase-a", "thrift2-a", deadline_s=20.0)
+    assert (cluster.starts, gateway.starts) == (2, 1)
 
 
 def test_what_was_started_and_does_not_answer_is_not_started_a_second_time(
