@@ -237,9 +237,10 @@ class Stack:
         asked_s: dict[str, float | None] = {}
         while True:
             # One that was suspended for long may answer first and end then. What needs it would wait in vain.
-            needed = {need for server in waiting.values() for need in server.needs if need in asked_s}
-            for gone in [need for need in needed if need not in waiting and self.pid(need) is None]:
-                waiting[gone] = self._servers[gone]
+            needed = {need for server in waiting.values() for need in server.needs}
+            for need in needed & asked_s.keys() - waiting.keys():
+                if self.pid(need) is None:
+                    waiting[need] = self._servers[need]
             for server in [one for one in waiting.values() if not any(need in waiting for need in one.needs)]:
                 try:
                     self._advance(server, asked_s)

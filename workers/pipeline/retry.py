@@ -14,8 +14,8 @@ failing attempts take an eighth of the time in the long run."""
 
 
 class Share:
-    """How long attempts rest that fail while other work gets done: in the long run they take an eighth of the time. But
-    they rest no longer than that has been so: the end of a short outage is noticed soon.
+    """How long attempts rest if they fail and other work gets done: in the long run they take an eighth of the time.
+    They rest no longer than other work has got done while they fail, so that the end of a short outage is noticed soon.
     """
 
     def __init__(self) -> None:

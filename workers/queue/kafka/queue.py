@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import kafka
 from kafka.admin import OffsetSpec, OffsetTimestamp
@@ -27,6 +27,8 @@ from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.tail import KafkaTail
 from workers.queue.port import GroupBusyError, QueueError, QueueUnavailableError, Topic
+
+T = TypeVar("T")
 
 REQUEST_MS: Final = 10_000
 DELIVERY_MS: Final = 20_000
@@ -322,8 +324,7 @@ class KafkaQueue:
                 raise error
             return True
 
-        altered: bool = self._of_group(alter)
-        return altered
+        return self._of_group(alter)
 
     def _refuse_live(self, topic: Topic[object], group: str) -> None:
         if self._members(topic, group):
@@ -339,17 +340,16 @@ class KafkaQueue:
                 raise CoordinatorNotAvailableError(found["error"])
             return len(found["members"])
 
-        members: int = self._of_group(describe)
-        return members
+        return self._of_group(describe)
 
-    def _of_group(self, call: Callable[[], Any]) -> Any:
+    def _of_group(self, call: Callable[[], T]) -> T:
         """What a call about a group returns; as of `_patiently`.
 
         The client remembers which broker knows a group, and asks that one for ever, even if it is away or another one
         has taken the group over (kafka-python 3.0.12). Here it looks again after a failure.
         """
 
-        def looking_again() -> Any:
+        def looking_again() -> T:
             try:
                 return call()
             except KafkaError:
@@ -408,7 +408,7 @@ def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[ob
     return len(found["partitions"])
 
 
-def _patiently(call: Callable[[], Any]) -> Any:
+def _patiently(call: Callable[[], T]) -> T:
     """Brokers that have just started, or have just taken over a group, ask their clients to come back."""
     deadline = time.monotonic() + REQUEST_MS / 1_000
     while True:
