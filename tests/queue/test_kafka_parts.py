@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from kafka import errors as kafka_errors
 from kafka.cluster import ClusterMetadata
+from kafka.protocol.metadata import MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
@@ -127,8 +128,9 @@ def test_a_broker_that_does_not_answer_is_not_asked_without_a_pause() -> None:
             assert 10_000 < client.connection_delay(broker.node_id) <= 36_000
 
 
-def test_each_attempt_to_connect_that_fails_closes_its_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing waits for the garbage collector, which comes rarely to a worker."""
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """The sockets that clients make. None may wait for the garbage collector, which comes rarely to a worker."""
     made: list[socket.socket] = []
     make = DirectSocket.socket
 
@@ -137,6 +139,10 @@ def test_each_attempt_to_connect_that_fails_closes_its_socket(monkeypatch: pytes
         return made[-1]
 
     monkeypatch.setattr(DirectSocket, "socket", noted)
+    return made
+
+
+def test_each_attempt_to_connect_that_fails_closes_its_socket(made: list[socket.socket]) -> None:
     with socket.socket() as taken:  # nothing listens
         taken.bind(("127.0.0.1", 0))
         options = KafkaAddress((f"127.0.0.1:{taken.getsockname()[1]}",)).options()
@@ -148,6 +154,19 @@ def test_each_attempt_to_connect_that_fails_closes_its_socket(monkeypatch: pytes
                 connection = client._manager._conns[broker.node_id]
                 client.poll(timeout_ms=10_000, future=connection.close_future)
     assert [one.fileno() for one in made] == [-1, -1, -1]
+
+
+def test_a_client_that_is_closed_before_it_has_written_closes_its_socket(made: list[socket.socket]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = KafkaAddress((f"127.0.0.1:{silent.getsockname()[1]}",)).options()
+        # With brokers as old as this, a connection begins without a word of theirs.
+        with closing(options.pop("kafka_client")(api_version=(0, 9), **options)) as client:
+            (broker,) = client.cluster.bootstrap_brokers()
+            client.maybe_connect(broker.node_id)
+            connection = client._manager._conns[broker.node_id]
+            client.poll(timeout_ms=10_000, future=connection.init_future)
+            client.send(broker.node_id, MetadataRequest(topics=[]))
+    assert [one.fileno() for one in made] == [-1]
 
 
 # Errors.

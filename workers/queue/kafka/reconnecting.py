@@ -4,9 +4,13 @@ close what they had opened.
 
 import socket
 from typing import Any, ClassVar, Final
+from weakref import WeakSet
 
 from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
 
 LOOK_AGAIN_MS: Final = 100.0
 DIRECT: Final = "direct"
@@ -21,7 +25,22 @@ class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no
     something to send and a consumer whose heartbeat is due then ask without a pause: a whole processor for each worker,
     just when something is wrong (https://github.com/dpkp/kafka-python/issues/1907; seen in 3.0.12). A connection that
     is made ends the wait: nothing is sent later for it.
+
+    A client that is closed closes its sockets. The library's own leaves the socket of a connection on which something
+    was still to be written, such as a heartbeat, to the garbage collector (seen in 3.0.12).
     """
+
+    def __init__(self, **options: Any) -> None:
+        """The options of a client of kafka-python."""
+        net = NetworkSelector(**options)
+        self._made = _Connections(net, **options)
+        super().__init__(net=net, manager=self._made, **options)
+
+    def close(self, node_id: object = None) -> None:
+        """Closes the connection to one broker, or all of them, and the client with them."""
+        super().close(node_id)
+        if node_id is None:
+            self._made.close_sockets()
 
     def connection_delay(self, node_id: object) -> float:
         """Milliseconds; 0 if the broker is connected, or was not tried."""
@@ -29,6 +48,25 @@ class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no
         connection = self._manager._conns.get(node_id)  # noqa: SLF001 - as the class does that is extended here
         is_connecting = connection is not None and not connection.connected
         return max(delay_ms, LOOK_AGAIN_MS) if is_connecting else delay_ms
+
+
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
+    """The connections of a client. It knows the sockets of all of them."""
+
+    def __init__(self, net: NetworkSelector, **options: Any) -> None:
+        super().__init__(net, **options)
+        self._transports: WeakSet[KafkaTCPTransport] = WeakSet()
+
+    def close_sockets(self) -> None:
+        """After the client's loop has ended: nothing is written any more."""
+        for transport in self._transports:
+            if transport._sock is not None:  # noqa: SLF001 - it has no way to be closed but through the loop
+                transport._sock.close()  # noqa: SLF001
+
+    async def _build_transport(self, node: object, timeout_at: float | None = None) -> KafkaTCPTransport:
+        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        self._transports.add(transport)
+        return transport
 
 
 class DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
