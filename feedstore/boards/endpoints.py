@@ -1,7 +1,5 @@
 """The endpoints of boards: one table, from which the routes and the OpenAPI document are made."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from msgspec import UnsetType
@@ -10,7 +8,6 @@ from feedstore.boards import wire
 from feedstore.boards.port import BoardCrowdedError, ReorderRefusedError
 from feedstore.boards.service import BoardService
 from feedstore.boards.wire import BoardPage, BoardPinLine, BoardQuery, OrderReset, PlaceBody, PlacedLine
-from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.http import problems
 from feedstore.http.cursors import Cursors
 from feedstore.http.endpoint import Asked, Endpoint
@@ -18,11 +15,6 @@ from feedstore.http.problems import Kind, ProblemError
 from feedstore.http.wire import Nothing
 
 CROWDED: Final = Kind("board-crowded", 503, "Board is crowded", retry_after_s=1)
-# One problem for clients, with other advice than that of actions: nothing here takes an Idempotency-Key.
-UNREAD: Final = problems.FOLLOWS_UNAVAILABLE._replace(again="try again")
-UNWRITTEN: Final = problems.FOLLOWS_UNAVAILABLE._replace(
-    again="it may have been done or not: send the same request again, which is harmless"
-)
 
 
 class BoardApi(NamedTuple):
@@ -32,21 +24,11 @@ class BoardApi(NamedTuple):
     cursors: Cursors
 
 
-@contextmanager
-def _unavailable(kind: Kind) -> Iterator[None]:
-    """What is said if the follow store is away: the table of errors, one for all endpoints, says it of actions."""
-    try:
-        yield
-    except FollowStoreUnavailableError as error:
-        raise problems.of(error, {FollowStoreUnavailableError: kind}) from error
-
-
 def _pins(api: BoardApi, asked: Asked[BoardQuery, None]) -> BoardPage:
     board, query = asked.ids["board"], asked.query
     owner = f"board:{board}"
     cursor = api.cursors.opened(owner, None if isinstance(query.cursor, UnsetType) else query.cursor)
-    with _unavailable(UNREAD):
-        page = api.service.page(board, query.limit, cursor, query.place())
+    page = api.service.page(board, query.limit, cursor, query.place())
     return BoardPage(
         str(board),
         [wire.line_of_pin(pin) for pin in page.pins],
@@ -59,8 +41,7 @@ def _place(api: BoardApi, asked: Asked[Nothing, PlaceBody]) -> PlacedLine:
     before, after = asked.body.neighbours()
     to = None if isinstance(asked.body.to, UnsetType) else asked.body.to
     try:
-        with _unavailable(UNWRITTEN):
-            placed = api.service.reorder_board_pin(asked.ids["board"], asked.ids["pin"], before, after, to)
+        placed = api.service.reorder_board_pin(asked.ids["board"], asked.ids["pin"], before, after, to)
     except ReorderRefusedError as error:
         kind = problems.NOT_FOUND if error.reason == "pin_unknown" else problems.REFUSED
         raise ProblemError(kind, str(error), reason=error.reason, between=tuple(map(str, error.between))) from error
@@ -71,8 +52,7 @@ def _place(api: BoardApi, asked: Asked[Nothing, PlaceBody]) -> PlacedLine:
 
 def _reset(api: BoardApi, asked: Asked[Nothing, None]) -> OrderReset:
     board = asked.ids["board"]
-    with _unavailable(UNWRITTEN):
-        return OrderReset(str(board), api.service.reset(board))
+    return OrderReset(str(board), api.service.reset(board))
 
 
 _SEQUENCE = "13411009730009223372036854775807000000"

@@ -159,8 +159,8 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
                         ClusterLine(
                             "a",
                             [
-                                GenerationLine(_OLD, 1_341_100_970_000, 50_000, 1_450_000, current=False),
-                                GenerationLine(_NEW, 1_341_122_570_000, 50_100, 1_453_000, current=True),
+                                GenerationLine(_OLD, 1_341_100_970_000, 50_000, 1_450_000, current=False, used=True),
+                                GenerationLine(_NEW, 1_341_122_570_000, 50_100, 1_453_000, current=True, used=True),
                             ],
                             1_341_100_970_000,
                             1_341_122_873_000,

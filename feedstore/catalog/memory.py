@@ -26,7 +26,7 @@ class MemoryCatalog:
         self._generations: dict[str, Generation] = {}
         self._records: dict[str, dict[bytes, bytes]] = {}
         """By generation, by key."""
-        self._current: str | None = None
+        self._trail: list[str] = []
         self._rollbacks = 0
         self._updates: dict[bytes, Update] = {}
         self._delta = Delta(floor_ms=0, known_ms=0, entries=0)
@@ -60,9 +60,17 @@ class MemoryCatalog:
     def generations(self) -> list[Generation]:
         with self._lock:
             return [
-                self._generations[name]._replace(current=name == self._current)
+                self._generations[name]._replace(current=name == self._current, used=name in self._trail)
                 for name in rule.in_order(self._generations)
             ]
+
+    def trail(self) -> list[str]:
+        with self._lock:
+            return [*self._trail]
+
+    @property
+    def _current(self) -> str | None:
+        return self._trail[-1] if self._trail else None
 
     def delta(self) -> Delta:
         with self._lock:
@@ -120,7 +128,7 @@ class MemoryCatalog:
                 made = Generation(name, as_of_ms, checked.records, 0, checked.sha256, current=False)
                 self._generations.setdefault(name, made)
                 self._records[name] = loaded
-                return made._replace(current=name == self._current)
+                return made._replace(current=name == self._current, used=name in self._trail)
         finally:
             with self._lock:
                 self._loading.remove(as_of_ms)
@@ -137,12 +145,13 @@ class MemoryCatalog:
             if generation not in self._generations:
                 raise CatalogRefusedError(f"there is no generation {generation}")
             self._rollbacks += rule.rolls_back(self._current, generation)
-            self._current = generation
+            self._trail = rule.extended(self._trail, generation)
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)
         with self._lock:
-            kept = rule.kept(rule.in_order(self._generations), keep, self._current)
+            kept = rule.kept(rule.in_order(self._generations), keep, self._trail)
+            self._trail = [each for each in self._trail if each in kept]
             gone = [name for name in rule.in_order(self._generations) if name not in kept]
             for name in gone:
                 del self._generations[name], self._records[name]

@@ -96,7 +96,8 @@ class Fetched(NamedTuple):
 class Generation(NamedTuple):
     """id: `<as_of_ms>-<hash of its contents>`. as_of_ms: everything that committed up to then is in it. records: how
     many. bytes: on the disk, or 0 if the adapter does not know. sha256: over the records as they were loaded. current:
-    whether fetches read it. took_ms: how long it took to load; 0 if that is not known.
+    whether fetches read it. took_ms: how long it took to load; 0 if that is not known. used: whether it is in the
+    trail, as `trail` says.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Generation(NamedTuple):
     sha256: str
     current: bool
     took_ms: int = 0
+    used: bool = False
 
 
 class Delta(NamedTuple):
@@ -227,10 +229,17 @@ class CatalogStore(CatalogReader, Protocol):
         """
         ...
 
+    def trail(self) -> list[str]:
+        """The generations that came into use and were not rolled back since, by id, oldest first. The last one is the
+        current one, and a rollback goes to the one before it. Damaged ones are left out, but the current one is not.
+        Raises CatalogUnavailableError.
+        """
+        ...
+
     def collect(self, keep: int) -> Collected:
-        """Removes generations but the `keep` latest and the current one, the remains of loads that died more than a day
-        ago, and updates at or below the floor: the smallest as_of of the generations that are kept or being loaded.
-        Fetches under way end as they began.
+        """Removes generations but the `keep` latest and the `keep` latest of the trail, the remains of loads that died
+        more than a day ago, and updates at or below the floor: the smallest as_of of the generations that are kept or
+        being loaded. Fetches under way end as they began.
 
         keep: at least 1. Raises CatalogUnavailableError: done in part; repeat it.
         """

@@ -32,10 +32,35 @@ def known_ms(as_of_ms: int, delta_known_ms: int, floor_ms: int) -> int:
     return max(as_of_ms, delta_known_ms) if is_complete(floor_ms, as_of_ms) else as_of_ms
 
 
-def kept(ids: Sequence[str], keep: int, current: str | None) -> list[str]:
-    """The generations that a collection keeps: the `keep` latest, and the current one. ids: oldest first."""
-    latest = {*ids[-keep:]}
-    return [each for each in ids if each in latest or each == current]
+def kept(ids: Sequence[str], keep: int, trail: Sequence[str]) -> list[str]:
+    """The generations that a collection keeps: the `keep` latest, and the `keep` latest of the trail: others, that were
+    loaded and refused, leave a rollback where to go. ids: oldest first.
+    """
+    latest = {*ids[-keep:], *trail[-keep:]}
+    return [each for each in ids if each in latest]
+
+
+def trail(noted: Sequence[str], ids: Sequence[str], current: str | None) -> list[str]:
+    """The generations that came into use and were not rolled back, oldest first: the last one is the current one, and a
+    rollback goes to the one before it.
+
+    noted: as `extended` says; of those some may be removed. Empty: programs once noted none; then it is all generations
+    up to the current one. ids: of all that there are, oldest first.
+    """
+    if current is None:
+        return []
+    before = noted or [each for each in ids if is_later(current, each)]
+    return [*(each for each in before if each in ids and each != current), current]
+
+
+def extended(trail: Sequence[str], name: str) -> list[str]:
+    """The trail after a generation came into use. If it is an older one, those that came after it are rolled back."""
+    return [*(each for each in trail if is_later(name, each)), name]
+
+
+def is_later(one: str, other: str) -> bool:
+    """Whether one generation comes after another in the order of all."""
+    return _place(one) > _place(other)
 
 
 def rolls_back(before: str | None, after: str) -> bool:
@@ -65,4 +90,8 @@ def as_of_ms(generation_id: str) -> int:
 
 def in_order(ids: Iterable[str]) -> list[str]:
     """Oldest first."""
-    return sorted(ids, key=lambda each: (as_of_ms(each), each))
+    return sorted(ids, key=_place)
+
+
+def _place(generation_id: str) -> tuple[int, str]:
+    return as_of_ms(generation_id), generation_id

@@ -24,9 +24,9 @@ class CatalogSettings(
     rename={"build_ms": "build", "ttl_ms": "ttl", "stale_max_ms": "stale_max", "cache_bytes": "cache"},
 ):
     """build_ms: how often the worker builds a generation of a catalog that comes from the follow store. keep: how many
-    generations. ttl_ms: how long web processes hold a record. stale_max_ms: how much longer they may show it if no
-    cluster answers. cache_bytes: how much one web process holds. missing: what a page does about a pin that has no
-    record: ask the follow store, or leave it out.
+    generations, the latest ones and as many that were in use. ttl_ms: how long web processes hold a record.
+    stale_max_ms: how much longer they may show it if no cluster answers. cache_bytes: how much one web process holds.
+    missing: what a page does about a pin that has no record: ask the follow store, or leave it out.
     """
 
     build_ms: Ms = Ms(21_600_000)

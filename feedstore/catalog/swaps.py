@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+from feedstore.catalog import rule
 from feedstore.catalog.port import CatalogRefusedError, CatalogStore, NoGenerationError
 
 Reason = Literal["generation_unknown", "generation_not_current", "no_generation_before"]
@@ -26,42 +27,37 @@ class Swap(NamedTuple):
 
 def use(store: CatalogStore, generation: str) -> Swap:
     """Makes a generation current. Raises SwapRefusedError, CatalogUnavailableError."""
-    current = None
-    ids = []
-    for each in store.generations():
-        ids.append(each.id)
-        if each.current:
-            current = each.id
-    if generation not in ids:
-        raise SwapRefusedError("generation_unknown", f"there is no generation {generation}")
+    current = next(reversed(store.trail()), None)
     if generation != current:
-        store.use(generation)
+        try:
+            store.use(generation)
+        except CatalogRefusedError as error:
+            raise SwapRefusedError("generation_unknown", str(error)) from error
     return Swap(generation, current)
 
 
 def roll_back(store: CatalogStore, generation: str | None = None) -> Swap:
-    """Makes the generation before one current, if that one is; None: before the current one. Nothing is done if the one
-    before it is current already.
+    """Makes the generation of the trail before one current, if that one is; None: before the current one. Nothing is
+    done if a rollback from it was made already.
 
     Raises NoGenerationError, SwapRefusedError, CatalogUnavailableError.
     """
-    ids = []
-    current = None
-    for each in store.generations():
-        ids.append(each.id)
-        if each.current:
-            current = each.id
-    if current is None:
+    trail = store.trail()
+    if not trail:
         raise NoGenerationError("no generation is in use: build or load one")
-    generation = generation or current
-    if generation not in ids:
+    current = trail[-1]
+    if generation is not None and generation != current:
+        return _was_rolled_back(store, generation, current)
+    if len(trail) == 1:
+        raise SwapRefusedError("no_generation_before", f"no generation was in use before {current}, or it is removed")
+    store.use(trail[-2])
+    return Swap(trail[-2], current)
+
+
+def _was_rolled_back(store: CatalogStore, generation: str, current: str) -> Swap:
+    """Nothing is done: a later generation than the current one is in use no more. Raises SwapRefusedError."""
+    if generation not in {each.id for each in store.generations()}:
         raise SwapRefusedError("generation_unknown", f"there is no generation {generation}")
-    place = ids.index(generation)
-    if place == 0:
-        raise SwapRefusedError("no_generation_before", f"there is no generation before {generation}")
-    before = ids[place - 1]
-    if current not in {generation, before}:
+    if rule.is_later(current, generation):
         raise SwapRefusedError("generation_not_current", f"not {generation} is in use, but {current}")
-    if current != before:
-        store.use(before)
-    return Swap(before, current)
+    return Swap(current, current)

@@ -80,7 +80,8 @@ class UseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
 
 class GenerationLine(msgspec.Struct, frozen=True):
     """as_of_ms: everything that was committed up to then is in it. bytes: on the disk; null if that is not known.
-    current: whether it is in use.
+    current: whether it is in use. used: whether it came into use and was not rolled back since: a rollback goes to the
+    latest of these before the current one.
     """
 
     id: str
@@ -88,6 +89,7 @@ class GenerationLine(msgspec.Struct, frozen=True):
     records: Count
     bytes: Count | None
     current: bool
+    used: bool
 
 
 class ClusterLine(msgspec.Struct, frozen=True):
@@ -232,7 +234,7 @@ def _cluster_line(name: str, facts: Facts | None, now_ms: int) -> ClusterLine:
 
 
 def _generation_line(each: Generation) -> GenerationLine:
-    return GenerationLine(each.id, each.as_of_ms, each.records, each.bytes or None, each.current)
+    return GenerationLine(each.id, each.as_of_ms, each.records, each.bytes or None, each.current, each.used)
 
 
 def _pin_key(given: str | int) -> tuple[bytes, str]:

@@ -53,15 +53,30 @@ class Response(msgspec.Struct, frozen=True):
 Handler = Callable[[Incoming], Awaitable[Response]]
 
 
+class _Route(NamedTuple):
+    """name: in metrics and logs. again: as of Endpoint."""
+
+    name: str
+    handler: Handler
+    again: str = "try again"
+
+
+async def _not_found(request: Incoming) -> Response:  # noqa: ARG001 - the same for every caller
+    raise ProblemError(problems.NOT_FOUND, "see /openapi.json")
+
+
+_NONE: Final = _Route("none", _not_found)
+
+
 class _Place(NamedTuple):
-    """One path, or all of one form. matches: whether another one is such a path. handlers: by method, with the names
-    that metrics and logs call them by. is_endpoint: whether it belongs to a part.
+    """One path, or all of one form. matches: whether another one is such a path. routes: by method. is_endpoint:
+    whether it belongs to a part.
     """
 
     path: str
     is_endpoint: bool
     matches: Callable[[str], "re.Match[str] | None"]
-    handlers: Mapping[str, tuple[str, Handler]]
+    routes: Mapping[str, _Route]
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ class App:
         """The form of the paths of the endpoint that a request is for; None if it is for none."""
         for place in self._places:
             if place.matches(path):
-                return place.path if place.is_endpoint and method in place.handlers else None
+                return place.path if place.is_endpoint and method in place.routes else None
         return None
 
     def request_id(self, headers: Mapping[bytes, bytes]) -> str:
@@ -151,17 +166,18 @@ class App:
         began_s = self._clock()
         headers = dict(scope["headers"])
         request_id = scope.get(incoming.REQUEST_ID) or self.request_id(headers)
-        method, endpoint, status = scope["method"], "none", 0
+        method, status = scope["method"], 0
+        route = _NONE
         error: ProblemError | None = None
         self._metrics.began()
         try:
             try:
-                path, (endpoint, handler) = self._place(scope["path"], method)
-                answer = await handler(Incoming(scope, receive, headers, path, began_s))
+                path, route = self._place(scope["path"], method)
+                answer = await route.handler(Incoming(scope, receive, headers, path, began_s))
             except Exception as raised:  # noqa: BLE001 - nothing that a caller sends may go unanswered
-                error = raised if isinstance(raised, ProblemError) else problems.of(raised, self._known)
+                error = raised if isinstance(raised, ProblemError) else problems.of(raised, self._known, route.again)
                 if error.kind is problems.INTERNAL:
-                    _log.exception("http.failed", request_id=request_id, endpoint=endpoint, error=str(raised))
+                    _log.exception("http.failed", request_id=request_id, endpoint=route.name, error=str(raised))
                 answer = _refusal(error, request_id)
             status = answer.status
             named = [*answer.headers, (b"x-request-id", request_id.encode()), _NOSNIFF]
@@ -173,12 +189,12 @@ class App:
             took_s = self._clock() - began_s
             if method not in _METHODS:
                 method = "other"
-            self._metrics.ended(endpoint, method, status, took_s)
+            self._metrics.ended(route.name, method, status, took_s)
             more = {} if error is None else {"error": error.for_log()}
             self._log.info(
                 "http.request",
                 request_id=request_id,
-                endpoint=endpoint,
+                endpoint=route.name,
                 method=method,
                 status=status,
                 took_ms=round(1_000 * took_s, 2),
@@ -191,10 +207,11 @@ class App:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _all_places(self) -> Iterable[_Place]:
-        places: dict[str, dict[str, tuple[str, Handler]]] = defaultdict(dict)
+        places: dict[str, dict[str, _Route]] = defaultdict(dict)
         for part in self._served.parts:
             for endpoint in part.endpoints:
-                places[endpoint.path][endpoint.method] = endpoint.name, self._answers(part.api, endpoint)
+                answers = self._answers(part.api, endpoint)
+                places[endpoint.path][endpoint.method] = _Route(endpoint.name, answers, endpoint.again)
         endpoints = set(places)
         for path, name, handler in (
             ("/healthz", "healthz", self._healthz),
@@ -203,24 +220,24 @@ class App:
             (description.SCOPES_PATH, "token", self._token),
             ("/openapi.json", "openapi", self._openapi),
         ):
-            places[path]["GET"] = name, handler
+            places[path]["GET"] = _Route(name, handler)
         for path, asset in self._served.assets.items():
-            places[path]["GET"] = "site", _asset(asset)
-        for path, handlers in places.items():
-            if "GET" in handlers:
-                handlers["HEAD"] = handlers["GET"]
-            yield _Place(path, path in endpoints, compile_path(path)[0].fullmatch, handlers)
+            places[path]["GET"] = _Route("site", _asset(asset))
+        for path, routes in places.items():
+            if "GET" in routes:
+                routes["HEAD"] = routes["GET"]
+            yield _Place(path, path in endpoints, compile_path(path)[0].fullmatch, routes)
 
-    def _place(self, path: str, method: str) -> tuple[Mapping[str, str], tuple[str, Handler]]:
+    def _place(self, path: str, method: str) -> tuple[Mapping[str, str], _Route]:
         """The endpoint that answers a request, and the values in its path. A path is right or it is not: none is
         mended.
         """
-        for _, _, matches, handlers in self._places:
+        for _, _, matches, routes in self._places:
             if found := matches(path):
-                if method in handlers:
-                    return found.groupdict(), handlers[method]
-                raise ProblemError(problems.METHOD_NOT_ALLOWED, "", headers={"allow": ", ".join(sorted(handlers))})
-        raise ProblemError(problems.NOT_FOUND, "see /openapi.json")
+                if method in routes:
+                    return found.groupdict(), routes[method]
+                raise ProblemError(problems.METHOD_NOT_ALLOWED, "", headers={"allow": ", ".join(sorted(routes))})
+        return {}, _NONE
 
     def _answers(self, api: Any, endpoint: Endpoint[Any, Any, Any]) -> Handler:
         decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)

@@ -58,6 +58,15 @@ class Endpoint(Generic[A, Q, B]):
     body_bytes_max: int = BODY_BYTES_MAX
     is_bounded: Callable[[Q], bool] = lambda _: False
 
+    @property
+    def again(self) -> str:
+        """What a caller does that has no answer."""
+        if self.method == "GET":
+            return "try again"
+        if self.scope == "write" and self.takes_key:
+            return "the action may have been recorded or not: try again with the same Idempotency-Key"
+        return "it may have been done or not: send the same request again, which is harmless"
+
 
 @dataclass(frozen=True)
 class Part(Generic[A]):

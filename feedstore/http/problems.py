@@ -15,14 +15,14 @@ _PREFIX: Final = "urn:feedstore:problem:"
 
 class Kind(NamedTuple):
     """One kind of refusal. retry_after_s: set if the same request may be sent again. again: what is then said to the
-    caller, who is not told which server it was.
+    caller, who is not told which server it was; None: what was asked may have been done, so the endpoint says it.
     """
 
     name: str
     status: int
     title: str
     retry_after_s: int | None = None
-    again: str = "try again"
+    again: str | None = "try again"
 
     @property
     def type(self) -> str:
@@ -53,7 +53,7 @@ FOLLOWS_UNAVAILABLE: Final = Kind(
     503,
     "Follow store is unavailable",
     retry_after_s=1,
-    again="the action may have been recorded or not: try again with the same Idempotency-Key",
+    again=None,
 )
 QUEUES_UNAVAILABLE: Final = Kind("queues-unavailable", 503, "Queue is unavailable", retry_after_s=5)
 PLOTS_UNAVAILABLE: Final = Kind(
@@ -150,11 +150,13 @@ KNOWN: Final[Known] = {
 """Those of every service."""
 
 
-def of(error: Exception, known: Known) -> ProblemError:
-    """The problem of an error: INTERNAL if it is not known."""
+def of(error: Exception, known: Known, again: str = "try again") -> ProblemError:
+    """The problem of an error: INTERNAL if it is not known. again: what the caller is told if what was asked may have
+    been done.
+    """
     kind = next((kind for each, kind in known.items() if isinstance(error, each)), INTERNAL)
     if kind is INTERNAL:
         return ProblemError(kind, "the server's log has the cause, under this request_id")
     if kind.retry_after_s is not None:
-        return ProblemError(kind, kind.again, cause=str(error))
+        return ProblemError(kind, kind.again or again, cause=str(error))
     return ProblemError(kind, str(error), reason=getattr(error, "reason", ""))

@@ -81,7 +81,7 @@ def test_generations_are_listed_oldest_first(store: CatalogStore, reader: Catalo
 def test_loading_the_same_again_is_the_same_generation(store: CatalogStore):
     first = store.load(10, [(A, b"1")])
     store.use(first.id)
-    assert store.load(10, [(A, b"1")]) == first._replace(current=True)
+    assert store.load(10, [(A, b"1")]) == first._replace(current=True, used=True)
     assert store.load(10, [(A, b"2")]).id != first.id
     assert len(store.generations()) == 2
 
@@ -120,6 +120,24 @@ def test_it_is_counted_whenever_a_generation_comes_into_use_that_is_not_later(
         store.use(name)
         assert fetch(A).generation == name
         assert (store.rollbacks(), reader.rollbacks()) == (expected, expected), name
+
+
+def test_the_trail_is_what_came_into_use_and_was_not_rolled_back(store: CatalogStore):
+    assert store.trail() == []
+    first, second, third, other = (loaded(store, as_of, a=b"%d" % as_of) for as_of in (10, 20, 30, 40))
+    assert store.trail() == []
+    steps = [
+        (second, [second]),
+        (third, [second, third]),
+        (third, [second, third]),
+        (second, [second]),
+        (other, [second, other]),
+        (third, [second, third]),
+        (first, [first]),
+    ]
+    for name, expected in steps:
+        store.use(name)
+        assert store.trail() == expected
 
 
 @pytest.mark.parametrize(
@@ -392,6 +410,16 @@ def test_the_latest_generations_and_the_current_one_are_kept(store: CatalogStore
     assert store.collect(1).generations == [names[0], names[2]]
     assert store.collect(1) == ([], 0)
     assert fetch(A).records == {A: b"40"}
+
+
+def test_generations_that_were_never_in_use_take_no_place_from_those_that_were(store: CatalogStore):
+    oldest, old, new = (used(store, as_of, a=b"%d" % as_of) for as_of in (10, 20, 30))
+    refused = [loaded(store, as_of, a=b"") for as_of in (40, 50, 60)]
+    assert store.collect(2).generations == [oldest, refused[0]]
+    assert store.trail() == [old, new]
+    store.use(old)
+    assert store.collect(1).generations == [new, refused[1]]
+    assert store.trail() == [old]
 
 
 def test_a_collection_takes_what_every_kept_generation_has(store: CatalogStore, fetch: Fetch):

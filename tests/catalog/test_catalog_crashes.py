@@ -32,7 +32,14 @@ from rocksdict import (
 
 from feedstore import durable
 from feedstore.catalog import swaps
-from feedstore.catalog.port import BeingBuiltError, CatalogError, CatalogUnavailableError, NoGenerationError, Update
+from feedstore.catalog.port import (
+    BeingBuiltError,
+    CatalogError,
+    CatalogStore,
+    CatalogUnavailableError,
+    NoGenerationError,
+    Update,
+)
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb import store as store_module
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
@@ -475,7 +482,8 @@ def test_a_damaged_generation_that_is_not_in_use_is_left_out_and_named(path: Pat
     with closing(opened(path, clock)) as store:
         newest = store.load(20, [(A, b"20")]).id
         oldest, before, _ = store._directory.names().generations
-        store.use(newest)
+        for each in (oldest, before, newest):
+            store.use(each)
         about = path / f"gen-{before}" / "generation.json"
         about.unlink()
         if text is not None:
@@ -493,6 +501,22 @@ def test_a_damaged_generation_that_is_not_in_use_is_left_out_and_named(path: Pat
         (path / f"gen-{oldest}" / "generation.json").unlink()
         with pytest.raises(CatalogUnavailableError, match=oldest):
             store.generations()  # what nothing can be fetched from is not passed over
+
+
+@pytest.mark.parametrize("way_back", [swaps.roll_back, lambda store: swaps.use(store, store.trail()[0])])
+def test_there_is_a_way_back_from_a_damaged_generation_that_is_in_use(
+    path: Path, clock: Clock, way_back: Callable[[CatalogStore], swaps.Swap]
+):
+    with closing(opened(path, clock)) as store:
+        before = store.trail()[-1]
+        damaged = store.load(20, [(A, b"20")]).id
+        store.use(damaged)
+        (path / f"gen-{damaged}" / "generation.json").write_text("{")
+        with pytest.raises(CatalogUnavailableError, match=f"{damaged}.*roll back"):
+            store.generations()
+        way_back(store)
+        assert store.trail()[-1] == before
+        check(store)
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.sst"])

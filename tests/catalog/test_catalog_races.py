@@ -246,7 +246,7 @@ def another_becomes_current_within_a_collection(scene: Scene) -> str | None:
             os.close(held)
         scene.loader.use(scene.old)
 
-    with patched([after(Directory, "names", Once(use))]):
+    with patched([after(Directory, "pointer", Once(use))]):
         scene.owner.collect(1)
     current = next((each for each in scene.owner.generations() if each.current), None)
     return "what is in use is gone" if current is None else None

@@ -122,8 +122,16 @@ def test_what_an_earlier_program_wrote_is_read():
     state = states.used(states.used(loaded(StoredState(), 10, 20), made(20).id), made(10).id)
     document = msgspec.json.decode(states.encoded(state))
     assert document.pop("rollbacks") == 1
+    assert document.pop("noted") == [made(10).id]
     assert [each.pop("took_ms") for each in document["generations"]] == [0, 0]
-    assert states.decoded(msgspec.json.encode(document)) == msgspec.structs.replace(state, rollbacks=0)
+    assert states.decoded(msgspec.json.encode(document)) == msgspec.structs.replace(state, rollbacks=0, noted=())
+
+
+def test_before_uses_were_noted_all_generations_up_to_the_current_one_are_the_trail():
+    state = loaded(StoredState(), 10, 20, 30)
+    old = msgspec.structs.replace(states.used(state, made(20).id), noted=())
+    assert old.trail == [made(10).id, made(20).id]
+    assert states.used(old, made(30).id).trail == [made(10).id, made(20).id, made(30).id]
 
 
 def test_what_a_later_program_adds_is_read():

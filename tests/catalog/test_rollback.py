@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from feedstore.catalog import swaps
 from feedstore.catalog.flights import Flights
 from feedstore.catalog.holdings import Holdings
 from feedstore.catalog.port import CatalogReader, CatalogStore, CatalogUnavailableError, Update
@@ -179,9 +180,30 @@ def test_a_pointer_of_an_earlier_program_is_read_and_counted_on(tmp_path: Path):
         old, new = store.load(10, [(KEY, GOOD)]).id, store.load(20, [(KEY, WRONG)]).id
         store.use(new)
         [pointer] = tmp_path.rglob("pins/CURRENT")
-        assert pointer.read_text() == f'{{"generation":"{new}"}}\n'
+        pointer.write_text(f'{{"generation":"{new}"}}\n')
+        assert store.trail() == [old, new], "it could not say which were in use"
         store.use(old)
         assert (store.rollbacks(), store.fetch([KEY]).records) == (1, {KEY: GOOD})
+        assert store.trail() == [old]
+
+
+def test_a_rollback_goes_to_nothing_that_was_rolled_back_or_never_in_use(store: CatalogStore):
+    def loaded(as_of_ms: int) -> str:
+        return store.load(as_of_ms, [(KEY, b"%d" % as_of_ms)]).id
+
+    good, wrong = loaded(10), loaded(20)
+    for name in (good, wrong):
+        store.use(name)
+    assert swaps.roll_back(store) == (good, wrong)
+    loaded(30)
+    worse = loaded(40)
+    store.use(worse)
+    assert swaps.roll_back(store, worse) == (good, worse)
+    for again in (worse, wrong):
+        assert swaps.roll_back(store, again) == (good, good), "that one is in use no more"
+    with pytest.raises(swaps.SwapRefusedError) as caught:
+        swaps.roll_back(store)
+    assert caught.value.reason == "no_generation_before"
 
 
 # Several processes on real stores

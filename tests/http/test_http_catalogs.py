@@ -343,13 +343,14 @@ def test_a_swap_that_cannot_be_is_refused_with_its_reason(operated: tuple[Shelf,
     old, new = ids(on, "a")
     assert swap(client, "use", {"to": {"a": "1-b"}}, 409)["reason"] == "generation_unknown"
     assert swap(client, "rollback", {"from": {"a": "1-b"}}, 409)["reason"] == "generation_unknown"
+    on.pins["a"].store.use(old)
     assert swap(client, "rollback", {"from": {"a": old}}, 409)["reason"] == "no_generation_before"
+    on.pins["a"].store.use(new)
     third = on.pins["a"].store.load(NEW_MS + 1, []).id
     on.pins["a"].store.use(third)
-    swap(client, "use", {"to": {"a": old}})
-    refused = swap(client, "rollback", {"from": {"a": third}}, 409)
-    assert (refused["reason"], old in refused["detail"]) == ("generation_not_current", True)
-    assert current(on) == {"a": old, "b": ids(on, "b")[1]}
+    refused = swap(client, "rollback", {"from": {"a": new}}, 409)
+    assert (refused["reason"], third in refused["detail"]) == ("generation_not_current", True)
+    assert current(on) == {"a": third, "b": ids(on, "b")[1]}
     unknown = swap(client, "use", {"to": {"c": new}}, 400)
     assert (kind(unknown), "there are: a, b" in unknown["detail"]) == ("catalog-refused", True)
     assert kind(swap(client, "use", {"to": {}}, 400)) == "invalid-value"

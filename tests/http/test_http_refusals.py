@@ -152,6 +152,9 @@ def test_without_the_follow_store_it_is_ready_for_pages_and_refuses_actions(insi
         inside.follows.close()
         document = client.post("/v1/follows", {"follower": "1", "user": "2"}, 503)
         assert kind(document) == "follow-store-unavailable"
+        assert "same Idempotency-Key" in document["detail"]
+        read = client.get("/v1/users/1/following", 503)
+        assert (kind(read), read["detail"]) == ("follow-store-unavailable", "try again")
         assert client.get("/v1/users/1/feed")["entries"] == []
         assert client.get("/readyz") == {"status": "ok"}
 

@@ -94,7 +94,7 @@ def _used(
     if not force and _decided(store) != before:
         return generation
     store.use(generation.id)
-    return generation._replace(current=True)
+    return generation._replace(current=True, used=True)
 
 
 _Decided = tuple[str | None, int]
@@ -102,8 +102,7 @@ _Decided = tuple[str | None, int]
 
 
 def _decided(store: CatalogStore) -> _Decided:
-    current = next((each.id for each in store.generations() if each.current), None)
-    return current, store.rollbacks()
+    return next(reversed(store.trail()), None), store.rollbacks()
 
 
 def refuse_ahead(as_of_ms: int, now_ms: int) -> None:

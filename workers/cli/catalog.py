@@ -64,8 +64,8 @@ def _clusters(session: Session, name: str, cluster: str | None) -> list[str]:
 @json_option
 @pass_session
 def list_(session: Session, name: str | None, *, as_json: bool) -> None:
-    """Show the generations of each catalog (or of NAME) in each cluster, and how fresh its updates are. The exit status
-    is 3 if a catalog does not answer somewhere.
+    """Show the generations of each catalog (or of NAME) in each cluster, and how fresh its updates are. A rollback goes
+    to the latest one that is marked as used. The exit status is 3 if a catalog does not answer somewhere.
 
     \b
     Examples:
@@ -101,10 +101,10 @@ def list_(session: Session, name: str | None, *, as_json: bool) -> None:
 
 
 def _line(generation: Generation) -> str:
-    current = "current" if generation.current else "       "
+    state = "current" if generation.current else "used" if generation.used else ""
     size = f"{generation.bytes / (1 << 20):,.1f} MiB" if generation.bytes else ""
     as_of = f"as of {when(generation.as_of_ms)}"
-    return f"{current}  {generation.id}  {as_of}  {plural(generation.records, 'record')}  {size}".rstrip()
+    return f"{state:7}  {generation.id}  {as_of}  {plural(generation.records, 'record')}  {size}".rstrip()
 
 
 # Generations
@@ -300,8 +300,9 @@ def use(session: Session, name: str, generation: str, cluster: str | None) -> No
 @cluster_option
 @pass_session
 def rollback(session: Session, name: str, cluster: str | None) -> None:
-    """Make the generation before the current one current, with all updates since. Nothing is read again or lost, and
-    the way back is feedctl catalog use.
+    """Make the generation current that was in use before the current one, with all updates since. Generations that
+    were never in use, or were rolled back, are passed over. Nothing is read again or lost, and the way back is
+    feedctl catalog use.
 
     \b
     Examples:
@@ -320,8 +321,8 @@ def rollback(session: Session, name: str, cluster: str | None) -> None:
 @cluster_option
 @pass_session
 def collect(session: Session, name: str, keep: int | None, cluster: str | None) -> None:
-    """Remove generations of NAME but the latest ones and the current one, and updates that each of them has. A worker
-    does this by itself; stop it to do it by hand.
+    """Remove generations of NAME but the latest ones and the latest that were in use, and updates that each of them
+    has. A worker does this by itself; stop it to do it by hand.
 
     \b
     Examples:

@@ -84,6 +84,9 @@ class Reading:
         about = self._look()
         return Delta(about.state.floor_ms, about.known_ms, about.state.entries)
 
+    def trail(self) -> list[str]:
+        return self._look().state.trail
+
     def rollbacks(self) -> int:
         return self._recent(None).state.rollbacks
 

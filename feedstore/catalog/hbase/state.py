@@ -65,14 +65,16 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """version: counts the steps. current: which of the generations fetches read. rollbacks: as of the port.
-    floor_ms: of the delta. collected_ms: up to when updates were removed from it. entries: how many it had when they
-    were last counted. generations: oldest first. building: None: no process does.
+    """version: counts the steps. current: which of the generations fetches read. rollbacks: as of the port. noted: the
+    trail, as `rule.extended` says; of those some may be removed. floor_ms: of the delta. collected_ms: up to when
+    updates were removed from it. entries: how many it had when they were last counted. generations: oldest first.
+    building: None: no process does.
     """
 
     version: int = 0
     current: str | None = None
     rollbacks: int = 0
+    noted: tuple[str, ...] = ()
     floor_ms: int = 0
     collected_ms: int = 0
     entries: int = 0
@@ -85,7 +87,12 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     def ids(self) -> list[str]:
         return [each.id for each in self.generations]
 
+    @property
+    def trail(self) -> list[str]:
+        return rule.trail(self.noted, self.ids, self.current)
+
     def listed(self) -> list[Generation]:
+        used = self.trail
         return [
             Generation(
                 each.id,
@@ -95,6 +102,7 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
                 each.sha256,
                 current=each.id == self.current,
                 took_ms=each.took_ms,
+                used=each.id in used,
             )
             for each in self.generations
         ]
@@ -202,12 +210,13 @@ def ended(state: StoredState, build: str) -> StoredState:
 def used(state: StoredState, name: str) -> StoredState:
     """Raises CatalogRefusedError."""
     rollbacks = state.rollbacks + rule.rolls_back(state.current, name)
-    return _with(state, current=state.generation(name).id, rollbacks=rollbacks)
+    noted = tuple(rule.extended(state.trail, name))
+    return _with(state, current=state.generation(name).id, rollbacks=rollbacks, noted=noted)
 
 
 def collected(state: StoredState, keep: int, now_ms: int) -> StoredState:
     """Generations that are not kept lose their names, and the floor rises to what every other one has."""
-    kept = {*rule.kept(state.ids, keep, state.current)}
+    kept = {*rule.kept(state.ids, keep, state.trail)}
     dead = [each for each in state.loading if now_ms - each.began_ms > DAY_MS]
     gone = [*(each.table for each in dead), *(each.table for each in state.generations if each.id not in kept)]
     left = _with(

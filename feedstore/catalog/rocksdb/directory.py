@@ -38,10 +38,13 @@ _BUILDER_BYTES_MAX: Final = 4_096
 
 
 class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of CURRENT. generation: the one that fetches read. rollbacks: as of the port."""
+    """The content of CURRENT. generation: the one that fetches read. rollbacks: as of the port. trail: as
+    `rule.extended` says.
+    """
 
     generation: str
     rollbacks: int = 0
+    trail: tuple[str, ...] = ()
 
 
 class Names(NamedTuple):
@@ -139,7 +142,8 @@ class Directory:
             text = self.current_file.read_bytes()
         try:
             pointer = msgspec.json.decode(text, type=Pointer)
-            self.generation(pointer.generation)
+            for each in (pointer.generation, *pointer.trail):
+                self.generation(each)
         except (msgspec.MsgspecError, UnicodeDecodeError, CatalogRefusedError) as error:
             raise CatalogUnavailableError(f"{self.current_file} is damaged: {error}; use a generation again") from error
         return pointer
@@ -149,9 +153,12 @@ class Directory:
         try:
             before = self.pointer()
         except CatalogUnavailableError:  # it is missing or damaged, and is replaced
-            pointer = Pointer(name)
+            pointer = Pointer(name, trail=(name,))
         else:
-            pointer = Pointer(name, before.rollbacks + rule.rolls_back(before.generation, name))
+            trail = rule.trail(before.trail, self.names().generations, before.generation)
+            pointer = Pointer(
+                name, before.rollbacks + rule.rolls_back(before.generation, name), tuple(rule.extended(trail, name))
+            )
         with unavailable(self.current_file):
             durable.replace(self.current_file, msgspec.json.encode(pointer).decode() + "\n")
 

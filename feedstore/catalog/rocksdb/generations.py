@@ -93,8 +93,8 @@ def _refuse_differing(path: Path, written: Checked) -> None:
         )
 
 
-def describe(path: Path, name: str, current: str | None) -> Generation:
-    """Raises CatalogUnavailableError."""
+def describe(path: Path, name: str, trail: Sequence[str]) -> Generation:
+    """trail: of the catalog. Raises CatalogUnavailableError."""
     file = path / _ABOUT
     try:
         about = msgspec.json.decode(file.read_bytes(), type=_About)
@@ -103,7 +103,14 @@ def describe(path: Path, name: str, current: str | None) -> Generation:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CatalogUnavailableError(f"{file} is damaged: {error}") from error
     return Generation(
-        name, about.as_of_ms, about.records, about.bytes, about.sha256, current=name == current, took_ms=about.took_ms
+        name,
+        about.as_of_ms,
+        about.records,
+        about.bytes,
+        about.sha256,
+        current=name in trail[-1:],
+        took_ms=about.took_ms,
+        used=name in trail,
     )
 
 
@@ -147,7 +154,7 @@ def opened(path: Path, name: str) -> Opened:
 
 
 def _opened(path: Path, name: str) -> Opened:
-    generation = describe(path, name, None)
+    generation = describe(path, name, [])
     if not (path / "CURRENT").exists():  # RocksDB would say so without a name
         raise CatalogUnavailableError(f"{path}: damaged: CURRENT is missing")
     with _failing(path):

@@ -143,22 +143,39 @@ class Reading:
         return Fetched(records, absent, opened.generation.id, rule.known_ms(as_of_ms, known_ms, floor_ms))
 
     def generations(self) -> list[Generation]:
-        current = self._current_id()
-        found = []
-        for name in self._directory.names().generations:
-            path = self._directory.generation(name)
-            try:
-                found.append(generations.describe(path, name, current))
-            except CatalogUnavailableError as error:
-                if not path.exists():  # it was collected since
-                    continue
-                if name == current:
-                    raise
-                # Without it, all others can be used, built and collected as before.
-                if name not in self._damaged:
-                    self._damaged.add(name)
-                    _log.warning("catalog.damaged", generation=name, error=str(error))
-        return found
+        names = self._directory.names().generations
+        trail = self._trail(names)
+        described = (self._described(name, trail) for name in names)
+        return [each for each in described if each is not None]
+
+    def trail(self) -> list[str]:
+        return self._trail(self._directory.names().generations)
+
+    def _trail(self, names: Sequence[str]) -> list[str]:
+        """Without what is damaged, but for the current one. names: of the generations that there are."""
+        try:
+            pointer = self._directory.pointer()
+        except NoGenerationError:
+            return []
+        current = pointer.generation
+        trail = rule.trail(pointer.trail, names, current)
+        return [each for each in trail if each == current or self._described(each, trail) is not None]
+
+    def _described(self, name: str, trail: Sequence[str]) -> Generation | None:
+        """None: it was collected since, or it is damaged and not in use. Raises CatalogUnavailableError."""
+        path = self._directory.generation(name)
+        try:
+            return generations.describe(path, name, trail)
+        except CatalogUnavailableError as error:
+            if not path.exists():
+                return None
+            if name in trail[-1:]:
+                raise CatalogUnavailableError(f"{error}: roll back, or use another generation") from error
+            # Without it, all others can be used, built and collected as before.
+            if name not in self._damaged:
+                self._damaged.add(name)
+                _log.warning("catalog.damaged", generation=name, error=str(error))
+            return None
 
     def delta(self) -> Delta:
         with self._delta.view() as view:
@@ -167,13 +184,6 @@ class Reading:
 
     def rollbacks(self) -> int:
         return self._current.rollbacks()
-
-    def _current_id(self) -> str | None:
-        """As it is now; None: no generation is in use."""
-        try:
-            return self._directory.pointer().generation
-        except NoGenerationError:
-            return None
 
     def close(self) -> None:
         self._current.close()

@@ -66,7 +66,7 @@ class RocksCatalogStore(Reading):
         except BaseException:
             discard(new)
             raise
-        return generations.describe(self._directory.generation(name), name, self._current_id())
+        return generations.describe(self._directory.generation(name), name, self.trail())
 
     def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         checks.check_keys(keys)
@@ -85,9 +85,8 @@ class RocksCatalogStore(Reading):
         self._delta.own()
         # One that becomes current after the look would be removed.
         with self._directory.locked():
-            current = self._current_id()
             names = self._directory.names()
-            kept = rule.kept(names.generations, keep, current)
+            kept = rule.kept(names.generations, keep, self._trail(names.generations))
             removed = [name for name in names.generations if name not in kept]
             for path in names.gone:  # of a collection that died
                 discard(path)

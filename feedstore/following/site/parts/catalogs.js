@@ -137,9 +137,12 @@ export class CatalogPanel {
 
 const currentOf = (cluster) => cluster.generations.findIndex((each) => each.current);
 
-/** The generation that each cluster would leave: those that have an earlier one. */
+/** Where a rollback goes: to the latest generation before the current one that was in use; undefined: there is none. */
+const beforeOf = (cluster) => cluster.generations.slice(0, Math.max(0, currentOf(cluster))).findLast((each) => each.used);
+
+/** The generation that each cluster would leave: those that have a way back. */
 function leaving(catalog) {
-  const able = catalog.clusters.filter((each) => currentOf(each) > 0);
+  const able = catalog.clusters.filter((each) => beforeOf(each) !== undefined);
   return Object.fromEntries(able.map((each) => [each.name, each.generations[currentOf(each)].id]));
 }
 
@@ -211,8 +214,7 @@ function generationLine(each) {
 }
 
 function choice(cluster) {
-  const place = currentOf(cluster);
-  const [before, now] = [cluster.generations[place - 1], cluster.generations[place]];
+  const [before, now] = [beforeOf(cluster), cluster.generations[currentOf(cluster)]];
   const said = (each) => `${timeText(each.as_of_ms, Date.now())} (${counted(each.records, "record", "records")})`;
   const box = make("input", { type: "checkbox", value: cluster.name, checked: "" });
   return make("label", {}, box, make("span", {}, make("strong", {}, `cluster ${cluster.name}`), make("span", { class: "brief" }, `from ${said(now)} back to ${said(before)}`)));
