@@ -1,8 +1,12 @@
 """The rule of catalogs as pure functions; every adapter decides by these."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from feedstore.catalog.port import Delta, Update
+
+TRAIL_MAX: Final = 100
+"""As many as a collection can be told to keep."""
 
 
 def wins(time_ms: int, as_of_ms: int) -> bool:
@@ -55,7 +59,7 @@ def trail(noted: Sequence[str], ids: Sequence[str], current: str | None) -> list
 
 def extended(trail: Sequence[str], name: str) -> list[str]:
     """The trail after a generation came into use. If it is an older one, those that came after it are rolled back."""
-    return [*(each for each in trail if is_later(name, each)), name]
+    return [*(each for each in trail if is_later(name, each)), name][-TRAIL_MAX:]
 
 
 def is_later(one: str, other: str) -> bool:

@@ -155,7 +155,7 @@ class Directory:
         except CatalogUnavailableError:  # it is missing or damaged, and is replaced
             pointer = Pointer(name, trail=(name,))
         else:
-            trail = rule.trail(before.trail, self.names().generations, before.generation)
+            trail = before.trail or rule.trail((), self.names().generations, before.generation)
             pointer = Pointer(
                 name, before.rollbacks + rule.rolls_back(before.generation, name), tuple(rule.extended(trail, name))
             )
