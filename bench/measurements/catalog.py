@@ -20,7 +20,7 @@ from bench.context import Context
 from bench.redis_server import redis_client
 from bench.results import Row, at_most, interleaved, latencies, ratios
 from feedstore.app.wiring import wall_ms
-from feedstore.catalog.pins import key_of, keys_of
+from feedstore.catalog.pins import key_of
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
 
@@ -210,7 +210,7 @@ def _block(
     """How long fetches of random keys took, us each."""
     taken = []
     for _ in range(context.pick(1_000, 100)):
-        keys = keys_of(draws.sample(range(1, count + 1), KEYS))
+        keys = [key_of(pin) for pin in draws.sample(range(1, count + 1), KEYS)]
         began = clock()
         fetch(keys)
         taken.append((clock() - began) * 1e6)

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, cast
 
-from feedstore.catalog.pins import HeldPin, keys_of
+from feedstore.catalog.pins import HeldPin
 from feedstore.catalog.port import CatalogUnavailableError
 from feedstore.catalog.reader import Catalog, Got
 from feedstore.domain import Pin
@@ -34,43 +34,43 @@ class CatalogPins:
         self._source = source
         self._clock = clock
 
-    def look_up(self, pins: Sequence[int], deadline_s: float) -> Hydrated:
+    def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Hydrated:
         """Of a pin without a record, which was saved a moment ago or never, the source decides. If it does not answer
         either, the pin is left out, as one that the feed does not show yet: `behind_ms` says so.
 
         Raises CatalogUnavailableError: neither answers for the first of them.
         """
-        keys = keys_of(pins)
-        held = self._catalog.all_held(keys)
+        held = self._catalog.all_held(pins)
         if held is not None:
-            return Hydrated([pin or None for pin in held.records], held.behind_ms)
+            # None of them was deleted: `False` is no record of `all_held`.
+            return Hydrated(cast("Sequence[Pin]", held.records), held.behind_ms)
         now_s = self._clock()
         until_s = deadline_s if self._source is None else now_s + CATALOG_SHARE * max(0.0, deadline_s - now_s)
-        got = self._catalog.begin(keys, until_s).result()
+        got = self._catalog.begin(pins, until_s).result()
         if not got.missing:
-            known = [pin or None for pin in map(got.records.get, keys)]
+            known = [pin or None for pin in map(got.records.get, pins)]
             return Hydrated(known, got.behind_ms if known else 0)
-        return self._completed(pins, keys, got, deadline_s)
+        return self._completed(pins, got, deadline_s)
 
-    def _completed(self, pins: Sequence[int], keys: Sequence[bytes], got: Got[HeldPin], deadline_s: float) -> Hydrated:
+    def _completed(self, pins: Sequence[bytes], got: Got[HeldPin], deadline_s: float) -> Hydrated:
         """The same of pins of which some have no record, or no answer."""
-        lacking = [pin for pin, key in zip(pins, keys, strict=True) if key in got.missing]
-        there: dict[int, Pin | None] = {}
+        lacking = [pin for pin in pins if pin in got.missing]
+        there: dict[bytes, Pin | None] = {}
         if self._source is not None:
             asked = list(dict.fromkeys(lacking))[:SOURCE_MAX]
             self._catalog.count_source(len(asked))
             there = dict(zip(asked, self._source.look_up(asked, deadline_s), strict=False))
         found: list[Pin | None] = []
-        for pin, key in zip(pins, keys, strict=True):
-            if key in got.records:
-                found.append(got.records[key] or None)
-            elif pin in there or key not in got.unanswered:
+        for pin in pins:
+            if pin in got.records:
+                found.append(got.records[pin] or None)
+            elif pin in there or pin not in got.unanswered:
                 found.append(there.get(pin))
             else:
                 break
         if not found:
             raise CatalogUnavailableError(f"pins cannot be looked up: {got.failure}") from got.failure
-        answered = len(got.unanswered) < len({*keys})
+        answered = len(got.unanswered) < len({*pins})
         return Hydrated(found, got.behind_ms if answered else 0)
 
 
@@ -88,7 +88,7 @@ class BoundedSource:
         self._breaker = Breaker()
         self._lock = threading.Lock()
 
-    def look_up(self, pins: Sequence[int], deadline_s: float) -> Sequence[Pin | None]:
+    def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Sequence[Pin | None]:
         """Nothing, if it does not answer in time."""
         probe = False
         with self._lock:

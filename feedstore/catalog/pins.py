@@ -8,7 +8,6 @@ after the deletion: a pin may be saved and deleted within one, and a deletion is
 """
 
 import struct
-from collections.abc import Iterable
 from typing import Final, Literal
 
 from feedstore.catalog.port import CatalogUnavailableError, Update
@@ -24,11 +23,6 @@ _PIN_BYTES: Final = 176
 
 def key_of(pin: int) -> bytes:
     return _KEY.pack(pin)
-
-
-def keys_of(pins: Iterable[int]) -> list[bytes]:
-    """In the same order."""
-    return list(map(_KEY.pack, pins))
 
 
 def pin_of(key: bytes) -> int:

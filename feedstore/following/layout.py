@@ -63,9 +63,9 @@ def entries_of(cells: Iterable[bytes]) -> list[Entry]:
     return [Entry(pin, MAX_ID - reverse) for reverse, pin in _COLUMN.iter_unpack(b"".join(cells))]
 
 
-def pins_of(cells: Sequence[bytes]) -> Sequence[int]:
-    """The pins of columns, in the same order. It takes a fifth of the time of `entries_of`."""
-    return struct.unpack(f">{2 * len(cells)}Q", b"".join(cells))[1::2]
+def pins_of(cells: Iterable[bytes]) -> list[bytes]:
+    """The ids of the pins of columns, 8 bytes each, big-endian, in the same order."""
+    return [cell[8:] for cell in cells]
 
 
 def pins_and_times(cells: Sequence[bytes]) -> list[int]:

@@ -64,8 +64,8 @@ class Page(msgspec.Struct, frozen=True):
         return entries_of(self.columns)
 
     @property
-    def pins(self) -> Sequence[int]:
-        """The pins of the entries, in the same order."""
+    def pins(self) -> list[bytes]:
+        """The ids of the pins, 8 bytes each, big-endian, in the order of the entries."""
         return pins_of(self.columns)
 
 

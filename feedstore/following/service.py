@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import msgspec
 
@@ -184,8 +184,7 @@ class FeedService:
                 found = self._pins.look_up(page.pins, deadline_s)
             except NotNowError:
                 break
-        known = [each for each in behind_ms if each is not None]
-        return PinsPage(pins, following, served_by, max(known) if len(known) == len(behind_ms) else None)
+        return PinsPage(pins, following, served_by, _worst(behind_ms))
 
     def presence(self, user: int, pin: int, deadline_s: float | None = None) -> Presence | None:
         """Why a pin is in a feed, or is not; None if the pin was never saved.
@@ -323,8 +322,17 @@ class FeedService:
         return answer
 
 
+def _worst(behind_ms: Sequence[int | None]) -> int | None:
+    """Of at least one; None if one of them is unknown."""
+    known = [each for each in behind_ms if each is not None]
+    return max(known) if len(known) == len(behind_ms) else None
+
+
 def _take(known: Sequence[Pin | None], wanted: int, pins: list[Pin]) -> int:
     """Adds up to `wanted` pins that are not deleted; returns how many of the known ones that took."""
+    if all(known) and len(known) <= wanted:  # as on nearly every page
+        pins += cast("Sequence[Pin]", known)
+        return len(known)
     live = [pin for pin in known if pin is not None]
     if len(live) <= wanted:
         pins += live

@@ -1,5 +1,6 @@
 """Where the pins of a page come from: the follow store, or whatever answers in its place."""
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -22,8 +23,11 @@ class Hydrated(NamedTuple):
 class PinSource(Protocol):
     """Thread-safe."""
 
-    def look_up(self, pins: Sequence[int], deadline_s: float) -> Hydrated:
-        """The records of up to MAX_PAGE pins. deadline_s: a time of the service's clock.
+    def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Hydrated:
+        """The records of up to MAX_PAGE pins.
+
+        pins: their ids, 8 bytes each, big-endian, as the columns of a feed end and as a catalog has them for keys: so
+        a page makes no numbers of them. deadline_s: a time of the service's clock.
 
         Raises NotNowError: the first of them cannot be looked up now.
         """
@@ -36,8 +40,9 @@ class FollowStorePins:
     def __init__(self, follows: FollowStore) -> None:
         self._follows = follows
 
-    def look_up(self, pins: Sequence[int], deadline_s: float) -> Hydrated:  # noqa: ARG002 - the url of the store has its bounds
+    def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Hydrated:  # noqa: ARG002 - the url of the store has its bounds
         """Raises FollowStoreUnavailableError."""
-        states = self._follows.pins(pins)
+        ids = struct.unpack(f">{len(pins)}Q", b"".join(pins))
+        states = self._follows.pins(ids)
         live = {pin: state.pin for pin, state in states.items() if state.deleted_ms is None}
-        return Hydrated([live.get(pin) for pin in pins], 0)
+        return Hydrated([live.get(pin) for pin in ids], 0)

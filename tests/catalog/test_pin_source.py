@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from feedstore.catalog.pin_source import SOURCE_MAX, BoundedSource, CatalogPins
-from feedstore.catalog.pins import AS_PINS, key_of, record_of, update_of
+from feedstore.catalog.pins import AS_PINS, key_of, pin_of, record_of, update_of
 from feedstore.catalog.port import CatalogUnavailableError
 from feedstore.domain import Pin, PinDeleted
 from feedstore.follows.pin_source import Hydrated
@@ -27,11 +27,12 @@ class FakeSource:
         self.asked: list[list[int]] = []
         self.error: Exception | None = None
 
-    def look_up(self, pins: Sequence[int], deadline_s: float) -> Hydrated:
-        self.asked.append(list(pins))
+    def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Hydrated:
+        ids = [pin_of(each) for each in pins]
+        self.asked.append(ids)
         if self.error is not None:
             raise self.error
-        return Hydrated([pin(each) if each in self.pins else None for each in pins], 0)
+        return Hydrated([pin(each) if each in self.pins else None for each in ids], 0)
 
 
 class Bench:
@@ -44,7 +45,7 @@ class Bench:
         self.pins = CatalogPins(self.catalog, None if skip else bounded, self.clock)
 
     def look_up(self, *pins: int) -> Hydrated:
-        return self.pins.look_up(pins, self.clock() + 10)
+        return self.pins.look_up([key_of(each) for each in pins], self.clock() + 10)
 
     def fail_catalog(self) -> None:
         self.reader.fails = 1_000_000
@@ -140,7 +141,7 @@ def test_a_source_that_does_not_answer_is_waited_for_until_the_deadline():
     by_hand = ByHand()
     bench = Bench(by_hand)
     for _ in range(FAILURES + 1):
-        assert bench.pins.look_up([1, 9], bench.clock()).pins == [pin(1), None]
+        assert bench.pins.look_up([key_of(1), key_of(9)], bench.clock()).pins == [pin(1), None]
     assert len(by_hand.begun) == FAILURES, "and then left alone"
 
 

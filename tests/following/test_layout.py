@@ -50,7 +50,7 @@ def test_columns_lead_back_to_their_entries(some: list[Entry]):
 def test_pins_and_times_are_those_of_the_entries(some: list[Entry]):
     cells = columns([(entry.pin, entry.created_ms) for entry in some])
     assert pins_and_times(cells) == [number for entry in some for number in (entry.pin, entry.created_ms)]
-    assert list(pins_of(cells)) == [entry.pin for entry in some]
+    assert pins_of(cells) == [entry.pin.to_bytes(8, "big") for entry in some]
 
 
 @given(entries, entries)

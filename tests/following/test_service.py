@@ -186,11 +186,12 @@ class Forgetful(FollowStorePins):
         super().__init__(follows)
         self.unknown = unknown
 
-    def look_up(self, pins: Sequence[int], deadline_s: float) -> Hydrated:
-        if self.unknown.intersection(pins[:1]):
+    def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Hydrated:
+        ids = [int.from_bytes(pin, "big") for pin in pins]
+        if self.unknown.intersection(ids[:1]):
             raise CatalogUnavailableError("away")
         found = super().look_up(pins, deadline_s)
-        known = next((place for place, pin in enumerate(pins) if pin in self.unknown), len(pins))
+        known = next((place for place, pin in enumerate(ids) if pin in self.unknown), len(ids))
         return Hydrated(found.pins[:known], 50)
 
 
