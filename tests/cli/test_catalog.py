@@ -56,7 +56,7 @@ def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> No
         home("catalog", "rollback", "pins")
         assert current(home) == [first]
         assert "owner 2" in home("catalog", "get", "pins", 6).stdout, "a rollback keeps the updates"
-        assert "no generation before" in home("catalog", "rollback", "pins", code=1).stderr
+        assert "no generation was in use before" in home("catalog", "rollback", "pins", code=1).stderr
         assert home("catalog", "collect", "pins", code=3).stderr, "the worker does that"
     finally:
         worker.terminate()
