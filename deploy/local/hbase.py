@@ -95,6 +95,10 @@ class LocalCluster:
             "hbase.assignment.rit.chore.interval.msec": "5000",
             # It refuses tables whose trim could not be loaded, before they are made.
             "hbase.coprocessor.master.classes": "feedstore.trim.TrimTableGuard",
+            # A region that was written to has a chunk of its own, 2 MiB by default: the hundreds of small tables that
+            # tests make filled the heap. A cell of more than half a chunk lies outside of it.
+            "hbase.hregion.memstore.mslab.chunksize": "65536",
+            "hbase.hregion.memstore.mslab.max.allocation": "32768",
             # There is one region server: more will not come.
             "hbase.master.wait.on.regionservers.maxtostart": "1",
         }
