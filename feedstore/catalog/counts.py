@@ -58,11 +58,6 @@ class CatalogCounting:
             self._counts.fetched += fetched
             self._counts.joined += joined
 
-    def hits(self, keys: int) -> None:
-        """A batch has its result: all of its keys were hits, as on nearly every page."""
-        with self._lock:
-            self._counts.hit += keys
-
     def fetched(self, keys: int, cluster: str | None, took_s: float) -> None:
         """A call of the store has ended. cluster: the one that answered; None: it failed."""
         with self._lock:

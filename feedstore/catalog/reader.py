@@ -120,7 +120,7 @@ class Catalog(Generic[T]):
         found = self._holdings.all_held(keys)
         if found is None:
             return None
-        self._counting.hits(len(keys))
+        self._counting.batch(hit=len(keys))
         return AllHeld(found.records, behind_ms(found.known_ms, self._clock_ms()))
 
     def heard_from(self, after_ms: int) -> None:

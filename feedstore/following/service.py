@@ -330,10 +330,8 @@ def _worst(behind_ms: Sequence[int | None]) -> int | None:
 
 def _take(known: Sequence[Pin | None], wanted: int, pins: list[Pin]) -> int:
     """Adds up to `wanted` pins that are not deleted; returns how many of the known ones that took."""
-    if all(known) and len(known) <= wanted:  # as on nearly every page
-        pins += cast("Sequence[Pin]", known)
-        return len(known)
-    live = [pin for pin in known if pin is not None]
+    # All of them live on nearly every page.
+    live = cast("Sequence[Pin]", known) if all(known) else [pin for pin in known if pin is not None]
     if len(live) <= wanted:
         pins += live
         return len(known)

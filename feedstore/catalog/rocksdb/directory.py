@@ -38,13 +38,13 @@ _BUILDER_BYTES_MAX: Final = 4_096
 
 
 class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of CURRENT. generation: the one that fetches read. rollbacks: as of the port. trail: as
-    `rule.extended` says.
+    """The content of CURRENT. generation: the one that fetches read. rollbacks: as of the port. noted: the
+    trail, as `rule.extended` says; of those some may be removed.
     """
 
     generation: str
     rollbacks: int = 0
-    trail: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()
 
 
 class Names(NamedTuple):
@@ -142,7 +142,7 @@ class Directory:
             text = self.current_file.read_bytes()
         try:
             pointer = msgspec.json.decode(text, type=Pointer)
-            for each in (pointer.generation, *pointer.trail):
+            for each in (pointer.generation, *pointer.noted):
                 self.generation(each)
         except (msgspec.MsgspecError, UnicodeDecodeError, CatalogRefusedError) as error:
             raise CatalogUnavailableError(f"{self.current_file} is damaged: {error}; use a generation again") from error
@@ -153,9 +153,10 @@ class Directory:
         try:
             before = self.pointer()
         except CatalogUnavailableError:  # it is missing or damaged, and is replaced
-            pointer = Pointer(name, trail=(name,))
+            pointer = Pointer(name, noted=(name,))
         else:
-            trail = before.trail or rule.trail((), self.names().generations, before.generation)
+            # Names that are removed do no harm here, so the directory is read only if no uses were noted.
+            trail = before.noted or rule.trail((), self.names().generations, before.generation)
             pointer = Pointer(
                 name, before.rollbacks + rule.rolls_back(before.generation, name), tuple(rule.extended(trail, name))
             )

@@ -144,7 +144,7 @@ class Reading:
 
     def generations(self) -> list[Generation]:
         names = self._directory.names().generations
-        trail = self._trail(names)
+        trail = self._noted(names)
         described = (self._described(name, trail) for name in names)
         return [each for each in described if each is not None]
 
@@ -152,14 +152,17 @@ class Reading:
         return self._trail(self._directory.names().generations)
 
     def _trail(self, names: Sequence[str]) -> list[str]:
-        """Without what is damaged, but for the current one. names: of the generations that there are."""
+        """As of the port. names: of the generations that there are."""
+        noted = self._noted(names)
+        return [each for each in noted if each == noted[-1] or self._described(each, noted) is not None]
+
+    def _noted(self, names: Sequence[str]) -> list[str]:
+        """The trail with those that are damaged: their files are not read."""
         try:
             pointer = self._directory.pointer()
         except NoGenerationError:
             return []
-        current = pointer.generation
-        trail = rule.trail(pointer.trail, names, current)
-        return [each for each in trail if each == current or self._described(each, trail) is not None]
+        return rule.trail(pointer.noted, names, pointer.generation)
 
     def _described(self, name: str, trail: Sequence[str]) -> Generation | None:
         """None: it was collected since, or it is damaged and not in use. Raises CatalogUnavailableError."""

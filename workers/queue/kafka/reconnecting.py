@@ -33,14 +33,13 @@ class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no
     def __init__(self, **options: Any) -> None:
         """The options of a client of kafka-python."""
         net = NetworkSelector(**options)
-        self._made = _Connections(net, **options)
-        super().__init__(net=net, manager=self._made, **options)
+        super().__init__(net=net, manager=_Connections(net, **options), **options)
 
     def close(self, node_id: object = None) -> None:
         """Closes the connection to one broker, or all of them, and the client with them."""
         super().close(node_id)
         if node_id is None:
-            self._made.close_sockets()
+            self._manager.close_sockets()
 
     def connection_delay(self, node_id: object) -> float:
         """Milliseconds; 0 if the broker is connected, or was not tried."""
