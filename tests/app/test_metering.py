@@ -21,8 +21,8 @@ class Other:
         monkeypatch.setattr(metering, "TELL_EVERY_S", 0.001)
         self.now_s = 0.0
         self.meter = Counting(lambda: 0.0)
-        self.heard = HeardProcess(lambda: self.now_s)
-        self.descriptor = self.heard.begin()
+        theirs, self.descriptor = os.pipe()
+        self.heard = HeardProcess(theirs, lambda: self.now_s)
         self.ends = False
 
     def start(self) -> threading.Thread:
@@ -73,8 +73,9 @@ def test_one_that_is_silent_is_known_no_more(other: Other):
 def test_an_endpoint_says_what_all_of_them_count():
     own = Counting(lambda: 0.0)
     endpoint = MetricsEndpoint(own, "work")
-    heard = endpoint.heard()
-    os.close(heard.begin())
+    theirs, descriptor = os.pipe()
+    endpoint.hear(HeardProcess(theirs))
+    os.close(descriptor)
     own.add(DONE, 2, "a")
     counts = endpoint.counts()
     assert [each.value for each in counts.counters if each.name == DONE.name] == [2]

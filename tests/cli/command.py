@@ -23,6 +23,7 @@ from workers.cli.work import Stop, all_idle, run_until
 from workers.following.ports import Ports
 
 DEADLINE_S = 60.0
+COMMAND_S = 600.0
 
 
 def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
@@ -33,6 +34,19 @@ def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE
             return found
         assert time.monotonic() < deadline, f"timed out waiting for: {what}"
         time.sleep(0.02)
+
+
+def writer_pid(worker: int, cluster: str) -> int:
+    """The process that a worker has forked for a cluster."""
+
+    def found() -> list[int]:
+        children = [
+            each for file in Path(f"/proc/{worker}/task").glob("*/children") for each in file.read_text().split()
+        ]
+        return [int(each) for each in children if Path(f"/proc/{each}/comm").read_text() == f"writer-{cluster}\n"]
+
+    [pid] = eventually(found, f"the writer of {cluster} runs")
+    return int(pid)
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,14 @@ class Cli:
         if code is not None:
             assert result.exit_code == code, f"{words}: exit {result.exit_code}\n{result.stdout}\n{result.stderr}"
         return result
+
+    def process(self, *words: object, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
+        """A command that forks, in a process of its own: `work`, `rebuild`, `repair`."""
+        process = self.spawn(*words, text=True)
+        stdout, stderr = process.communicate(timeout=COMMAND_S)
+        if code is not None:
+            assert process.returncode == code, f"{words}: exit {process.returncode}\n{stdout!s}\n{stderr!s}"
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def json(self, *words: object, code: int | None = 0) -> Any:
         return json.loads(self(*words, "--json", code=code).stdout.splitlines()[-1])

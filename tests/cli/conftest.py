@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Cli
-from tests.cli.writer_thread import WriterThread
-from workers.cli import work
+from tests.cli.writer_thread import threads
+from workers.app import writer_process
 
 
 @pytest.fixture(autouse=True)
@@ -18,10 +18,9 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _writers_in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that works until all has landed starts no processes, unless the test is one of `processes`."""
-    if request.node.get_closest_marker("processes") is None:
-        monkeypatch.setattr(work, "WriterProcess", WriterThread)
+def _writers_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that works until all has landed, and that a test runs in its own process, forks none."""
+    monkeypatch.setattr(writer_process, "forked", threads)
 
 
 def _without_environment(patch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_rule_12_with_only_bad_messages_the_worker_stops_instead_of_draining_the
         for number in range(50):
             ports.queue.publish(DELIVERIES, [b'{"v":9,"number":%d}' % number])
 
-    result = filled("--log-level", "error", "work", "--until-idle", code=1)
+    result = filled.process("--log-level", "error", "work", "--until-idle", code=1)
 
     last = result.stderr.splitlines()[-1]
     assert last.startswith("Error: ")

@@ -162,7 +162,7 @@ def test_help_has_examples_for_every_command() -> None:
 @pytest.mark.processes
 def test_a_second_worker_is_refused_and_told_who_holds_the_home(cli: Cli) -> None:
     with cli.worker() as worker:
-        stderr = cli("work", code=3).stderr
+        stderr = cli.process("work", code=3).stderr
 
         assert f"pid {worker.pid}" in stderr
         assert cli.json("status")["worker"] == {"pid": worker.pid, "stopped": None}

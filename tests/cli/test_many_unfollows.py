@@ -19,12 +19,12 @@ def test_thousands_of_unfollows_at_once_leave_what_is_followed_in_every_feed(cli
     follows = [{"type": "follow", "ts": 1, "follower": 1, "user": each} for each in FOLLOWED]
     others = [{"type": "follow", "ts": 1, "follower": 2, "user": each} for each in (FOLLOWED[0], KEPT)]
     replay(cli, [*pins, *follows, *others])
-    cli("work", "--until-idle")
+    cli.process("work", "--until-idle")
 
     unfollows = [{"type": "unfollow", "ts": 2, "follower": 1, "user": each} for each in FOLLOWED if each != KEPT]
     new = {"type": "save_pin", "ts": 1_341_200_000_000, "pin": 9_001, "owner": FOLLOWED[0], "board": FOLLOWED[0]}
     replay(cli, [*unfollows[:1_700], new, *unfollows[1_700:]])
-    cli("work", "--until-idle")
+    cli.process("work", "--until-idle")
 
     assert json.loads(cli("verify", "--json").stdout)["differences"] == 0
     assert entries(cli, 1) == [KEPT]

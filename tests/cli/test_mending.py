@@ -114,7 +114,7 @@ def test_rebuild_names_what_it_cannot_mend(filled: Cli) -> None:
 def test_repair_beside_a_running_worker(filled: Cli) -> None:
     spoil(filled)
     with filled.worker():
-        assert "0 differences left" in filled("repair").stderr
+        assert "0 differences left" in filled.process("repair").stderr
         assert "no difference" in filled("verify").stderr
 
 
@@ -126,6 +126,6 @@ def test_a_killed_repair_is_finished_by_the_next(filled: Cli) -> None:
     eventually(lambda: process.poll() is not None or (audit.exists() and audit.stat().st_size), "it mends")
     process.kill()
     process.communicate()
-    filled("repair")
+    filled.process("repair")
     assert "no difference" in filled("verify").stderr
     assert filled.export("b") == filled.export("a")

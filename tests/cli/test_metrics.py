@@ -7,13 +7,12 @@ import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.command import DEADLINE_S, Cli, eventually
+from tests.cli.command import DEADLINE_S, Cli, eventually, writer_pid
 from tests.http.http_servers import client_of, feedctl_serve
 from workers.app import metrics as every
 
@@ -54,14 +53,6 @@ def working(cli: Cli, *words: object) -> Iterator[tuple[Any, str]]:
         finally:
             process.kill()
             process.communicate()
-
-
-def writer_of(pid: int, cluster: str) -> int:
-    """The process of a worker that writes a cluster."""
-    children = [each for file in Path(f"/proc/{pid}/task").glob("*/children") for each in file.read_text().split()]
-    words = {child: Path(f"/proc/{child}/cmdline").read_text().split("\0") for child in children}
-    [found] = [child for child, said in words.items() if "workers.app.writer_process" in said and cluster in said]
-    return int(found)
 
 
 @pytest.mark.processes
@@ -112,7 +103,7 @@ def test_a_worker_says_what_it_and_its_writers_do(cli: Cli):
         assert value(found, "feed_actions_expanded_total", kind="follow") == 1
         assert value(found, "feed_actions_expanded_total", kind="save") == 1
         eventually(lambda: value(scraped(address), "feed_group_lag", group="relay") == 0, "all is relayed")
-        writer = writer_of(process.pid, "a")
+        writer = writer_pid(process.pid, "a")
         # A writer that is suspended says nothing of how things are, and what it had counted stays.
         os.kill(writer, signal.SIGSTOP)
         try:
@@ -175,7 +166,7 @@ def test_canaries_go_the_whole_way_and_leave_everything_as_it_is(cli: Cli, monke
     monkeypatch.delenv("FEED_WORKER_CANARY")
     cli.work()
     assert "no difference" in cli("verify").stderr
-    cli("rebuild", "--all", "--cluster", "a")
+    cli.process("rebuild", "--all", "--cluster", "a")
     cli.work()
     assert "no difference" in cli("verify").stderr
     assert cli.json("status")["counts"]["pins"] == 1
@@ -193,7 +184,7 @@ def test_a_worker_that_ends_by_itself_sends_no_canaries(cli: Cli, monkeypatch: p
     monkeypatch.setenv("FEED_METRICS_LISTEN", "127.0.0.1:0")
     cli("follow", 1, "--user", 2)
 
-    cli("work", "--until-idle")
-    cli("rebuild", "--all", "--cluster", "a")
+    cli.process("work", "--until-idle")
+    cli.process("rebuild", "--all", "--cluster", "a")
 
     assert cli.json("status")["counts"]["pins"] == 0

@@ -89,12 +89,12 @@ def test_rule_8_what_retention_took_from_the_retries_is_lost_and_the_cluster_reb
     monkeypatch.setattr(wiring, "is_embedded", lambda _: False)
     assert "lost deliveries" in filled("--log-level", "critical", "write", "--cluster", "b", code=1).stderr
     monkeypatch.undo()
-    last = filled("--log-level", "critical", "work", "--until-idle", code=1).stderr.splitlines()[-1]
+    last = filled.process("--log-level", "critical", "work", "--until-idle", code=1).stderr.splitlines()[-1]
     assert last.startswith("Error: cluster ")
     assert "lost deliveries: rebuild it" in last
     for cluster in ("a", "b"):
         assert "lost deliveries" in filled.json("status", code=1)["clusters"][cluster]["error"]
-        filled("rebuild", "--all", "--cluster", cluster, code=None)
+        filled.process("rebuild", "--all", "--cluster", cluster, code=None)
 
     filled.work()
     assert filled.export("a") == filled.export("b")

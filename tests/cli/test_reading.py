@@ -1,6 +1,5 @@
 """feed, export, status, trim, and the same while a worker runs."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ import pytest
 
 from feedstore.domain import RefillAsked
 from feedstore.follows.port import actions_in
-from tests.cli.command import Cli, eventually
+from tests.cli.command import Cli, eventually, writer_pid
 
 
 def test_feed_shows_pages(filled: Cli) -> None:
@@ -153,7 +152,7 @@ def test_beside_a_worker_reads_see_what_lands_and_actions_are_queued_to_it(fille
         assert f"pid {worker.pid}" in refused
         assert "stop it first" in refused
 
-        asked = filled("rebuild", 1).stderr
+        asked = filled.process("rebuild", 1).stderr
         assert f"the worker (pid {worker.pid}) does it" in asked
         eventually(lambda: filled.json("status", code=None)["idle"], "the rebuild is done")
 
@@ -194,7 +193,7 @@ def test_a_signal_before_everything_has_landed_is_no_success(cli: Cli, number: s
 @pytest.mark.processes
 def test_rule_12_a_writer_that_is_killed_stops_the_worker_with_its_name(filled: Cli) -> None:
     with filled.worker() as worker:
-        os.kill(writer_process(worker.pid, "b"), signal.SIGKILL)
+        os.kill(writer_pid(worker.pid, "b"), signal.SIGKILL)
         _, stderr = worker.communicate(timeout=60)
 
     assert worker.returncode == 1
@@ -207,7 +206,7 @@ def test_rule_12_a_writer_that_is_killed_stops_the_worker_with_its_name(filled: 
 @pytest.mark.processes
 def test_writers_end_when_the_worker_that_started_them_is_killed(filled: Cli) -> None:
     with filled.worker() as worker:
-        writers = [writer_process(worker.pid, name) for name in ("a", "b")]
+        writers = [writer_pid(worker.pid, name) for name in ("a", "b")]
         worker.kill()
         worker.wait(60)
         eventually(lambda: not any(runs(pid) for pid in writers), "both writers have ended")
@@ -221,22 +220,6 @@ def runs(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-
-
-def writer_process(worker: int, cluster: str) -> int:
-    """The process that a worker has started for a cluster."""
-
-    def running() -> list[int]:
-        found = []
-        for status in Path("/proc").glob("[0-9]*/status"):
-            with contextlib.suppress(OSError):
-                words = status.with_name("cmdline").read_bytes().split(b"\0")
-                if f"\nPPid:\t{worker}\n" in status.read_text() and cluster.encode() in words:
-                    found.append(int(status.parent.name))
-        return found
-
-    [pid] = eventually(running, f"the writer of {cluster} runs")
-    return pid
 
 
 @pytest.mark.processes

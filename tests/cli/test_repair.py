@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from feedstore.domain import Pin, SavePin
 from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import actions_in
 from feedstore.widecolumn.progress import Progress
-from tests.cli.command import Cli
+from tests.cli.command import Cli, writer_pid
 from workers.app import until, wiring
 from workers.boards import Respacing
 from workers.following import Expander
@@ -284,14 +286,14 @@ def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cl
         worker.run(until.Idle(ports, config, lambda: ["a"]))
         assert ports.queue.expire(-1, {}) > 0
 
-    stderr = filled("--log-level", "critical", "work", "--until-idle", code=1).stderr
+    stderr = filled.process("--log-level", "critical", "work", "--until-idle", code=1).stderr
     assert "Error: cluster b lost deliveries: rebuild it" in stderr
     status = filled.json("status", code=1)
     assert status["clusters"]["b"]["error"].startswith("cluster b lost deliveries: rebuild it")
     assert 9 in filled.export("a")
     assert 9 not in filled.export("b")
 
-    filled("rebuild", "--all", "--cluster", "b")
+    filled.process("rebuild", "--all", "--cluster", "b")
     assert filled.export("b") == filled.export("a")
     assert "no difference" in filled("verify").stderr
     filled.work()
@@ -301,11 +303,11 @@ def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cl
 def test_a_cluster_is_not_made_anew_under_a_running_worker(filled: Cli) -> None:
     shutil.rmtree(filled.home / "data" / "b")
     with filled.worker() as worker:
-        stderr = filled("rebuild", "--all", "--cluster", "b", code=3).stderr
+        stderr = filled.process("rebuild", "--all", "--cluster", "b", code=3).stderr
 
         assert f"pid {worker.pid}" in stderr
         assert "stop it first" in stderr
-    filled("rebuild", "--all", "--cluster", "b")
+    filled.process("rebuild", "--all", "--cluster", "b")
     assert "no difference" in filled("verify").stderr
 
 
@@ -323,10 +325,14 @@ def test_verify_beside_a_worker_names_only_what_outlasts_the_watermarks(filled: 
 @pytest.mark.processes
 def test_verify_gives_up_on_a_worker_that_does_not_get_on(filled: Cli) -> None:
     damage(filled, "b")
-    filled.set("tick", '"1h"')  # the watermarks do not move
-    with filled.worker():
-        filled.json("status", code=None)
-        stderr = filled("verify", "--wait", "0", code=3).stderr
+    with filled.worker() as worker:
+        writer = writer_pid(worker.pid, "b")
+        os.kill(writer, signal.SIGSTOP)
+        try:
+            filled("follow", 8, "--user", 2)
+            stderr = filled("verify", "--wait", "0", code=3).stderr
+        finally:
+            os.kill(writer, signal.SIGCONT)
 
     assert "still behind" in stderr
 

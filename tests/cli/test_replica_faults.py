@@ -62,10 +62,10 @@ def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(f
 
     assert HEALS in error_of(filled)
     assert HEALS in filled("verify", code=1).stdout
-    assert HEALS in filled("--log-level", "critical", "work", "--until-idle", code=1).stderr
+    assert HEALS in filled.process("--log-level", "critical", "work", "--until-idle", code=1).stderr
     assert 9 not in filled.export("b")
 
-    filled("rebuild", "--all", "--cluster", "b")
+    filled.process("rebuild", "--all", "--cluster", "b")
     assert "no difference" in filled("verify").stderr
     assert filled.export("b") == filled.export("a")
     assert filled.json("status")["clusters"]["b"]["error"] is None
@@ -129,9 +129,9 @@ def test_feeds_that_were_emptied_next_to_their_progress_are_noticed(filled: Cli)
     assert page["served_by"] == "b"
     assert "feedctl rebuild --all --cluster a" in error_of(filled, "a")
     assert FEEDS in error_of(filled, "a")
-    assert "feedctl rebuild" in filled("--log-level", "critical", "work", "--until-idle", code=1).stderr
+    assert "feedctl rebuild" in filled.process("--log-level", "critical", "work", "--until-idle", code=1).stderr
 
-    filled("rebuild", "--all", "--cluster", "a")
+    filled.process("rebuild", "--all", "--cluster", "a")
     assert filled.export("a") == filled.export("b")
     assert "no difference" in filled("verify").stderr
 

@@ -16,7 +16,7 @@ from tests.http.http_servers import client_of, feedctl_serve
 def test_in_a_home_with_files_it_is_the_worker_too(cli: Cli):
     with feedctl_serve(cli) as (process, address), client_of(address) as client:
         assert cli.json("status", code=None)["worker"] == {"pid": process.pid, "stopped": None}
-        assert "holds this home" in cli("work", code=3).stderr
+        assert "holds this home" in cli.process("work", code=3).stderr
         client.post("/v1/follows", {"follower": "1", "user": "2"})
         cli("save-pin", 7, "--owner", 2, "--board", 3)  # recorded by another process
         eventually(lambda: cli.feed(1) == [7], "it lands, and a second process sees it")

@@ -1,14 +1,12 @@
 """A writer as a thread of the process of a test, where `feedctl` has a process for it."""
 
-import os
 import threading
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 
-from feedstore.app import config as configuration
+from feedstore.app.config import Config
 from feedstore.errors import PortError
 from workers.app import wiring
-from workers.app.metering import HeardProcess
 from workers.app.writer_process import ProcessEndedError
 from workers.following.groups import writer_group
 from workers.pipeline.retry import REST_S
@@ -18,33 +16,38 @@ from workers.queue.port import PositionLostError
 
 
 class WriterThread:
-    """In the place of a `WriterProcess`: the same loops on stores of their own, without the third of a second that a
-    process takes to start.
+    """In the place of a `WriterProcess`: the same loops on stores of their own. A process that runs tests has threads,
+    and cannot be forked.
     """
 
     rest_s = REST_S
+    heard = None
 
-    def __init__(
-        self, home: Path, cluster: str, _log_level: str, _lock: int, heard: HeardProcess | None = None
-    ) -> None:
-        assert heard is None, "what a thread counts is not told apart: give the test the marker `processes`"
+    def __init__(self, config: Config, cluster: str) -> None:
         self.name = writer_group(cluster)
-        self._home = home
+        self._config = config
         self._cluster = cluster
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._ended: BaseException | None = None
 
-    def step(self) -> bool:
+    def begin(self, *, counted: bool) -> None:
+        assert not counted, "what a thread counts is not told apart: give the test a process"
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self.name)
             self._thread.start()
+
+    def step(self) -> bool:
+        assert self._thread is not None
         self._thread.join(0.1)
         if self._thread.is_alive():
             return True
         raise ProcessEndedError("ended by itself") if self._ended is None else self._ended
 
     def close(self) -> None:
+        pass
+
+    def end(self) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -61,9 +64,19 @@ class WriterThread:
             self._ended = error
 
     def _write(self) -> None:
-        config = configuration.load(self._home, os.environ)
-        with closing(wiring.open_ports(config, "write")) as ports:
-            wiring.refuse_unsafe(ports, config, [self._cluster])
-            worker = Worker(wiring.writing(ports, config, self._cluster), ports.meter)
+        with closing(wiring.open_ports(self._config, "write")) as ports:
+            wiring.refuse_unsafe(ports, self._config, [self._cluster])
+            worker = Worker(wiring.writing(ports, self._config, self._cluster), ports.meter)
             every = worker.running()
             worker.run(lambda: self._stop.is_set() or worker.running() != every)
+
+
+@contextmanager
+def threads(config: Config, _log_level: str) -> Iterator[Sequence[WriterThread]]:
+    """In the place of `writer_process.forked`."""
+    writers = [WriterThread(config, cluster.name) for cluster in config.clusters]
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.end()

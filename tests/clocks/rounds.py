@@ -1,18 +1,16 @@
 """The clock of one process of an embedded home is off: no time steps, no page is wrong, nothing expires.
 
-A round starts one process whose clock is off: a replay, a worker with all of its processes, one writer of a worker that
-is right, or a server with a worker in it. It lets that process work, housekeeping included, and ends it. From then on,
-at once: what a page says that it may lack is all that it lacks; no watermark is ahead of the clock; `status` names
-the process and its offset; and nothing has expired. A right worker then catches up, and `verify` finds nothing.
+A round starts one process whose clock is off: a replay, a worker with all of its processes, or a server with a worker
+in it. It lets that process work, housekeeping included, and ends it. From then on, at once: what a page says that it
+may lack is all that it lacks; no watermark is ahead of the clock; `status` names the process and its offset; and
+nothing has expired. A right worker then catches up, and `verify` finds nothing.
 """
 
 import contextlib
 import os
 import random
-import shlex
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -25,7 +23,7 @@ from tests.replicas.rounds import Model, RoundError
 from workers.app import wiring
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 
-PROCESSES: Final = ("replay", "worker", "writer", "server")
+PROCESSES: Final = ("replay", "worker", "server")
 MINUTE_MS: Final = 60_000
 DAY_MS: Final = 86_400_000
 TRUE_MS: Final = 10_000
@@ -58,7 +56,6 @@ class Rounds:
         self._say = say
         self._model = Model()
         self._away = home.with_name("away")
-        self._python = home.with_name("python")
         self.cli("init")
         shards = self._rng.choice((1, 3))
         self.cli.set("shards", "[" + ", ".join(f'"sqlite:data/follows-{n}.db"' for n in range(shards)) + "]")
@@ -79,9 +76,7 @@ class Rounds:
         self._record()
         before = self._kept()
         with self._without_b() if away else contextlib.nullcontext():
-            {"replay": self._replay, "worker": self._works, "writer": self._writes, "server": self._serves}[process](
-                offset_ms
-            )
+            {"replay": self._replay, "worker": self._works, "server": self._serves}[process](offset_ms)
         self._check_now(what, offset_ms, before)
         with self._running("work"):
             self._record()
@@ -114,19 +109,6 @@ class Rounds:
         with self._running("serve", "--port", "0", env=os.environ | shifted(offset_ms)):
             self._record()
             eventually(lambda: self._landed("a"), "a server whose clock is off does its work")
-
-    def _writes(self, offset_ms: int) -> None:
-        # The worker starts its writers with this in the place of Python; only that of cluster a gets another clock.
-        changed = " ".join(shlex.quote(f"{name}={value}") for name, value in shifted(offset_ms).items())
-        self._python.write_text(
-            f'#!/bin/sh\ncase " $* " in *" a "*) exec env {changed} {sys.executable} "$@" ;; esac\n'
-            f'exec {sys.executable} "$@"\n'
-        )
-        self._python.chmod(0o700)
-        program = f"import sys; sys.executable = {str(self._python)!r}; from workers.cli import main; main()"
-        with self._running("work", program=program):
-            self._record()
-            eventually(lambda: self._landed("a"), "a writer whose clock is off does its work")
 
     # Right processes
     # ----------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     ("process", "offset_ms"),
-    [("worker", 400 * DAY_MS), ("replay", -MINUTE_MS), ("writer", MINUTE_MS), ("server", -DAY_MS)],
+    [("worker", 400 * DAY_MS), ("replay", -MINUTE_MS), ("server", -DAY_MS)],
 )
 def test_a_process_whose_clock_is_off_is_named_and_harms_nothing(tmp_path: Path, process: str, offset_ms: int) -> None:
     Rounds(tmp_path / "home", random.Random(7), print).run(0, process, offset_ms)

@@ -27,8 +27,7 @@ from deploy import monitoring
 from deploy.local import Stack
 from deploy.monitoring import dashboard
 from feedstore.app import config as configuration
-from tests.cli.command import Cli
-from tests.cli.test_metrics import writer_of
+from tests.cli.command import Cli, writer_pid
 from tests.clocks.rounds import shifted
 from tests.monitoring import prometheus
 from tests.monitoring.excused import BY_FAULTS, CONSTANT
@@ -275,7 +274,7 @@ def what_usually_takes_days(watcher: Watcher, stack: Stack, directory: Path) -> 
         watcher.wait_for("feed_actions_redated_total", "feed_housekeeping_expired_total")
         # What is sent back keeps the watermark until it has been expanded again, and that waits for the lock.
         with ExitStack() as kept:
-            with suspended(writer_of(process.pid, "a")):
+            with suspended(writer_pid(process.pid, "a")):
                 since_s = time.monotonic()
                 while time.monotonic() < since_s + 6:
                     cli("save-pin", next(pin), "--owner", OWNER, "--board", BOARD)

@@ -170,7 +170,7 @@ class Rounds:
         if "another namespace" in line:
             self._faults.move(cluster)
         words = command[1].split()
-        self.cli("--log-level", "critical", *words, *(["--until-idle"] if words == ["work"] else []))
+        self.cli.process("--log-level", "critical", *words, *(["--until-idle"] if words == ["work"] else []))
 
     def _check(self, what: str) -> None:
         self.cli.work()  # what pages have asked for

@@ -36,7 +36,7 @@ def cli(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]
             for pin in PINS
         ]
         homes.replay(made, [line.encode() for line in follows + pins])
-        made("work", "--until-idle")
+        made.process("work", "--until-idle")
         yield made
 
 

@@ -186,7 +186,7 @@ def test_nothing_opens_a_database_that_could_lose_what_it_commits(real: Cli, sta
         for words in (["relay"], ["expand"], ["follow", "1", "--user", "2"]):
             assert said in real(*words, code=3).stderr
     real("follow", "1", "--user", "2")
-    real("work", "--until-idle")
+    real.process("work", "--until-idle")
 
 
 # Writes that were lost.
@@ -196,7 +196,7 @@ def test_rule_10_a_cluster_that_lost_what_it_had_is_rewound(real: Cli) -> None:
     saved = [{"type": "save_pin", "ts": 100 + pin, "pin": pin, "owner": 777, "board": 770} for pin in range(901, 921)]
     follow = {"type": "follow", "ts": 1, "follower": 77, "user": 777}
     real("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in [follow, *saved]))
-    real("work", "--until-idle")
+    real.process("work", "--until-idle")
     with ExitStack() as workers:
         log = real.home / "writer.log"
         writer = workers.enter_context(running(real, ["write", "--cluster", "b"], log))
@@ -219,7 +219,7 @@ def test_rule_10_a_cluster_that_lost_what_it_had_is_rewound(real: Cli) -> None:
     said = real.json("rewind", "--cluster", "b", "--by", "1h")
     assert said["again"]["writer-b"] > 0
     assert real.json("status", code=None)["clusters"]["b"]["behind_ms"] >= 3_600_000
-    real("work", "--until-idle")
+    real.process("work", "--until-idle")
     assert "no difference" in real("verify").stderr
     assert real.export("b") == real.export("a")
 
@@ -302,7 +302,7 @@ def test_two_workers_of_each_role_do_the_work_and_end_when_they_are_asked_to(rea
     assert real.feed(2) == expected[2]
     assert [log.name for _, loop, log in copies if not said(log, "loop.stopped", loop)] == []
     # One worker continues where they ended.
-    real("work", "--until-idle")
+    real.process("work", "--until-idle")
     assert "no difference" in real("verify").stderr
 
 

@@ -31,7 +31,7 @@ def test_both_clusters_and_an_embedded_home_export_the_same_bytes(
     with own_home(stack, path) as cli, homes.telling(stack):
         homes.replay(cli, trace)
         assert "still behind" in cli("verify", "--wait", 0, code=3).stderr
-        cli("work", "--until-idle")
+        cli.process("work", "--until-idle")
 
         homes.check(cli, embedded)
 
@@ -52,6 +52,6 @@ def test_rule_1_every_task_twice_and_in_any_order_gives_the_same_bytes(
             for start in range(0, len(rows), 1_000):
                 ports.follows.mark_relayed(rows[start : start + 1_000])
             assert not ports.follows.backlog().rows
-        cli("work", "--until-idle")
+        cli.process("work", "--until-idle")
 
         homes.check(cli, embedded)

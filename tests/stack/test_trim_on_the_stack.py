@@ -50,7 +50,7 @@ def real(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
         # the page holds.
         for lines in (follows, pins):
             homes.replay(cli, [line.encode() for line in lines])
-            cli("work", "--until-idle")
+            cli.process("work", "--until-idle")
         yield cli
 
 
@@ -95,7 +95,7 @@ def test_a_purge_of_all_that_was_kept_ends_in_the_right_page(real: Cli) -> None:
     assert real.feed(REFILLED) == newest(NEW)
 
     real("unfollow", REFILLED, "--user", NEW)
-    real("work", "--until-idle")
+    real.process("work", "--until-idle")
     assert real.feed(REFILLED) == newest(OLD)
     cut(real)
     assert real.feed(REFILLED) == newest(OLD)
@@ -127,7 +127,7 @@ def test_without_the_refill_the_page_stays_short(real: Cli) -> None:
     assert "missing" in real("verify", code=1).stdout
     assert real.feed(NOT_REFILLED) == []
 
-    real("work", "--until-idle")  # a walk that ended below the cap has asked for it
+    real.process("work", "--until-idle")  # a walk that ended below the cap has asked for it
     assert real.feed(NOT_REFILLED) == newest(OLD)
     assert "no difference" in real("verify").stderr
 

@@ -128,7 +128,7 @@ def test_an_endpoint_has_a_path_and_no_password(tmp_path: Path):
             configuration.parse(tmp_path, configuration.DEFAULT, {"FEED_TRACES_SAMPLE": wrong})
 
 
-OFF = """
+SERVICE = """
 import sys
 from pathlib import Path
 from feedstore.app import config as configuration, services
@@ -138,20 +138,28 @@ with services.open_service(configuration.load(Path(sys.argv[1]), {})) as service
     service.follow(1, user(2))
     service.page(1)
 import feedstore.app.http
+"""
+WORKER = """
+import sys
 from workers.cli import main
 sys.argv = ["feedctl", "--home", sys.argv[1], "work", "--until-idle"]
 try:
     main()
-finally:
-    rooms = {name.partition(".")[0] for name in sys.modules}
-    print(*sorted(rooms & {"opentelemetry", "google", "requests"}), "-")
+except SystemExit as ended:
+    assert not ended.code, ended.code
+"""
+LOADED = """
+rooms = {name.partition(".")[0] for name in sys.modules}
+print(*sorted(rooms & {"opentelemetry", "google", "requests"}), "-")
 """
 
 
 @pytest.mark.processes
 def test_a_home_without_traces_imports_nothing_of_them(cli: Cli):
-    found = subprocess.run([sys.executable, "-c", OFF, str(cli.home)], capture_output=True, text=True, check=False)
-    assert found.stdout.split() == ["-"], (found.stdout, found.stderr)
+    for program in (SERVICE, WORKER):
+        command = [sys.executable, "-c", program + LOADED, str(cli.home)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert found.stdout.split() == ["-"], (found.stdout, found.stderr)
 
 
 @pytest.mark.processes

@@ -11,7 +11,9 @@ of the time of a writer and of an expander (py-spy, on the activity trace of doc
 """
 
 _ARENA_MAX: Final = -8
-"""M_ARENA_MAX of mallopt(3)."""
+_MMAP_THRESHOLD: Final = -3
+"""M_ARENA_MAX and M_MMAP_THRESHOLD of mallopt(3)."""
+_LARGE_BYTES: Final = 500_000
 
 
 def relax() -> None:
@@ -28,5 +30,16 @@ def share_heap() -> None:
     of docs/benchmarks.md. Threads of Python wait for the interpreter, and hardly ever for the heap. Other C libraries
     have no such heaps.
     """
+    _set(_ARENA_MAX, 1)
+
+
+def return_large_blocks() -> None:
+    """Blocks of half a megabyte and more go back to the system as soon as they are free: those of a memtable are, and
+    would otherwise lie about in the heap of a writer, 7 MiB of them.
+    """
+    _set(_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def _set(what: int, value: int) -> None:
     with suppress(AttributeError):
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
+        ctypes.CDLL(None).mallopt(what, value)

@@ -31,19 +31,16 @@ _LINE_MAX: Final = 50_000_000
 
 
 class HeardProcess:
-    """The counts of another process, heard over a pipe, until it ended."""
+    """The counts of another process, heard over a pipe, until it ended. descriptor: this end of the pipe, which it
+    closes; `tell` has the other one.
+    """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, descriptor: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._counts = Counts()
         self._heard_s = clock()
         self._ended = False
-
-    def begin(self) -> int:
-        """Listens; the descriptor is what the other process tells it to. Its caller closes it once that has it."""
-        ours, theirs = os.pipe()
-        threading.Thread(target=self._listen, args=(ours,), name="heard", daemon=True).start()
-        return theirs
+        threading.Thread(target=self._listen, args=(descriptor,), name="heard", daemon=True).start()
 
     def _listen(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "rb") as lines:
@@ -76,11 +73,9 @@ class MetricsEndpoint:
         self._process = ProcessCounts(program)
         self._heard: list[HeardProcess] = []
 
-    def heard(self) -> HeardProcess:
-        """Of one more process of it."""
-        heard = HeardProcess()
+    def hear(self, heard: HeardProcess) -> None:
+        """Adds the counts of one more process of it."""
         self._heard.append(heard)
-        return heard
 
     def counts(self) -> Counts:
         return together([self._counting.counts(), self._process.counts(), *(each.counts() for each in self._heard)])

@@ -286,12 +286,11 @@ def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, l
 
 
 def worker_with_writer_processes(
-    ports: Ports, config: Config, start_writer: Callable[[str], Loop], looking: Sequence[Loop] = ()
+    ports: Ports, config: Config, writers: Sequence[Loop], looking: Sequence[Loop] = ()
 ) -> Worker:
-    """A worker that runs everything but what writes the clusters, which is elsewhere. start_writer: starts that of a
+    """A worker that runs everything but what writes the clusters, which is elsewhere. writers: watch that, one for each
     cluster. looking: as of `worker`.
     """
-    writers = [start_writer(name) for name in ports.replicas]
     loops = [*relays(ports, config), expander(ports, config), *writers, housekeeper(ports, config), *looking]
     return Worker(loops, ports.meter)
 

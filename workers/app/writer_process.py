@@ -3,24 +3,28 @@
 One interpreter runs one thread at a time: writers and an expander in one process take turns with it, and the whole
 is as slow as one core. Apart, they share only files, and what kills one of them leaves the other cluster alone.
 
-    python -m workers.app.writer_process HOME CLUSTER LOG_LEVEL [DESCRIPTOR]
-
-It writes one cluster, and sweeps it, until its standard input ends: its parent holds the other end, and may
-die in any way. The reason of a failure is on its standard output. What it counts it tells the descriptor, if there is
-one.
+The processes are forked before their worker has opened anything or has a second thread. They share the memory of all
+that was imported by then, and take no time to start.
 """
 
+import contextlib
+import ctypes
 import os
+import select
 import signal
-import subprocess
 import sys
 import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, NoReturn
 
-from feedstore.app import config as configuration
+from feedstore.app.clusters import place
+from feedstore.app.config import Config
 from feedstore.app.tracing import open_tracer
-from feedstore.errors import PortError
+from feedstore.errors import NotNowError, PortError
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
 from workers.app import logs, memory_tuning, wiring
@@ -38,136 +42,237 @@ _LOOK_S: Final = 0.1
 _END_S: Final = 60.0
 """How long a writer may take to end. One that is killed loses nothing: what it had not committed comes again."""
 _SAID_MAX: Final = 4_000
-_ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": "500000", "MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""glibc gives blocks of this size back as soon as they are free: those of a memtable are, and would otherwise lie about
-in the heap, 7 MiB of them in each writer. One heap for all threads, as `memory_tuning.share_heap` has it. numpy
-multiplies no matrices here.
-"""
+_PR_SET_NAME: Final = 15
+"""Of prctl(2); it takes 15 bytes of a name."""
+_BEGIN, _BEGIN_COUNTED = b"b", b"c"
+"""What a process waits for before it opens a store, and before it tells what it counts."""
 
 
 class ProcessEndedError(Exception):
     """A process of this worker ended by itself; the message says how."""
 
 
-class WriterProcess:
-    """A loop of a worker that is a process: starts it, watches it, ends it.
+class NoProcessError(NotNowError):
+    """The system starts no further process."""
 
-    lock: a descriptor that the process inherits and holds as long as it lives: that of the home's lock, so that no
-    other worker takes the home while a process of this one is still ending. heard: gets what it counts; None: it
-    is not asked for.
+
+class _Pipe(NamedTuple):
+    read: int
+    write: int
+
+
+class WriterProcess:
+    """A loop of a worker that is a process: watches it. The context that forked it ends it.
+
+    pid: of the process. word: the end of a pipe that the process waits for, and works as long as it is open: this
+    process may die in any way. said: the end of one that says why it ended, and is closed when it has. told: what it
+    counts.
     """
 
     rest_s = REST_S
 
-    def __init__(self, home: Path, cluster: str, log_level: str, lock: int, heard: HeardProcess | None = None) -> None:
+    def __init__(self, cluster: str, pid: int, word: int, said: int, told: int) -> None:
         self.name = writer_group(cluster)
-        self._command = [sys.executable, "-P", "-m", __name__, str(home.resolve()), cluster, log_level]
-        self._lock = lock
-        self._heard = heard
-        self._process: subprocess.Popen[bytes] | None = None
+        self.heard: HeardProcess | None = None
+        """What it counts, once it began, if it was asked for that."""
+        self._pid = pid
+        self._word = word
+        self._said = said
+        self._told = told
+        self._begun = False
+        self._ended: Exception | None = None
+
+    def begin(self, *, counted: bool) -> None:
+        """Lets it open its stores and work, unless it does already. counted: whether it is asked for what it counts."""
+        if self._begun:
+            return
+        self._begun = True
+        if counted:
+            self.heard = HeardProcess(os.dup(self._told))
+        with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile: `step` says so
+            os.write(self._word, _BEGIN_COUNTED if counted else _BEGIN)
 
     def step(self) -> bool:
-        """Starts it, then looks whether it still runs.
+        """Looks whether it still runs.
 
         Raises:
             PositionLostError, TooManyDeadLettersError: as its stage did.
             ProcessEndedError: it ended in any other way.
         """
-        if self._process is None:
-            self._process = self._started()
-        try:
-            code = self._process.wait(_LOOK_S)
-        except subprocess.TimeoutExpired:
+        if self._runs(_LOOK_S):
             return True
-        assert self._process.stdout is not None
-        said = self._process.stdout.read().decode(errors="replace").strip() or _how(code)
-        if code == LOST:
-            raise PositionLostError(said)
-        if code == DEAD_LETTERS:
-            raise TooManyDeadLettersError(said)
-        raise ProcessEndedError(said)
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        told = () if self._heard is None else (self._heard.begin(),)
-        try:
-            return subprocess.Popen(  # noqa: S603 - this interpreter and this module
-                [*self._command, *map(str, told)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**_ALLOCATOR, **os.environ},
-                pass_fds=(self._lock, *told),
-            )
-        finally:
-            for descriptor in told:
-                os.close(descriptor)
+        assert self._ended is not None
+        raise self._ended
 
     def close(self) -> None:
-        """Ends it after its current step."""
-        process = self._process
-        if process is None:
-            return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        """It works on: the next run of a worker may watch it."""
+
+    def let_end(self) -> None:
+        """Asks it to end after its current step. Returns at once."""
+        if self._word != -1:
+            os.close(self._word)
+            self._word = -1
+
+    def wait(self) -> None:
+        """Waits for its end, which it is forced to after a minute."""
+        if self._runs(_END_S):
+            os.kill(self._pid, signal.SIGKILL)
+            self._runs(None)
+        self.forget()
+
+    def forget(self) -> None:
+        """Closes what this process has of it."""
+        self.let_end()
+        os.close(self._said)
+        os.close(self._told)
+
+    def _runs(self, wait_s: float | None) -> bool:
+        """wait_s: how long its end is waited for; None: until it has ended."""
+        if self._ended is not None:
+            return False
+        poll = select.poll()
+        poll.register(self._said, select.POLLIN)
+        if not poll.poll(None if wait_s is None else 1_000 * wait_s):
+            return True
+        said = b"".join(iter(lambda: os.read(self._said, _SAID_MAX), b"")).decode(errors="replace").strip()
+        _, status = os.waitpid(self._pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        kinds = {LOST: PositionLostError, DEAD_LETTERS: TooManyDeadLettersError}
+        self._ended = kinds.get(code, ProcessEndedError)(said or _how(code))
+        return False
 
 
 def _how(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
-def main() -> int:
-    """Runs one cluster's loops in this process; returns the exit code."""
-    home, cluster, log_level, *told = sys.argv[1:]
-    logs.configure(log_level)
-    stop = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; who started this one decides
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=_wait_for_end, args=(stop,), daemon=True).start()
-    try:
-        config = configuration.load(Path(home), os.environ)
-        tracer = open_tracer(config, "write")
-        ports = wiring.open_ports(config, "write", tracer=tracer)
-    except PortError as error:
-        return _fail(FAILED, str(error))
+@contextmanager
+def forked(config: Config, log_level: str) -> Iterator[Sequence[WriterProcess]]:
+    """A process for each cluster, in their order. None opens anything before it is told to begin. They end with this
+    context, and with this process.
+
+    They inherit every descriptor: above all that of the home's lock, so that no other worker takes the home while one
+    of them is still ending. Call it before there is a second thread, or an open store: a thread's locks would stay as
+    they are in the new process for ever, and SQLite must not be carried into it.
+
+    Raises NoProcessError, ConfigError.
+    """
+    if _threads() > 1:
+        raise RuntimeError(f"threads run already, of Python: {threading.enumerate()}")
+    _load(config)
+    memory_tuning.share_heap()
     memory_tuning.relax()
-    logs.name_traces(tracer)
-    process = ProcessCounts(writer_group(cluster))
-    for descriptor in told:
-        what = (int(descriptor), lambda: together([ports.meter.counts(), process.counts()]))
-        threading.Thread(target=tell, args=what, daemon=True).start()
+    processes: list[WriterProcess] = []
     try:
-        wiring.refuse_unsafe(ports, config, [cluster])
-        worker = Worker(wiring.writing(ports, config, cluster), ports.meter)
-        every = worker.running()
-        worker.run(lambda: stop.is_set() or worker.running() != every)
+        for cluster in config.clusters:
+            processes.append(_fork(config, cluster.name, log_level, processes))
+        yield processes
+    finally:
+        for process in processes:
+            process.let_end()
+        for process in processes:
+            process.wait()
+
+
+def _threads() -> int:
+    """Those of libraries as well, where the system tells: RocksDB keeps its own when all is closed, and a process that
+    was forked then would wait for them for ever.
+    """
+    try:
+        return sum(1 for _ in Path("/proc/self/task").iterdir())
+    except OSError:
+        return threading.active_count()
+
+
+def _load(config: Config) -> None:
+    """Imports what writers import when they first write: once for all of them."""
+    for cluster in config.clusters:
+        place(config, cluster.name)
+    # numpy multiplies no matrices here, and a thread of the library that does would be there before the fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import_module("feedstore.widecolumn.arrays")
+
+
+def _fork(config: Config, cluster: str, log_level: str, others: Sequence[WriterProcess]) -> WriterProcess:
+    word, said, told = (_Pipe(*os.pipe()) for _ in range(3))
+    try:
+        pid = os.fork()
+    except OSError as error:
+        for descriptor in (*word, *said, *told):
+            os.close(descriptor)
+        raise NoProcessError(
+            f"no process for the writer of {cluster}: {error.strerror}: end others, or raise its limit"
+        ) from error
+    if pid == 0:
+        for process in others:  # or they would not see that this one's parent has died
+            process.forget()
+        for descriptor in (word.write, said.read, told.read):
+            os.close(descriptor)
+        _live(config, cluster, log_level, word.read, said.write, told.write)
+    for descriptor in (word.read, said.write, told.write):
+        os.close(descriptor)
+    return WriterProcess(cluster, pid, word.write, said.read, told.read)
+
+
+def _live(config: Config, cluster: str, log_level: str, word: int, said: int, told: int) -> NoReturn:
+    """The whole life of the new process. It never returns into the code of its parent, whose contexts are not its."""
+    code, why = FAILED, ""
+    try:
+        code, why = _written(config, cluster, log_level, word, told)
+    except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            os.write(said, why.encode()[:_SAID_MAX])
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _written(config: Config, cluster: str, log_level: str, word: int, told: int) -> tuple[int, str]:
+    """Runs one cluster's loops in this process; returns the exit code, and why it ended."""
+    stop = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    _show_as(writer_group(cluster))
+    logs.configure(log_level)
+    memory_tuning.return_large_blocks()
+    heard = os.read(word, 1)
+    if not heard:
+        return 0, ""
+    threading.Thread(target=_wait_for_end, args=(word, stop), daemon=True).start()
+    try:
+        with ExitStack() as opened:
+            tracer = open_tracer(config, "write")
+            opened.callback(tracer.close)
+            ports = wiring.open_ports(config, "write", tracer=tracer)
+            opened.callback(ports.close)
+            memory_tuning.relax()
+            logs.name_traces(tracer)
+            process = ProcessCounts(writer_group(cluster))
+            if heard == _BEGIN_COUNTED:
+                what = (told, lambda: together([ports.meter.counts(), process.counts()]))
+                threading.Thread(target=tell, args=what, daemon=True).start()
+            wiring.refuse_unsafe(ports, config, [cluster])
+            worker = Worker(wiring.writing(ports, config, cluster), ports.meter)
+            every = worker.running()
+            worker.run(lambda: stop.is_set() or worker.running() != every)
     except WorkerFailedError as error:
         codes = {PositionLostError: LOST, TooManyDeadLettersError: DEAD_LETTERS}
-        return _fail(codes.get(type(error.causes[0]), FAILED), str(error))
+        return codes.get(type(error.causes[0]), FAILED), str(error)
     except PortError as error:
-        return _fail(FAILED, str(error))
-    finally:
-        ports.close()
-        tracer.close()
-    return 0
+        return FAILED, str(error)
+    return 0, ""
 
 
-def _wait_for_end(stop: threading.Event) -> None:
-    # Not through sys.stdin: the interpreter could not end while this waits in it.
-    while os.read(0, 1):
+def _show_as(name: str) -> None:
+    """In `top` and `ps -o comm`: its command line is that of its parent. Other systems than Linux show no such name."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
+
+
+def _wait_for_end(word: int, stop: threading.Event) -> None:
+    while os.read(word, 1):
         pass
     stop.set()
-
-
-def _fail(code: int, text: str) -> int:
-    sys.stdout.write(text[:_SAID_MAX])
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ from feedstore.widecolumn import UnavailableError
 from workers.app import rebuild as rebuilding
 from workers.app import until
 from workers.app.home import HomeBusyError
-from workers.cli.output import ProgressLine, note, plural
+from workers.cli.output import Heartbeat, ProgressLine, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, pass_session
 from workers.cli.verify import (
     Total,
@@ -44,7 +44,13 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     if cluster is not None:
         session.refuse_unknown(cluster)
     try:
-        with stopping() as stop, session.lock() as lock, session.ports("read", feeds=False) as ports:
+        with (
+            stopping() as stop,
+            session.lock(),
+            session.writers() as writers,
+            Heartbeat("rebuild"),
+            session.ports("read", feeds=False) as ports,
+        ):
             names = _named(ports, cluster)
             lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
             if lost and not everybody:
@@ -58,7 +64,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             else:
                 for name in set(names) - set(lost):
                     _ask(ports, user, name)
-            run_worker(session, ports, lock, stop, partial(recorded_landed, ports))
+            run_worker(session, ports, writers, stop, partial(recorded_landed, ports))
         _refuse_left(
             session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
         )

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,8 @@ import msgspec
 from feedstore.app.wiring import monotonic_s, wall_ms
 from workers.app import wiring
 from workers.app.home import HomeBusyError
-from workers.cli.output import ProgressLine, emit_json, note, plural, say
+from workers.app.writer_process import WriterProcess
+from workers.cli.output import Heartbeat, ProgressLine, emit_json, note, plural, say
 from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 from workers.cli.verify import (
     Total,
@@ -115,7 +116,7 @@ def _dry_run(
     session: Session, clusters: Sequence[str], spans: Sequence[UserRange], wait_s: float, *, as_json: bool
 ) -> None:
     progress, total = ProgressLine("repair"), Total()
-    with session.ports("read") as ports:
+    with Heartbeat("repair"), session.ports("read") as ports:
         waits = settle(session, ports, progress, wait_s)
         now_ms = ports.follows.now()
         for finding in found(ports, session.config.limits, spans, total, progress, clusters):
@@ -204,17 +205,18 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
     there is no other.
     """
     with ExitStack() as stack:
+        writers: Sequence[WriterProcess] | None = None
+        if wiring.is_embedded(session.config):
+            with suppress(HomeBusyError):
+                stack.enter_context(session.lock())
+                writers = stack.enter_context(session.writers())
+        stack.enter_context(Heartbeat("repair"))
         ports = stack.enter_context(session.ports("read"))
         progress = ProgressLine("repair")
         _refuse_damaged(ports)
-        if wiring.is_embedded(session.config):
-            try:
-                lock = stack.enter_context(session.lock())
-            except HomeBusyError:
-                pass
-            else:
-                yield ports, partial(_work, session, lock)
-                return
+        if writers is not None:
+            yield ports, partial(_work, session, writers)
+            return
 
         def wait() -> None:
             waits = settle(session, ports, progress, wait_s)
@@ -232,9 +234,9 @@ def _refuse_damaged(ports: Ports) -> None:
             raise CommandRefusedError(wrong.message)
 
 
-def _work(session: Session, lock: int) -> None:
+def _work(session: Session, writers: Sequence[WriterProcess]) -> None:
     with stopping() as stop, session.ports("read", feeds=False) as ports:
-        run_worker(session, ports, lock, stop, partial(recorded_landed, ports))
+        run_worker(session, ports, writers, stop, partial(recorded_landed, ports))
 
 
 @contextmanager

@@ -35,6 +35,8 @@ _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
 """How a command ends after an error: the first class that fits counts."""
 _EXPECTED = tuple(_FAILED)
 _WORKERS = ("work", "relay", "expand", "write", "serve")
+_FORKING = ("rebuild", "repair")
+"""Commands that fork before there are threads, and begin their `Heartbeat` then."""
 SECTIONS: Final = {
     "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
     "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
@@ -183,5 +185,5 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     is_named = ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE
     ctx.obj = Session(home, level, is_named=is_named)
     logs.configure(level, ProgressLine.clear_any)
-    if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in _WORKERS:
+    if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in (*_WORKERS, *_FORKING):
         ctx.with_resource(Heartbeat(ctx.invoked_subcommand))

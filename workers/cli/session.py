@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from feedstore.metering import Program
 from feedstore.widecolumn import Access
 from workers.app import home, logs, wiring
 from workers.following.ports import Ports
+
+if TYPE_CHECKING:
+    from workers.app.writer_process import WriterProcess
 
 DONE, REFUSED, USAGE, NOT_NOW, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 """The exit codes; `feedctl --help` says what they mean. The last two are a shell's own for a program that SIGINT or
@@ -87,6 +91,14 @@ class Session:
         """Holds the home as its one worker; gives the lock's descriptor. Raises HomeBusyError."""
         with home.worker_lock(self.config.home) as lock:
             yield lock
+
+    @contextlib.contextmanager
+    def writers(self) -> "Iterator[Sequence[WriterProcess]]":
+        """The processes of the writers, inside `lock` and before anything is opened: `writer_process.forked`."""
+        from workers.app import writer_process  # noqa: PLC0415 - other commands do not wait for it
+
+        with writer_process.forked(self.config, self.log_level) as writers:
+            yield writers
 
     def worker(self) -> int | None:
         """The process id of the worker that holds the home (0: unknown), None if there is none."""

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import Event
 from types import FrameType
@@ -47,14 +47,18 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
       feedctl work --until-idle
       feedctl work --metrics 127.0.0.1:9464
     """
-    memory_tuning.share_heap()
     # Before the lock: who sees that a worker holds the home may send it a signal.
     # Canaries are read as pages are; nothing else here reads feeds.
     served = bool(metrics_at or session.config.metrics.listen)
     feeds = served and not until_idle and session.config.worker.canary_ms is not None
-    with stopping() as stop, session.lock() as lock, session.working_ports("read", "work", feeds=feeds) as ports:
+    with (
+        stopping() as stop,
+        session.lock(),
+        session.writers() as writers,
+        session.working_ports("read", "work", feeds=feeds) as ports,
+    ):
         ends = partial(all_idle, session, ports) if until_idle else None
-        run_worker(session, ports, lock, stop, ends, metrics_at)
+        run_worker(session, ports, writers, stop, ends, metrics_at)
 
 
 class Stop(Event):
@@ -80,12 +84,17 @@ def recorded_landed(ports: Ports, worker: Worker) -> until.End:
 
 
 def run_worker(
-    session: Session, ports: Ports, lock: int, stop: Stop, ends: Ends | None, metrics_at: str | None = None
+    session: Session,
+    ports: Ports,
+    writers: Sequence[WriterProcess],
+    stop: Stop,
+    ends: Ends | None,
+    metrics_at: str | None = None,
 ) -> None:
-    """Works until `stop` is set or what `ends` makes says so; the writers in processes of their own.
+    """Works until `stop` is set or what `ends` makes says so; the writers in processes of their own, which work on.
 
-    ports: opened for reading, as the writers own the clusters. lock: the home's. metrics_at: where metrics are served;
-    None: where the configuration says.
+    ports: opened for reading, as the writers own the clusters. metrics_at: where metrics are served; None: where the
+    configuration says.
 
     Raises:
         TryLaterError, StoppedError: with `ends`, it was stopped before that.
@@ -96,15 +105,14 @@ def run_worker(
     config = session.config
     wiring.refuse_unsafe(ports, config)
     with metering.serving(config, metrics_at, ports.meter, "work") as endpoint:
-
-        def start_writer(cluster: str) -> WriterProcess:
-            heard = None if endpoint is None else endpoint.heard()
-            return WriterProcess(config.home, cluster, session.log_level, lock, heard)
-
+        for writer in writers:
+            writer.begin(counted=endpoint is not None)
+            if endpoint is not None and writer.heard is not None:
+                endpoint.hear(writer.heard)
         looking = [] if endpoint is None else wiring.gauges(ports, config, faults=False)
         if endpoint is not None and ends is None:
             looking += wiring.canaries(ports, config)
-        worker = wiring.worker_with_writer_processes(ports, config, start_writer, looking)
+        worker = wiring.worker_with_writer_processes(ports, config, writers, looking)
         if ends is None:
             _run(worker, ports, stop, lambda: False)
         else:

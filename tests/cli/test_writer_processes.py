@@ -1,0 +1,138 @@
+"""The processes of the writers, by themselves: each test forks in a process that has no threads."""
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.cli.command import Cli
+
+pytestmark = pytest.mark.processes
+
+
+def said(home: Path, program: str) -> str:
+    """What a program prints. It has a home's `config`, and everything of `writer_process`."""
+    before = """
+        import os, signal, sys, threading
+        from pathlib import Path
+        from feedstore.app import config as configuration
+        from workers.app.writer_process import ProcessEndedError, forked
+
+        config = configuration.load(Path(sys.argv[1]), {})
+    """
+    command = [sys.executable, "-c", dedent(before) + dedent(program), str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_one_that_was_not_told_to_begin_opens_nothing_and_ends(empty: Cli) -> None:
+    empty("init")
+    found = said(
+        empty.home,
+        """
+        os.chmod(config.home, 0)
+        with forked(config, "error") as writers:
+            names = [each.name for each in writers]
+            still = [each.step() for each in writers]
+        os.chmod(config.home, 0o700)
+        print(names, still)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            print("none is left")
+        """,
+    )
+    assert found == "['writer-a', 'writer-b'] [True, True]\nnone is left\n"
+
+
+def test_none_is_forked_from_a_process_with_threads(empty: Cli) -> None:
+    empty("init")
+    found = said(
+        empty.home,
+        """
+        ends = threading.Event()
+        threading.Thread(target=ends.wait, name="another").start()
+        try:
+            with forked(config, "error"):
+                print("forked")
+        except RuntimeError as error:
+            print("another" in str(error))
+        ends.set()
+        """,
+    )
+    assert found == "True\n"
+
+
+def test_none_is_forked_from_a_process_in_which_a_cluster_was_open(cli: Cli) -> None:
+    """Its library still has threads, though Python has none."""
+    found = said(
+        cli.home,
+        """
+        from workers.app import wiring
+        ports = wiring.open_ports(config, "write")
+        wiring.refuse_unsafe(ports, config, ["a"])
+        ports.close()
+        print(threading.active_count())
+        try:
+            with forked(config, "error"):
+                print("forked")
+        except RuntimeError:
+            print("refused")
+        """,
+    )
+    assert found == "1\nrefused\n"
+
+
+def test_one_that_ends_before_it_is_told_to_begin_says_how(empty: Cli) -> None:
+    empty("init")
+    found = said(
+        empty.home,
+        """
+        with forked(config, "error") as [a, b]:
+            pid = int(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1])
+            os.kill(pid, signal.SIGKILL)
+            while True:
+                try:
+                    b.step()
+                except ProcessEndedError as error:
+                    print(error)
+                    break
+            b.begin(counted=False)
+            print(a.step())
+        """,
+    )
+    assert found == "killed by SIGKILL\nTrue\n"
+
+
+def test_where_no_process_can_be_started_the_command_says_so(cli: Cli) -> None:
+    program = (
+        "import os, errno\n"
+        "def fork(): raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))\n"
+        "os.fork = fork\n"
+        "from workers.cli import main; main()"
+    )
+    process = cli.spawn("work", "--until-idle", program=program)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert stderr.decode().splitlines()[-1] == (
+        "Error: no process for the writer of a: Resource temporarily unavailable: end others, or raise its limit"
+    )
+
+
+def test_a_writer_outlives_the_rounds_of_a_repair(filled: Cli) -> None:
+    found = said(
+        filled.home,
+        """
+        with forked(config, "error") as writers:
+            for _ in range(2):
+                for each in writers:
+                    each.begin(counted=False)
+                    assert each.step()
+                    each.close()
+            print(all(each.step() for each in writers))
+        """,
+    )
+    assert found == "True\n"
