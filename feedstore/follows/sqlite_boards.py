@@ -50,12 +50,14 @@ def _lines(in_ms: str, past_ms: str, edge: str) -> str:
 
 
 def _run(lines: str) -> str:
-    # Most lines next to placed pins are their own: what was read of them says that sooner than the whole table does.
+    # Most lines next to placed pins are their own: what was read of them says that sooner than the whole table does. A
+    # board that was never arranged is asked once, and not once a line.
     return (
         " SELECT 1, created_ms, pin, 1, sequence, moved_ms, place_ms FROM near"
         f" UNION ALL SELECT 2, l.created_ms, l.pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT ?7) AS l"
         " WHERE l.deleted_ms IS NULL AND l.pin NOT IN (SELECT pin FROM near)"
-        f" AND NOT EXISTS (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE})"
+        " AND ((SELECT NOT EXISTS (SELECT 1 FROM placed_pins WHERE board = ?1))"
+        f" OR NOT EXISTS (SELECT 1 FROM placed_pins AS p WHERE {_PLACED_OF_LINE}))"
         f" UNION ALL SELECT 3, created_ms, pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT 1 OFFSET ?7 - 1)"
     )
 
