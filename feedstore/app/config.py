@@ -80,7 +80,7 @@ partitions = 1                # of each topic; fixed when an embedded queue is m
 tick = "1s"                   # how often the watermarks move
 housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
 refill_again = "1h"           # how long a feed that was refilled because it ended early is left alone
-gather = "50ms"               # how far apart a writer's lots begin, if little comes; pages are later by up to that
+gather = "20ms"               # how far apart a writer's lots begin, if little comes; pages are later by up to that
 dead_letters_in_a_row = 100   # so many messages in a row that cannot be done stop the worker
 # canary = "15s"              # how often made-up users see whether the whole way works, for the metrics
 
@@ -165,7 +165,7 @@ class WorkerSettings(
     tick_ms: Ms = Ms(1_000)
     housekeeping_ms: Ms = Ms(3_600_000)
     refill_again_ms: Ms = Ms(3_600_000)
-    gather_ms: Ms = Ms(50)
+    gather_ms: Ms = Ms(20)
     dead_letters_in_a_row: Annotated[int, Meta(ge=1)] = 100
     canary_ms: Ms | None = None
 
