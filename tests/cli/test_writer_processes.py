@@ -18,7 +18,10 @@ def said(home: Path, program: str) -> str:
         import os, signal, sys, threading
         from pathlib import Path
         from feedstore.app import config as configuration
-        from workers.app.writer_process import ProcessEndedError, forked
+        from workers.app.writer_process import NoProcessError, ProcessEndedError, forked
+
+        def children():
+            return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
         config = configuration.load(Path(sys.argv[1]), {})
     """
@@ -58,7 +61,7 @@ def test_none_is_forked_from_a_process_with_threads(empty: Cli) -> None:
         try:
             with forked(config, "error"):
                 print("forked")
-        except RuntimeError as error:
+        except NoProcessError as error:
             print("another" in str(error))
         ends.set()
         """,
@@ -79,7 +82,7 @@ def test_none_is_forked_from_a_process_in_which_a_cluster_was_open(cli: Cli) -> 
         try:
             with forked(config, "error"):
                 print("forked")
-        except RuntimeError:
+        except NoProcessError:
             print("refused")
         """,
     )
@@ -92,8 +95,7 @@ def test_one_that_ends_before_it_is_told_to_begin_says_how(empty: Cli) -> None:
         empty.home,
         """
         with forked(config, "error") as [a, b]:
-            pid = int(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1])
-            os.kill(pid, signal.SIGKILL)
+            os.kill(children()[-1], signal.SIGKILL)
             while True:
                 try:
                     b.step()
@@ -107,11 +109,12 @@ def test_one_that_ends_before_it_is_told_to_begin_says_how(empty: Cli) -> None:
     assert found == "killed by SIGKILL\nTrue\n"
 
 
-def test_where_no_process_can_be_started_the_command_says_so(cli: Cli) -> None:
+@pytest.mark.parametrize("call", ["fork", "pipe"])
+def test_where_no_process_can_be_started_the_command_says_so(cli: Cli, call: str) -> None:
     program = (
         "import os, errno\n"
-        "def fork(): raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))\n"
-        "os.fork = fork\n"
+        "def refused(): raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))\n"
+        f"os.{call} = refused\n"
         "from workers.cli import main; main()"
     )
     process = cli.spawn("work", "--until-idle", program=program)
@@ -120,6 +123,71 @@ def test_where_no_process_can_be_started_the_command_says_so(cli: Cli) -> None:
     assert stderr.decode().splitlines()[-1] == (
         "Error: no process for the writer of a: Resource temporarily unavailable: end others, or raise its limit"
     )
+
+
+def test_a_signal_between_the_fork_and_the_first_line_of_a_writer_ends_only_its_parent(empty: Cli) -> None:
+    empty("init")
+    found = said(
+        empty.home,
+        """
+        fork, parent = os.fork, os.getpid()
+
+        def interrupted():
+            pid = fork()
+            os.kill(os.getpid(), signal.SIGINT)  # in both
+            return pid
+
+        os.fork = interrupted
+        try:
+            with forked(config, "error"):
+                print("begun")
+        except KeyboardInterrupt:
+            print("interrupted", os.getpid() == parent, children())
+        """,
+    )
+    assert found == "interrupted True []\n"
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_what_ends_a_worker_and_is_sent_to_its_writers_too_is_left_to_the_worker(empty: Cli, name: str) -> None:
+    empty("init")
+    found = said(
+        empty.home,
+        f"""
+        with forked(config, "error") as writers:
+            os.kill(children()[0], signal.{name})
+            print([each.step() for each in writers])
+        """,
+    )
+    assert found == "[True, True]\n"
+
+
+def test_a_process_that_was_started_with_the_ends_of_children_ignored_waits_for_its_writers(cli: Cli) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "again = 'from workers.cli import main; main()'\n"
+        "os.execv(sys.executable, [sys.executable, '-c', again, *sys.argv[1:]])"
+    )
+    cli("follow", 1, "--user", 2)
+    process = cli.spawn("work", "--until-idle", program=program)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr.decode()
+
+
+def test_the_output_of_a_worker_ends_with_it_whatever_its_writers_do(empty: Cli) -> None:
+    empty("init")
+    found = said(
+        empty.home,
+        """
+        with forked(config, "error") as writers:
+            for pid in children():
+                while Path(f"/proc/{pid}/comm").read_text().strip() not in {"writer-a", "writer-b"}:
+                    os.sched_yield()
+                print(os.readlink(f"/proc/{pid}/fd/1"))
+        """,
+    )
+    assert found == "/dev/null\n/dev/null\n"
 
 
 def test_a_writer_outlives_the_rounds_of_a_repair(filled: Cli) -> None:

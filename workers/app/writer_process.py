@@ -14,12 +14,15 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
+
+import structlog
 
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
@@ -35,17 +38,23 @@ from workers.pipeline.runtime import Worker, WorkerFailedError
 from workers.pipeline.stage import TooManyDeadLettersError
 from workers.queue.port import PositionLostError
 
+_log = structlog.get_logger()
+
 FAILED, LOST, DEAD_LETTERS = 1, 4, 5
 """Exit codes: any failure, and the two that the parent process answers differently."""
 
 _LOOK_S: Final = 0.1
 _END_S: Final = 60.0
-"""How long a writer may take to end. One that is killed loses nothing: what it had not committed comes again."""
+"""How long writers may take to end, all together. One that is killed loses nothing: what it had not committed comes
+again."""
+_SAY_S: Final = 2.0
+"""How long the end of a writer is waited for before the log says so."""
 _SAID_MAX: Final = 4_000
 _PR_SET_NAME: Final = 15
 """Of prctl(2); it takes 15 bytes of a name."""
 _BEGIN, _BEGIN_COUNTED = b"b", b"c"
 """What a process waits for before it opens a store, and before it tells what it counts."""
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class ProcessEndedError(Exception):
@@ -53,7 +62,7 @@ class ProcessEndedError(Exception):
 
 
 class NoProcessError(NotNowError):
-    """The system starts no further process."""
+    """No process can be started for a writer; the message says what to do."""
 
 
 class _Pipe(NamedTuple):
@@ -113,9 +122,12 @@ class WriterProcess:
             os.close(self._word)
             self._word = -1
 
-    def wait(self) -> None:
-        """Waits for its end, which it is forced to after a minute."""
-        if self._runs(_END_S):
+    def wait(self, end_s: float) -> None:
+        """Waits for its end, which it is forced to at `end_s` of `time.monotonic`."""
+        if self._runs(min(_SAY_S, _left_s(end_s))):
+            _log.info("writer.ending", loop=self.name, within_s=round(_left_s(end_s)))
+        if self._runs(_left_s(end_s)):
+            _log.warning("writer.killed", loop=self.name, reason="it did not end in time")
             os.kill(self._pid, signal.SIGKILL)
             self._runs(None)
         self.forget()
@@ -142,6 +154,10 @@ class WriterProcess:
         return False
 
 
+def _left_s(end_s: float) -> float:
+    return max(0.0, end_s - time.monotonic())
+
+
 def _how(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
@@ -157,21 +173,42 @@ def forked(config: Config, log_level: str) -> Iterator[Sequence[WriterProcess]]:
 
     Raises NoProcessError, ConfigError.
     """
-    if _threads() > 1:
-        raise RuntimeError(f"threads run already, of Python: {threading.enumerate()}")
     _load(config)
+    if (threads := _threads()) > 1:
+        names = ", ".join(each.name for each in threading.enumerate())
+        raise NoProcessError(
+            f"no process for a writer can be forked: {threads} threads run in this one already (of Python: {names}): "
+            "unset LD_PRELOAD, which loads libraries that may start some"
+        )
+    # If it is ignored, which is inherited, the system keeps no process's end, and none can be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     memory_tuning.share_heap()
     memory_tuning.relax()
     processes: list[WriterProcess] = []
     try:
         for cluster in config.clusters:
-            processes.append(_fork(config, cluster.name, log_level, processes))
+            with _signals_wait():
+                processes.append(_fork(config, cluster.name, log_level, processes))
         yield processes
     finally:
-        for process in processes:
-            process.let_end()
-        for process in processes:
-            process.wait()
+        end_s = time.monotonic() + _END_S
+        with ExitStack() as all_of_them:
+            for process in processes:
+                process.let_end()
+                all_of_them.callback(process.wait, end_s)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Signals that end this process come after this context. Between the fork and the first line of the new process
+    they would run this process's handlers in both: an error in the new one would lead it into its parent's contexts,
+    and it would end its brothers.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _threads() -> int:
@@ -189,41 +226,49 @@ def _load(config: Config) -> None:
     for cluster in config.clusters:
         place(config, cluster.name)
     # numpy multiplies no matrices here, and a thread of the library that does would be there before the fork.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import_module("feedstore.widecolumn.arrays")
 
 
 def _fork(config: Config, cluster: str, log_level: str, others: Sequence[WriterProcess]) -> WriterProcess:
-    word, said, told = (_Pipe(*os.pipe()) for _ in range(3))
+    pipes: list[_Pipe] = []
     try:
+        while len(pipes) < 3:
+            pipes.append(_Pipe(*os.pipe()))
         pid = os.fork()
     except OSError as error:
-        for descriptor in (*word, *said, *told):
+        for descriptor in (each for pipe in pipes for each in pipe):
             os.close(descriptor)
         raise NoProcessError(
             f"no process for the writer of {cluster}: {error.strerror}: end others, or raise its limit"
         ) from error
+    word, said, told = pipes
     if pid == 0:
-        for process in others:  # or they would not see that this one's parent has died
-            process.forget()
-        for descriptor in (word.write, said.read, told.read):
-            os.close(descriptor)
-        _live(config, cluster, log_level, word.read, said.write, told.write)
+        _live(config, cluster, log_level, others, word, said, told)
     for descriptor in (word.read, said.write, told.write):
         os.close(descriptor)
     return WriterProcess(cluster, pid, word.write, said.read, told.read)
 
 
-def _live(config: Config, cluster: str, log_level: str, word: int, said: int, told: int) -> NoReturn:
+def _live(
+    config: Config, cluster: str, log_level: str, others: Sequence[WriterProcess], word: _Pipe, said: _Pipe, told: _Pipe
+) -> NoReturn:
     """The whole life of the new process. It never returns into the code of its parent, whose contexts are not its."""
     code, why = FAILED, ""
     try:
-        code, why = _written(config, cluster, log_level, word, told)
+        for number in _ENDING:  # they are sent to all three by a terminal, systemd or pkill; the parent decides
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        for process in others:  # or they would not see that this one's parent has died
+            process.forget()
+        for descriptor in (word.write, said.read, told.read):
+            os.close(descriptor)
+        code, why = _written(config, cluster, log_level, word.read, told.write)
     except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError):
-            os.write(said, why.encode()[:_SAID_MAX])
+            os.write(said.write, why.encode()[:_SAID_MAX])
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
         os._exit(code)
@@ -232,9 +277,10 @@ def _live(config: Config, cluster: str, log_level: str, word: int, said: int, to
 def _written(config: Config, cluster: str, log_level: str, word: int, told: int) -> tuple[int, str]:
     """Runs one cluster's loops in this process; returns the exit code, and why it ended."""
     stop = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):  # what reads the output of the parent sees its end
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
     _show_as(writer_group(cluster))
     logs.configure(log_level)
     memory_tuning.return_large_blocks()

@@ -70,7 +70,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
         )
         note("rebuilt")
     except HomeBusyError as error:
-        with session.ports("read") as ports:
+        with Heartbeat("rebuild"), session.ports("read") as ports:
             gone = [name for name in _named(ports, cluster) if rebuilding.needs_new(ports, session.config, name)]
             if gone:
                 raise HomeBusyError(

@@ -1,5 +1,6 @@
 """The command `feedctl` itself: the options of all commands, and what becomes of errors."""
 
+import errno
 import os
 import sys
 from functools import cache
@@ -97,6 +98,9 @@ class _Feedctl(click.Group):
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
             raise failed(str(error)) from error
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                ProgressLine.clear_any()
+                raise TryLaterError(f"{error.strerror}: raise the limit (ulimit -n)") from error
             if error.filename is None:
                 raise
             ProgressLine.clear_any()
