@@ -7,6 +7,6 @@ from bench.siege import siege
 
 @pytest.mark.processes
 def test_a_server_under_siege_neither_grows_nor_keeps_its_adversaries():
-    figures = {figure.what: figure for figure in siege(seconds=4.0, patience_s=1.0, connections=50, addresses=3)}
+    figures = {figure.what: figure for figure in siege(seconds=2.5, patience_s=1.0, connections=50, addresses=3)}
     for what in ("memory grew by", "connections that were left", "tracebacks in the log"):
         assert figures[what].met, figures[what].line()

@@ -27,13 +27,17 @@ COMMAND_S = 600.0
 
 
 def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """What `holds` returns, once that is true."""
+    """What `holds` returns, once that is true. Between two looks it rests for twice as long as a look takes: what it
+    waits for needs the processors too.
+    """
     deadline = time.monotonic() + deadline_s
     while True:
+        began = time.monotonic()
         if found := holds():
             return found
-        assert time.monotonic() < deadline, f"timed out waiting for: {what}"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < deadline, f"timed out waiting for: {what}"
+        time.sleep(min(0.5, max(0.02, 2 * (now - began))))
 
 
 def writer_pid(worker: int, cluster: str) -> int:

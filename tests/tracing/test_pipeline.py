@@ -89,14 +89,17 @@ def test_a_request_that_its_client_does_not_name_has_a_name_in_its_trace(home: H
 
 
 def test_no_span_says_who_or_what_an_action_is_about(home: Home, spans: Spans):
-    home.client.post("/v1/follows", {"follower": "777001", "user": "777002"})
-    home.client.post("/v1/pins", {**PIN, "pin": "777101", "owner": "777002", "board": "777009"})
+    # Long enough to be in no identifier of a request or a trace by chance.
+    follower, followee, pin, board, cursor = "777001001", "777002002", "777101101", "777009009", "777555555"
+    home.client.post("/v1/follows", {"follower": follower, "user": followee})
+    home.client.post("/v1/pins", {**PIN, "pin": pin, "owner": followee, "board": board})
     home.work()
-    home.client.get("/v1/users/777001/feed")
-    home.client.get("/v1/users/777001/feed?cursor=777", 400)
+    home.client.get(f"/v1/users/{follower}/feed")
+    home.client.get(f"/v1/users/{follower}/feed?cursor={cursor}", 400)
+    until(lambda: len(spans.named("GET /v1/users/{user}/feed")) == 2, "the end of both requests' spans")
     said = [f"{span.name} {dict(span.attributes)} {span.status.description}" for span in spans.all()]
-    assert any("GET /v1/users/{user}/feed" in each for each in said)
-    assert [each for each in said if "777" in each] == []
+    told = [each for each in said if any(number in each for number in (follower, followee, pin, board, cursor))]
+    assert told == []
     assert all(not span.events for span in spans.all())
 
 
