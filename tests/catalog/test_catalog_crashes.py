@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -517,6 +517,50 @@ def test_there_is_a_way_back_from_a_damaged_generation_that_is_in_use(
         way_back(store)
         assert store.trail()[-1] == before
         check(store)
+
+
+def a_file_is_cut(generation: Path) -> None:
+    next(generation.glob("*.sst")).write_bytes(b"")
+
+
+def a_block_is_damaged(generation: Path) -> None:
+    file = next(generation.glob("*.sst"))
+    file.write_bytes(bytes([file.read_bytes()[0] ^ 0xFF]) + file.read_bytes()[1:])
+
+
+def a_file_is_gone(generation: Path) -> None:
+    next(generation.glob("*.sst")).unlink()
+
+
+def the_description_is_damaged(generation: Path) -> None:
+    (generation / "generation.json").write_text("{")
+
+
+@pytest.mark.parametrize("damage", [a_file_is_cut, a_block_is_damaged, a_file_is_gone, the_description_is_damaged])
+def test_loading_the_same_records_again_mends_a_damaged_generation(
+    path: Path, clock: Clock, damage: Callable[[Path], None]
+):
+    with closing(opened(path, clock)) as store:
+        name = store.load(20, [(A, b"20")]).id
+        store.use(name)
+        damage(path / f"gen-{name}")
+    with closing(RocksCatalogReader(path, clock)) as reader:
+        with suppress(CatalogUnavailableError):
+            reader.fetch([b"b"])  # it may hold the damaged files from now on
+        with closing(opened(path, clock)) as store:
+            assert store.load(20, [(A, b"20")]).id == name
+            store.use(name)
+            assert store.look(name, [A]) == {A: b"20"}
+        clock.pass_s(10)  # readers look every other second whether another one is current
+        assert reader.fetch([A]).records == {A: b"20"}
+
+
+def test_loading_the_same_records_again_leaves_a_sound_generation_as_it_is(path: Path, clock: Clock):
+    with closing(opened(path, clock)) as store:
+        name = store.load(20, [(A, b"20")]).id
+        before = (path / f"gen-{name}").stat().st_ino
+        store.load(20, [(A, b"20")])
+        assert (path / f"gen-{name}").stat().st_ino == before
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.sst"])

@@ -48,9 +48,9 @@ def write(
     records: Iterable[tuple[bytes, bytes]],
     clock: Callable[[], float],
     part_bytes: int = PART_BYTES,
-) -> str:
-    """Writes a generation into an empty directory, at constant memory, reads it back, and syncs all of it. Returns the
-    sha256.
+) -> Checked:
+    """Writes a generation into an empty directory, at constant memory, reads it back, and syncs all of it. Returns what
+    it wrote.
 
     clock: monotonic seconds. Raises CatalogRefusedError, CatalogUnavailableError (among others, what is read is not
     what was written), and what `records` raises.
@@ -75,22 +75,35 @@ def write(
         for each in path.iterdir():
             durable.sync_file(each)
         durable.sync_directory(path)
-    return checked.sha256
+    return checked
+
+
+def holds(path: Path, written: Checked) -> bool:
+    """Whether a generation has just these records. False: a file of it is damaged or gone."""
+    try:
+        about = describe(path, path.name, [])
+        return about.sha256 == written.sha256 and _reads_as(path, written)
+    except CatalogUnavailableError:
+        return False
 
 
 def _refuse_differing(path: Path, written: Checked) -> None:
     """Before it has a name: a wrong record must never be used, and no later check looks at all of them."""
+    if not _reads_as(path, written):
+        raise CatalogUnavailableError(
+            f"{path}: it does not read back as it was written: load again, and look at the disk"
+        )
+
+
+def _reads_as(path: Path, written: Checked) -> bool:
+    """Reads all of it, not from files that are open already. Raises CatalogUnavailableError."""
     options = _options()
     with _failing(path):
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
         try:
-            is_whole = is_of(cast("Any", db.items()), written)
+            return is_of(cast("Any", db.items()), written)
         finally:
             db.close()
-    if not is_whole:
-        raise CatalogUnavailableError(
-            f"{path}: it does not read back as it was written: load again, and look at the disk"
-        )
 
 
 def describe(path: Path, name: str, trail: Sequence[str]) -> Generation:
@@ -135,8 +148,10 @@ class Opened:
 
 
 _opening = threading.Lock()
-_open: weakref.WeakValueDictionary[Path, Opened] = weakref.WeakValueDictionary()
-"""The generations that this process has open, by their directories. A directory with such a name never changes."""
+_open: weakref.WeakValueDictionary[tuple[Path, int], Opened] = weakref.WeakValueDictionary()
+"""The generations that this process has open, by the paths and numbers of their directories. A directory never changes;
+one that is damaged is replaced by another one of its name.
+"""
 
 
 def opened(path: Path, name: str) -> Opened:
@@ -146,10 +161,11 @@ def opened(path: Path, name: str) -> Opened:
     """
     with unavailable(path):
         path = path.resolve(strict=True)
+        key = path, path.stat().st_ino
     with _opening:
-        found = _open.get(path)
+        found = _open.get(key)
         if found is None:
-            found = _open[path] = _opened(path, name)
+            found = _open[key] = _opened(path, name)
         return found
 
 

@@ -5,12 +5,16 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from feedstore.catalog import checks, rule
 from feedstore.catalog.port import BuiltBy, CatalogRefusedError, Collected, Generation, Update
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
 from feedstore.catalog.rocksdb.directory import Directory, discard
 from feedstore.catalog.rocksdb.reader import Reading
+
+_log = structlog.get_logger()
 
 DAY_MS: Final = 86_400_000
 
@@ -61,8 +65,13 @@ class RocksCatalogStore(Reading):
             with self._delta.view(latest=True) as view:
                 floor_ms = view.floor_ms()
             checks.check_floor(floor_ms, as_of_ms)
-            name = checks.generation_id(as_of_ms, generations.write(new, as_of_ms, records, self._clock))
-            self._directory.finish(new, self._directory.generation(name))
+            written = generations.write(new, as_of_ms, records, self._clock)
+            name = checks.generation_id(as_of_ms, written.sha256)
+            path = self._directory.generation(name)
+            if path.exists() and not generations.holds(path, written):
+                _log.warning("catalog.replaced", generation=name, reason="a file of it is damaged or gone")
+                discard(self._directory.retire(path))
+            self._directory.finish(new, path)
         except BaseException:
             discard(new)
             raise
