@@ -51,7 +51,7 @@ check: $(VENV)/lint ## what `make lint` does, and the tests that need no process
 # Packages whose tests start no server and no worker. The plugin takes a second to load, and they do not use it.
 UNITS := app boards catalog clocks domain following follows pipeline queue replicas sqlite_file tracing widecolumn
 units: $(VENV)/test
-	@$(PYTEST) -n 2 -p no:schemathesis -m "not stack and not browser and not docker and not processes and not long" \
+	@$(PYTEST) -n 3 -p no:schemathesis -m "not stack and not browser and not docker and not processes and not long" \
 		$(addprefix tests/,$(UNITS))
 
 test: $(VENV)/test ## run the tests

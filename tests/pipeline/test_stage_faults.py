@@ -23,6 +23,8 @@ from workers.pipeline.turns import Turns
 from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import Consumer, Message, QueueUnavailableError, Topic
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 3
 Body = tuple[int, ...]
 """Numbers; each is a row in the slot `number % 32`."""
