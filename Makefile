@@ -45,7 +45,7 @@ WORKERS ?= 4
 SCRATCH ?= $(shell tests/scratch)
 PYTEST = TMPDIR=$(SCRATCH) $(BIN)/pytest --dist loadgroup
 
-check: $(VENV)/lint ## what `make lint` does, and the tests that need no processes: under a minute
+check: $(VENV)/lint ## what `make lint` does, and the tests that need no processes: about a minute
 	@$(MAKE) --no-print-directory --jobs=4 units types layers style prose
 
 # Packages whose tests start no server and no worker. The plugin takes a second to load, and they do not use it.
