@@ -131,6 +131,7 @@ def test_a_signal_between_the_fork_and_the_first_line_of_a_writer_ends_only_its_
         empty.home,
         """
         fork, parent = os.fork, os.getpid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests were started
 
         def interrupted():
             pid = fork()
