@@ -12,7 +12,7 @@ RUNS: Final = int(os.environ.get("SIMULATION_RUNS") or (4_000 if FULL else 400))
 """How many seeds."""
 
 EVERY: Final = 1 if FULL else 23
-"""Of all orders, one in so many is tried. A prime that divides none of the factorials, so every ending has its turn."""
+"""Of all orders, one in so many is tried. It divides no factorial up to 22!, so every ending has its turn."""
 
 _PART: Final = 5
 

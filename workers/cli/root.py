@@ -98,13 +98,14 @@ class _Feedctl(click.Group):
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
             raise failed(str(error)) from error
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                ProgressLine.clear_any()
-                raise TryLaterError(f"{error.strerror}: raise the limit (ulimit -n)") from error
-            if error.filename is None:
+            if error.filename is not None:
+                what = os.fsdecode(error.filename)
+            elif error.errno in (errno.EMFILE, errno.ENFILE):
+                what = "raise the limit of open files (ulimit -n)"
+            else:
                 raise
             ProgressLine.clear_any()
-            raise TryLaterError(f"{os.fsdecode(error.filename)}: {error.strerror}") from error
+            raise TryLaterError(f"{what}: {error.strerror}") from error
         except KeyboardInterrupt:
             # As shells have it, and no exit code of ours: nothing was found or refused.
             raise click.exceptions.Exit(INTERRUPTED) from None
