@@ -153,4 +153,4 @@ def _keys(cluster: RocksCluster, batch: Cells) -> None:
     for row, column, timestamp in batch.plain:
         put(row + column + pack(2**63 - 1 - timestamp, 1), b"")
     with cluster.lock:
-        cluster.write(files, made, durable=True)
+        cluster.write(files, TABLE.name, made, durable=True)

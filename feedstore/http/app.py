@@ -36,6 +36,7 @@ _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 _CLOSE: Final = (b"connection", b"close")
+_NO_WORDS: Final[Mapping[str, str]] = {}
 _encode: Final = msgspec.json.Encoder().encode
 
 T = TypeVar("T")
@@ -153,7 +154,8 @@ class App:
 
     def request_id(self, headers: Mapping[bytes, bytes]) -> str:
         """By what a request is known: the id that its client gave, if that is short and plain; else one of its own."""
-        return incoming.request_id(headers.get(b"x-request-id", b"")) or self._id_prefix + next(self._ids)
+        given = headers.get(b"x-request-id")
+        return (given and incoming.request_id(given)) or self._id_prefix + next(self._ids)
 
     def close(self) -> None:
         self._served.close()
@@ -248,8 +250,10 @@ class App:
             headers = request.headers
             self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
             deadline_s = request.began_s + self._bounds.deadline_s
-            words = {name: request.path[name] for name in endpoint.words}
-            others = {name: text for name, text in request.path.items() if name not in words} if words else request.path
+            words, others = _NO_WORDS, request.path
+            if endpoint.words:
+                words = {name: request.path[name] for name in endpoint.words}
+                others = {name: text for name, text in request.path.items() if name not in words}
             ids = incoming.ids(others)
             query = incoming.query(request.scope["query_string"], endpoint.query)  # type: ignore[arg-type]
             body = None if decoder is None else await incoming.body(request, decoder, bytes_max)

@@ -220,13 +220,24 @@ def until_a_poll_waits(queue: EmbeddedQueue) -> None:
         pass
 
 
-def test_a_queue_that_is_alone_hears_of_others_when_a_poll_ends(path: Path, queue: EmbeddedQueue) -> None:
+def test_a_queue_that_is_alone_hears_of_others_when_a_poll_begins(path: Path, queue: EmbeddedQueue) -> None:
     with contextlib.closing(EmbeddedQueue.open(path, TOPICS, Clock(), alone=True)) as alone:
         consumer = alone.consumer(ACTIONS, "a")
         with ThreadPoolExecutor(1) as pool:
             polled = pool.submit(consumer.poll, 10, 0.5)
             until_a_poll_waits(alone)
             queue.publish(ACTIONS, [b"x"])
+            assert polled.result(30) == [], "an idle home is read half as often"
+        assert values(consumer.poll(10, 0)) == [b"x"]
+
+
+def test_a_queue_that_is_alone_hears_of_itself_at_once(path: Path) -> None:
+    with contextlib.closing(EmbeddedQueue.open(path, TOPICS, Clock(), alone=True)) as alone:
+        consumer = alone.consumer(ACTIONS, "a")
+        with ThreadPoolExecutor(1) as pool:
+            polled = pool.submit(consumer.poll, 10, 60.0)
+            until_a_poll_waits(alone)
+            alone.publish(ACTIONS, [b"x"])
             assert values(polled.result(30)) == [b"x"]
 
 

@@ -18,6 +18,8 @@ def shown(text: str) -> str:
 
 def shown_json(text: str) -> str:
     """The same for one line of JSON, which means the same afterwards."""
+    if text.isprintable():  # as a rule, and each request logs a line: this takes a third of the time
+        return text
     return _UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

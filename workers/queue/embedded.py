@@ -190,11 +190,11 @@ class _Shared:
             self.publishes += 1
             self._changed.notify_all()
 
-    def wait(self, publishes: int, timeout_s: float) -> None:
-        """Returns when there is news since `publishes` was read, or when it is time to look again."""
+    def wait(self, publishes: int, timeout_s: float) -> bool:
+        """Returns when there is news since `publishes` was read, or when it is time to look again: whether to look."""
         with self._changed:
             longest_s = timeout_s if self._alone else min(timeout_s, RECHECK_S)
-            self._changed.wait_for(lambda: self.publishes != publishes, longest_s)
+            return self._changed.wait_for(lambda: self.publishes != publishes, longest_s) or not self._alone
 
     def _refuse_live(self, topic: str, group: str) -> None:
         if (topic, group) in self._live:
@@ -249,7 +249,7 @@ class EmbeddedQueue:
     ) -> "EmbeddedQueue":
         """The queue at a path; `clock` gives ms since 1970. Topics that it lacks are added. alone: whether everything
         that is in a hurry is published in this process. A poll hears of that at once, and of what others publish only
-        when it begins and when it ends.
+        when it begins.
 
         Raises:
             NoQueueError: there is no file, or no queue in it.
@@ -456,9 +456,8 @@ class EmbeddedTail:
             publishes = self._shared.publishes
             taken = self._take(limit)
             left_s = deadline - time.monotonic()
-            if taken or left_s <= 0:
+            if taken or left_s <= 0 or not self._shared.wait(publishes, left_s):
                 return taken
-            self._shared.wait(publishes, left_s)
 
     def close(self) -> None:
         self._closed = True

@@ -17,8 +17,9 @@ Settings (in `files`), and why. Measured on 2 cores that other work shared (load
 - Universal compaction, because levels rewrite more: over 20 M entries 79 s of CPU against 92 s, and no stretch of a
   million below 185k cells/s wall against 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02 of the rate.
   It wants up to twice the space while it merges everything.
-- 4 MiB memtables, at most 2, and sorted runs merged from eight on, not from four: a third of the memory of 16 MiB ones,
-  and each cell is merged no more often (docs/decisions/0067).
+- 4 MiB memtables, at most 2: a third of the memory of 16 MiB ones. Sorted runs are merged from eight on while a table
+  is busy, so that each cell is merged no more often (docs/decisions/0067), and from four on while it is at rest,
+  because pages look into each run (docs/decisions/0076).
 - One 32 MiB block cache per cluster, which only pages fill: what is read once passes it by. No bloom filters: every
   page seeks, and a row has entries in every sorted run.
 - At most 32 MiB of log, so that opening replays less than a second of it.
@@ -57,7 +58,7 @@ from feedstore.widecolumn.port import (
 from feedstore.widecolumn.resolution import Garbage, Version, garbage, masks
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.dead_runs import DeadRuns, step_over
-from feedstore.widecolumn.rocksdb.files import DURABLE, ONCE, UNSYNCED, Files
+from feedstore.widecolumn.rocksdb.files import DURABLE, ONCE, UNSYNCED, Files, Merging
 from feedstore.widecolumn.rocksdb.secondary import Secondary
 
 _MARKER, _PUT = 0, 1
@@ -93,6 +94,7 @@ class RocksCluster:
 
     def __init__(self, path: Path, tables: Sequence[Table], access: Access, dead_run_keys_min: int) -> None:
         self.path = path
+        self._merging = Merging()
         self.lock = threading.Lock()
         """Held by every write, and by every read of a cluster that another process owns."""
         self._layout = rocksdb_files.layout_of(tables)
@@ -176,11 +178,13 @@ class RocksCluster:
                 self._reopen()
         return self.files(name)
 
-    def write(self, files: Files, batch: WriteBatch, *, durable: bool) -> None:
-        """Under the lock."""
+    def write(self, files: Files, name: str, batch: WriteBatch, *, durable: bool) -> None:
+        """Writes to the table of that name. Under the lock."""
         if files is not self._files:
             raise UnavailableError(f"{self.path}: closed or opened again while a write was prepared")
         try:
+            for each, runs in self._merging.wrote(name, batch.size_in_bytes()).items():
+                rocksdb_files.merge_from(self.path, files.families[each], runs)
             rocksdb_files.write(self.path, files, batch, DURABLE if durable else UNSYNCED)
         except UnavailableError as error:
             self._failure = str(error)
@@ -198,6 +202,7 @@ class RocksCluster:
         if self._files is not None and shutil.disk_usage(self.path).free < rocksdb_files.REOPEN_FREE_BYTES:
             raise UnavailableError(self._failure)
         self._close_files()
+        self._merging = Merging()
         self._files = self._open_files()
         self._failure = None
 
@@ -238,7 +243,7 @@ class RocksStore:
             self._dead_runs.put(puts)
             self._dead_runs.mark(markers)
             if len(encoded):
-                self._cluster.write(files, encoded, durable=True)
+                self._cluster.write(files, self._table.name, encoded, durable=True)
             for row in self._much_deleted(markers):
                 self._learn(files, row)
 
@@ -417,7 +422,7 @@ class RocksStore:
             for version in chain(*drop):
                 batch.delete(row + version.column + _tail(version.timestamp, is_marker=version.is_marker))
             if len(batch):
-                self._cluster.write(files, batch, durable=False)
+                self._cluster.write(files, self._table.name, batch, durable=False)
         return drop
 
     def _much_deleted(self, markers: DeleteCells) -> list[bytes]:

@@ -5,6 +5,7 @@ dealt with here, so that nothing else has to know.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -35,8 +36,17 @@ MIB = 1 << 20
 CACHE_BYTES = 32 * MIB
 MEMTABLE_BYTES = 4 * MIB
 """A writer has two of them: one is flushed while the other fills up."""
-MERGED_FROM = 8
-"""How many sorted runs there are before some are merged: small memtables make many."""
+MERGED_FROM = 3
+MERGED_FROM_IF_BUSY = 8
+"""How many sorted runs a table has before some are merged. Pages look into each run; merging late while a table is busy
+merges its cells less often.
+"""
+BUSY_BYTES = MEMTABLE_BYTES
+"""A table that got so much without a rest is busy."""
+REST_WRITES = 10
+"""A table is at rest once so many writes went to others and none to it. A cluster that is at work notes how far it is
+once a second, in a table of its own, so that this takes some seconds.
+"""
 
 DURABLE = WriteOptions()
 DURABLE.sync = True
@@ -86,6 +96,31 @@ class Files:
                     break
                 else:
                     break
+
+
+class Merging:
+    """From how many sorted runs on each table is merged. All are at rest at first. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, int] = {}
+        """What each table got since its last rest."""
+        self._elsewhere: Counter[str] = Counter()
+        """How many writes went to other tables since."""
+
+    def wrote(self, table: str, size: int) -> dict[str, int]:
+        """Notes a write of `size` bytes. Returns from how many runs on tables are merged now, if that changes by it."""
+        changed = {}
+        self._elsewhere.update(self._bytes.keys() - {table})
+        self._elsewhere[table] = 0
+        for rests in [name for name, count in self._elsewhere.items() if count == REST_WRITES]:
+            del self._elsewhere[rests]
+            if self._bytes.pop(rests) >= BUSY_BYTES:
+                changed[rests] = MERGED_FROM
+        before = self._bytes.get(table, 0)
+        self._bytes[table] = before + size
+        if before < BUSY_BYTES <= before + size:
+            changed[table] = MERGED_FROM_IF_BUSY
+        return changed
 
 
 def layout_of(tables: Iterable[Table]) -> Layout:
@@ -191,6 +226,14 @@ def write(path: Path, files: Files, batch: WriteBatch, options: WriteOptions) ->
 def snapshot(path: Path, family: Rdict) -> Snapshot:
     try:
         return family.snapshot()
+    except Exception as error:
+        raise unavailable(path, error) from error
+
+
+def merge_from(path: Path, family: Rdict, runs: int) -> None:
+    """Sets how many sorted runs there are before some are merged, in the background."""
+    try:
+        family.set_options({"level0_file_num_compaction_trigger": str(runs)})
     except Exception as error:
         raise unavailable(path, error) from error
 
