@@ -1,5 +1,6 @@
 """init, feed.toml and its environment, and the lock of a home."""
 
+import errno
 import importlib
 import os
 import pkgutil
@@ -240,6 +241,16 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(mounted: Path) -> None:
     cli("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", 1)
     cli.work()
     assert "no difference" in cli("verify").stderr
+
+
+def test_too_many_open_files_is_a_clear_error(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system does not say which file it was: of a pipe, or of a socket."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("workers.cli.status.look", refused)
+    assert cli("status", code=3).stderr == "Error: raise the limit of open files (ulimit -n): Too many open files\n"
 
 
 @pytest.mark.processes
