@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -36,6 +38,7 @@ from feedstore.widecolumn.rocksdb import cluster as rocksdb
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb import keys as rocksdb_keys
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster, RocksStore
+from feedstore.widecolumn.rocksdb.files import Files
 from tests.disks import fill
 
 ROW = b"r1"
@@ -207,6 +210,71 @@ def test_a_reader_beside_sees_each_write(owner: RocksCluster, store: RocksStore,
     other.close()
     with pytest.raises(UnavailableError, match="closed"):
         reader.read(ROW, None, 1)
+
+
+class _Queue:
+    """A lock that knows how many have come to it and are not through."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self._counting, self._lock = threading.Lock(), threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._counting:
+            self.inside += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        with self._counting:
+            self.inside -= 1
+
+
+def test_reads_that_waited_share_a_look_that_began_after_them(
+    store: RocksStore, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    other = RocksCluster.open(path, [TABLE], access="read")
+    reader, queue, looks = other.table(TABLE.name), _Queue(), 0
+    monkeypatch.setattr(reader, "_reading", queue)
+    under_way, may_end = threading.Event(), threading.Event()
+
+    def looked() -> Files:
+        nonlocal looks
+        looks += 1
+        files = catch_up()
+        under_way.set()
+        assert may_end.wait(60)
+        return files
+
+    assert other._follower is not None
+    catch_up = other._follower.catch_up
+    monkeypatch.setattr(other._follower, "catch_up", looked)
+    with ThreadPoolExecutor(6) as pool:
+        first = pool.submit(reader.read, ROW, None, 10)
+        assert under_way.wait(60)
+        store.apply([Put([(ROW, 5)], [column(1)])])
+        others = [pool.submit(reader.read, ROW, None, 10) for _ in range(5)]
+        while queue.inside < 6:
+            pass
+        may_end.set()
+        assert [each.result(60) for each in others] == [[column(1)]] * 5, "written before they began"
+        assert first.result(60) == []
+    assert looks == 2
+    other.close()
+
+
+def test_a_look_that_failed_is_shared_with_no_read(store: RocksStore, path: Path, monkeypatch: pytest.MonkeyPatch):
+    other = RocksCluster.open(path, [TABLE], access="read")
+    store.apply([Put([(ROW, 5)], [column(1)])])
+    assert other._follower is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(other._follower, "catch_up", lambda: (_ for _ in ()).throw(UnavailableError("not now")))
+        with pytest.raises(UnavailableError, match="not now"):
+            other.table(TABLE.name).read(ROW, None, 10)
+    with other.lock:
+        files = other.refreshed(TABLE.name, other.looks - 1)
+    assert files.families[TABLE.name] is not None
+    other.close()
 
 
 @pytest.mark.parametrize("reopens", [False, True])

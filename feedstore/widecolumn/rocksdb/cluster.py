@@ -97,6 +97,8 @@ class RocksCluster:
         self._merging = Merging()
         self.lock = threading.Lock()
         """Held by every write, and by every read of a cluster that another process owns."""
+        self.looks = 0
+        """How often a look at the owner's files was begun."""
         self._layout = rocksdb_files.layout_of(tables)
         self._open_stores = {table.name for table in tables}
         self._failure: str | None = None
@@ -162,9 +164,13 @@ class RocksCluster:
             raise UnavailableError(f"{self.path}: not open: {self._failure or 'its files could not be read'}")
         return files
 
-    def refreshed(self, name: str) -> Files:
-        """The same with all that the owner has written by now. For other readers: under the lock."""
-        if self._follower is not None and name in self._open_stores:
+    def refreshed(self, name: str, looks: int) -> Files:
+        """The same with all that the owner had written when `looks` was read. For other readers: under the lock.
+
+        Reads that waited for the lock share a look at the owner's files: it takes longer than they do.
+        """
+        if self._follower is not None and name in self._open_stores and (self._files is None or self.looks == looks):
+            self.looks += 1
             self._files = None
             self._files = self._follower.catch_up()
         return self.files(name)
@@ -256,8 +262,9 @@ class RocksStore:
     ) -> list[bytes]:
         check_read(self._table, row, after, limit)
         position = row if after is None else row + after + _PAST_COLUMN
+        looks = self._cluster.looks
         with self._reading:
-            files = self._cluster.refreshed(self._table.name)
+            files = self._cluster.refreshed(self._table.name, looks)
             family = files.families[self._table.name]
             runs = self._dead_runs.get(row)
             start = step_over(runs, position) if runs else position
@@ -280,8 +287,9 @@ class RocksStore:
     def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
         for row in rows:
             check_row(self._table, row)
+        looks = self._cluster.looks
         with self._reading:
-            family = self._cluster.refreshed(self._table.name).families[self._table.name]
+            family = self._cluster.refreshed(self._table.name, looks).families[self._table.name]
             keys = [self._deciding_of(family, row) for row in rows]
         return [[Cell(v.column, v.timestamp) for v in map(self._decode, each) if not v.is_marker] for each in keys]
 
@@ -310,8 +318,9 @@ class RocksStore:
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)
+        looks = self._cluster.looks
         with self._reading:
-            self._cluster.refreshed(self._table.name)
+            self._cluster.refreshed(self._table.name, looks)
         return self._scan(start, stop)
 
     def sweep(self, now_ms: int) -> Sweep:
