@@ -92,16 +92,26 @@ class SqliteFile:
         finally:
             file.close()
 
+    def rows(self, statement: str, bound: Sequence[object] = ()) -> list[Any]:
+        """The rows of one statement, which sees a snapshot by itself. Raises `use.unavailable`."""
+        with self._reader() as reader:
+            return reader.execute(statement, bound).fetchall()
+
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection whose reads see one snapshot, taken at the first of them. Raises `use.unavailable`."""
+        with self._reader() as reader:
+            reader.execute("BEGIN")
+            yield reader
+            reader.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
         reader: sqlite3.Connection | None = None
         try:
             self.refuse_closed()
             reader = self._idle_reader() or self.connect()
-            reader.execute("BEGIN")
             yield reader
-            reader.execute("ROLLBACK")
             self._readers.append(reader)
             if self._closed:
                 self._close_readers()

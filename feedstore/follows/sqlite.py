@@ -480,11 +480,11 @@ class SQLiteShard:
             connection.executemany(_MARK_SERVED, [(before_ms, *key) for key, before_ms in served.items()])
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
+        if not self._database.rows("SELECT 1 FROM outbox_unrelayed LIMIT 1"):  # as a rule: a relay asks all the time
+            return []
         with self._database.read() as connection:
             # The bodies of some of them only: they are large.
             counts = connection.execute("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,)).fetchall()
-            if not counts:  # as a rule: a relay asks twenty times a second
-                return []
             return connection.execute(
                 "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"
                 " CROSS JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT ?",
@@ -508,13 +508,13 @@ class SQLiteShard:
             connection.execute("UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0")
 
     def outbox_is_whole(self) -> bool:
-        whole: int = self._all(
-            "SELECT next_outbox_id = 1 OR EXISTS (SELECT 1 FROM outbox WHERE id = 1) FROM shard_state", ()
+        whole: int = self._database.rows(
+            "SELECT next_outbox_id = 1 OR EXISTS (SELECT 1 FROM outbox WHERE id = 1) FROM shard_state"
         )[0][0]
         return bool(whole)
 
     def backlog(self) -> Backlog:
-        return Backlog(*self._all(_BACKLOG, ())[0])
+        return Backlog(*self._database.rows(_BACKLOG)[0])
 
     def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
         with self._database.write() as connection:
@@ -545,8 +545,8 @@ class SQLiteShard:
 
     def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
         if or_changed_since_ms is None:
-            return self._all(_ACTIVE_EDGES, (follower,))
-        return self._all(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))
+            return self._database.rows(_ACTIVE_EDGES, (follower,))
+        return self._database.rows(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         rows: list[EdgeRow] = []
@@ -563,7 +563,7 @@ class SQLiteShard:
         return rows
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
-        return self._all(_ENDED_EDGES_AFTER, (follower, *after, since_ms, limit))
+        return self._database.rows(_ENDED_EDGES_AFTER, (follower, *after, since_ms, limit))
 
     def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
         with self._database.read() as connection:
@@ -642,28 +642,24 @@ class SQLiteShard:
         self._database.sync()
 
     def next_arranged_board(self, after: int) -> int | None:
-        [(board,)] = self._all("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))
+        [(board,)] = self._database.rows("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))
         return None if board is None else int(board)
 
     def users(self, after_user: int, limit: int) -> list[int]:
         # A follower with an edge has a clock.
-        rows = self._all(
+        rows = self._database.rows(
             "SELECT follower FROM clocks WHERE follower > ? ORDER BY follower LIMIT ?", (after_user, limit)
         )
         return [user for (user,) in rows]
 
     def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
-        return self._all(_EDGES_OF_USERS, (first_user, last_user))
+        return self._database.rows(_EDGES_OF_USERS, (first_user, last_user))
 
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        return self._all(_ALL_EDGES_AFTER, (*after, limit))
+        return self._database.rows(_ALL_EDGES_AFTER, (*after, limit))
 
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
-        return self._all(_PINS_AFTER, (pin, limit))
-
-    def _all(self, statement: str, bound: tuple[int, ...]) -> list[Any]:
-        with self._database.read() as connection:
-            return connection.execute(statement, bound).fetchall()
+        return self._database.rows(_PINS_AFTER, (pin, limit))
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0
@@ -687,7 +683,7 @@ class SQLiteShard:
         return latest_ms - to_ms
 
     def counts(self) -> RecordCounts:
-        return RecordCounts(*self._all(_COUNTS, ())[0])
+        return RecordCounts(*self._database.rows(_COUNTS, ())[0])
 
     def close(self) -> None:
         self._database.close()

@@ -3,12 +3,12 @@
 import importlib.resources
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
 from feedstore.sqlite_file import Change, Last, Result, SqliteFile, Use
@@ -26,6 +26,10 @@ USE: Final = Use(
 
 class Database(Protocol):
     """Where a shard's rows are. Every method may raise FollowStoreUnavailableError, also at the end of its block."""
+
+    def rows(self, statement: str, bound: Sequence[object] = ()) -> list[Any]:
+        """The rows of one statement, which sees a snapshot by itself."""
+        ...
 
     def read(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection whose reads see one snapshot, taken at the first of them."""
@@ -57,6 +61,10 @@ class MemoryDatabase:
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.deserialize(_empty_image())
+
+    def rows(self, statement: str, bound: Sequence[object] = ()) -> list[Any]:
+        with self.read() as connection:
+            return connection.execute(statement, bound).fetchall()
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
