@@ -5,64 +5,70 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from widecolumn_adapters import TABLE
 
 from feedstore.widecolumn import PutCells, Table
+from feedstore.widecolumn.rocksdb import files
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
-from feedstore.widecolumn.rocksdb.files import BUSY_BYTES, MERGED_FROM, MERGED_FROM_IF_BUSY, REST_WRITES, Merging
+from feedstore.widecolumn.rocksdb.files import (
+    BUSY_BYTES,
+    JUDGED_WRITES,
+    MERGED_FROM,
+    MERGED_FROM_IF_BUSY,
+    REST_BYTES,
+    Merging,
+)
 
 OTHER = Table("other", 1, 1, trim=None, purge_window_ms=0)
 CELLS = 150_000
 """So many fill a memtable."""
 
 
-def test_a_table_is_busy_once_it_has_got_much_without_a_rest():
+def test_a_table_that_gets_much_is_busy_until_it_gets_little():
     merging = Merging()
-    assert merging.wrote("a", BUSY_BYTES - 1) == {}
-    assert merging.wrote("a", 1) == {"a": MERGED_FROM_IF_BUSY}
-    assert merging.wrote("a", BUSY_BYTES) == {}, "it is busy already"
+    assert _writes(merging, 1, BUSY_BYTES - 1) == {}
+    assert _writes(merging, 1, BUSY_BYTES) == {"a": MERGED_FROM_IF_BUSY}
+    assert _writes(merging, 1, BUSY_BYTES) == {}, "it is busy already"
+    assert _writes(merging, 1, REST_BYTES) == {}, "and stays so"
+    assert _writes(merging, JUDGED_WRITES, 620) == {"a": MERGED_FROM}, "witnesses are no work"
+    assert _writes(merging, 0, 0) == {}
+    assert _writes(merging, 1, BUSY_BYTES) == {"a": MERGED_FROM_IF_BUSY}, "and is busy again"
 
 
-def test_little_now_and_then_makes_no_table_busy():
+def test_each_table_is_judged_by_what_it_got_itself():
     merging = Merging()
-    for _ in range(10):
-        assert merging.wrote("a", BUSY_BYTES - 1) == {}
-        assert _others(merging, REST_WRITES) == {}
+    assert _writes(merging, 1, BUSY_BYTES, others=BUSY_BYTES) == {"a": MERGED_FROM_IF_BUSY, "b": MERGED_FROM_IF_BUSY}
+    assert _writes(merging, 1, BUSY_BYTES, others=1) == {"b": MERGED_FROM}
 
 
-def test_a_table_comes_to_rest_while_others_are_written():
-    merging = Merging()
-    assert merging.wrote("a", BUSY_BYTES) == {"a": MERGED_FROM_IF_BUSY}
-    assert _others(merging, REST_WRITES - 1) == {}
-    assert _others(merging, 1) == {"a": MERGED_FROM}
-    assert _others(merging, REST_WRITES) == {}
-    assert merging.wrote("a", BUSY_BYTES) == {"a": MERGED_FROM_IF_BUSY}, "and is busy again"
-
-
-def test_a_write_now_and_then_keeps_a_busy_table_busy():
-    merging = Merging()
-    assert merging.wrote("a", BUSY_BYTES) == {"a": MERGED_FROM_IF_BUSY}
-    for _ in range(10):
-        assert _others(merging, REST_WRITES - 1) == {}
-        assert merging.wrote("a", 1) == {}
-
-
-def test_runs_are_merged_once_a_table_is_at_rest(tmp_path: Path):
+def test_runs_are_merged_once_a_table_is_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    judged_writes = MERGED_FROM_IF_BUSY
+    monkeypatch.setattr(files, "JUDGED_WRITES", judged_writes)
     cluster = RocksCluster.open(tmp_path, [TABLE, OTHER])
+
+    def others(count: int) -> None:
+        for _ in range(count):
+            cluster.table(OTHER.name).apply([PutCells(_bytes(1, 1), _bytes(1, 1), np.ones(1, "int64"))])
+
     try:
-        for number in range(MERGED_FROM_IF_BUSY - 1):
+        cluster.table(TABLE.name).apply([_cells(0)])
+        others(judged_writes - 1)
+        for number in range(1, MERGED_FROM_IF_BUSY - 1):
             cluster.table(TABLE.name).apply([_cells(number)])
         eventually(lambda: _runs(cluster) > MERGED_FROM, "each memtable is a run")
-        for _ in range(REST_WRITES):
-            cluster.table(OTHER.name).apply([PutCells(_bytes(1, 1), _bytes(1, 1), np.ones(1, "int64"))])
+        others(2 * judged_writes)
         eventually(lambda: _runs(cluster) <= MERGED_FROM, "they are merged")
     finally:
         cluster.close()
 
 
-def _others(merging: Merging, count: int) -> dict[str, int]:
-    """What so many writes to another table change."""
-    return {name: runs for _ in range(count) for name, runs in merging.wrote("b", 0).items()}
+def _writes(merging: Merging, count: int, size: int, others: int = 0) -> dict[str, int]:
+    """What changes by as many writes as are judged together: `count` of them to table a, the others to b."""
+    found: dict[str, int] = {}
+    for number in range(JUDGED_WRITES):
+        found |= merging.wrote("a", size) if number < count else merging.wrote("b", others)
+    return found
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:

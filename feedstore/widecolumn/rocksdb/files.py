@@ -41,11 +41,14 @@ MERGED_FROM_IF_BUSY = 8
 """How many sorted runs a table has before some are merged. Pages look into each run; merging late while a table is busy
 merges its cells less often.
 """
-BUSY_BYTES = MEMTABLE_BYTES
-"""A table that got so much without a rest is busy."""
-REST_WRITES = 10
-"""A table is at rest once so many writes went to others and none to it. A cluster that is at work notes how far it is
-once a second, in a table of its own, so that this takes some seconds.
+JUDGED_WRITES = 64
+"""So many writes of a cluster are looked at together: of one at rest, which notes how far it is, about a quarter of a
+minute.
+"""
+BUSY_BYTES = MIB
+REST_BYTES = 64 * 1024
+"""A table that got so many bytes in them is busy, and at rest if it got less: what a writer marks while nothing arrives
+is a sixth of that.
 """
 
 DURABLE = WriteOptions()
@@ -102,25 +105,23 @@ class Merging:
     """From how many sorted runs on each table is merged. All are at rest at first. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        self._bytes: dict[str, int] = {}
-        """What each table got since its last rest."""
-        self._elsewhere: Counter[str] = Counter()
-        """How many writes went to other tables since."""
+        self._busy: set[str] = set()
+        self._writes = 0
+        self._bytes: Counter[str] = Counter()
+        """What each table got in these writes."""
 
     def wrote(self, table: str, size: int) -> dict[str, int]:
         """Notes a write of `size` bytes. Returns from how many runs on tables are merged now, if that changes by it."""
-        changed = {}
-        self._elsewhere.update(self._bytes.keys() - {table})
-        self._elsewhere[table] = 0
-        for rests in [name for name, count in self._elsewhere.items() if count == REST_WRITES]:
-            del self._elsewhere[rests]
-            if self._bytes.pop(rests) >= BUSY_BYTES:
-                changed[rests] = MERGED_FROM
-        before = self._bytes.get(table, 0)
-        self._bytes[table] = before + size
-        if before < BUSY_BYTES <= before + size:
-            changed[table] = MERGED_FROM_IF_BUSY
-        return changed
+        self._bytes[table] += size
+        self._writes += 1
+        if self._writes < JUDGED_WRITES:
+            return {}
+        busy = {name for name, got in self._bytes.items() if got >= BUSY_BYTES} - self._busy
+        at_rest = {name for name in self._busy if self._bytes[name] < REST_BYTES}
+        self._busy = (self._busy | busy) - at_rest
+        self._writes = 0
+        self._bytes.clear()
+        return dict.fromkeys(busy, MERGED_FROM_IF_BUSY) | dict.fromkeys(at_rest, MERGED_FROM)
 
 
 def layout_of(tables: Iterable[Table]) -> Layout:
