@@ -97,7 +97,7 @@ def open_dialog(sight: Sight) -> None:
 
 def test_without_catalogs_there_is_no_card(served: Served, sight: Sight) -> None:
     sight.open(1)
-    sight.says("letters-note", "scope operate")
+    sight.says("letters-note", "No message has failed.")
     sight.until(lambda: asked_for_catalogs(sight) == 1, "the server was asked")
     looks = sight.driver.execute_script("return performance.getEntriesByType('resource').length")
     sight.until(

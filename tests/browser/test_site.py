@@ -135,6 +135,19 @@ def test_an_id_that_cannot_be_is_said_and_not_sent(sight: Sight) -> None:
     assert sight.find("followee").get_attribute("aria-invalid") == "true"
 
 
+def test_an_address_or_a_field_with_what_is_no_id_says_what_an_id_is(sight: Sight) -> None:
+    for wrong in ("user=x1", "board=0", f"user={2**63}"):
+        sight.driver.get(f"{sight.address}/?{wrong}")
+        sight.says("empty", f"{wrong.partition('=')[2]} is no id", "from 1 to 2^63-1")
+
+    field = sight.find("user")
+    field.send_keys("x1", Keys.ENTER)
+    sight.until(lambda: field.get_property("validationMessage") == "An id is a whole number from 1 to 2^63-1.", "why")
+    field.clear()
+    field.send_keys("1", Keys.ENTER)
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+
+
 def test_what_comes_above_does_not_move_what_is_read(served: Served, sight: Sight) -> None:
     for pin in (701, 702, 703):
         served.save(pin, owner=3, board=31)
@@ -261,7 +274,7 @@ def test_a_token_without_the_scope_write_reads_only(tokens: dict[str, str], sigh
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
     sight.says("access", "Access: read")
     sight.says("read-only", "Read-only here", "scope write")
-    sight.says("letters-note", "scope operate")
+    sight.says("letters-note", "No message has failed.")
     sight.says("following", "user 2")
     assert not sight.is_shown("follow")
     assert sight.driver.find_elements(By.CSS_SELECTOR, "#following button") == []
@@ -271,6 +284,9 @@ def test_dead_letters_are_shown_with_their_reason_to_operators(tokens: dict[str,
     with home.ports(feeds=False) as ports:
         ports.dead.bury(ACTIONS, "expander", "malformed", "<b>expected an object</b>", 1, b"[]")
     sight.open(1)
+    sight.use_token(tokens["read"])
+    sight.says("letters-brief", "1")
+    sight.says("letters-note", "scope operate")
     sight.use_token(tokens["operate"])
     sight.says("letters-brief", "1")
     sight.says("letters", "malformed", "<b>expected an object</b>", "expander, feed.actions, 2 bytes")

@@ -2,7 +2,7 @@
 
 import { problemOf, readFollowing, record } from "./api.js";
 import { find, make, refill, say, showProblem, time } from "./elements.js";
-import { counted, followeeText, idOf } from "./values.js";
+import { ID_TEXT, counted, followeeText, idOf } from "./values.js";
 
 const PAGE = 50;
 const PAGE_MAX = 500;
@@ -120,7 +120,7 @@ export class FollowingPanel {
     const id = idOf(field.value);
     field.setAttribute("aria-invalid", String(id === null));
     if (id === null) {
-      say(find("action"), "An id is a whole number from 1 to 2^63-1.");
+      say(find("action"), `${ID_TEXT}.`);
       field.focus();
       return;
     }

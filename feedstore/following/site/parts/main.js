@@ -9,7 +9,7 @@ import { Feed } from "./feed.js";
 import { FollowingPanel } from "./following.js";
 import { Rhythm } from "./rhythm.js";
 import { showClusters, showLetters, showQueue } from "./state.js";
-import { behindText, counted, idOf, timeText } from "./values.js";
+import { ID_TEXT, behindText, counted, idOf, timeText } from "./values.js";
 import { Why } from "./why.js";
 import { WorkView } from "./work.js";
 
@@ -25,6 +25,8 @@ const AHEAD = "800px";
 
 let user = null;
 let feed = null;
+/** What the address has in the place of an id, and is none; or null. */
+let misnamed = null;
 let reading = new AbortController();
 let looks = 0;
 let mayNot = null;
@@ -151,7 +153,8 @@ function draw() {
   const shown = feed?.shown ?? [];
   entries.show(shown);
   find("empty").hidden = shown.length > 0 || (feed !== null && !feed.hasBegun);
-  if (feed === null) say(find("empty"), "Whose feed? Give a user's id above.");
+  if (misnamed !== null) say(find("empty"), `${misnamed} is no id. ${ID_TEXT}.`);
+  else if (feed === null) say(find("empty"), "Whose feed? Give a user's id above.");
   else say(find("empty"), `Nothing here: user ${user} follows nothing that has pins.`);
   const latest = feed?.latest ?? null;
   say(find("served"), latest === null ? "" : `from cluster ${latest.servedBy}, ${behindText(latest.behind_ms)}`);
@@ -256,9 +259,12 @@ function fromAddress() {
   const isWork = named.has("work");
   const boardId = isWork ? null : idOf(named.get("board") ?? "");
   const userId = isWork || boardId !== null ? null : idOf(named.get("user") ?? "");
+  const given = isWork ? "" : (named.get("board") ?? named.get("user") ?? "");
+  misnamed = boardId === null && userId === null && given !== "" ? given : null;
   const view = isWork ? "work" : boardId === null ? "feed" : "board";
-  find("what").value = boardId === null ? "user" : "board";
+  find("what").value = named.has("board") && !isWork ? "board" : "user";
   find("user").value = boardId ?? userId ?? "";
+  find("user").setCustomValidity("");
   document.body.dataset.view = view;
   for (const each of Object.keys(SKIPS)) find(`${each}-view`).hidden = each !== view;
   find("to-work").toggleAttribute("aria-current", isWork);
@@ -283,13 +289,16 @@ find("whose").addEventListener("submit", (event) => {
   const id = idOf(field.value);
   field.setAttribute("aria-invalid", String(id === null));
   if (id === null) {
-    say(find("said"), "An id is a whole number from 1 to 2^63-1");
-    field.focus();
+    say(find("said"), ID_TEXT);
+    field.setCustomValidity(`${ID_TEXT}.`);
+    field.reportValidity();
     return;
   }
   history.pushState(null, "", `?${find("what").value}=${id}`);
   fromAddress();
 });
+
+find("user").addEventListener("input", () => find("user").setCustomValidity(""));
 
 find("token-form").addEventListener("submit", (event) => {
   event.preventDefault();

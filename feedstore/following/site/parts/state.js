@@ -50,7 +50,7 @@ export function showQueue(status) {
 export async function showLetters(count, refusal) {
   const note = find("letters-note");
   note.hidden = false;
-  if (refusal !== null) {
+  if (refusal !== null && count !== 0) {
     say(note, `Their reasons are for operators. ${refusal.title}: ${refusal.detail}.`);
     refill(find("letters"), []);
     return;

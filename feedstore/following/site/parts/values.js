@@ -2,6 +2,7 @@
 
 const ID = /^[1-9][0-9]{0,18}$/;
 const ID_MAX = 2n ** 63n - 1n;
+export const ID_TEXT = "An id is a whole number from 1 to 2^63-1";
 
 /**
  * Ids are strings everywhere here: they have 63 bits, and a number here has 53.
