@@ -19,7 +19,7 @@ def place(config: Config, name: str) -> ClusterPlace:
         case "rocksdb":
             from feedstore.app.rocksdb import DirectoryPlace  # noqa: PLC0415
 
-            return DirectoryPlace(config.path(cluster.url))
+            return DirectoryPlace(config.path(cluster.url), cluster.name)
         case "hbase":
             return _gateways(cluster)
         case _:

@@ -13,8 +13,9 @@ from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 class DirectoryPlace:
     """An embedded cluster."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str) -> None:
         self.path = path
+        self.name = name
 
     def exists(self) -> bool:
         try:
@@ -54,5 +55,8 @@ class DirectoryPlace:
 
     def open(self, tables: Sequence[Table], access: Access) -> Cluster:
         if not self.exists():
-            raise UnavailableError(f"{self.path}: there is no cluster in this directory; bring it back, or rebuild it")
+            raise UnavailableError(
+                f"{self.path}: there is no cluster in this directory; bring it back, or rebuild it"
+                f" (feedctl rebuild --all --cluster {self.name})"
+            )
         return RocksCluster.open(self.path, tables, access=access)

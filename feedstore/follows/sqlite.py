@@ -107,7 +107,9 @@ def _open_shard(where: Where, number: int, count: int, clock: Clock) -> "SQLiteS
         return SQLiteShard(memory, clock)
     path = Path(where)
     if not path.is_file():
-        raise FollowStoreUnavailableError(f"{path}: no such file: create the store first")
+        raise FollowStoreUnavailableError(
+            f"{path}: no such file: bring the store back from a copy; only if it is a new one: feedctl schema apply"
+        )
     file = SqliteFile(path, USE)
     try:
         with file.read() as connection:

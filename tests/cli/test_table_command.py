@@ -123,6 +123,6 @@ def test_jars_may_come_from_the_environment(real: Cli, java: Path, monkeypatch: 
 
 
 def test_files_of_a_home_have_no_tables(cli: Cli) -> None:
-    assert "no cluster of this home: not HBase" in cli("table", "regions", "following_feed", code=2).stderr
-    assert "a: not HBase" in cli("table", "regions", "following_feed", "--cluster", "a", code=2).stderr
+    assert "no cluster of this home is HBase" in cli("table", "regions", "following_feed", code=2).stderr
+    assert "cluster a is not HBase" in cli("table", "regions", "following_feed", "--cluster", "a", code=2).stderr
     assert "no cluster 'x'" in cli("table", "regions", "following_feed", "--cluster", "x", code=2).stderr

@@ -9,7 +9,8 @@ import click
 
 from feedstore.errors import NotNowError
 from feedstore.settings import duration_ms
-from workers.cli.output import ago, emit_json, say
+from workers.app import wiring
+from workers.cli.output import ago, emit_json, note, say
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 from workers.following.canary import USERS, arrived, fly
 from workers.following.ports import Ports
@@ -17,8 +18,10 @@ from workers.following.ports import Ports
 _LOOK_S: Final = 0.05
 
 
-@click.command()
-@click.option("--within", default="60s", show_default=True, help="How long canaries may take, such as 10s.")
+@click.command(short_help="Try the whole way now, with made-up users.")
+@click.option(
+    "--within", metavar="DURATION", default="60s", show_default=True, help="How long canaries may take, such as 10s."
+)
 @json_option
 @pass_session
 def canary(session: Session, within: str, *, as_json: bool) -> None:
@@ -38,6 +41,8 @@ def canary(session: Session, within: str, *, as_json: bool) -> None:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--within") from error
     with session.ports("read") as ports:
+        if wiring.is_embedded(session.config) and session.worker() is None:
+            note("no worker runs in this home, so none will arrive: feedctl work")
         flown = fly(ports.follows, 1)
         took = _watched(ports, flown.ts, within_s)
     late = {name: len(USERS) - len(seen) for name, seen in took.items() if len(seen) < len(USERS)}

@@ -10,14 +10,14 @@ from feedstore.app.wiring import monotonic_s
 from feedstore.settings import duration_ms
 from workers.app import wiring
 from workers.cli.condition import ClusterStatus, Condition, look, problems
-from workers.cli.output import ago, emit_json, say, when
+from workers.cli.output import ago, emit_json, plural, say, when
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 
 READ_S: Final = 0.25
 """How long `status` reads rows of each cluster: blocks that cannot be read are found by reading them."""
 
 
-@click.command()
+@click.command(short_help="Show lags, clusters, dead letters, and what is wrong.")
 @click.option("--max-behind", metavar="DURATION", help="Exit with 1 if a cluster is further behind, such as 60s.")
 @json_option
 @pass_session
@@ -68,14 +68,17 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
         say(f"home      {session.home}")
         say(f"worker    {workers(found)}")
         say(
-            f"follows   {counts.edges_active:,} edges ({counts.edges_tombstoned:,} ended), {counts.boards:,} boards,"
-            f" {counts.pins:,} pins ({counts.pins_deleted:,} deleted)"
+            f"follows   {plural(counts.edges_active, 'edge')} ({counts.edges_tombstoned:,} ended),"
+            f" {plural(counts.boards, 'board')}, {plural(counts.pins, 'pin')} ({counts.pins_deleted:,} deleted)"
         )
         waiting = ", ".join(f"{name} {lag:,}" for name, lag in found.groups.items())
         say(f"to do     {'nothing' if found.quiet else waiting}")
         for name, state in found.clusters.items():
-            say(f"cluster   {name}: {described(state)}")
-        say("dead      no letters" if not found.dead else f"dead      {found.dead:,} letters: feedctl dead list")
+            # The sentence below says why.
+            say(f"cluster   {name}: {described(state) if state.error is None else 'see below'}")
+        say(
+            "dead      no letters" if not found.dead else f"dead      {plural(found.dead, 'letter')}: feedctl dead list"
+        )
         for sentence in wrong:
             say(f"problem   {sentence}")
     if wrong:

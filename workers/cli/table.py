@@ -51,7 +51,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
         pass_session,
         json_option,
         _timeout,
-        click.option("--cluster", help="Only in this cluster.  [default: in all, one after the other]"),
+        click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all, one after the other]"),
         click.argument("name", metavar="TABLE", type=_NAME),
     ):
         function = decorate(function)
@@ -89,7 +89,7 @@ def compact(session: Session, name: str, region: str | None, *, wait: bool, **op
     _run(session, ["compact", *_of(region), *_waits(wait)], name, **options)
 
 
-@table.command("major-compact")
+@table.command("major-compact", short_help="Request a compaction of all files, which trims rows.")
 @_options
 @_region
 @_wait
@@ -132,7 +132,7 @@ def store_files(session: Session, name: str, region: str | None, **options: Any)
     _run(session, ["store-files", *_of(region)], name, **options)
 
 
-@table.command()
+@table.command(short_help="Show the cells of the row of USER's feed.")
 @_options
 @click.argument("user", type=ID)
 @click.option("--limit", type=click.IntRange(1), default=10_000, show_default=True, help="The most cells to show.")
@@ -146,10 +146,10 @@ def cells(session: Session, name: str, user: int, *, limit: int, **options: Any)
     _run(session, ["cells", str(user), "--limit", str(limit)], name, **options)
 
 
-@table.command()
+@table.command(short_help="Move the region ENCODED to another server.")
 @click.argument("region", metavar="ENCODED")
 @click.argument("server", required=False)
-@click.option("--cluster", required=True, help="The cluster whose region it is.")
+@click.option("--cluster", metavar="NAME", required=True, help="The cluster whose region it is.")
 @_timeout
 @json_option
 @pass_session
@@ -210,7 +210,8 @@ def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool,
         session.refuse_unknown(cluster)
     meant = [each for each in config.clusters if cluster in (None, each.name) and each.scheme == "hbase"]
     if not meant:
-        raise ConfigError(f"{cluster or 'no cluster of this home'}: not HBase: there are no tables to manage")
+        which = "no cluster of this home is" if cluster is None else f"cluster {cluster} is not"
+        raise ConfigError(f"{which} HBase: there are no tables to manage")
     if not config.hbase_jars:
         raise ConfigError(
             f"{config.sources.blamed('hbase.jars')}: hbase.jars: expected the Java class path with HBase's jars and"

@@ -60,7 +60,7 @@ def topics_check(session: Session) -> None:
 def _topics(session: Session) -> "tuple[KafkaAddress, list[TopicDefinition]]":
     """Where the topics are, and what they must be. Raises ConfigError."""
     if session.config.queue_scheme != "kafka":
-        raise ConfigError("the queue of this home is embedded: there are no topics to check")
+        raise ConfigError("the queue of this home is embedded: it has no topics to manage")
     return wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
 
 

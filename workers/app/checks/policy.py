@@ -148,6 +148,10 @@ def _nothing(_: HomeFacts) -> Iterator[str]:
     return iter(())
 
 
+def _counted(count: int, one: str) -> str:
+    return f"{count} {one}" if count == 1 else f"{count} {one}s"
+
+
 def _named(names: Sequence[str]) -> str:
     return ", ".join(names) or "none in files"
 
@@ -161,15 +165,17 @@ CHECKS: Final = (
         _disk,
         lambda facts: ", ".join(f"{each.path}: {each.free_bytes >> 20:,} MiB free" for each in facts.rooms),
     ),
-    Check("follow store", _nothing, lambda facts: f"{len(facts.config.shards)} of {len(facts.config.shards)} shards"),
-    Check("queue", _queue, lambda facts: f"{facts.config.partitions} partitions a topic"),
+    Check("follow store", _nothing, lambda facts: _counted(len(facts.config.shards), "shard")),
+    Check("queue", _queue, lambda facts: f"{_counted(facts.config.partitions, 'partition')} a topic"),
     Check("clusters", _nothing, lambda facts: ", ".join(each.name for each in facts.config.clusters)),
-    Check("clock", _clock, lambda facts: f"that of {len(facts.clocks_ms)} shards and of the home's files"),
+    Check("clock", _clock, lambda facts: f"that of {_counted(len(facts.clocks_ms), 'shard')} and of the home's files"),
     Check(
         "http",
         _http,
         lambda facts: (
-            "loopback only, without tokens" if facts.config.http.tokens is None else f"{len(facts.tokens)} tokens"
+            "loopback only, without tokens"
+            if facts.config.http.tokens is None
+            else _counted(len(facts.tokens), "token")
         ),
     ),
 )
