@@ -37,7 +37,7 @@ class _Drills(click.Group):
             raise TryLaterError(str(error)) from error
 
 
-@click.group(cls=_Drills)
+@click.group(cls=_Drills, short_help="Cause faults on purpose on the Docker clusters.")
 def drill() -> None:
     """Cause faults on purpose, on a system that is marked for it: the Docker clusters.
 
@@ -61,7 +61,7 @@ def drill_list() -> None:
         say(f"{each.name:<27} {each.what}")
 
 
-@drill.command("run")
+@drill.command("run", short_help="Break something under load, heal it, say what that cost.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*DRILLS, _ALL]))
 @click.option("--cluster", default="a", show_default=True, help="The cluster that is broken.")
 @click.option("--target", help="The host.  [default: one that fits, chosen by the seed]")
@@ -195,7 +195,7 @@ _folder_option = click.option(
 )
 
 
-@drill.command("compare")
+@drill.command("compare", short_help="Say what got better or worse between two runs.")
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
@@ -247,7 +247,7 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
         raise CommandRefusedError(f"{worse} of {len(shared)} drills got worse")
 
 
-@drill.command("history")
+@drill.command("history", short_help="List the runs that were kept, the newest last.")
 @click.argument("name", required=False)
 @_folder_option
 @click.option("--table", "as_table", is_flag=True, help="Print a summary of each drill's runs, as Markdown.")

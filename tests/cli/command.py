@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -74,6 +75,10 @@ class Cli:
         if code is not None:
             assert process.returncode == code, f"{words}: exit {process.returncode}\n{stdout!s}\n{stderr!s}"
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def hint(self, command: str) -> str:
+        """A command as this home's messages name it, to be copied."""
+        return f"feedctl --home {shlex.quote(str(self.home))} {command}"
 
     def json(self, *words: object, code: int | None = 0) -> Any:
         return json.loads(self(*words, "--json", code=code).stdout.splitlines()[-1])

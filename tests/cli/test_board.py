@@ -170,7 +170,7 @@ def test_a_crowded_board_stops_a_replay_which_continues_when_there_is_room(cli: 
         ports.follows.arrange(BOARD, (), lambda _now, _rows: (Arranged(placed=rows), None))
     lines = line(type="follow", ts=1, follower=1, user=OWNER) + moved(800, before=400, after=401)
     stopped = cli("replay", "-", stdin=lines, code=3)
-    assert "feedctl work" in stopped.stderr
+    assert cli.hint("work") in stopped.stderr
     assert "--from-line 2" in stopped.stderr
     assert "a worker makes room" in cli("reorder-pin", BOARD, 800, "--before", 400, code=3).stderr
     cli.work()

@@ -131,7 +131,7 @@ def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
     assert "catalog load ads" in home("catalog", "build", "ads", code=2).stderr
     (tmp_path / "pins.jsonl").write_text('{"key":"a","record":1}\n')
     told = home("catalog", "load", "pins", tmp_path / "pins.jsonl", "--as-of", BEFORE, code=2).stderr
-    assert "feedctl catalog build pins" in told
+    assert home.hint("catalog build pins") in told
     assert generations(home) == []
     assert "id of a pin" in home("catalog", "get", "pins", "x", code=2).stderr
     assert "follow store" in home("catalog", "verify", "ads", code=2).stderr

@@ -58,7 +58,7 @@ def test_rule_12_with_only_bad_messages_the_worker_stops_instead_of_draining_the
     last = result.stderr.splitlines()[-1]
     assert last.startswith("Error: ")
     assert "messages in a row could not be done; stopped" in last
-    assert "feedctl dead list" in last
+    assert filled.hint("dead list") in last
     status = filled.json("status", code=1)
     assert status["groups"]["writer-a"] + status["groups"]["writer-b"] > 0 or status["dead_letters"] <= 100
 

@@ -56,7 +56,7 @@ def test_the_home_is_named_before_or_after_the_command(cli: Cli, tmp_path: Path)
     assert "two homes" in said("dead", "--home", home, "list", "--home", other, code=2).stderr
     said("init", "--home", other)
     said("demo", "--home", other, code=2)
-    assert "As before the command" in said("dead", "list", "--help").stdout
+    assert "it may also be given before the command" in said("dead", "list", "--help").stdout
 
 
 def test_help_groups_every_command_once() -> None:

@@ -97,7 +97,7 @@ def test_a_marker_ahead_of_the_clock_is_left_and_said(filled: Cli) -> None:
 def test_rebuild_names_what_it_cannot_mend(filled: Cli) -> None:
     spoil(filled)
     left = filled("rebuild", 1, "--cluster", "b", code=1).stderr
-    assert "4 differences left that a refill does not mend: feedctl repair --cluster b --users 1" in left
+    assert f"4 differences left that a refill does not mend: {filled.hint('repair --cluster b --users 1')}" in left
     assert "6 differences left" in filled("rebuild", "--all", code=1).stderr
 
     began = time.monotonic()

@@ -65,7 +65,9 @@ def test_part_of_a_stack_is_not_enough(empty: Cli, stack_home: Path) -> None:
 @pytest.mark.parametrize("words", [["relay"], ["expand"], ["write", "--cluster", "a"]], ids=lambda words: words[0])
 def test_parts_of_a_worker_do_not_run_on_files_of_a_home(cli: Cli, words: list[str]) -> None:
     said = cli(*words, code=2).stderr
-    assert f"{cli.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work" in said
+    assert (
+        f"{cli.home}: its queue or a cluster is a file of this home, which has one worker: {cli.hint('work')}" in said
+    )
 
 
 def test_files_of_a_home_have_no_tables_in_hbase_and_no_topics_to_look_after(cli: Cli) -> None:

@@ -78,7 +78,7 @@ def test_verify_finds_feeds_of_users_that_nobody_knows(filled: Cli) -> None:
 def test_verify_cannot_say_while_work_waits_for_a_worker(filled: Cli) -> None:
     filled("save-pin", 50, "--owner", 2, "--board", 20)
 
-    assert "feedctl work --until-idle" in filled("verify", code=3).stderr
+    assert filled.hint("work --until-idle") in filled("verify", code=3).stderr
 
 
 def lose_deliveries(cli: Cli, cluster: str) -> None:

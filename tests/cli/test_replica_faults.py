@@ -16,7 +16,7 @@ from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.cli.command import Cli
 from workers.following.topics import DELIVERIES
 
-HEALS = "feedctl rebuild --all --cluster b"
+HEALS = "rebuild --all --cluster b"
 
 
 def data(cli: Cli, cluster: str = "b") -> Path:
@@ -43,7 +43,7 @@ def test_a_replica_that_was_put_back_from_a_copy_says_so_and_catches_up_by_itsel
     put_back(tmp_path / "copy", data(filled))
 
     assert error_of(filled).startswith("cluster b is older than what its writers have committed")
-    assert "feedctl work" in filled("verify", code=3).stderr
+    assert filled.hint("work") in filled("verify", code=3).stderr
 
     filled.work()
     assert filled.export("b") == filled.export("a")
@@ -129,7 +129,7 @@ def test_feeds_that_were_emptied_next_to_their_progress_are_noticed(filled: Cli)
     assert page["served_by"] == "b"
     assert "feedctl rebuild --all --cluster a" in error_of(filled, "a")
     assert FEEDS in error_of(filled, "a")
-    assert "feedctl rebuild" in filled.process("--log-level", "critical", "work", "--until-idle", code=1).stderr
+    assert filled.hint("rebuild") in filled.process("--log-level", "critical", "work", "--until-idle", code=1).stderr
 
     filled.process("rebuild", "--all", "--cluster", "a")
     assert filled.export("a") == filled.export("b")

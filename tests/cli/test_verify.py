@@ -31,7 +31,7 @@ def test_a_recorded_pin_that_is_in_no_feed_is_waiting(filled: Cli) -> None:
     filled("save-pin", 50, "--owner", 2, "--board", 20)
     said = filled("verify", code=3).stderr
     assert "nothing is wrong with what has landed; work is waiting, and no worker runs (relay 1)" in said
-    assert "feedctl work --until-idle" in said
+    assert filled.hint("work --until-idle") in said
 
 
 def test_what_waits_hides_no_difference(filled: Cli) -> None:

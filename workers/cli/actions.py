@@ -4,6 +4,7 @@ import click
 
 from feedstore.app.wiring import clock_of, open_follows
 from feedstore.domain import (
+    MAX_ID,
     Action,
     DeletePin,
     Follow,
@@ -94,7 +95,7 @@ def unfollow(
 @click.argument("pin", type=ID)
 @click.option("--owner", type=ID, required=True, help="The user who saves the pin.")
 @click.option("--board", type=ID, required=True, help="The board to save it on.")
-@click.option("--created-ms", type=ID, help="The pin's own time, ms since 1970.  [default: now]")
+@click.option("--created-ms", type=click.IntRange(1, MAX_ID), help="The pin's own time, ms since 1970.  [default: now]")
 @_key_option
 @json_option
 @pass_session

@@ -27,7 +27,11 @@ class _BoardGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_BoardGroup, subcommand_metavar="BOARD [OPTIONS] | COMMAND [ARGS]...")
+@click.group(
+    cls=_BoardGroup,
+    subcommand_metavar="BOARD [OPTIONS] | COMMAND [ARGS]...",
+    short_help="Show, check, export or re-space a board in its order.",
+)
 def board() -> None:
     """Show a board in its order; check it, export it, make room on it, reset it.
 
@@ -101,7 +105,7 @@ def _numbers(pin: BoardPin, below: BoardPin | None) -> str:
     return f"{pin.sequence:>38}  {space:<8}"
 
 
-@board.command("export")
+@board.command("export", short_help="Write every pin of BOARD into FILE, as Parquet.")
 @click.argument("board_id", metavar="BOARD", type=ID)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
@@ -137,7 +141,7 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
 # --------------------------------------------------------------------------------------------------------------------
 
 
-@board.command()
+@board.command(short_help="Name what is wrong with the order of BOARD, or of all.")
 @click.argument("board_id", metavar="[BOARD]", type=ID, required=False)
 @click.option("--all", "every", is_flag=True, help="Every board on which pins were moved.")
 @json_option
@@ -245,7 +249,7 @@ def _narrow(boards: BoardStore, board_id: int) -> Iterator[int]:
         yield from part.narrow
 
 
-@board.command()
+@board.command(short_help="Bring BOARD back into the order of time, newest first.")
 @click.argument("board_id", metavar="BOARD", type=ID)
 @json_option
 @pass_session

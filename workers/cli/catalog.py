@@ -33,10 +33,10 @@ from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterE
 _WAIT_S: Final = 10.0
 """How long a build waits for the updates of a new delta to begin."""
 
-cluster_option = click.option("--cluster", help="Only in this cluster.  [default: in all]")
+cluster_option = click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 
 
-@click.group()
+@click.group(short_help="Load, look at, and swap catalogs: records by key.")
 def catalog() -> None:
     """Load, look at, and swap catalogs: records by key, in generations.
 
@@ -59,7 +59,7 @@ def _clusters(session: Session, name: str, cluster: str | None) -> list[str]:
     return [each.name for each in session.config.clusters]
 
 
-@catalog.command("list")
+@catalog.command("list", short_help="Show the generations of each catalog in each cluster.")
 @click.argument("name", required=False)
 @json_option
 @pass_session
@@ -111,7 +111,7 @@ def _line(generation: Generation) -> str:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-@catalog.command()
+@catalog.command(short_help="Build a generation of NAME from the follow store, and use it.")
 @click.argument("name")
 @cluster_option
 @click.option("--force", is_flag=True, help="Use it whatever its size, and whatever came into use meanwhile.")
@@ -195,7 +195,7 @@ def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
         time.sleep(0.1)
 
 
-@catalog.command()
+@catalog.command(short_help="Load a generation of NAME from FILE, and use it.")
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
@@ -235,7 +235,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
         note(f"{each}: generation {made.id} is in use: {plural(made.records, 'record')}")
 
 
-@catalog.command()
+@catalog.command(short_help="Post updates of NAME from FILE.")
 @click.argument("name")
 @click.argument("file", type=click.Path(allow_dash=True))
 @pass_session
@@ -295,7 +295,7 @@ def use(session: Session, name: str, generation: str, cluster: str | None) -> No
         note(f"{each}: generation {generation} is in use")
 
 
-@catalog.command()
+@catalog.command(short_help="Use the generation that was in use before the current one.")
 @click.argument("name")
 @cluster_option
 @pass_session
@@ -315,7 +315,7 @@ def rollback(session: Session, name: str, cluster: str | None) -> None:
         note(f"{each}: generation {swap.generation} is in use, after {swap.before}")
 
 
-@catalog.command()
+@catalog.command(short_help="Remove old generations of NAME.")
 @click.argument("name")
 @click.option("--keep", type=click.IntRange(1, 100), help="So many generations.  [default: as feed.toml says]")
 @cluster_option
@@ -340,7 +340,7 @@ def collect(session: Session, name: str, keep: int | None, cluster: str | None) 
 # --------------------------------------------------------------------------------------------------------------------
 
 
-@catalog.command()
+@catalog.command(short_help="Show the record of KEY in each cluster.")
 @click.argument("name")
 @click.argument("key")
 @json_option
@@ -355,7 +355,7 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
       feedctl catalog get ads campaign-7 --json
     """
     of_pins = name == PINS
-    if of_pins and not (key.isdecimal() and 0 < int(key) <= MAX_ID):
+    if of_pins and not (key.isascii() and key.isdecimal() and len(key) < 20 and 0 < int(key) <= MAX_ID):
         raise click.UsageError(f"{key!r}: expected the id of a pin")
     asked = pins.key_of(int(key)) if of_pins else key.encode()
     there = False
@@ -391,7 +391,7 @@ def _shown(key: bytes, record: bytes, *, of_pins: bool) -> str:
     return "deleted" if pin is None else f"owner {pin.owner}, board {pin.board}, created {when(pin.created_ms)}"
 
 
-@catalog.command()
+@catalog.command(short_help="Compare the catalog NAME with the follow store.")
 @click.argument("name")
 @cluster_option
 @json_option

@@ -15,7 +15,7 @@ from workers.cli.session import USAGE, Session, json_option, pass_session
 _CONFIGURATION = "configuration"
 
 
-@click.command()
+@click.command(short_help="Name every fault of a home before anything is started.")
 @json_option
 @pass_session
 def check(session: Session, *, as_json: bool) -> None:

@@ -21,7 +21,7 @@ def clock() -> None:
     """
 
 
-@clock.command()
+@clock.command(short_help="Show what the home takes for the time, and what differs.")
 @json_option
 @pass_session
 def show(session: Session, *, as_json: bool) -> None:

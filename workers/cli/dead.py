@@ -16,7 +16,7 @@ from workers.queue.port import DeadLetter, DeadLetters
 _PAGE = 100
 
 
-@click.group()
+@click.group(short_help="List, show, retry or drop dead letters.")
 def dead() -> None:
     """List, show, retry or drop dead letters: messages that could not be processed.
 

@@ -27,16 +27,24 @@ from workers.following.groups import EXPANDER, RELAY
 _MONTH_MS = 30 * 86_400_000
 
 
-@click.command()
+@click.command(short_help="Run everything once on a made-up graph: start here.")
 @click.option(
     "--actions",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file of actions, as for replay.",
 )
-@click.option("--users", type=click.IntRange(2, 1_000_000), default=3_000, help="Users of the made-up graph.")
-@click.option("--count", type=click.IntRange(1_000, 10_000_000), default=30_000, help="Actions of the made-up graph.")
-@click.option("--seed", type=int, default=1, help="Seed of the made-up graph.")
+@click.option(
+    "--users", type=click.IntRange(2, 1_000_000), default=3_000, show_default=True, help="Users of the made-up graph."
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1_000, 10_000_000),
+    default=30_000,
+    show_default=True,
+    help="Actions of the made-up graph.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the made-up graph.")
 @click.option("--serve", is_flag=True, help="Serve the home at the end, until SIGINT or SIGTERM.")
 @pass_session
 def demo(session: Session, file: Path | None, users: int, count: int, seed: int, *, serve: bool) -> None:

@@ -10,7 +10,7 @@ NAME = "drill"
 ENTRY_POINTS = "feedctl.commands"
 """The group of entry points, as `pyproject.toml` has them."""
 
-_WANTED = "feedctl drill needs a checkout of the project, and there: pip install --editable '.[drills]'"
+_WANTED = "drills need a checkout of the project, and there: pip install --editable '.[drills]'"
 
 
 def command() -> click.Command:

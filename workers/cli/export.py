@@ -11,8 +11,8 @@ from workers.cli.session import Session, pass_session
 _LINES_AT_ONCE = 200
 
 
-@click.command()
-@click.option("--cluster", required=True, help="The name of the cluster.")
+@click.command(short_help="Print every feed of a cluster as JSON lines.")
+@click.option("--cluster", metavar="NAME", required=True, help="The name of the cluster.")
 @pass_session
 def export(session: Session, cluster: str) -> None:
     """Print every feed of a cluster: one JSON line for each user who has one, users ascending.

@@ -7,7 +7,7 @@ from workers.cli.output import emit_json, note, plural, say
 from workers.cli.session import Session, json_option, pass_session
 
 
-@click.command()
+@click.command(short_help="Bring a home of an earlier version up to date.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @json_option
 @pass_session

@@ -22,10 +22,10 @@ from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange
 
 
-@click.command()
+@click.command(short_help="Rebuild one feed or all feeds from the follow store.")
 @click.argument("user", type=ID, required=False)
 @click.option("--all", "everybody", is_flag=True, help="Rebuild the feeds of all users.")
-@click.option("--cluster", help="Only in this cluster.  [default: in all]")
+@click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 @pass_session
 def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str | None) -> None:
     """Rebuild the feed of USER, or all feeds, from the follow store.

@@ -9,7 +9,7 @@ from workers.cli.output import emit_json, note, plural, say, when
 from workers.cli.session import REFUSED, MisusedError, Session, json_option, pass_session
 
 
-@click.command()
+@click.command(short_help="Replace a lost queue, from the follow store.")
 @json_option
 @pass_session
 def reindex(session: Session, *, as_json: bool) -> None:

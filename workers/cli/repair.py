@@ -52,8 +52,8 @@ Land = Callable[[], None]
 """Returns once all that was recorded and published before has landed. Raises TryLaterError."""
 
 
-@click.command()
-@click.option("--cluster", help="Only in this cluster.  [default: in all]")
+@click.command(short_help="Repair what verify finds.")
+@click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 @users_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="The most entries a second.")

@@ -20,7 +20,7 @@ from workers.cli.output import ProgressLine, emit_json, note, plural
 from workers.cli.session import REFUSED, Session, StoppedError, TryLaterError, json_option, pass_session
 
 
-@click.command()
+@click.command(short_help="Record the actions of a file of JSON lines.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--from-line", type=click.IntRange(1), default=1, help="Start at this line.  [default: 1]")
 @json_option

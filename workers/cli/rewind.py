@@ -10,8 +10,8 @@ from workers.following import rewind as rewinding
 from workers.queue.port import GroupBusyError
 
 
-@click.command()
-@click.option("--cluster", required=True, help="The cluster that lost its latest writes.")
+@click.command(short_help="Make a cluster's writers read recent messages again.")
+@click.option("--cluster", metavar="NAME", required=True, help="The cluster that lost its latest writes.")
 @click.option("--by", required=True, metavar="DURATION", help="How far it goes back, such as 10m or 2h.")
 @json_option
 @pass_session
@@ -23,7 +23,8 @@ def rewind(session: Session, cluster: str, by: str, *, as_json: bool) -> None:
     meanwhile. Writes that were not lost are repeated, which changes nothing.
 
     Stop the cluster's writers first. DURATION is the time since the loss, plus how far the cluster was behind then,
-    plus a minute: docs/runbooks/zone-without-power.md. The most is limits.action_age: rebuild goes further.
+    plus a minute. The most is limits.action_age: rebuild goes further. The steps around it are in
+    docs/runbooks/zone-without-power.md.
 
     \b
     Examples:

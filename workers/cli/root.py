@@ -1,5 +1,6 @@
 """The command `feedctl` itself: the options of all commands, and what becomes of errors."""
 
+import difflib
 import errno
 import os
 import sys
@@ -59,6 +60,7 @@ class _Feedctl(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         output.fill_streams()
+        output.name_home(None)
         try:
             try:
                 with home_files.private():
@@ -83,7 +85,7 @@ class _Feedctl(click.Group):
         try:
             return self._invoke(ctx)
         except click.ClickException as error:
-            error.message = shown(error.message)  # type: ignore[misc]  # final in its types only
+            error.message = shown(output.hinted(error.message))  # type: ignore[misc]  # final in its types only
             raise
 
     def _invoke(self, ctx: click.Context) -> Any:
@@ -111,6 +113,16 @@ class _Feedctl(click.Group):
             raise click.exceptions.Exit(INTERRUPTED) from None
         finally:
             ProgressLine.clear_any()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if near := difflib.get_close_matches(args[0], self.list_commands(ctx), n=1):
+                error.message += f" Did you mean '{near[0]}'?"  # type: ignore[misc]  # final in its types only
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [name for names in SECTIONS.values() for name in names]
@@ -142,13 +154,25 @@ def _take_home(command: click.Command) -> None:
         session = ctx.find_object(Session)
         if home is not None and session is not None:  # there is none while a shell completes a line
             session.go_to(home)
+            _name_home(home)
 
     path = click.Path(path_type=Path, file_okay=False)
-    option = click.Option(["--home"], type=path, expose_value=False, callback=go_to, help="As before the command.")
+    option = click.Option(
+        ["--home"],
+        type=path,
+        expose_value=False,
+        callback=go_to,
+        help="The home; it may also be given before the command.",
+    )
     command.params.append(option)
     if isinstance(command, click.Group):
         for each in command.commands.values():
             _take_home(each)
+
+
+def _name_home(home: Path) -> None:
+    """Commands that are hinted at name the home, as this one's command line does."""
+    output.name_home(home, [name for names in SECTIONS.values() for name in names])
 
 
 @click.group(cls=_Feedctl, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -189,6 +213,8 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     level = log_level or ("info" if ctx.invoked_subcommand in _WORKERS else "warning")
     is_named = ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE
     ctx.obj = Session(home, level, is_named=is_named)
+    if is_named:
+        _name_home(home)
     logs.configure(level, ProgressLine.clear_any)
     if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in (*_WORKERS, *_FORKING):
         ctx.with_resource(Heartbeat(ctx.invoked_subcommand))

@@ -27,7 +27,7 @@ def schema() -> None:
     """
 
 
-@schema.command("apply")
+@schema.command("apply", short_help="Bring the follow store's tables up to date, and HBase's.")
 @pass_session
 def schema_apply(session: Session) -> None:
     """Bring the follow store's tables up to date. In HBase, create missing tables, and attach the trim with the cap and
@@ -58,7 +58,7 @@ def schema_apply(session: Session) -> None:
             note(f"{name}: nothing was missing")
 
 
-@schema.command("check")
+@schema.command("check", short_help="Name how the tables in HBase differ from their definition.")
 @pass_session
 def schema_check(session: Session) -> None:
     """Name every difference between the tables in HBase and their definition. The exit status is 1 if there is any.

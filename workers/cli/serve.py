@@ -53,7 +53,7 @@ _RESTS_S = (1.0, 5.0, 15.0, 60.0)
 """How long a worker that failed rests before it begins again; the last one each time after that."""
 
 
-@click.command()
+@click.command(short_help="Serve the HTTP API and the site.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The name or address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="The port; 0 takes a free one."

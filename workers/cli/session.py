@@ -45,7 +45,22 @@ class StoppedError(click.ClickException):
     exit_code = INTERRUPTED
 
 
-ID = click.IntRange(1, MAX_ID)
+class _Id(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+    """An id of a user, board or pin. ASCII digits only: `1_0` and digits of other scripts are slips."""
+
+    name = "id"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        digits = str(value)
+        # Its length first: Python refuses to read a number of thousands of digits.
+        if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and 0 < int(digits) <= MAX_ID):
+            self.fail(f"expected an id, a whole number from 1 to {MAX_ID}, got {digits[:40]!r}", param, ctx)
+        return int(digits)
+
+
+ID = _Id()
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

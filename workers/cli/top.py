@@ -27,8 +27,8 @@ class LastLook(NamedTuple):
     condition: Condition
 
 
-@click.command()
-@click.option("--every", default="2s", show_default=True, help="How often it looks, such as 5s.")
+@click.command(short_help="Show the status and rates again and again until Ctrl-C.")
+@click.option("--every", metavar="DURATION", default="2s", show_default=True, help="How often it looks, such as 5s.")
 @click.option("--once", is_flag=True, help="Look twice for the rates, print that, and end; the status as of `status`.")
 @pass_session
 def top(session: Session, every: str, *, once: bool) -> None:

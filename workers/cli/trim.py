@@ -8,7 +8,7 @@ from workers.cli.output import emit_json, note, plural, say
 from workers.cli.session import Session, json_option, pass_session
 
 
-@click.command()
+@click.command(short_help="Trim every feed, and drop what is masked or expired.")
 @json_option
 @pass_session
 def trim(session: Session, *, as_json: bool) -> None:

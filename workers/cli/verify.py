@@ -62,12 +62,13 @@ wait_option = click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0),
+    metavar="SECONDS",
     default=120.0,
-    help="Seconds to wait for a running worker.  [default: 120]",
+    help="How long to wait for a running worker.  [default: 120]",
 )
 
 
-@click.command()
+@click.command(short_help="Compare every feed with what the follow store says.")
 @users_option
 @click.option("--sample", type=click.IntRange(1, 100_000), metavar="N", help="Check N users, chosen at random.")
 @click.option("--seed", type=int, help="Seed of the sample: the same seed chooses the same users.  [default: random]")

@@ -28,7 +28,7 @@ metrics_option = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Run the relay, the expander, the writers and housekeeping.")
 @click.option("--until-idle", is_flag=True, help="Exit when all recorded actions have landed in every cluster.")
 @metrics_option
 @pass_session
@@ -193,7 +193,7 @@ def stopping() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-@click.command()
+@click.command(short_help="Run one relay: follow store to queue.")
 @metrics_option
 @pass_session
 def relay(session: Session, metrics_at: str | None) -> None:
@@ -235,7 +235,7 @@ def expand(session: Session, metrics_at: str | None) -> None:
 
 
 @click.command()
-@click.option("--cluster", required=True, help="The cluster to write.")
+@click.option("--cluster", metavar="NAME", required=True, help="The cluster to write.")
 @metrics_option
 @pass_session
 def write(session: Session, cluster: str, metrics_at: str | None) -> None:

@@ -1,0 +1,64 @@
+"""What somebody at a prompt goes by: commands that messages name, the overview, and slips that are refused."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.command import Cli
+from workers.cli import main
+from workers.cli.root import SECTIONS
+
+
+def _said(*words: object) -> str:
+    return CliRunner().invoke(main, list(map(str, words))).stderr
+
+
+def test_commands_in_messages_are_for_the_home_of_the_command(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a command that is copied would be for ./.feed."""
+    named = f"feedctl --home {filled.home} work"
+    assert _said("--home", filled.home, "follow", 8, "--user", 2).endswith(f": {named}\n")
+    assert _said("follow", 8, "--user", 2, "--home", filled.home).endswith(f": {named}\n")
+    assert f"first run {named} --until-idle" in _said("--home", filled.home, "verify")
+    monkeypatch.setenv("FEED_HOME", str(filled.home))
+    assert _said("follow", 8, "--user", 2).endswith(": feedctl work\n"), "the shell has it"
+
+
+def test_a_home_in_a_copied_command_is_one_word(cli: Cli, tmp_path: Path) -> None:
+    spaced = tmp_path / "my home"
+    cli.home.rename(spaced)
+    said = _said("--home", spaced, "follow", 8, "--user", 2)
+    home, command = shlex.split(said.partition("feedctl --home ")[2])
+    assert (home, command) == (str(spaced), "work")
+
+
+def test_a_process_in_a_message_is_no_command(cli: Cli) -> None:
+    assert "feedctl --home" not in cli("clock", "show").stdout
+
+
+@pytest.mark.parametrize("command", ["", *(name for names in SECTIONS.values() for name in names)])
+def test_no_line_of_an_overview_is_cut_off(command: str) -> None:
+    said = CliRunner().invoke(main, [*command.split(), "--help"]).stdout
+    _, _, commands = said.partition("\nCommands:\n") if command else said.partition("\nRun:\n")
+    assert command or commands
+    assert not [line for line in commands.splitlines() if line.endswith("...")]
+
+
+@pytest.mark.parametrize("slip", ["0", "-1", "abc", "", "1_0", "\u0661", "1.0", " 1", str(2**63), "9" * 5_000])
+def test_what_is_no_id_is_refused_with_what_an_id_is(cli: Cli, slip: str) -> None:
+    said = cli("follow", "--user", 2, "--", slip, code=2).stderr
+    assert f"expected an id, a whole number from 1 to {2**63 - 1}, got" in said
+    assert len(said) < 400
+
+
+def test_a_misspelt_command_has_a_suggestion() -> None:
+    assert "No such command 'stauts'. Did you mean 'status'?" in _said("stauts")
+    assert _said("xyzzy").endswith("No such command 'xyzzy'.\n")
+
+
+def test_a_canary_without_a_worker_says_at_once_that_none_will_arrive(cli: Cli) -> None:
+    assert (
+        f"no worker runs in this home, so none will arrive: {cli.hint('work')}"
+        in cli("canary", "--within", "1ms", code=1).stderr
+    )
