@@ -161,7 +161,7 @@ class BoardFindings(NamedTuple):
     done.
 
     pins: how many there are in this part. room: of the narrowest gap, in bits; -1 for a tie, None without a gap.
-    narrow: the lower pin of each gap with less room than the threshold: re-spacing is to have been asked for.
+    narrow: the lower pin of each gap with less room than the threshold: re-spacing should have been asked for.
     ties: pairs of pins with one sequence. It happens to a pin that is saved with a time in the past; it is a fault of
         two placed pins only.
     dead: placed rows without a living pin, by the lines that they lack. They are none of `pins`, and in no gap.
@@ -259,8 +259,8 @@ class BoardStore(Protocol):
         ...
 
     def drop_dead(self, board: int, dead: Sequence[LineKey]) -> int:
-        """Drops the places of those of these pins that have no living line, at most MAX_PAGE; returns how many have
-        none. A place goes with its pin by itself, unless the store was damaged.
+        """Drops the places of the given pins (at most MAX_PAGE) that have no living line; returns how many of them have
+        none. A place is dropped along with its pin, so there are such places only if the store was damaged.
         """
         ...
 

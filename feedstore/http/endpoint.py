@@ -16,8 +16,10 @@ B = TypeVar("B")
 
 
 class Asked(msgspec.Struct, Generic[Q, B], frozen=True):
-    """A request whose form is right. ids: by their names in the path. key: for idempotency. deadline_s: of
-    the server's clock. words: what else the path says, by name: any text.
+    """A request whose form is right.
+
+    ids: the ids in the path, by name. words: the other variable parts of the path, by name; they may be any text.
+    key: the Idempotency-Key. deadline_s: when the answer must be there, in seconds of the server's clock.
     """
 
     ids: Mapping[str, int]
@@ -32,12 +34,15 @@ class Asked(msgspec.Struct, Generic[Q, B], frozen=True):
 class Endpoint(Generic[A, Q, B]):
     """One row of the table of what can be asked.
 
-    name: names it in metrics and logs, and as the operation of the OpenAPI document. body: None if there is none.
-    call: is given what the endpoints of its server work on.
-    examples: of the ids in the path, in their order. is_page: says by the query whether it reads a few lines of one
-    cluster and nothing else. takes_key: whether an Idempotency-Key means something to it; of those that write. words:
-    examples of what is no id in the path, as `examples`. body_bytes_max: how large its body may be. is_bounded: says by
-    the query whether it asks clusters and catalogs, and whatever else for no longer than its time: so it ends by then.
+    name: its name in metrics, in logs, and as the operation in the OpenAPI document.
+    body: the type of the body; None if it takes none. body_bytes_max: how large the body may be.
+    call: answers a request. Its first argument is the object that the endpoints of the service work on.
+    examples: an example of each id in the path, by name, in the order of the path. words: the same for its other
+        variable parts.
+    takes_key: whether an Idempotency-Key has an effect, if the scope is `write`.
+    is_page: whether a request with this query reads a few lines of one cluster, and nothing else.
+    is_bounded: whether everything that a request with this query waits for ends by the deadline. Such requests have
+        threads of their own.
     """
 
     name: str
@@ -60,7 +65,7 @@ class Endpoint(Generic[A, Q, B]):
 
     @property
     def again(self) -> str:
-        """What a caller does that has no answer."""
+        """What a caller that got no answer may do."""
         if self.method == "GET":
             return "try again"
         if self.scope == "write" and self.takes_key:

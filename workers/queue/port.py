@@ -22,7 +22,7 @@ Body_co = TypeVar("Body_co", covariant=True)
 
 @dataclass(frozen=True)
 class Topic(Generic[Body_co]):
-    """One log of messages, declared by the product that it belongs to; a queue keeps nothing else of it than its name.
+    """One log of messages, declared by the product that it belongs to; a queue keeps nothing of it but its name.
 
     durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
         is not, but only together with the positions of the messages that they were made from.
