@@ -177,7 +177,7 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
     if config.http.tokens is None and not is_loopback(host):
         raise ConfigError(
             f"{host} is not this machine's loopback: anyone who reaches it could do anything. Name a file of tokens"
-            " (feed.toml: http.tokens), and make one with: feedctl token new"
+            " (feed.toml: http.tokens), and make one with: feedctl token new --name web --scope read --scope write"
         )
     try:
         return listening.listen(host, port)

@@ -151,7 +151,7 @@ class Loopback:
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
         if scope not in self.scopes(authorization, host):
-            detail = f"the scope {scope} needs a token: feedctl token new --scope {scope}"
+            detail = f"the scope {scope} needs a token: feedctl token new --name NAME --scope {scope}"
             raise ProblemError(problems.FORBIDDEN, detail)
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - no tokens
@@ -269,7 +269,8 @@ def _read(path: Path) -> _File:
                 raise ConfigError(f"{path}: other users can read it: chmod o-rwx {path}")
             return msgspec.convert(tomllib.load(file), _File)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: not found; make a token with: feedctl token new") from None
+        command = "feedctl token new --name web --scope read --scope write"
+        raise ConfigError(f"{path}: not found; make a token with: {command}") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -141,7 +141,7 @@ def _http(facts: HomeFacts) -> Iterator[str]:
     if facts.missing_http:
         yield f"http.tokens: to serve HTTP, install feedstore[http]: no {', '.join(facts.missing_http)}"
     if facts.tokens and all(token.expired(facts.now_ms) for token in facts.tokens):
-        yield f"{http.tokens}: every token has expired: feedctl token new"
+        yield f"{http.tokens}: every token has expired; make another: feedctl token new --name NAME --scope read"
 
 
 def _nothing(_: HomeFacts) -> Iterator[str]:
