@@ -91,7 +91,9 @@ def test_a_home_that_cannot_be_served_is_said(tmp_path: Path):
 @pytest.mark.processes
 def test_the_demonstration_can_end_by_being_served(tmp_path: Path):
     cli = Cli(tmp_path / "home")
-    process = cli.spawn("demo", "--users", 60, "--count", 1_500, "--seed", 7, "--serve", stderr=None)
+    notes = tmp_path / "notes"
+    with notes.open("wb") as stderr:
+        process = cli.spawn("demo", "--users", 60, "--count", 1_500, "--seed", 7, "--serve", stderr=stderr)
     try:
         assert process.stdout is not None
         said = ""
@@ -103,6 +105,10 @@ def test_the_demonstration_can_end_by_being_served(tmp_path: Path):
         with client_of(address[0]) as client:
             users = [each for each in range(1, 61) if client.get(f"/v1/users/{each}/feed")["entries"]]
             assert users
+            shown = re.search(r"/\?user=(\d+) and \S+/\?board=(\d+)", notes.read_text())
+            assert shown, notes.read_text()
+            assert int(shown[1]) in users
+            assert client.get(f"/v1/boards/{shown[2]}/pins")["pins"]
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
     finally:

@@ -131,15 +131,17 @@ class Demo:
         )
         self._show(self._page(user))
 
-    def board_arranged(self, user: int) -> None:
-        """The largest board in the feed of a user: a pin is moved across all of it, and then many to one place."""
+    def board_arranged(self, user: int) -> int:
+        """The largest board in the feed of a user: a pin is moved across all of it, and then many to one place. Returns
+        the board.
+        """
         boards = Boards(self._ports.follows)
         board = self._board_of(user)
         before = self._order(boards, board)
         if len(before) < _PINS_TO_ARRANGE:
             self._stage.title("A board in its own order")
             self._stage.say(f"left out: no board in the feed of user {user} has {_PINS_TO_ARRANGE} pins")
-            return
+            return board
         order = [pin.pin for pin in before]
         self._stage.title(f"Board {board}, of {len(order):,} pins: the lowest one is dragged below the topmost one")
         started_s = time.monotonic()
@@ -160,6 +162,7 @@ class Demo:
         )
         for pin in self._order(boards, board)[: LINES // 2]:
             self._stage.say(f"pin {pin.pin:<14} at {pin.sequence:0{_DIGITS}}")
+        return board
 
     def replica_away(self, user: int) -> None:
         """The replica that readers ask first goes away while work continues, and comes back."""

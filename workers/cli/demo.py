@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -64,22 +65,31 @@ def demo(session: Session, file: Path | None, users: int, count: int, seed: int,
       feedctl --home /tmp/look demo --users 500 --seed 7
     """
     if session.is_named:
-        config = run(session.home, file, synthetic_actions.Shape(users, count, seed))
+        shown = run(session.home, file, synthetic_actions.Shape(users, count, seed))
         note(f"kept in {session.home}: feedctl --home {session.home} status")
         if serve:
-            _serve(config)
+            _serve(shown)
         return
     directory = Path(tempfile.mkdtemp(prefix="feed-demo-"))
     try:
-        config = run(directory / "home", file, synthetic_actions.Shape(users, count, seed))
+        shown = run(directory / "home", file, synthetic_actions.Shape(users, count, seed))
         if serve:
-            _serve(config)
+            _serve(shown)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _serve(config: Config) -> None:
+class Shown(NamedTuple):
+    """A home that the demonstration made, and the user and the board that it showed."""
+
+    config: Config
+    user: int
+    board: int
+
+
+def _serve(shown: Shown) -> None:
     """If the usual port is taken, another one does."""
+    config = shown.config
     Heartbeat.end_any()
     with stopping() as stop:
         try:
@@ -87,11 +97,13 @@ def _serve(config: Config) -> None:
         except ConfigError:
             opened = serve.listening(config, "127.0.0.1", 0)
         with opened as listener:
+            site = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            note(f"what was shown: {site}/?user={shown.user} and {site}/?board={shown.board}")
             serve.run(config, listener, stop)
 
 
-def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Config:
-    """Returns the configuration of the home that it made. Raises RefusedError where a promise does not hold."""
+def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Shown:
+    """Raises CommandRefusedError if a promise does not hold."""
     level = click.get_current_context().find_root().params.get("log_level")
     # A replica is taken away on purpose: its writer would complain.
     logs.configure(level or "critical", ProgressLine.clear_any)
@@ -107,14 +119,14 @@ def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Config
             console.title("Through the pipeline: relay, expander, and a writer for each replica")
             shown.pipeline()
             user = shown.a_feed()
-            shown.board_arranged(user)
+            board = shown.board_arranged(user)
             shown.unfollow_before_follow(user)
             shown.replica_away(user)
             shown.verified()
         except demonstration.ClaimError as error:
             raise CommandRefusedError(str(error)) from error
     console.title(f"Everything held, in {time.monotonic() - started_s:.0f} s")
-    return config
+    return Shown(config, user, board)
 
 
 def _made_up(path: Path, shape: synthetic_actions.Shape) -> Path:
