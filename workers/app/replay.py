@@ -200,7 +200,7 @@ def replay(
         cause = f"{error}; a worker makes room: feedctl work"
         raise InterruptedReplayError(max(done.lines + 1, from_line), cause) from error
     except KeyboardInterrupt as error:
-        raise InterruptedReplayError(max(done.lines + 1, from_line), "stopped by a signal") from error
+        raise InterruptedReplayError(max(done.lines + 1, from_line), "interrupted by a signal") from error
     progress(done, bytes_read)
     return done
 
