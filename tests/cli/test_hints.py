@@ -1,5 +1,6 @@
 """What somebody at a prompt goes by: commands that messages name, the overview, and slips that are refused."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.command import Cli
-from workers.cli import main
+from workers.cli import main, output
 from workers.cli.root import SECTIONS
 
 
@@ -50,6 +51,16 @@ def test_what_is_no_id_is_refused_with_what_an_id_is(cli: Cli, slip: str) -> Non
     said = cli("follow", "--user", 2, "--", slip, code=2).stderr
     assert f"expected an id, a whole number from 1 to {2**63 - 1}, got" in said
     assert len(said) < 400
+
+
+def test_a_sentence_that_is_too_long_for_the_screen_is_continued_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "6")
+    output.draw(["! 623,289 messages to do for 3.5 min, and no worker runs: feedctl work", "x" * 60, "y", "z"])
+    said = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", capsys.readouterr().out).splitlines()
+    assert said == ["! 623,289 messages to do for 3.5 min,", "!   and no worker runs: feedctl work", "x" * 39, "y", "z"]
 
 
 def test_a_misspelt_command_has_a_suggestion() -> None:

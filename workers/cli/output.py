@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -189,15 +190,22 @@ def is_screen() -> bool:
 
 
 def draw(lines: Sequence[str]) -> None:
-    """Draws a terminal again with these lines, as many as it has room for; one that begins with ! is in red. Raises
-    OutputError.
+    """Draws a terminal again with these lines, as many as it has room for. One that begins with ! is in red, and is
+    continued below if it is too long; others are cut off. Raises OutputError.
     """
     size = shutil.get_terminal_size()
-    fitting = [shown(line)[: size.columns - 1] for line in lines[: size.lines - 1]]
+    width = max(20, size.columns - 1)
+    fitting = [part for line in lines for part in _fitted(shown(hinted(line)), width)][: size.lines - 1]
     drawn = [f"\033[1;31m{line}\033[0m" if line.startswith("!") else line for line in fitting]
     with written():
         click.echo("\033[H" + "".join(f"{line}\033[K\n" for line in drawn) + "\033[J", nl=False)
         sys.stdout.flush()
+
+
+def _fitted(line: str, width: int) -> list[str]:
+    if not line.startswith("!"):
+        return [line[:width]]
+    return textwrap.wrap(line, width, subsequent_indent="!   ", break_on_hyphens=False)
 
 
 def emit_json(value: object) -> None:

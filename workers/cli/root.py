@@ -60,7 +60,6 @@ class _Feedctl(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         output.fill_streams()
-        output.name_home(None)
         try:
             try:
                 with home_files.private():
@@ -76,6 +75,8 @@ class _Feedctl(click.Group):
             # Of help, or of an error's own line: neither is written by us.
             note(f"Error: the output cannot be written: {error.strerror}")
             sys.exit(NOT_NOW)
+        finally:
+            output.name_home(None)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with output.written():  # --help and --version write at once
