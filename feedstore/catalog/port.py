@@ -9,7 +9,7 @@ So the order in which generations and updates arrive, repeat or are late does no
 kept gives the same answers once the updates are complete. `tests/catalog` runs this contract against every adapter.
 
 Every "up to" a time includes that time. The follow store's settled times, and the ticks that carry them, do not: they
-promise what was committed *before* them. So less one millisecond they are an `as_of_ms` or a `known_ms`.
+promise what was committed *before* them. One millisecond less is an `as_of_ms` or a `known_ms`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -70,8 +70,8 @@ class CatalogRefusedError(CatalogError, NeverError):
 
 
 class Update(NamedTuple):
-    """The newest that a source says of a key. time_ms: by the source's clock, 1..MAX_TIME_MS. record: None: it was
-    deleted. A source has one record of a key at one time; of two, either may stay.
+    """What a source says of a key since a time. time_ms: that time, by the source's clock, 1..MAX_TIME_MS. record: None
+    if the key was deleted. A source has one record of a key at one time; if it sends two, either may stay.
     """
 
     key: bytes
@@ -83,7 +83,8 @@ class Fetched(NamedTuple):
     """The answer of one generation and the delta about some keys.
 
     records: by key; absent: the keys without a record. generation: its id. known_ms: by the source's clock; every
-    change up to this time is in. It is never too late a time. cluster: which one says so; empty if it is the only one.
+    change up to this time is in. It may be too early, never too late. cluster: which one says so; empty if it is the
+    only one.
     """
 
     records: dict[bytes, bytes]
@@ -154,9 +155,9 @@ class CatalogReader(Protocol):
         ...
 
     def rollbacks(self) -> int:
-        """How many times a generation came into use that is not later than the one before it; as it was a second ago at
-        most. A fetch of this reader that begins after this call reads by what was current then, or by what came after.
-        If this is another number than before, what was fetched before may have come from a batch that was wrong.
+        """How many times a generation came into use that is not later than the one before it. The number may be a
+        second old. A fetch of this reader that begins after this call reads by what was current then, or by what came
+        after. If this is another number than before, what was fetched before may have come from a batch that was wrong.
 
         Raises CatalogUnavailableError.
         """
@@ -223,8 +224,8 @@ class CatalogStore(CatalogReader, Protocol):
         ...
 
     def use(self, generation: str) -> None:
-        """Makes a generation current, for the next fetch of every process (in 2 s at most). A newer or an older one:
-        a rollback is the same call. Raises CatalogRefusedError if there is no such generation,
+        """Makes a generation current, for the next fetch of every process (in 2 s at most). It may be newer or older
+        than the one before: a rollback is the same call. Raises CatalogRefusedError if there is no such generation,
         CatalogUnavailableError.
         """
         ...
