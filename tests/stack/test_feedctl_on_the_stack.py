@@ -158,7 +158,7 @@ def test_no_worker_starts_on_topics_that_could_lose_what_they_acknowledged(real:
     named = f"{topic}: {setting}: expected false, found true (unsafe)"
     eventually(lambda: named in real("topics", "check", code=None).stdout, "the setting is named", DEADLINE_S)
     refused = real.process(*words, code=3).stderr
-    assert f"{named}; feedctl topics apply mends it" in refused
+    assert f"{named}; {real.hint('topics apply')} mends it" in refused
     eventually(lambda: real("topics", "apply", code=None).exit_code == 0, "it is repaired", DEADLINE_S)
 
 

@@ -38,7 +38,8 @@ def check(session: Session, *, as_json: bool) -> None:
     else:
         facts = checks.gather(config, os.environ)
         found = checks.findings(facts)
-        looked = [(_CONFIGURATION, f"{session.home / FILE_NAME}: {len(config.sources.variables)} overridden")]
+        overriding = ", ".join(sorted(config.sources.variables.values())) or "nothing"
+        looked = [(_CONFIGURATION, f"{session.home / FILE_NAME}; overridden by the environment: {overriding}")]
         wrong = {finding.check for finding in found}
         if "places" in wrong:  # what is opened after that may be another's
             found = [finding for finding in found if finding.check == "places"]
