@@ -1,5 +1,6 @@
 """What tests of several packages share: the real servers."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -94,6 +95,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         return  # schemathesis': always the same examples
     if is_hypothesis_test(item.obj) or any(name in vars(item.module) for name in NAMES):
         item.add_marker(pytest.mark.deep)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected, half a million objects, lives until the end: Python's collector does not walk it while it
+    grows, nor again and again while tests run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
