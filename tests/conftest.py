@@ -91,8 +91,8 @@ def pytest_sessionstart() -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that try more if they are told to (tests/effort.py)."""
     assert isinstance(item, pytest.Function)
-    if type(item) is not pytest.Function:
-        return  # schemathesis': always the same examples
+    if "described" in item.fixturenames:
+        return  # schemathesis', from the fixture of this name (tests/http): always the same examples
     if is_hypothesis_test(item.obj) or any(name in vars(item.module) for name in NAMES):
         item.add_marker(pytest.mark.deep)
 

@@ -12,6 +12,7 @@ from catalog_servers import KNOWN_MS, NEW_MS, OLD_MS, Shelf, shelf
 from http_servers import Client, client_of, feedctl_serve
 from hypothesis import HealthCheck, settings
 from prometheus_client.parser import text_string_to_metric_families
+from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -432,11 +433,17 @@ def test_a_real_server_answers_from_what_its_worker_keeps_fresh(real: tuple[Cli,
         assert (generation["records"], generation["current"], generation["bytes"] > 0) == (2, True, True)
 
 
-_described = schemathesis.openapi.from_dict(json.loads(description.document(OF_CATALOGS, DESCRIPTION)))
-_described.config.generation.update(deterministic=True)
+_schema = schemathesis.pytest.from_fixture("described")  # made when the test runs, not in each process that collects it
 
 
-@_described.parametrize()
+@pytest.fixture
+def described() -> BaseSchema:
+    schema = schemathesis.openapi.from_dict(json.loads(description.document(OF_CATALOGS, DESCRIPTION)))
+    schema.config.generation.update(deterministic=True)
+    return schema
+
+
+@_schema.parametrize()
 @settings(max_examples=12, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_one_that_is_described(case: schemathesis.Case, real: tuple[Cli, str]):
     answer = case.call(base_url=real[1])

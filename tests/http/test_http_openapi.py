@@ -3,10 +3,12 @@
 import json
 
 import httpx
+import pytest
 import schemathesis
 from http_servers import Client, check_problem
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
+from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -17,8 +19,15 @@ from schemathesis.specs.openapi.checks import (
 from feedstore.app.http import DESCRIPTION, ENDPOINTS
 from feedstore.http import description
 
-_schema = schemathesis.openapi.from_dict(json.loads(description.document(ENDPOINTS, DESCRIPTION)))
-_schema.config.generation.update(deterministic=True)
+# Made when the test runs: each process that collects tests would take a second for it.
+_schema = schemathesis.pytest.from_fixture("described")
+
+
+@pytest.fixture
+def described() -> BaseSchema:
+    schema = schemathesis.openapi.from_dict(json.loads(description.document(ENDPOINTS, DESCRIPTION)))
+    schema.config.generation.update(deterministic=True)
+    return schema
 
 
 @_schema.parametrize()
