@@ -88,9 +88,17 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 128 + signal.SIGTERM))
 
 
+APART = ("processes", "long", "stack", "browser", "docker", "xdist_group")
+"""Markers of tests that take seconds each, or that have a group of their own."""
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks the tests that try more if they are told to (tests/effort.py)."""
+    """Marks the tests that try more if they are told to (tests/effort.py). Gives the tests of a module to one process:
+    what they share is made once, and pytest-xdist has hundreds of groups to hand out instead of thousands.
+    """
     assert isinstance(item, pytest.Function)
+    if not any(map(item.get_closest_marker, APART)):
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if "described" in item.fixturenames:
         return  # schemathesis', from the fixture of this name (tests/http): always the same examples
     if is_hypothesis_test(item.obj) or any(name in vars(item.module) for name in NAMES):
