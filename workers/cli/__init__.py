@@ -1,5 +1,15 @@
 """The command line `feedctl`: one module for each group of commands."""
 
-from workers.cli.root import main
+import gc
+
+# What is loaded stays: looking for garbage in it took 7 % of the time in which `feedctl status` starts.
+_collecting = gc.isenabled()
+gc.disable()
+
+from workers.cli.root import main  # noqa: E402 - loads nearly everything
+
+gc.freeze()
+if _collecting:
+    gc.enable()
 
 __all__ = ["main"]
