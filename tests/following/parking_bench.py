@@ -71,6 +71,7 @@ class Rows(MemoryStore):
     """A table of which some rows are away, or refused for ever.
 
     whole: a batch with such a row is not written at all; otherwise its other rows are.
+    written: the rows of writes, until a test takes them out.
     spend: lets time pass: `cell_s` for each cell that is written, and `fail_s` before a call of any kind fails.
     """
 
@@ -83,7 +84,7 @@ class Rows(MemoryStore):
         self.away: Callable[[bytes], bool] = lambda row: False
         self.whole = False
         self.refused: Callable[[bytes], bool] = lambda row: False
-        self.writes = 0
+        self.written: set[bytes] = set()
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         self._trip.around(lambda: self._apply(batch))
@@ -95,7 +96,7 @@ class Rows(MemoryStore):
         for mutation in () if self.whole and any(map(self.away, rows)) else batch:
             there = with_rows(mutation, lambda row: not self.away(row))
             super().apply([there])
-            self.writes += 1
+            self.written.update(rows_of([there]))
             if self.cell_s:
                 self._spend(self.cell_s * count_in(there))
         if any(map(self.away, rows)):
@@ -188,7 +189,8 @@ class Bench:
         self.progress = Progress(self.notes)
         self.room, self.retry_room = room, retry_room
         self.pins: dict[int, int] = {}
-        self._landed: tuple[int, set[int]] = 0, set()
+        self._landed: dict[bytes, set[int]] = {}
+        self._pins_landed: set[int] = set()
         self.stages: list[Stage[Any]] = []
         self.begin()
 
@@ -284,13 +286,14 @@ class Bench:
         return set(self._look())
 
     def _look(self) -> set[int]:
-        """What has landed, looked up again after a write only: tests ask in every step."""
-        if self._landed[0] != self.feeds.writes:
-            away, self.feeds.away = self.feeds.away, lambda row: False
-            pins = {entry.pin for _, columns in MemoryStore.scan(self.feeds) for entry in entries_of(columns)}
-            self.feeds.away = away
-            self._landed = self.feeds.writes, pins
-        return self._landed[1]
+        """What has landed. Only rows that were written since the last look are read: tests ask in every step."""
+        if self.feeds.written:
+            for row in self.feeds.written:
+                columns = [cell.column for cell in MemoryStore.cells(self.feeds, row)]
+                self._landed[row] = {entry.pin for entry in entries_of(columns)}
+            self.feeds.written.clear()
+            self._pins_landed = set().union(*self._landed.values())
+        return self._pins_landed
 
     def missing(self) -> dict[int, int]:
         landed = self._look()

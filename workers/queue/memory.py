@@ -242,6 +242,8 @@ class MemoryTail:
         for step in range(count):
             partition = (self._first + step) % count
             log, start = self._logs[partition], self._positions[partition]
+            if start == log.end:
+                continue
             values = log.values[start - log.earliest : start - log.earliest + limit]
             values = values[: room.let_in(values)]
             taken.extend(map(Message, repeat(partition), itertools.count(start), values))
