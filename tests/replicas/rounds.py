@@ -164,7 +164,7 @@ class Rounds:
 
     def _heal(self, what: str, cluster: str, said: str) -> None:
         line = next((line for line in said.splitlines() if line.startswith(f"cluster   {cluster}:")), "")
-        command = re.search(r"feedctl (rebuild --all --cluster \w+|work)", line)
+        command = re.search(r"feedctl --home \S+ (rebuild --all --cluster \w+|work)", line)
         if command is None:
             raise RoundError(f"{what}: status names no command: {said}")
         if "another namespace" in line:

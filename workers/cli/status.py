@@ -74,8 +74,7 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
         waiting = ", ".join(f"{name} {lag:,}" for name, lag in found.groups.items())
         say(f"to do     {'nothing' if found.quiet else waiting}")
         for name, state in found.clusters.items():
-            # The sentence below says why.
-            say(f"cluster   {name}: {described(state) if state.error is None else 'see below'}")
+            say(f"cluster   {name}: {described(state)}")
         say(
             "dead      no letters" if not found.dead else f"dead      {plural(found.dead, 'letter')}: feedctl dead list"
         )
