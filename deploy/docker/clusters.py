@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deploy.docker import engine, hadoop_settings, image, names
-from deploy.docker.commands import PROJECT, run
 from deploy.docker.container import MODULE
 from deploy.local.errors import StackError
 from deploy.local.home import write
+from deploy.local.programs import PROJECT, run
 from deploy.local.servers import Say
 
 COMPOSE_FILE = PROJECT / "deploy" / "docker" / "compose.yml"

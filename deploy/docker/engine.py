@@ -1,15 +1,14 @@
 """The Docker engine: used if one answers, started if none does, and stopped again only if it was started here."""
 
-import contextlib
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.docker.commands import PROJECT, EndedError, run, succeeds
 from deploy.local import logs, processes
 from deploy.local.errors import StackError
+from deploy.local.programs import PROJECT, EndedError, run, succeeds
 from deploy.local.servers import Say
+from deploy.local.waiting import becomes
 
 DRIVERS = ("overlay2", "fuse-overlayfs", "vfs")
 """In the order in which they are tried: the last works everywhere, and copies the whole image for every container."""
@@ -151,14 +150,8 @@ class Engine:
     def _starts(self, driver: str) -> bool:
         argv = ("dockerd", f"--storage-driver={driver}", self._mark, "--pidfile", str(self._folder / "dockerd.lock"))
         pid = processes.spawn(processes.Command(argv, self._mark, dict(os.environ)), self._log, self._pid_file)
-        deadline = time.monotonic() + _READY_S
-        while time.monotonic() < deadline and processes.is_ours(pid, self._mark):
-            if self.answers():
-                return True
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-            time.sleep(_ASK_S)
-        return False
+        becomes(lambda: not processes.is_ours(pid, self._mark) or self.answers(), _READY_S, _ASK_S)
+        return processes.is_ours(pid, self._mark) and self.answers()
 
     def _said(self) -> str:
         lines = logs.tail(self._log, 200).splitlines()

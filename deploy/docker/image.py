@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from deploy.docker.commands import PROJECT, run, succeeds
 from deploy.local import jars
 from deploy.local.errors import StackError
+from deploy.local.programs import PROJECT, run, succeeds
 from deploy.local.servers import Say
 
 BASE = "debian:bookworm-slim"

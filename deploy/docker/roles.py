@@ -4,17 +4,13 @@ Everything here happens inside a container: `/opt/feed` is part of the image, `/
 `/tmp` is lost with the container.
 """
 
-import base64
 import fcntl
 import json
 import os
-import shutil
 import socket
 import struct
-import subprocess
 import urllib.error
 import urllib.request
-import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +24,7 @@ from deploy.local import java, kafka, mariadb, probes, prometheus
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.hbase import site_xml
 from deploy.local.home import write_conf
+from deploy.local.programs import run
 from deploy.monitoring import servers
 
 JARS = Path("/opt/feed/jars")
@@ -133,7 +130,7 @@ def _namenode(cluster: str) -> SupervisedProcess:
         if not (DATA / "namenode" / "current" / "VERSION").exists():
             words = (main, "-format", "-nonInteractive", "-force")
             argv = _hadoop(conf, heap_mib=192, flags=_STARTS_FAST, main=words, ours="placement")
-            _done(argv, "the NameNode's directory could not be formatted")
+            run(*argv, failed="the NameNode's directory could not be formatted", timeout_s=_PREPARE_S)
 
     return SupervisedProcess(
         "namenode",
@@ -258,10 +255,8 @@ def _kafka(_: str) -> list[SupervisedProcess]:
 
     def format_once() -> None:
         if not (DATA / "kafka" / "meta.properties").exists():
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            main = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", properties)
-            argv = _java(conf, path, heap_mib=192, flags=_STARTS_FAST, main=(*main, "--ignore-formatted"))
-            _done(argv, "the broker's directory could not be formatted")
+            argv = _java(conf, path, heap_mib=192, flags=_STARTS_FAST, main=kafka.format_words(properties))
+            run(*argv, failed="the broker's directory could not be formatted", timeout_s=_PREPARE_S)
 
     flags = (_watched(conf, names.KAFKA_METRICS_PORT), *_STARTS_FAST)
     argv = _java(conf, path, heap_mib=384, flags=flags, main=("kafka.Kafka", properties))
@@ -277,17 +272,12 @@ def _mariadb(_: str) -> list[SupervisedProcess]:
 
     def configure() -> None:
         password = PASSWORD.read_text(encoding="utf-8").strip()
-        client = f'[client]\nhost=127.0.0.1\nport={names.MARIADB_PORT}\nuser={mariadb.USER}\npassword="{password}"\n'
+        client = mariadb.client_conf(password, names.MARIADB_PORT)
         _Conf(conf, {"init.sql": mariadb.init_sql(password, "%"), "client.cnf": client}).write()
 
     def install_once() -> None:
-        # Under another name first: an incomplete directory must not look like a complete one.
-        new = data.with_name("mariadb.new")
         if not data.exists():
-            shutil.rmtree(new, ignore_errors=True)
-            argv = ["mariadb-install-db", "--no-defaults", f"--datadir={new}", "--skip-test-db"]
-            _done(argv, "the database's directory could not be made")
-            new.rename(data)
+            mariadb.install(data)
 
     bind = "0.0.0.0"  # noqa: S104 - of the core network
     argv = ("/usr/sbin/mariadbd", *mariadb.arguments(data, conf / "init.sql", bind=bind, port=names.MARIADB_PORT))
@@ -399,20 +389,6 @@ def _hadoop(
 def _java(conf: _Conf, path: str, *, heap_mib: int, main: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
     flags = (f"-Dfeed.process={conf.folder.name}", *flags)
     return ("java", *java.arguments(conf.folder, path, heap_mib=heap_mib, main=main, flags=flags))
-
-
-def _done(argv: Sequence[str], failed: str) -> None:
-    """Runs something that ends by itself.
-
-    Raises:
-        StackError: it fails; the message has its output.
-    """
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_PREPARE_S, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise StackError(f"{failed}: {error}") from error
-    if done.returncode != 0:
-        raise StackError(f"{failed}:\n{done.stdout}{done.stderr}")
 
 
 def _listens(host: str, port: int) -> None:

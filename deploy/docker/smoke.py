@@ -6,16 +6,16 @@ import json
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.docker import engine, image, names
 from deploy.docker.clusters import Clusters
-from deploy.docker.commands import run
 from deploy.local.errors import StackError
+from deploy.local.programs import run
 from deploy.local.servers import Say
+from deploy.local.waiting import becomes
 
 DRILL = "kill-host"
 SEEN = ("hbase_region_servers", "hbase_dead_region_servers")
@@ -82,11 +82,8 @@ def _watch(clusters: Clusters, say: Say) -> None:
     Raises:
         StackError: it does not see something.
     """
-    deadline = time.monotonic() + _WATCHED_S
-    while unwatched := clusters.unwatched():
-        if time.monotonic() > deadline:
-            raise StackError(f"not watched after {_WATCHED_S:.0f} s:\n" + "\n".join(unwatched))
-        time.sleep(_ASK_S)
+    if not becomes(lambda: not clusters.unwatched(), _WATCHED_S, _ASK_S):
+        raise StackError(f"not watched after {_WATCHED_S:.0f} s:\n" + "\n".join(clusters.unwatched()))
     say("Prometheus sees every process and server, and has the rules")
 
 
@@ -96,11 +93,9 @@ def _see(clusters: Clusters, say: Say) -> None:
     Raises:
         StackError: it has not.
     """
-    deadline = time.monotonic() + _WATCHED_S
-    while unchanged := clusters.unchanged(SEEN):
-        if time.monotonic() > deadline:
-            raise StackError(f"a host was lost, and these metrics have not changed: {', '.join(unchanged)}")
-        time.sleep(_ASK_S)
+    if not becomes(lambda: not clusters.unchanged(SEEN), _WATCHED_S, _ASK_S):
+        unchanged = ", ".join(clusters.unchanged(SEEN))
+        raise StackError(f"a host was lost, and these metrics have not changed: {unchanged}")
     say("Prometheus has seen that a host was lost")
 
 

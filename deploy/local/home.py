@@ -16,13 +16,13 @@ import json
 import os
 import random
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local import ports
 from deploy.local.errors import StackError
+from deploy.local.waiting import becomes
 
 STATE_NAME = "stack.json"
 
@@ -126,16 +126,17 @@ class Home:
             StackError: another command holds it for too long.
         """
         with (self.root / "lock").open("w") as file:
-            deadline = time.monotonic() + _LOCK_WAIT_S
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise StackError(f"{self.root}: another command has held this home for too long") from None
-                    time.sleep(_LOCK_ASK_S)
+            if not becomes(lambda: _locked(file.fileno()), _LOCK_WAIT_S, _LOCK_ASK_S):
+                raise StackError(f"{self.root}: another command has held this home for too long")
             yield
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write(path: Path, text: str, mode: int) -> None:

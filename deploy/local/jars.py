@@ -4,25 +4,19 @@ import contextlib
 import fcntl
 import hashlib
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from deploy.local import processes
-from deploy.local.errors import StackError
+from deploy.local.programs import PROJECT, installed, run
 
-_PROJECT = Path(__file__).resolve().parents[2]
-POM = _PROJECT / "deploy" / "pom.xml"
-COPROCESSOR = _PROJECT / "coprocessor"
-PLACEMENT = _PROJECT / "deploy" / "placement"
-JARS = _PROJECT / "build" / "stack" / "jars"
+POM = PROJECT / "deploy" / "pom.xml"
+COPROCESSOR = PROJECT / "coprocessor"
+PLACEMENT = PROJECT / "deploy" / "placement"
+JARS = PROJECT / "build" / "stack" / "jars"
 AGENT = "agent"
 """The profile of the agent that shows a JVM's metrics."""
 TRIM_JAR = "feedstore-trim.jar"
 PLACEMENT_JAR = "feedstore-placement.jar"
-
-_MAVEN_S = 900.0
-_SHOWN_LINES = 30
 
 
 def folder(profile: str) -> Path:
@@ -114,16 +108,7 @@ def _made(path: Path, said: str, say: Callable[[str], None], make: Callable[[Pat
 
 
 def _maven(what: str, pom: Path, *words: str) -> None:
-    command: Sequence[str] = [processes.installed("mvn"), "--quiet", "--batch-mode", "--file", str(pom), *words]
-    try:
-        done = subprocess.run(  # noqa: S603 - the arguments are ours
-            command, capture_output=True, text=True, errors="replace", timeout=_MAVEN_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise StackError(f"Maven did not {what} in {_MAVEN_S:.0f} s") from error
-    if done.returncode != 0:
-        end = "\n".join((done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:])
-        raise StackError(f"Maven could not {what}:\n{end}")
+    run(installed("mvn"), "--quiet", "--batch-mode", "--file", pom, *words, failed=f"Maven could not {what}")
 
 
 @contextlib.contextmanager

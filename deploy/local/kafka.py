@@ -1,16 +1,15 @@
 """One Kafka broker, which is its own controller."""
 
 import base64
-import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deploy.local import jars, java, probes
-from deploy.local.errors import StackError
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
+from deploy.local.programs import run
 from deploy.local.servers import Say
 from deploy.monitoring import servers
 
@@ -72,22 +71,10 @@ class Kafka:
 
     def _format(self, say: Say) -> None:
         say(f"{self.name}: formatting its data directory")
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # One word with its option: one identifier in 64 begins with a hyphen, and would be taken for another option.
-        command = self._java(
-            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", self._properties_path,
-            "--ignore-formatted",
-        )  # fmt: skip
+        command = self._java(*format_words(self._properties_path))
         # The mark belongs to the server: a second command would find this one and take it for the broker.
         argv = [argument for argument in command.argv if argument != command.mark]
-        try:
-            done = subprocess.run(  # noqa: S603 - the arguments are ours
-                argv, env=command.env, capture_output=True, text=True, timeout=_FORMAT_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise StackError(f"{self.name}: its data directory could not be formatted: {error}") from error
-        if done.returncode != 0:
-            raise StackError(f"{self.name}: its data directory could not be formatted:\n{done.stdout}{done.stderr}")
+        run(*argv, failed=f"{self.name}: its data directory could not be formatted", timeout_s=_FORMAT_S)
 
     def _properties(self) -> str:
         client, controller = self.ports["client"], self.ports["controller"]
@@ -100,6 +87,16 @@ class Kafka:
                 "log.dirs": str(self.home.data(self.name)),
             }
         )
+
+
+def format_words(properties_path: str) -> tuple[str, ...]:
+    """The class that formats the data directory of a new broker, which a configuration names, and its arguments."""
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # One word with its option: one identifier in 64 begins with a hyphen, and would be taken for another option.
+    return (
+        "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", properties_path,
+        "--ignore-formatted",
+    )  # fmt: skip
 
 
 def properties(own: Mapping[str, str]) -> str:

@@ -3,16 +3,15 @@
 import getpass
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local import probes, processes
-from deploy.local.errors import StackError
+from deploy.local import probes
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
+from deploy.local.programs import installed, run
 from deploy.local.servers import Say
 
 NAME = "mariadb"
@@ -45,10 +44,11 @@ class MariaDb:
         conf = self.home.conf(self.name)
         password = self.home.password()
         write_conf(conf, "init.sql", init_sql(password, LOOPBACK))
-        client = f'[client]\nhost={LOOPBACK}\nport={self.ports["client"]}\nuser={USER}\npassword="{password}"\n'
-        write_conf(conf, "client.cnf", client)
-        if not self.home.data(self.name).exists():
-            self._install(say)
+        write_conf(conf, "client.cnf", client_conf(password, self.ports["client"]))
+        data = self.home.data(self.name)
+        if not data.exists():
+            say(f"{self.name}: making its data directory")
+            install(data, f"--user={getpass.getuser()}")
 
     def command(self) -> Command:
         argv = (
@@ -67,23 +67,25 @@ class MariaDb:
         # The last database that the init file makes: with it everything is there.
         probes.mariadb_select(self.home.conf(self.name) / "client.cnf", DATABASES[-1])
 
-    def _install(self, say: Say) -> None:
-        """Makes the data directory under another name first: an incomplete one must not look like a complete one."""
-        say(f"{self.name}: making its data directory")
-        data = self.home.data(self.name)
-        new = data.with_name(f"{data.name}.new")
-        shutil.rmtree(new, ignore_errors=True)
-        program = processes.installed("mariadb-install-db")
-        argv = [program, "--no-defaults", f"--datadir={new}", f"--user={getpass.getuser()}", "--skip-test-db"]
-        try:
-            done = subprocess.run(  # noqa: S603 - the arguments are ours
-                argv, capture_output=True, text=True, timeout=_INSTALL_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise StackError(f"{self.name}: its data directory was not made in {_INSTALL_S:.0f} s") from error
-        if done.returncode != 0:
-            raise StackError(f"{self.name}: its data directory could not be made:\n{done.stdout}{done.stderr}")
-        new.rename(data)
+
+def install(data: Path, *options: str) -> None:
+    """Makes a data directory, under another name first: an incomplete one must not look like a complete one.
+
+    Raises:
+        StackError: it cannot be made.
+    """
+    new = data.with_name(f"{data.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    run(
+        installed("mariadb-install-db"), "--no-defaults", f"--datadir={new}", "--skip-test-db", *options,
+        failed=f"{data}: the database's directory could not be made", timeout_s=_INSTALL_S,
+    )  # fmt: skip
+    new.rename(data)
+
+
+def client_conf(password: str, port: int) -> str:
+    """The configuration of a client of this machine, as the user."""
+    return f'[client]\nhost={LOOPBACK}\nport={port}\nuser={USER}\npassword="{password}"\n'
 
 
 def arguments(data: Path, init: Path, *, bind: str, port: int) -> tuple[str, ...]:

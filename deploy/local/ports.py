@@ -2,10 +2,10 @@
 
 import random
 import socket
-import time
 from pathlib import Path
 
 from deploy.local.errors import StackError
+from deploy.local.waiting import becomes
 
 LOOPBACK = "127.0.0.1"
 
@@ -14,7 +14,6 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL_LOWEST = 32_768
 _TRIES = 10_000
 _MOMENT_S = 3.0
-_ASK_S = 0.05
 
 
 def choose(count: int, rng: random.Random) -> list[int]:
@@ -52,12 +51,7 @@ def is_free(port: int) -> bool:
 
 def becomes_free(port: int) -> bool:
     """Whether the port is free, now or in a moment: a process that has just died holds its ports a little longer."""
-    deadline = time.monotonic() + _MOMENT_S
-    while not is_free(port):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_ASK_S)
-    return True
+    return becomes(lambda: is_free(port), _MOMENT_S)
 
 
 def _highest() -> int:

@@ -7,18 +7,17 @@ process has it. A process id alone says nothing: after a crash it may belong to 
 import contextlib
 import os
 import select
-import shutil
 import signal
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from deploy.local import logs
 from deploy.local.errors import StackError
+from deploy.local.programs import installed
+from deploy.local.waiting import becomes
 
-_ASK_S = 0.05
 _EXEC_S = 5.0
 _SUSPEND_S = 5.0
 _KILL_S = 30.0
@@ -36,20 +35,6 @@ class Command:
     def __post_init__(self) -> None:
         if self.mark not in self.argv:
             raise ValueError(f"the mark {self.mark!r} is not an argument of the command")
-
-
-def installed(program: str) -> str:
-    """The path of a program.
-
-    Raises:
-        StackError: it is not installed.
-    """
-    # Servers live where the path of an ordinary user does not lead.
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
-    found = shutil.which(program, path=path)
-    if found is None:
-        raise StackError(f"there is no program {program}: `make stack-ready` installs what is needed")
-    return found
 
 
 def is_ours(pid: int, mark: str) -> bool:
@@ -104,7 +89,7 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
     )
     pid_file.write_text(f"{pid}\n", encoding="ascii")
     # Until the new program has replaced this one's image, its command line is not its own.
-    _wait(lambda: is_ours(pid, command.mark) or _reap(pid), _EXEC_S)
+    becomes(lambda: is_ours(pid, command.mark) or _reap(pid), _EXEC_S)
     return pid
 
 
@@ -147,7 +132,7 @@ class HeldProcess:
     def suspend(self) -> None:
         """SIGSTOP; returns when the process is stopped, because that takes a moment."""
         self.send(signal.SIGSTOP)
-        _wait(lambda: is_suspended(self.pid) or self._is_gone(0), _SUSPEND_S)
+        becomes(lambda: is_suspended(self.pid) or self._is_gone(0), _SUSPEND_S)
 
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone.
@@ -211,12 +196,3 @@ def _reap(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return False
-
-
-def _wait(done: Callable[[], bool], patience_s: float) -> bool:
-    deadline = time.monotonic() + patience_s
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_ASK_S)
-    return True

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from deploy.docker import engine as engines
-from deploy.docker.commands import PROJECT
 from deploy.docker.engine import Engine, NoEngineError
 from deploy.local import processes
 from deploy.local.errors import StackError
+from deploy.local.programs import PROJECT
 
 pytestmark = pytest.mark.processes
 

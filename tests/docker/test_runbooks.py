@@ -9,8 +9,8 @@ import pytest
 
 from deploy.docker import names
 from deploy.docker.clusters import container_name
-from deploy.docker.commands import PROJECT
 from deploy.drills.catalogue import DRILLS
+from deploy.local.programs import PROJECT
 from workers.cli import root
 
 FOLDER = PROJECT / "docs" / "runbooks"

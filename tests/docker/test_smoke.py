@@ -11,9 +11,9 @@ import pytest
 
 from deploy.docker import cli, engine, image, smoke
 from deploy.docker.clusters import Clusters
-from deploy.docker.commands import EndedError
 from deploy.docker.engine import NoEngineError
 from deploy.local.errors import StackError
+from deploy.local.programs import EndedError
 
 
 class World:

@@ -1,6 +1,7 @@
-"""Runs the programs of this machine that the Docker clusters are made with: docker, Compose, pip, debootstrap."""
+"""Finds programs of this machine, and runs them to their end: Maven, docker, what makes the directories of servers."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,20 @@ from deploy.local.errors import StackError
 
 PROJECT = Path(__file__).resolve().parents[2]
 _SHOWN_LINES = 30
+
+
+def installed(program: str) -> str:
+    """The path of a program.
+
+    Raises:
+        StackError: it is not installed.
+    """
+    # Servers live where the path of an ordinary user does not lead.
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
+    found = shutil.which(program, path=path)
+    if found is None:
+        raise StackError(f"there is no program {program}: `make stack-ready` installs what is needed")
+    return found
 
 
 class EndedError(StackError):
@@ -24,7 +39,6 @@ def run(
     failed: str,
     timeout_s: float = 900.0,
     env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
     is_shown: bool = False,
 ) -> str:
     """Runs a program to its end and returns what it printed to its standard output.
@@ -34,7 +48,7 @@ def run(
 
     Raises:
         EndedError: it ended with another status than 0; the message ends with the end of its output.
-        StackError: there is no such program, or it does not end in time.
+        StackError: it cannot be started, or does not end in time.
     """
     argv = tuple(map(str, words))
     try:
@@ -48,10 +62,12 @@ def run(
             timeout=timeout_s,
             check=False,
             env={**os.environ, **(env or {})},
-            cwd=cwd,
         )
     except FileNotFoundError as error:
-        raise StackError(f"{failed}: there is no program {error.filename}; `make docker-ready` installs it") from error
+        missing = f"{failed}: there is no program {error.filename}"
+        raise StackError(f"{missing}; `make stack-ready` or `make docker-ready` installs it") from error
+    except OSError as error:
+        raise StackError(f"{failed}: {error}") from error
     except subprocess.TimeoutExpired as error:
         raise StackError(f"{failed}: {argv[0]} was not done in {timeout_s:.0f} s") from error
     if done.returncode != 0:
