@@ -1,12 +1,13 @@
 """The catalogs of a home: where each cluster has them, by the cluster's url."""
 
 import random
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from feedstore.app.config import ClusterConfig, Config
-from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of
+from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of, wall_ms
 from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
 from feedstore.catalog.pins import AS_PINS, HeldPin
@@ -32,16 +33,13 @@ HOUR_MS: Final = 3_600_000
 """How long a record is held that updates keep fresh."""
 
 
-class CatalogPlace(Protocol):
-    """Where one catalog of one cluster is."""
+class CatalogPlace(NamedTuple):
+    """Where one catalog of one cluster is. reader: makes what reads it. store: makes what loads and updates it as well.
+    Neither opens anything before it is used.
+    """
 
-    def reader(self) -> CatalogReader:
-        """Opens nothing before it is used."""
-        ...
-
-    def store(self) -> CatalogStore:
-        """The same for what loads and updates. Opens nothing before it is used."""
-        ...
+    reader: Callable[[], CatalogReader]
+    store: Callable[[], CatalogStore]
 
 
 def settings_of(config: Config, catalog: str) -> CatalogSettings:
@@ -59,25 +57,50 @@ def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
     found = config.cluster(cluster)
     match found.scheme:
         case "rocksdb":
-            from feedstore.app.rocksdb_catalogs import CatalogDirectory  # noqa: PLC0415 - the library of the other kind costs memory
-
-            directory = config.path(found.url)
-            return CatalogDirectory(directory.with_name(directory.name + ".catalog") / catalog, monotonic_s)
+            return _in_files(config, found, catalog)
         case "hbase":
             return _in_hbase(found, catalog)
         case _:
             assert_never(found.scheme)
 
 
+def _in_files(config: Config, cluster: ClusterConfig, catalog: str) -> CatalogPlace:
+    """A directory next to the cluster's."""
+    from feedstore.catalog.rocksdb.reader import RocksCatalogReader  # noqa: PLC0415 - HBase need not pay for RocksDB
+    from feedstore.catalog.rocksdb.store import RocksCatalogStore  # noqa: PLC0415 - the same
+
+    directory = config.path(cluster.url)
+    path = directory.with_name(directory.name + ".catalog") / catalog
+    return CatalogPlace(
+        lambda: RocksCatalogReader(path, monotonic_s), lambda: RocksCatalogStore(path, monotonic_s, wall_ms, _unique)
+    )
+
+
 def _in_hbase(cluster: ClusterConfig, catalog: str) -> CatalogPlace:
+    """Tables in the namespace of the cluster."""
     try:
-        from feedstore.app.hbase_catalogs import CatalogTables  # noqa: PLC0415 - its libraries are an extra
+        from feedstore.catalog.hbase.reader import HBaseCatalogReader  # noqa: PLC0415 - its libraries are an extra
+        from feedstore.catalog.hbase.store import HBaseCatalogStore  # noqa: PLC0415 - the same
+        from feedstore.widecolumn.hbase import Addresses, HBaseCluster  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ConfigError(f"cluster {cluster.name} is HBase: install feedstore[hbase]: {error}") from error
     try:
-        return CatalogTables(cluster.url, catalog, monotonic_s)
+        Addresses.parse(cluster.url)
     except ValueError as error:
         raise ConfigError(f"cluster {cluster.name}: {error}") from error
+
+    def opened() -> HBaseCluster:
+        # Connections of its own: fetches do not wait for pages of feeds.
+        return HBaseCluster.open(cluster.url, [], check=False)
+
+    return CatalogPlace(
+        lambda: HBaseCatalogReader(opened(), catalog, monotonic_s),
+        lambda: HBaseCatalogStore(opened(), catalog, monotonic_s, wall_ms, _unique),
+    )
+
+
+def _unique() -> str:
+    return uuid.uuid4().hex
 
 
 @contextmanager
