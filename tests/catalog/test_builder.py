@@ -37,7 +37,7 @@ class Bench:
         config = configuration.parse(home, configuration.DEFAULT + "[catalogs.pins]\n", {})
         self.store = MemoryCatalog()
         self.now_s = 0.0
-        rest = Rest(RetryPolicy(10.0, 600.0), random.Random(1), lambda: self.now_s)
+        rest = Rest(lambda: self.now_s, RetryPolicy(10.0, 600.0), random.Random(1))
         self.late = 0.0
         self.builder = Builder(config, "pins", "a", self.store, rest, lambda: self.late)
 

@@ -21,7 +21,7 @@ from workers.catalog import listener as listening
 from workers.catalog.listener import APART_MS, HearsActions, Listener, running
 from workers.following.messages import Task, encode_action
 from workers.following.topics import ACTIONS
-from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Settled, Tick
 from workers.queue.memory import MemoryQueue
 from workers.queue.port import Queue, QueueUnavailableError
@@ -55,7 +55,7 @@ def deleted(pin: int, at_ms: int) -> PinDeleted:
 def new_listener(
     catalog: Any, connect: Callable[[], Queue], clock: Callable[[], float], clock_ms: Callable[[], int]
 ) -> Listener[Task]:
-    rest = Rest(RetryPolicy(), random.Random(1), clock)
+    rest = Rest(clock, rng=random.Random(1))
     ttl_s = LIFETIMES.ttl_ms / 1_000
     hears = HearsActions[Task](catalog, lambda task: pin_update(task.action), clock_ms)
     return Listener("l", hears, connect, ACTIONS, clock, clock_ms, ttl_s, rest)

@@ -17,9 +17,9 @@ from workers.catalog.listener import APART_MS, HearsPosted, Listener
 from workers.catalog.messages import BATCH_BYTES, Change, Posted, batches, decode_update, encode_update
 from workers.catalog.posting import QueuePosting, publish
 from workers.catalog.topics import UPDATES
-from workers.catalog.updater import CLOCKS_APART_MS, PostedUpdater, updater_group
+from workers.catalog.updater import CLOCKS_APART_MS, PostedUpdater, posted_to, updater_group
 from workers.pipeline.decoding import MalformedError
-from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Tick
 from workers.queue.memory import MemoryQueue
 from workers.queue.port import Queue, QueueUnavailableError
@@ -137,7 +137,7 @@ class Bench:
 
     def work(self) -> None:
         """Begins, and does all that is there, as a stage does."""
-        updater = PostedUpdater("ads", self.store, self.queue, UPDATES, GROUP, lambda: self.now_ms, KEPT)
+        updater = PostedUpdater(self.store, posted_to("ads"), self.queue, UPDATES, GROUP, lambda: self.now_ms, KEPT)
         updater.begin()
         consumer = self.queue.consumer(UPDATES, GROUP)
         try:
@@ -253,7 +253,7 @@ class Heard:
             self.clock,
             self.clock.now_ms,
         )
-        rest = Rest(RetryPolicy(), random.Random(1), self.clock)
+        rest = Rest(self.clock, rng=random.Random(1))
         hears = HearsPosted({"ads": self.catalog}, self.clock.now_ms)
         self.listener = Listener(
             "l", hears, lambda: self.queue, UPDATES, self.clock, self.clock.now_ms, LIFETIMES.ttl_ms / 1_000, rest
@@ -391,14 +391,14 @@ class World:
         self.queue = MemoryQueue({UPDATES: 2}, self.clock.now_ms)
         self.store = MemoryCatalog()
         self.store.use(self.store.load(1, [(key, b"0") for key in KEYS]).id)
-        self.updater = PostedUpdater("ads", self.store, self.queue, UPDATES, GROUP, self.clock.now_ms, 10**9)
+        self.updater = PostedUpdater(self.store, posted_to("ads"), self.queue, UPDATES, GROUP, self.clock.now_ms, 10**9)
         self.updater.begin()
         self.consumer = self.queue.consumer(UPDATES, GROUP)
         lifetimes = LIFETIMES._replace(negative_ttl_ms=1)
         self.catalog = Catalog(
             self.store, InPlace(), Cache(1 << 20, lifetimes, rng.random, AS_BYTES), 60.0, self.clock, self.clock.now_ms
         )
-        rest = Rest(RetryPolicy(), random.Random(1), self.clock)
+        rest = Rest(self.clock, rng=random.Random(1))
         hears = HearsPosted({"ads": self.catalog}, self.clock.now_ms)
         self.listener = Listener("l", hears, lambda: self.queue, UPDATES, self.clock, self.clock.now_ms, 10**6, rest)
         self.listener.step()

@@ -7,7 +7,7 @@ import pytest
 
 from feedstore.catalog.memory import MemoryCatalog
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
-from workers.app.catalogs import pin_update
+from workers.app.catalogs import pin_updates
 from workers.catalog.updater import CLOCKS_APART_MS, Updater, updater_group
 from workers.following.messages import Task, decode_actions, encode_action
 from workers.following.topics import ACTIONS
@@ -30,7 +30,7 @@ class Bench:
         self.reading: Updater | None = None
 
     def updater(self) -> Updater:
-        return Updater(self.store, pin_update, self.queue, ACTIONS, GROUP, lambda: self.now_ms, KEPT)
+        return Updater(self.store, pin_updates, self.queue, ACTIONS, GROUP, lambda: self.now_ms, KEPT)
 
     def save(self, pin: int, partition: int = 0) -> None:
         self.now_ms += 1
@@ -56,7 +56,7 @@ class Bench:
         try:
             while messages := consumer.poll(3, 0):
                 bodies = [(each.partition, body) for each in messages for body in decode_actions(each.value)]
-                updater.enter(body.action for _, body in bodies if isinstance(body, Task))
+                updater.enter(body for _, body in bodies if isinstance(body, Task))
                 updater.tick([each for each in bodies if isinstance(each[1], Tick)])
                 if commit:
                     consumer.commit({each.partition: each.offset + 1 for each in messages})
@@ -203,6 +203,6 @@ def closing_consumer(bench: Bench) -> Iterator[None]:
 
 def test_many_updates_are_entered_in_calls_that_are_bounded(bench: Bench):
     bench.pins()
-    actions = [PinSaved(Pin(pin, 7, 70, 1_000), START) for pin in range(1, 2_502)]
+    actions = [Task(PinSaved(Pin(pin, 7, 70, 1_000), START)) for pin in range(1, 2_502)]
     bench.updater().enter(actions)
     assert bench.store.delta().entries == len(actions)

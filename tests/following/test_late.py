@@ -81,7 +81,7 @@ class Pipeline:
         self.follows = sqlite.open_store([":memory:"], lambda: self.now_ms)
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: self.now_ms)
         self.relay = Relay(self.follows, 0, self.queue, ACTIONS, lambda: 0.0, wrap_actions)
-        self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
+        self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.expander = Expander(self.follows, self.queue, LIMITS, Respacing(Boards(self.follows), lambda: 0.0).respace)
         self.feeds = {name: MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms)) for name in "ab"}
         self.notes = {name: Notes(progress_table(LIMITS.purge_window_ms)) for name in "ab"}

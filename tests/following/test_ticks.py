@@ -102,7 +102,8 @@ def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_w
 
 def test_rule_10_where_partitions_of_the_actions_are_added_ticks_go_through_them() -> None:
     queue = bag()
-    ticker = Ticker(ShardedFollowStore([MemoryShard(lambda: 20_000)]), queue, ACTIONS, lambda: 0.0, encode_action)
+    follows = ShardedFollowStore([MemoryShard(lambda: 20_000)])
+    ticker = Ticker(follows.settled_ms, queue, ACTIONS, lambda: 0.0, encode_action)
     ticker.tick()
     queue.grow(ACTIONS)
     ticker.tick()

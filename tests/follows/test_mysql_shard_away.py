@@ -114,7 +114,7 @@ def rest(store: FollowStore, door: Door, recorded: set[object], held: set[object
     consumer = queue.consumer(ACTIONS, "expander")
     loops = [
         *(Relay(store, shard, queue, ACTIONS, time.monotonic, wrap_actions) for shard in range(3)),
-        Ticker(store, queue, ACTIONS, time.monotonic, encode_action),
+        Ticker(store.settled_ms, queue, ACTIONS, time.monotonic, encode_action),
     ]
 
     def relayed() -> tuple[set[object], bool]:

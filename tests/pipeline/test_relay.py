@@ -67,7 +67,7 @@ class Bench:
         self.follows = ShardedFollowStore(self.shards)  # type: ignore[arg-type]
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)
         self.relays = [Relay(self.follows, shard, self.queue, ACTIONS, self.clock, wrap_actions) for shard in range(3)]
-        self.ticker = Ticker(self.follows, self.queue, ACTIONS, self.clock, encode_action)
+        self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, self.clock, encode_action)
         self.consumer: Consumer = self.queue.consumer(ACTIONS, "expander")
 
     def follow(self, followers: range) -> set[RecordedAction]:

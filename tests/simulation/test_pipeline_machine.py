@@ -71,7 +71,7 @@ class PipelineMachine(RuleBasedStateMachine):
             Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_actions)
             for shard in range(self.follows.shards())
         ]
-        self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
+        self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.expander = Expander(self.follows, self.queue, LIMITS, Respacing(Boards(self.follows), lambda: 0.0).respace)
         self.writers = {
             cluster: Writer(cluster, feeds, Progress(progress), self.follows, self.queue, LIMITS)

@@ -235,7 +235,7 @@ class World:
         self.relays = [
             Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_actions) for shard in range(shards)
         ]
-        self.ticker = Ticker(self.follows, self.queue, ACTIONS, lambda: 0.0, encode_action)
+        self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.sweepers = {
             name: Sweeper(port, self.follows, self.limits, lambda: 0.0, 1.0) for name, port in self.ports.items()
         }

@@ -3,7 +3,7 @@
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -23,7 +23,7 @@ from feedstore.errors import NotNowError
 from workers.catalog.listener import HearsActions, HearsPosted, Listener, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
-from workers.catalog.updater import PostedUpdater, Updater, updater_group
+from workers.catalog.updater import PostedUpdater, Updater, posted_to, updater_group
 from workers.following.groups import UPDATES_TICKER
 from workers.following.messages import Task, encode_action
 from workers.following.ports import Ports
@@ -59,37 +59,32 @@ def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list
     for name, settings in config.catalogs.items():
         store = place(config, name, cluster).store()
         ports.opened.callback(store.close)
+        found.append(_updater(ports, config, name, cluster, store, stage_of))
         if name == PINS:
-            rest = Rest(RetryPolicy(10.0, 600.0), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
-            found.append(_updater(ports, config, cluster, store, stage_of))
+            rest = Rest(monotonic_s, RetryPolicy(10.0, 600.0))
             found.append(Builder(config, name, cluster, store, rest, random.random))
-        else:
-            found.append(_posted_updater(ports, config, name, cluster, store, stage_of))
         rounds = Rounds(monotonic_s, COLLECT_EVERY_S)
         found.append(Collector(f"catalog-{name}-{cluster}-collector", store, settings.keep, rounds))
     return found
 
 
-class _Posted:
-    """How far posted updates are, for their ticks. What is answered has been published."""
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-
-    def settled_ms(self) -> int:
-        return max(1, self._clock() - LATE_MS)
-
-
 def ticker(ports: Ports, config: Config) -> Ticker:
     """The loop that sends the ticks of posted updates."""
+
+    def settled_ms() -> int:
+        # What is answered has been published.
+        return max(1, ports.clock() - LATE_MS)
+
     every_s = config.worker.tick_ms / 1_000
-    return Ticker(
-        _Posted(ports.clock), ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER, ports.meter
-    )
+    return Ticker(settled_ms, ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER, ports.meter)
 
 
 def pin_update(action: RecordedAction) -> Update | None:
     return pins.update_of(action) if isinstance(action, PinSaved | PinDeleted) else None
+
+
+def pin_updates(tasks: Iterable[Task]) -> list[Update]:
+    return [update for task in tasks if (update := pin_update(task.action)) is not None]
 
 
 @contextmanager
@@ -105,7 +100,7 @@ def listening(
         monotonic_s,
         clock,
         config.catalogs[PINS].ttl_ms / 1_000,
-        Rest(RetryPolicy(), random.Random(), monotonic_s),  # noqa: S311 - jitter needs no secrecy
+        Rest(monotonic_s),
     )
     with running(listener):
         yield
@@ -124,44 +119,35 @@ def listening_to_posted(
         monotonic_s,
         clock,
         min(config.catalogs[name].ttl_ms for name in catalogs) / 1_000,
-        Rest(RetryPolicy(), random.Random(), monotonic_s),  # noqa: S311 - jitter needs no secrecy
+        Rest(monotonic_s),
     )
     with running(listener):
         yield
 
 
-def _posted_updater(
-    ports: Ports, config: Config, name: str, cluster: str, store: CatalogStore, stage_of: StageOf
-) -> Loop:
+def _updater(ports: Ports, config: Config, name: str, cluster: str, store: CatalogStore, stage_of: StageOf) -> Loop:
+    """The stage that enters updates: recorded actions into the catalog of pins, what is posted into any other."""
     group = updater_group(name, cluster)
-    updater = PostedUpdater(name, store, ports.queue, UPDATES, group, ports.clock, config.limits.action_age_ms)
+    kept_ms = config.limits.action_age_ms
+    topic: Topic[Any] = ACTIONS if name == PINS else UPDATES
+    encode: Callable[[Any], bytes]
+    updater: Updater[Any]
+    if name == PINS:
+        encode, then = encode_action, "it is built again"
+        updater = Updater(store, pin_updates, ports.queue, topic, group, ports.follows.now, kept_ms)
+    else:
+        encode, then = encode_update, "load a batch that is read from now on"
+        updater = PostedUpdater(store, posted_to(name), ports.queue, topic, group, ports.clock, kept_ms)
 
     def stage() -> Stage[Any]:
-        return stage_of(ports, config, group, UPDATES)(
-            encode=encode_update,
+        return stage_of(ports, config, group, topic)(
+            encode=encode,
             handle=updater.enter,
             ticks=updater.tick,
-            lost=f"updates of the catalog {name} in cluster {cluster} were lost: load a batch that is read from now on",
+            lost=f"updates of the catalog {name} in cluster {cluster} were lost: {then}",
         )
 
-    rest = Rest(RetryPolicy(), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
-    return Begun(group, updater.begin, stage, rest, PositionLostError, ports.meter)
-
-
-def _updater(ports: Ports, config: Config, cluster: str, store: CatalogStore, stage_of: StageOf) -> Loop:
-    group = updater_group(PINS, cluster)
-    updater = Updater(store, pin_update, ports.queue, ACTIONS, group, ports.follows.now, config.limits.action_age_ms)
-
-    def stage() -> Stage[Any]:
-        return stage_of(ports, config, group, ACTIONS)(
-            encode=encode_action,
-            handle=lambda tasks: updater.enter(task.action for task in tasks),
-            ticks=updater.tick,
-            lost=f"updates of the catalog {PINS} in cluster {cluster} were lost: it is built again",
-        )
-
-    rest = Rest(RetryPolicy(), random.Random(), monotonic_s)  # noqa: S311 - jitter needs no secrecy
-    return Begun(group, updater.begin, stage, rest, PositionLostError, ports.meter)
+    return Begun(group, updater.begin, stage, monotonic_s, PositionLostError, ports.meter)
 
 
 class Collector:

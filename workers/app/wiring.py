@@ -24,7 +24,7 @@ from feedstore.widecolumn.metered import Metered
 from feedstore.widecolumn.progress import Progress
 from workers.app.gauges import ClusterGauges, QueueGauges
 from workers.boards import Respacing
-from workers.following import Expander, Parking, Writer
+from workers.following import Expander, Parking, Writer, metrics
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
@@ -40,7 +40,6 @@ from workers.following.messages import (
 )
 from workers.following.packs import Pack, encode_body, halves
 from workers.following.ports import Ports
-from workers.following.settling import CountedSettling
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.task_slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
@@ -49,7 +48,7 @@ from workers.pipeline.begun import Begun
 from workers.pipeline.decoding import Malformed
 from workers.pipeline.gathering import Gathering
 from workers.pipeline.relay import Relay, Ticker
-from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.runtime import Loop, Worker
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
@@ -333,8 +332,14 @@ def relays(ports: Ports, config: Config) -> list[Loop]:
 
 def ticker(ports: Ports, config: Config) -> Ticker:
     every_s = config.worker.tick_ms / 1_000
-    source = CountedSettling(ports.follows, ports.meter)
-    return Ticker(source, ports.queue, ACTIONS, time.monotonic, encode_action, every_s, meter=ports.meter)
+
+    def settled_ms() -> int:
+        settled_ms = ports.follows.settled_ms()
+        ago_s = max(0, ports.follows.about_now().latest_ms - settled_ms) / 1_000
+        ports.meter.observe(metrics.STAGE_SECONDS, [ago_s], "relayed")
+        return settled_ms
+
+    return Ticker(settled_ms, ports.queue, ACTIONS, time.monotonic, encode_action, every_s, meter=ports.meter)
 
 
 def expander(ports: Ports, config: Config) -> Loop:
@@ -412,8 +417,7 @@ def _from_its_cluster(
     ports: Ports, cluster: str, topic: Topic[object], group: str, stage: Callable[[Applied], Stage[Body]]
 ) -> Loop:
     applied = Applied(ports.replicas[cluster], ports.queue, topic, group, time.monotonic)
-    rest = Rest(RetryPolicy(), random.Random(), time.monotonic)  # noqa: S311 - jitter needs no secrecy
-    return Begun(group, applied.begin, lambda: stage(applied), rest, OlderClusterError, ports.meter)
+    return Begun(group, applied.begin, lambda: stage(applied), time.monotonic, OlderClusterError, ports.meter)
 
 
 def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick | Malformed]) -> "partial[Stage[Body]]":

@@ -7,18 +7,19 @@ does not keep any more is a gap, and the delta says so: a generation from after 
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import structlog
 
 from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
-from feedstore.domain import RecordedAction
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import Tick
 from workers.queue.port import GroupBusyError, Queue, Topic
 
 _log = structlog.get_logger()
+
+Body = TypeVar("Body")
 
 CLOCKS_APART_MS: Final = 10_000
 """More than the clocks of the source and of the queue differ."""
@@ -29,17 +30,17 @@ def updater_group(catalog: str, cluster: str) -> str:
     return f"catalog-{catalog}-{cluster}"
 
 
-class Updater:
-    """Used by one thread.
+class Updater(Generic[Body]):
+    """Enters updates that a builder follows: a gap is mended by the next generation. Used by one thread.
 
-    store: of one cluster; in files, this process owns its delta. update_of: what an action says to the catalog; None:
-    nothing. now: a time of the source's clock. kept_ms: how long the queue keeps messages at least.
+    store: of one cluster; in files, this process owns its delta. updates_of: what messages say to the catalog. now: a
+    time of the clock that dates ticks and what the queue keeps. kept_ms: how long the queue keeps messages at least.
     """
 
     def __init__(
         self,
         store: CatalogStore,
-        update_of: Callable[[RecordedAction], Update | None],
+        updates_of: Callable[[Iterable[Body]], Sequence[Update]],
         queue: Queue,
         topic: Topic[object],
         group: str,
@@ -47,7 +48,7 @@ class Updater:
         kept_ms: int,
     ) -> None:
         self._store = store
-        self._update_of = update_of
+        self._updates_of = updates_of
         self._queue = queue
         self._topic: Topic[object] = topic
         self._group = group
@@ -59,68 +60,61 @@ class Updater:
 
         Raises CatalogUnavailableError, QueueUnavailableError, and what `now` raises: later.
         """
-        delta = self._store.delta()
+        known_ms = self._store.delta().known_ms
         now_ms = self._now()
         lost = self._queue.lost(self._topic, self._group)
-        if lost:
-            _log.warning("catalog.gap", group=self._group, until_ms=now_ms, messages_lost=lost)
-        if lost or delta.known_ms < now_ms - self._kept_ms:
-            # Committed before now, it may have been in the queue before the first message that is read from here on.
-            self._store.note_gap(now_ms)
+        self._note_gaps(known_ms, now_ms, lost)
         # Another member of the group, if there is one, has done both already.
         with suppress(GroupBusyError):
             if lost:
                 self._queue.reset(self._topic, self._group)
-            if delta.known_ms:
-                again = self._queue.rewind(self._topic, self._group, max(1, delta.known_ms - CLOCKS_APART_MS))
+            if self._goes_back(known_ms):
+                again = self._queue.rewind(self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
                 _log.info("catalog.begins", group=self._group, messages_again=again)
 
-    def enter(self, actions: Iterable[RecordedAction]) -> None:
-        """Enters what actions say; durable when it returns. Raises CatalogUnavailableError: enter all again."""
-        found = [update for update in map(self._update_of, actions) if update is not None]
-        _enter(self._store, found)
+    def enter(self, bodies: Iterable[Body]) -> None:
+        """Enters what messages say; durable when it returns. Raises CatalogUnavailableError: enter all again."""
+        updates = self._updates_of(bodies)
+        for first in range(0, len(updates), MAX_KEYS):
+            self._store.update(updates[first : first + MAX_KEYS])
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is: other members of the group hear the ticks of others. One that is ahead of
         the source's time says nothing: it comes from before a clock was set back. Raises as `enter`.
         """
-        _tick(self._store, ticks, self._now())
+        now_ms = self._now()
+        latest: dict[tuple[int, int], int] = {}
+        for _, tick in ticks:
+            if tick.settled_ms <= now_ms + CLOCKS_APART_MS:
+                place = tick.source, tick.sources
+                latest[place] = max(tick.settled_ms, latest.get(place, 0))
+        for (source, sources), settled_ms in latest.items():
+            self._store.note_known(settled_ms - 1, source, sources)
+
+    def _note_gaps(self, known_ms: int, now_ms: int, lost: int) -> None:
+        if lost:
+            self._warn(now_ms, lost)
+        if lost or known_ms < now_ms - self._kept_ms:
+            # Committed before now, it may have been in the queue before the first message that is read from here on.
+            self._store.note_gap(now_ms)
+
+    def _goes_back(self, known_ms: int) -> bool:
+        """Whether messages are read again if the delta knows all up to then."""
+        return known_ms > 0
+
+    def _warn(self, until_ms: int, lost: int) -> None:
+        _log.warning("catalog.gap", group=self._group, until_ms=until_ms, messages_lost=lost)
 
 
-class PostedUpdater:
-    """Enters what is posted to one catalog. Used by one thread.
+class PostedUpdater(Updater[Posted]):
+    """Enters what is posted to one catalog.
 
     No builder mends a gap of these catalogs, only a file from their source. So a gap is noted only for what the queue
     does not keep: the delta of a catalog whose topic has lost nothing yet is complete from the first update, and takes
     a generation of any age.
-
-    catalog: its name; what is posted to others is passed over. now: a time of the home's clock, which dates ticks and
-    what the queue keeps. The others as of `Updater`.
     """
 
-    def __init__(
-        self,
-        catalog: str,
-        store: CatalogStore,
-        queue: Queue,
-        topic: Topic[object],
-        group: str,
-        now: Callable[[], int],
-        kept_ms: int,
-    ) -> None:
-        self._catalog = catalog
-        self._store = store
-        self._queue = queue
-        self._topic: Topic[object] = topic
-        self._group = group
-        self._now = now
-        self._kept_ms = kept_ms
-
-    def begin(self) -> None:
-        """As `Updater.begin`."""
-        delta = self._store.delta()
-        now_ms = self._now()
-        lost = self._queue.lost(self._topic, self._group)
+    def _note_gaps(self, known_ms: int, now_ms: int, lost: int) -> None:
         # An update may have been dated ahead of the moment at which it was posted.
         if lost:
             gone_ms = now_ms + AHEAD_MAX_MS
@@ -128,41 +122,23 @@ class PostedUpdater:
             gone_ms = max(1, now_ms - self._kept_ms + AHEAD_MAX_MS)
         else:
             gone_ms = 1  # nothing is gone
-        if not delta.known_ms:
+        if not known_ms:
             sources = self._queue.partitions(self._topic)
             for source in range(sources):
                 self._store.note_known(gone_ms, source, sources)
-        if lost or (gone_ms > 1 and 0 < delta.known_ms < now_ms - self._kept_ms):
-            _log.warning("catalog.gap", group=self._group, until_ms=gone_ms, messages_lost=lost)
+        if lost or (gone_ms > 1 and 0 < known_ms < now_ms - self._kept_ms):
+            self._warn(gone_ms, lost)
             self._store.note_gap(gone_ms)
-        # Another member of the group, if there is one, has done both already.
-        with suppress(GroupBusyError):
-            if lost:
-                self._queue.reset(self._topic, self._group)
-            to_ms = max(1, delta.known_ms - CLOCKS_APART_MS)
-            again = self._queue.rewind(self._topic, self._group, to_ms)
-            _log.info("catalog.begins", group=self._group, messages_again=again)
 
-    def enter(self, bodies: Iterable[Posted]) -> None:
-        """Enters updates; durable when it returns. Raises CatalogUnavailableError: enter all again."""
-        mine = (body.updates for body in bodies if body.catalog == self._catalog)
-        _enter(self._store, [Update(each.key, each.time_ms, each.record) for updates in mine for each in updates])
-
-    def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
-        """As `Updater.tick`."""
-        _tick(self._store, ticks, self._now())
+    def _goes_back(self, known_ms: int) -> bool:  # noqa: ARG002 - a delta that knows nothing takes all that is kept
+        return True
 
 
-def _enter(store: CatalogStore, updates: Sequence[Update]) -> None:
-    for first in range(0, len(updates), MAX_KEYS):
-        store.update(updates[first : first + MAX_KEYS])
+def posted_to(catalog: str) -> Callable[[Iterable[Posted]], list[Update]]:
+    """What messages say to one catalog; what is posted to others is passed over."""
 
+    def updates_of(bodies: Iterable[Posted]) -> list[Update]:
+        mine = (body.updates for body in bodies if body.catalog == catalog)
+        return [Update(each.key, each.time_ms, each.record) for updates in mine for each in updates]
 
-def _tick(store: CatalogStore, ticks: Sequence[tuple[int, Tick]], now_ms: int) -> None:
-    latest: dict[tuple[int, int], int] = {}
-    for _, tick in ticks:
-        if tick.settled_ms <= now_ms + CLOCKS_APART_MS:
-            place = tick.source, tick.sources
-            latest[place] = max(tick.settled_ms, latest.get(place, 0))
-    for (source, sources), settled_ms in latest.items():
-        store.note_known(settled_ms - 1, source, sources)
+    return updates_of

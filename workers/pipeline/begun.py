@@ -19,7 +19,8 @@ class Begun(Generic[Body]):
 
     begin: makes sure of where the group begins; to be called before the group's consumer is made. It may raise
         NotNowError: later. Any other error ends the loop.
-    make: makes the stage. again_on: if a step raises one of these, the loop leaves the group and begins again.
+    make: makes the stage. clock: monotonic seconds. again_on: if a step raises one of these, the loop leaves the group
+        and begins again.
     """
 
     rest_s = REST_S
@@ -29,7 +30,7 @@ class Begun(Generic[Body]):
         name: str,
         begin: Callable[[], None],
         make: Callable[[], Stage[Body]],
-        rest: Rest,
+        clock: Callable[[], float],
         again_on: type[Exception],
         meter: Meter = UNCOUNTED,
     ) -> None:
@@ -37,7 +38,7 @@ class Begun(Generic[Body]):
         self.name = name
         self._begin = begin
         self._make = make
-        self._rest = rest
+        self._rest = Rest(clock)
         self._again_on = again_on
         self._stage: Stage[Body] | None = None
 

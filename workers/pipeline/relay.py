@@ -4,7 +4,6 @@ Each shard has a relay of its own, in a thread of its own: one that is away, or 
 every shard, and wait for all of them.
 """
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -44,17 +43,7 @@ class Row(Protocol):
 Rows = TypeVar("Rows", bound=Row)
 
 
-class Source(Protocol):
-    """The store whose rows are published, as a ticker asks it."""
-
-    def settled_ms(self) -> int:
-        """A time such that everything of before it has been published; of a store with an outbox, a time of the store
-        such that everything committed before it is marked relayed.
-        """
-        ...
-
-
-class Outbox(Source, Protocol[Rows]):
+class Outbox(Protocol[Rows]):
     """A store as a relay asks it; `FollowStore` says more of each call."""
 
     def unrelayed(self, limit: int, shard: int | None = None) -> Sequence[Rows]:
@@ -97,7 +86,7 @@ class Relay(Generic[Rows]):
         self._shard = shard
         self._queue = queue
         self._topic = topic
-        self._rest = Rest(_POLICY, random.Random(), clock)  # noqa: S311 - jitter needs no secrecy
+        self._rest = Rest(clock, _POLICY)
 
     def step(self) -> bool:
         """Relays one batch; False if there was nothing to relay, or it could not be done now.
@@ -134,6 +123,8 @@ class Relay(Generic[Rows]):
 class Ticker:
     """Sends ticks. Any number may run.
 
+    settled_ms: a time such that everything of before it has been published; of a store with an outbox, a time of the
+    store such that everything committed before it is marked relayed.
     clock: monotonic seconds. encode: the message of a tick. every_s: how often a tick is sent; it also goes when
     nothing happens (rule 10). name: of the loop.
     """
@@ -142,7 +133,7 @@ class Ticker:
 
     def __init__(
         self,
-        source: Source,
+        settled_ms: Callable[[], int],
         queue: Queue,
         topic: Topic[object],
         clock: Callable[[], float],
@@ -154,13 +145,13 @@ class Ticker:
         self.name = name
         self._meter = meter
         self._encode = encode
-        self._source = source
+        self._settled_ms = settled_ms
         self._queue = queue
         self._topic = topic
         self._clock = clock
         self._every_s = every_s
         self._ticked_s: float | None = None
-        self._rest = Rest(_POLICY, random.Random(), clock)  # noqa: S311 - jitter needs no secrecy
+        self._rest = Rest(clock, _POLICY)
 
     def step(self) -> bool:
         """Ticks if it is time and every shard answers; False, so that a rest follows."""
@@ -180,7 +171,7 @@ class Ticker:
 
     def tick(self) -> int:
         """Sends the settled time through every partition of the topic; returns it."""
-        settled_ms = self._source.settled_ms()
+        settled_ms = self._settled_ms()
         # Counted after that: what settled before may have been relayed to a partition that was added just before.
         sources = self._queue.partitions(self._topic)
         for source in range(sources):

@@ -62,13 +62,18 @@ class RetryPolicy:
         return rng.uniform(0, bound)
 
 
+DEFAULT: Final = RetryPolicy()
+
+
 class Rest:
     """How long a loop leaves alone what has failed it again and again. clock: monotonic seconds."""
 
-    def __init__(self, policy: RetryPolicy, rng: random.Random, clock: Callable[[], float]) -> None:
-        self._policy = policy
-        self._rng = rng
+    def __init__(
+        self, clock: Callable[[], float], policy: RetryPolicy = DEFAULT, rng: random.Random | None = None
+    ) -> None:
         self._clock = clock
+        self._policy = policy
+        self._rng = rng or random.Random()  # noqa: S311 - jitter needs no secrecy
         self._failures = 0
         self._share = Share()
         self._until_s: float | None = None

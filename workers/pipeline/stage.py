@@ -185,11 +185,11 @@ class Stage(Generic[Body]):
         self._gathering = gathering
         self._noted_s = clock() - NOTE_EVERY_S
         self._quiet = True  # whether neither this step nor the one before has polled anything to be handled
-        self._rest = Rest(policy, rng, clock)
-        self._park_rest = Rest(policy, rng, clock)
-        self._note_rest = Rest(policy, rng, clock)
-        self._tick_rest = Rest(policy, rng, clock)
-        self._bury_rest = Rest(policy, rng, clock)
+        self._rest = Rest(clock, policy, rng)
+        self._park_rest = Rest(clock, policy, rng)
+        self._note_rest = Rest(clock, policy, rng)
+        self._tick_rest = Rest(clock, policy, rng)
+        self._bury_rest = Rest(clock, policy, rng)
         self._lots = Lots()
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how much of it is still to be tried in this step
