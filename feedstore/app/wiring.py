@@ -157,6 +157,22 @@ def create_follows(config: Config) -> None:
             assert_never(config.shards_scheme)
 
 
+def missing_follows(config: Config) -> list[str]:
+    """The shards of the follow store that are still to be made, or are lost. Raises FollowStoreUnavailableError,
+    ConfigError.
+    """
+    match config.shards_scheme:
+        case "sqlite":
+            return [str(path) for path in sqlite.missing(config.shard_files)]
+        case "mysql":
+            servers = mysql_servers(config)
+            from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
+
+            return [str(server) for server in mysql.missing(servers)]
+        case _:
+            assert_never(config.shards_scheme)
+
+
 def mysql_servers(config: Config) -> list["MySQLServer"]:
     """Where the shards of a follow store in MySQL are; asks none of them. Raises ConfigError."""
     try:

@@ -67,6 +67,11 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
         migrate(path, _Identity(path, shard, len(paths)).claim, to)
 
 
+def missing(paths: Sequence[Path]) -> list[Path]:
+    """The files of a store that are not there."""
+    return [path for path in paths if not path.is_file()]
+
+
 def open_store(
     paths: Sequence[Where], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED
 ) -> FollowStore:
@@ -106,7 +111,7 @@ def _open_shard(where: Where, number: int, count: int, clock: Clock) -> "SQLiteS
             _Identity(Path(where), number, count).claim(connection)
         return SQLiteShard(memory, clock)
     path = Path(where)
-    if not path.is_file():
+    if missing([path]):
         raise FollowStoreUnavailableError(
             f"{path}: no such file: bring the store back from a copy; only if it is a new one: feedctl schema apply"
         )

@@ -129,3 +129,28 @@ def test_a_killed_repair_is_finished_by_the_next(filled: Cli) -> None:
     filled.process("repair")
     assert "no difference" in filled("verify").stderr
     assert filled.export("b") == filled.export("a")
+
+
+def test_no_empty_follow_store_is_made_under_feeds(filled: Cli) -> None:
+    """By such a store every feed would be wrong, and a repair would empty them."""
+    _lose_follows(filled)
+
+    said = filled("schema", "apply", code=1).stderr
+
+    assert "data/follows.db: missing from the follow store, and there are feeds of it in a and b" in said
+    assert filled.hint("schema apply --empty") in said
+    assert not (filled.home / "data/follows.db").exists()
+    assert filled.feed(1), "pages of ids are served"
+    filled("schema", "apply", "--empty")
+    assert (filled.home / "data/follows.db").exists()
+
+
+def test_a_missing_follow_store_is_made_if_no_feeds_are_known(cli: Cli) -> None:
+    _lose_follows(cli)
+    assert "its tables are up to date" in cli("schema", "apply").stderr
+    cli("follow", 1, "--user", 2)
+
+
+def _lose_follows(cli: Cli) -> None:
+    for file in (cli.home / "data").glob("follows.db*"):
+        file.unlink()

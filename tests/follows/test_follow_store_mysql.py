@@ -510,6 +510,17 @@ def test_opening_creates_nothing(new: list[mysql.MySQLServer]):
         mysql.open_store(new)
 
 
+def test_missing_is_what_has_no_tables_yet(new: list[mysql.MySQLServer], unused_port: int):
+    mysql.create(new[:1])
+    empty = mysql_places.connect(new[0].without_database())
+    empty.run([f"CREATE DATABASE `{new[1].database}`"])
+    empty.close()
+    assert mysql.missing(new) == new[1:]
+    away = mysql.MySQLServer("127.0.0.1", unused_port, "feed", "follows", tls="off")
+    with pytest.raises(FollowStoreUnavailableError, match=rf"127\.0\.0\.1:{unused_port}"):
+        mysql.missing([away])
+
+
 def test_creating_again_and_at_once_keeps_what_stands(new: list[mysql.MySQLServer]):
     failures: list[Exception] = []
 

@@ -1,6 +1,7 @@
 """schema: the tables of the follow store and of the HBase clusters."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -8,7 +9,10 @@ import click
 from feedstore.app import wiring as serving_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import ClusterConfig
+from feedstore.app.places import replica
 from feedstore.errors import ConfigError
+from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn.progress import Progress
 from workers.cli.output import note, plural, say
 from workers.cli.session import CommandRefusedError, Session, pass_session
 
@@ -28,8 +32,9 @@ def schema() -> None:
 
 
 @schema.command("apply", short_help="Bring the follow store's tables up to date, and HBase's.")
+@click.option("--empty", is_flag=True, help="Make what is missing of the follow store, though a cluster has feeds.")
 @pass_session
-def schema_apply(session: Session) -> None:
+def schema_apply(session: Session, *, empty: bool) -> None:
     """Bring the follow store's tables up to date. In HBase, create missing tables, and attach the trim with the cap and
     the slack of feed.toml.
 
@@ -39,10 +44,20 @@ def schema_apply(session: Session) -> None:
     attributes that are set to another value: schema check names them. HBase reopens the regions of a changed table, a
     few at a time.
 
+    If a shard of the follow store is missing and a cluster has feeds, nothing is made: by an empty store every feed
+    would be wrong, and feedctl repair would remove what is in them. Bring the shard back from a copy, or give --empty.
+
     \b
     Examples:
       feedctl schema apply
+      feedctl schema apply --empty
     """
+    missing = serving_wiring.missing_follows(session.config)
+    if missing and not empty and (fed := [each.name for each in session.config.clusters if _has_feeds(session, each)]):
+        raise CommandRefusedError(
+            f"{', '.join(missing)}: missing from the follow store, and there are feeds of it in {' and '.join(fed)}: bring"
+            " it back from a copy; only if it is to begin again without follows and pins: feedctl schema apply --empty"
+        )
     serving_wiring.create_follows(session.config)
     note("follow store: its tables are up to date")
     if not _hbase_clusters(session):
@@ -72,6 +87,17 @@ def schema_check(session: Session) -> None:
     for name, each in found:
         say(f"{name}: {each}")
     refuse_differences(len(found))
+
+
+def _has_feeds(session: Session, cluster: ClusterConfig) -> bool:
+    """Whether ticks of a follow store have come to a cluster. One that cannot be read, or has no tables yet, has not
+    been written as far as is known.
+    """
+    with closing(serving_wiring.open_cluster(session.config, cluster.name, "read")) as opened:
+        try:
+            return Progress(replica(cluster.name, opened).progress).watermark() is not None
+        except UnavailableError:
+            return False
 
 
 def _in_hbase(session: Session) -> Iterator[tuple[str, "HBasePlace"]]:

@@ -17,7 +17,7 @@ import structlog
 
 from feedstore.clocks import machine_ms, steady
 from feedstore.follows.mysql.connections import MySQLPool, PoolBounds, meaning
-from feedstore.follows.mysql.schema import check, migrate
+from feedstore.follows.mysql.schema import check, is_missing, migrate
 from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.mysql.servers import parse as server
 from feedstore.follows.mysql.shard import MySQLShard
@@ -47,6 +47,11 @@ def create(servers: Sequence[MySQLServer]) -> None:
     """
     for shard, each in enumerate(servers):
         migrate(each, shard, len(servers), replace(PoolBounds(), reply_s=MIGRATION_S))
+
+
+def missing(servers: Sequence[MySQLServer]) -> list[MySQLServer]:
+    """The databases of a store that are not there, or have no tables of one. Raises FollowStoreUnavailableError."""
+    return [each for each in servers if is_missing(each, PoolBounds())]
 
 
 def open_store(

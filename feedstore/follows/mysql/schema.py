@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.resources
+from contextlib import closing
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -50,6 +51,17 @@ def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) ->
             # The lock goes with the connection.
             connection.close()
     except (pymysql.MySQLError, OSError) as error:
+        raise FollowStoreUnavailableError(f"{server}: {error}") from error
+
+
+def is_missing(server: MySQLServer, bounds: PoolBounds) -> bool:
+    """Whether there is no such database, or none with tables of a store. Raises FollowStoreUnavailableError."""
+    try:
+        with closing(MySQLConnection(server, bounds, server.tls_context())) as connection:
+            return _version(connection) == 0
+    except (pymysql.MySQLError, OSError) as error:
+        if isinstance(error, pymysql.MySQLError) and error.args[0] == _UNKNOWN_DATABASE:
+            return True
         raise FollowStoreUnavailableError(f"{server}: {error}") from error
 
 
