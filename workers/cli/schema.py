@@ -56,7 +56,8 @@ def schema_apply(session: Session, *, empty: bool) -> None:
     if missing and not empty and (fed := [each.name for each in session.config.clusters if _has_feeds(session, each)]):
         raise CommandRefusedError(
             f"{', '.join(missing)}: missing from the follow store, and there are feeds of it in {' and '.join(fed)}:"
-            " bring it back from a copy; only if it is to begin again without follows and pins: feedctl schema apply --empty"
+            " bring it back from a copy; only if it is to begin again without follows and pins:"
+            " feedctl schema apply --empty"
         )
     serving_wiring.create_follows(session.config)
     note("follow store: its tables are up to date")
