@@ -72,13 +72,9 @@ def open_app(
     wall_ms = clock_of(config)
     access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
     cursors = Cursors(load_key(http.cursor_key, environ))
-    calls = InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock, tracer)
+    calls = _threads(http.threads, clock, tracer)
     # Pages of pins end by their deadline if there is a catalog of them: the follow store need not be waited for.
-    bounded = (
-        InThreads(http.threads, WAITING_FOR_EACH_THREAD * http.threads, clock, tracer)
-        if PINS in config.catalogs
-        else calls
-    )
+    bounded = _threads(http.threads, clock, tracer) if PINS in config.catalogs else calls
     pages: Runner = InLoop() if owns_clusters and in_files(config) else bounded
     bounds = Bounds(deadline_s=config.serving.deadline_ms / 1_000)
     service, boards, catalogs = services
@@ -131,9 +127,8 @@ def _hours(
     return sampler
 
 
-def _threads(config: Config, clock: Callable[[], float]) -> InThreads:
-    threads = config.http.threads
-    return InThreads(threads, WAITING_FOR_EACH_THREAD * threads, clock)
+def _threads(threads: int, clock: Callable[[], float], tracer: Tracer) -> InThreads:
+    return InThreads(threads, WAITING_FOR_EACH_THREAD * threads, clock, tracer)
 
 
 class _OfCatalogs(NamedTuple):

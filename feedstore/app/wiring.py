@@ -196,11 +196,6 @@ def create_cluster(config: Config, name: str, prepare: Prepare | None = None) ->
     place(config, name).create(tables(config), prepared)
 
 
-def remove_cluster(config: Config, name: str) -> None:
-    """`ClusterPlace.remove`. Raises UnavailableError, ConfigError."""
-    place(config, name).remove()
-
-
 def open_cluster(config: Config, name: str, access: Access, *, feeds: bool = True) -> LazyCluster:
     """A cluster by name, opened when it is first used. access: `write` owns it; `read` reads while another process
     writes. feeds: whether the feeds are read, or only how far the cluster is: what was written to an embedded table
@@ -238,8 +233,3 @@ def _refuse_another(opened: Cluster, name: str, access: Access) -> None:
             f"this is cluster {found}, and feed.toml calls it {name}: bring back what was there, or rebuild it"
             f" (feedctl rebuild --all --cluster {name})"
         )
-
-
-def cluster_exists(config: Config, name: str) -> bool:
-    """`ClusterPlace.exists`. Raises UnavailableError, ConfigError."""
-    return place(config, name).exists()

@@ -9,7 +9,7 @@ from feedstore.following.layout import bucket_range, row_key
 from feedstore.widecolumn import WideColumnStore
 
 
-def feeds_ascending(store: WideColumnStore, cap: int, after_user: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+def feeds_ascending(store: WideColumnStore, cap: int) -> Iterator[tuple[int, list[bytes]]]:
     """Every feed that is not empty, as (user, columns newest first, at most `cap`), users ascending. Rows that are no
     user's feed are left out.
 
@@ -17,9 +17,9 @@ def feeds_ascending(store: WideColumnStore, cap: int, after_user: int = 0) -> It
     rows.
 
     Raises:
-        UnavailableError: at any step; begin again after the last user that arrived.
+        UnavailableError: at any step.
     """
-    for row, columns in rows_ascending(store, after_user):
+    for row, columns in rows_ascending(store):
         user = int.from_bytes(row[1:])
         if 1 <= user <= MAX_ID and row == row_key(user):
             yield user, columns if len(columns) <= cap else list(islice(columns, cap))

@@ -20,12 +20,10 @@ class Sampler:
         plots: Sequence[Plot],
         metrics: Callable[[], Iterable[Metric]],
         wall_ms: Callable[[], int],
-        every_s: float = EVERY_S,
     ) -> None:
-        self._recorder = Recorder(plots, every_s)
+        self._recorder = Recorder(plots)
         self._metrics = metrics
         self._wall_ms = wall_ms
-        self._every_s = every_s
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
@@ -53,5 +51,5 @@ class Sampler:
 
     def _run(self) -> None:
         self.take()
-        while not self._end.wait(self._every_s):
+        while not self._end.wait(EVERY_S):
             self.take()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from feedstore.app import wiring as serving_wiring
+from feedstore.app.clusters import place
 from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS, mutations
 from tests.crash import harness
@@ -83,7 +84,7 @@ def test_one_lost_action_is_noticed(done: Spec) -> None:
 def test_a_cluster_that_was_emptied_is_noticed(done: Spec) -> None:
     home = Path(done.home)
     config = harness.config_of(home)
-    serving_wiring.remove_cluster(config, "b")
+    place(config, "b").remove()
     serving_wiring.create_cluster(config, "b")
 
     verdict = harness.check(home, done.actions)

@@ -24,7 +24,7 @@ from workers.following.messages import (
     encode_delivery,
     wrap_actions,
 )
-from workers.following.task_slots import TaskSlots
+from workers.following.slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay
 from workers.pipeline.retry import RetryPolicy

@@ -18,12 +18,11 @@ from feedstore.widecolumn.behind import behind_ms
 from feedstore.widecolumn.progress import Progress, State
 from workers.following import metrics
 from workers.following.faults import PartAwayError, fault
-from workers.following.groups import EXPANDER, RELAY, cluster_groups
+from workers.following.groups import RELAY
+from workers.following.landed import groups
 from workers.following.ports import Ports
-from workers.following.topics import ACTIONS
 from workers.pipeline.rounds import Rounds
 from workers.queue.metrics import PARTITION_LAG
-from workers.queue.port import Topic
 
 LOOK_EVERY_S: Final = 5.0
 FAULTS_EVERY_S: Final = 15.0
@@ -70,10 +69,7 @@ class QueueGauges:
 
     def _lags(self) -> Sequence[Values]:
         ports = self._ports
-        groups: list[tuple[Topic[object], str]] = [(ACTIONS, EXPANDER)]
-        for name in ports.replicas:
-            groups += [*cluster_groups(name), *ports.entering.get(name, ())]
-        lags = {group: ports.queue.lags(topic, group) for topic, group in groups}
+        lags = {group: ports.queue.lags(topic, group) for topic, group in groups(ports)}
         of_groups: dict[tuple[str, ...], float] = {(RELAY,): ports.follows.backlog().actions}
         of_groups |= {(group,): sum(each.values()) for group, each in lags.items()}
         return [of_groups, {(group, str(number)): lag for group, each in lags.items() for number, lag in each.items()}]

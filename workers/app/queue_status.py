@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from feedstore.errors import PortError
 from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
 from workers.following import landed
-from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
-from workers.following.topics import ACTIONS
 from workers.queue.port import QueueError
 
 
@@ -28,13 +26,10 @@ class OpenQueues:
 
     def state(self) -> QueuesState:
         try:
-            topics = {RELAY: None, EXPANDER: ACTIONS.name}
-            for name in self._ports.replicas:
-                each = (*cluster_groups(name), *self._ports.entering.get(name, ()))
-                topics |= {group: topic.name for topic, group in each}
+            topics = {group: topic.name for topic, group in landed.groups(self._ports)}
             lags = landed.lags(self._ports)
             return QueuesState(
-                [GroupState(group, topics[group], lag) for group, lag in lags.items()], self._ports.dead.count()
+                [GroupState(group, topics.get(group), lag) for group, lag in lags.items()], self._ports.dead.count()
             )
         except PortError as error:
             raise QueuesUnavailableError(str(error)) from error

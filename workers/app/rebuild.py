@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Final
 
 from feedstore.app import wiring as serving_wiring
+from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import replica
 from feedstore.follows.port import MAX_PAGE, FollowStore
@@ -64,7 +65,7 @@ def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
 
     Raises UnavailableError, QueueUnavailableError, ConfigError.
     """
-    if not serving_wiring.cluster_exists(config, cluster):
+    if not place(config, cluster).exists():
         return True
     in_files = config.cluster(cluster).in_files
     with closing(serving_wiring.open_cluster(config, cluster, "read")) as opened:
@@ -87,7 +88,7 @@ def make_anew(
     Interrupted at any step, it leaves a cluster that is missing or still lost: do it again.
     """
     groups = cluster_groups(cluster)
-    serving_wiring.remove_cluster(config, cluster)
+    place(config, cluster).remove()
     for topic, group in groups:
         ports.queue.reset(topic, group)
     # Everything that was recorded so far is expanded; no process writes the cluster meanwhile.

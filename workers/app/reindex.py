@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError
@@ -71,7 +72,7 @@ def reindex(config: Config) -> Reindexed:
         stack.callback(follows.close)
         clusters: dict[str, Progress] = {}
         for cluster in config.clusters:
-            if feedstore_wiring.cluster_exists(config, cluster.name):
+            if place(config, cluster.name).exists():
                 opened = stack.enter_context(closing(feedstore_wiring.open_cluster(config, cluster.name, "write")))
                 clusters[cluster.name] = Progress(opened.table(PROGRESS))
         _refuse_other_partitions(config, clusters)
@@ -92,7 +93,7 @@ def reindex(config: Config) -> Reindexed:
     kept_ms = 0 if whole else now_ms - config.limits.purge_window_ms
     gone = [name for name, mark in marks.items() if mark < kept_ms]
     for name in gone:
-        feedstore_wiring.remove_cluster(config, name)
+        place(config, name).remove()
     _remove_leftovers(config)
     wiring.create_queue(config, first_offset)
     unindexed = max(marks.values(), default=0) < kept_ms

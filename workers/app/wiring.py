@@ -24,7 +24,7 @@ from feedstore.widecolumn.metered import Metered
 from feedstore.widecolumn.progress import Progress
 from workers.app.gauges import ClusterGauges, QueueGauges
 from workers.boards import Respacing
-from workers.following import Expander, Parking, Writer, metrics
+from workers.following import Expander, Parking, Writer, landed, metrics
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
@@ -40,8 +40,7 @@ from workers.following.messages import (
 )
 from workers.following.packs import Pack, encode_body, halves
 from workers.following.ports import Ports
-from workers.following.slots import DeliverySlots, ParkedSlots
-from workers.following.task_slots import TaskSlots
+from workers.following.slots import DeliverySlots, ParkedSlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.following.traces import of_deliveries, of_parked, of_tasks
 from workers.pipeline.begun import Begun
@@ -442,10 +441,8 @@ def _no_ticks(ticks: Sequence[tuple[int, Tick]]) -> None:
 
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
     readers: dict[Topic[object], list[str]] = {topic: [] for topic in topics_of(config)}
-    readers[ACTIONS].append(EXPANDER)
-    for cluster in ports.replicas:
-        for topic, group in (*cluster_groups(cluster), *ports.entering.get(cluster, ())):
-            readers[topic].append(group)
+    for topic, group in landed.groups(ports):
+        readers[topic].append(group)
     every_s = config.worker.housekeeping_ms / 1_000
     kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
     return Housekeeper(

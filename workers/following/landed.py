@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from feedstore.widecolumn.progress import Progress
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
+from workers.queue.port import Topic
 
 _ACTIONS = 1_000
 """How many of the recorded actions that wait are looked at; more of them are work, whatever they are."""
@@ -73,12 +75,14 @@ def _refills(row: OutboxRow) -> list[RefillAsked]:
 
 def lags(ports: Ports) -> dict[str, int]:
     """How much is left to do: recorded actions of the relay, messages of each group."""
-    found = {
-        RELAY: ports.follows.backlog().actions,
-        EXPANDER: ports.queue.lag(ACTIONS, EXPANDER),
-    }
-    groups = [each for name in ports.replicas for each in (*cluster_groups(name), *ports.entering.get(name, ()))]
-    return found | {group: ports.queue.lag(topic, group) for topic, group in groups}
+    found = {RELAY: ports.follows.backlog().actions}
+    return found | {group: ports.queue.lag(topic, group) for topic, group in groups(ports)}
+
+
+def groups(ports: Ports) -> list[tuple[Topic[object], str]]:
+    """Every consumer group of a home, and the topic that it reads: the expander, and those of each cluster."""
+    of_clusters = ((*cluster_groups(name), *ports.entering.get(name, ())) for name in ports.replicas)
+    return [(ACTIONS, EXPANDER), *chain.from_iterable(of_clusters)]
 
 
 def drained(ports: Ports, clusters: Iterable[str]) -> bool:

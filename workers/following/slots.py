@@ -1,6 +1,8 @@
-"""The regions that a delivery needs, so that a stage can tell deliveries that wait for one from the others.
+"""The shards that a task needs, and the regions that a delivery needs, so that a stage can tell messages that wait for
+one from the others.
 
-The slots of a cluster are the 256 first bytes of its row keys: a region holds a range of them.
+The slots of the follow store are its shards. Those of a cluster are the 256 first bytes of its row keys: a region holds
+a range of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +10,8 @@ from typing import Final
 
 from feedstore.domain import Unfollowed
 from feedstore.following import bucket
-from workers.following.messages import Block, Delivery, Hold, Parked
+from feedstore.follows.port import FollowStore
+from workers.following.messages import Block, Delivery, Hold, Parked, Task
 from workers.following.packs import Pack
 
 BUCKETS: Final = 256
@@ -16,6 +19,20 @@ NOTES: Final = BUCKETS
 """The table of progress: holds, and which parts of a purge have landed."""
 FOLLOW_STORE: Final = BUCKETS + 1
 """A purge asks it for a refill."""
+
+
+class TaskSlots:
+    """The slots that messages of feed.actions need: the shards."""
+
+    def __init__(self, follows: FollowStore) -> None:
+        self.count = follows.shards()
+        self._follows = follows
+
+    def needed(self, body: Task) -> frozenset[int]:
+        return self._follows.shards_of(body.action)
+
+    def divided(self, body: Task, slots: frozenset[int]) -> None:
+        """An action is expanded as a whole."""
 
 
 class DeliverySlots:
