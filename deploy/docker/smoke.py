@@ -4,10 +4,7 @@ away again, whatever happens.
 
 import json
 import shutil
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.docker import engine, image, names
@@ -15,6 +12,7 @@ from deploy.docker.clusters import Clusters
 from deploy.local.errors import StackError
 from deploy.local.programs import run
 from deploy.local.servers import Say
+from deploy.local.signals import undisturbed, unwinding
 from deploy.local.waiting import becomes
 
 DRILL = "kill-host"
@@ -27,7 +25,6 @@ _WATCHED_S = 60.0
 """How long it may take until the last process is scraped: HBase's servers are scraped each quarter of a minute."""
 _ASK_S = 1.0
 _LOG_LINES = 40
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def make_ready(home: Path, say: Say) -> None:
@@ -58,7 +55,7 @@ def smoke(home: Path, say: Say) -> None:
     shutil.rmtree(feed, ignore_errors=True)
     clusters = Clusters(home, say)
     is_up = False
-    with _unwinding():
+    with unwinding():
         try:
             make_ready(home, say)
             clusters.refuse_those_of_another_home()
@@ -72,7 +69,7 @@ def smoke(home: Path, say: Say) -> None:
                 _show_logs(clusters, say)
             raise
         finally:
-            with _undisturbed():
+            with undisturbed():
                 _take_away(clusters, say, is_up=is_up)
 
 
@@ -135,29 +132,3 @@ def _show_logs(clusters: Clusters, say: Say) -> None:
     for name in (*names.SERVERS, *names.CLIENTS):
         say(f"--- {name}: the last {_LOG_LINES} lines of its log")
         say(clusters.log(name, _LOG_LINES))
-
-
-@contextmanager
-def _unwinding() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind as Ctrl-C does."""
-
-    def end(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second signal does not cut short the clean-up after the first; programs that are started now ignore it too."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (*_ENDING, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

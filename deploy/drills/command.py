@@ -1,7 +1,5 @@
 """drill: faults on purpose, on the Docker clusters."""
 
-import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +12,7 @@ from deploy.drills.catalogue import DRILLS
 from deploy.drills.history import HistoryError, Kept
 from deploy.drills.hosts import DockerHosts, HostError, NotDrillableError, NotHealedError
 from deploy.drills.report import DrillRun, Report, sections
+from deploy.local.signals import unwinding
 from feedstore.errors import ConfigError
 from feedstore.follows.port import FollowStoreError
 from feedstore.widecolumn import StoreError
@@ -129,7 +128,8 @@ def drill_run(
         for name in chosen
         for number in range(repeat)
     ]
-    _unwind_when_ended()
+    # The broken hosts are brought back, whatever ends this.
+    click.get_current_context().with_resource(unwinding())
     failed = _run(plans, lambda plan: running.run(config, docker, plan, note), folder)
     if failed:
         raise CommandRefusedError(f"{len(failed)} of {len(plans)} runs did not pass: {', '.join(failed)}")
@@ -168,24 +168,6 @@ def _keep(folder: Path, run: DrillRun) -> None:
         found = "-" if verdict.found is None else f"{verdict.found:.2f}"
         say(f"{'ok  ' if verdict.passed else 'OVER'} {verdict.figure:<24} {found:>8} of {verdict.at_most:g}")
     note(str(kept))
-
-
-def _unwind_when_ended() -> None:
-    """From here on SIGTERM and SIGHUP unwind as Ctrl-C does, so that the broken hosts are brought back."""
-    ending = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in ending}
-    click.get_current_context().call_on_close(
-        lambda: [signal.signal(number, handler) for number, handler in before.items()]
-    )
-
-    def handle(number: int, _frame: object) -> None:
-        # A second one must not cut short what the first has begun.
-        for each in ending:
-            signal.signal(each, signal.SIG_IGN)
-        sys.exit(128 + number)
-
-    for number in ending:
-        signal.signal(number, handle)
 
 
 _folder_option = click.option(

@@ -1,10 +1,7 @@
 """How a drill runs, under load: something is broken, and healed whatever happens."""
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deploy.drills.bulk import BulkLoad
@@ -16,6 +13,7 @@ from deploy.drills.hosts import Host, HostError, Hosts, NotDrillableError, NotHe
 from deploy.drills.load import Load
 from deploy.drills.report import Moments
 from deploy.drills.samples import longest_quiet_s
+from deploy.local.signals import undisturbed
 
 WARM_S = 5.0
 SETTLE_S = 15.0
@@ -35,7 +33,6 @@ START_AGAIN_S = 2.0
 _ASK_S = 0.5
 _SETTLED_ASK_S = 2.0
 _STARTS = 3
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -189,7 +186,7 @@ class _Healing:
             self._heal()
         except BaseException:
             # The healing was interrupted: it begins again, and this time signals do not interrupt it.
-            with _undisturbed():
+            with undisturbed():
                 self._heal()
             raise
         if error is not None and self.failure:
@@ -212,20 +209,6 @@ class _Healing:
                 self._timeline.note(f"{_names(self._targets)}: healed")
                 self.failure = ""
                 return
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals that end programs are ignored until the end of the block; only in a main thread, where they arrive."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _fault(plan: Plan) -> Fault:
