@@ -1,40 +1,22 @@
 """A cluster that is opened when it is first used, and again until that succeeds."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
+from feedstore.lazy import Lazy
 from feedstore.widecolumn.port import Cell, Cluster, Mutation, Sweep, UnavailableError, WideColumnStore
 
 
-class LazyCluster:
+class LazyCluster(Lazy[Cluster]):
     """A cluster that may not be there yet: each call opens it, or raises the UnavailableError that opening raised.
 
     So a reader fails over, and a writer waits, just as where a cluster that was there goes away. Thread-safe.
     """
 
     def __init__(self, opener: Callable[[], Cluster]) -> None:
-        self._opener = opener
-        self._lock = threading.Lock()
-        self._cluster: Cluster | None = None
-        self._closed = False
+        super().__init__(opener, lambda: UnavailableError("the cluster is closed"))
 
     def table(self, name: str) -> WideColumnStore:
         return _LazyTable(self, name)
-
-    def opened(self) -> Cluster:
-        """The cluster itself. Raises UnavailableError."""
-        with self._lock:
-            if self._closed:
-                raise UnavailableError("the cluster is closed")
-            if self._cluster is None:
-                self._cluster = self._opener()
-            return self._cluster
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._cluster is not None:
-                self._cluster.close()
 
 
 class _LazyTable:

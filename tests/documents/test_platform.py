@@ -11,6 +11,7 @@ PLATFORM = (
     "feedstore/durable.py",
     "feedstore/errors.py",
     "feedstore/http",
+    "feedstore/lazy.py",
     "feedstore/metering",
     "feedstore/replicas",
     "feedstore/settings.py",

@@ -1,10 +1,10 @@
 """How the queue and its groups are, for those who serve: `feedstore.http.queues`."""
 
-import threading
 from collections.abc import Callable, Sequence
 
 from feedstore.errors import PortError
 from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
+from feedstore.lazy import Lazy
 from workers.following import landed
 from workers.following.ports import Ports
 from workers.queue.port import QueueError
@@ -51,10 +51,8 @@ class LazyQueues:
     """
 
     def __init__(self, opener: Callable[[], Ports]) -> None:
-        self._opener = opener
-        self._lock = threading.Lock()
-        self._ports: Ports | None = None
-        self._closed = False
+        self._ports = Lazy(opener, lambda: QueuesUnavailableError("closed"))
+        self.close = self._ports.close
 
     def state(self) -> QueuesState:
         return self._opened().state()
@@ -65,19 +63,8 @@ class LazyQueues:
     def stopped(self) -> str | None:
         return None
 
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._ports is not None:
-                self._ports.close()
-
     def _opened(self) -> OpenQueues:
-        with self._lock:
-            if self._closed:
-                raise QueuesUnavailableError("closed")
-            if self._ports is None:
-                try:
-                    self._ports = self._opener()
-                except PortError as error:
-                    raise QueuesUnavailableError(str(error)) from error
-            return OpenQueues(self._ports)
+        try:
+            return OpenQueues(self._ports.opened())
+        except PortError as error:
+            raise QueuesUnavailableError(str(error)) from error

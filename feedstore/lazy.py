@@ -1,0 +1,40 @@
+"""Something that is opened when it is first used, and again until that succeeds."""
+
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+T = TypeVar("T", bound=Closable)
+
+
+class Lazy(Generic[T]):
+    """Thread-safe. opener: opens it; this closes it. closed: makes the error of a use after that."""
+
+    def __init__(self, opener: Callable[[], T], closed: Callable[[], Exception]) -> None:
+        self._opener = opener
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._found: T | None = None
+        self._is_closed = False
+
+    def opened(self) -> T:
+        """Raises what opening raises: then the next call tries again."""
+        with self._lock:
+            if self._is_closed:
+                raise self._closed()
+            if self._found is None:
+                self._found = self._opener()
+            return self._found
+
+    def close(self) -> None:
+        """Doing it twice is fine."""
+        with self._lock:
+            self._is_closed = True
+            found, self._found = self._found, None
+        if found is not None:
+            found.close()
