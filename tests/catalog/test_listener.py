@@ -18,7 +18,7 @@ from tests.catalog.reader_fakes import LIFETIMES, START_MS, ByHand, Clock, FakeR
 from tests.effort import part
 from workers.app.catalogs import pin_update
 from workers.catalog import listener as listening
-from workers.catalog.listener import APART_MS, HearsActions, Listener, running
+from workers.catalog.listener import APART_MS, Listener, hears_actions, running
 from workers.following.messages import Task, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.retry import Rest
@@ -57,7 +57,7 @@ def new_listener(
 ) -> Listener[Task]:
     rest = Rest(clock, rng=random.Random(1))
     ttl_s = LIFETIMES.ttl_ms / 1_000
-    hears = HearsActions[Task](catalog, lambda task: pin_update(task.action), clock_ms)
+    hears = hears_actions(catalog, lambda task: pin_update(task.action), clock_ms)
     return Listener("l", hears, connect, ACTIONS, clock, clock_ms, ttl_s, rest)
 
 

@@ -20,7 +20,7 @@ from feedstore.catalog.reader import Catalog
 from feedstore.catalog.settings import PINS
 from feedstore.domain import PinDeleted, PinSaved, RecordedAction
 from feedstore.errors import NotNowError
-from workers.catalog.listener import HearsActions, HearsPosted, Listener, running
+from workers.catalog.listener import Hears, Listener, hears_actions, hears_posted, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import PostedUpdater, Updater, posted_to, updater_group
@@ -92,17 +92,9 @@ def listening(
     config: Config, catalog: Catalog[Any], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
     """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
-    listener = Listener(
-        f"catalog-{PINS}-listener",
-        HearsActions[Task](catalog, lambda task: pin_update(task.action), clock),
-        open_queue,
-        ACTIONS,
-        monotonic_s,
-        clock,
-        config.catalogs[PINS].ttl_ms / 1_000,
-        Rest(monotonic_s),
-    )
-    with running(listener):
+    hears: Hears[Task] = hears_actions(catalog, lambda task: pin_update(task.action), clock)
+    silent_s = config.catalogs[PINS].ttl_ms / 1_000
+    with running(Listener(f"catalog-{PINS}-listener", hears, open_queue, ACTIONS, monotonic_s, clock, silent_s)):
         yield
 
 
@@ -111,17 +103,9 @@ def listening_to_posted(
     config: Config, catalogs: Mapping[str, Catalog[Any]], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
     """The same of catalogs whose updates are posted. catalogs: by name."""
-    listener = Listener(
-        "catalogs-listener",
-        HearsPosted(catalogs, clock),
-        open_queue,
-        UPDATES,
-        monotonic_s,
-        clock,
-        min(config.catalogs[name].ttl_ms for name in catalogs) / 1_000,
-        Rest(monotonic_s),
-    )
-    with running(listener):
+    silent_s = min(config.catalogs[name].ttl_ms for name in catalogs) / 1_000
+    hears = hears_posted(catalogs, clock)
+    with running(Listener("catalogs-listener", hears, open_queue, UPDATES, monotonic_s, clock, silent_s)):
         yield
 
 

@@ -6,9 +6,9 @@ how far that is complete. No page waits for it: if it fails, pages are answered,
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -40,103 +40,77 @@ APART_MS: Final = STEP_MAX_MS
 """The source's clock is ahead of this process's by less than this."""
 
 Body = TypeVar("Body")
-Heard_contra = TypeVar("Heard_contra", contravariant=True)
 
 
-class Hears(Protocol[Heard_contra]):
-    """The receiver of what a listener hears. Used by one thread."""
-
-    def heard_from(self, after_ms: int) -> None:
-        """As `Catalog.heard_from`."""
-        ...
-
-    def hear(self, partition: int, body: Heard_contra | Tick) -> None:
-        """A message, each in the order of its partition."""
-        ...
-
-    def note_known(self, known_ms: int) -> None:
-        """As `Catalog.note_known`."""
-        ...
-
-
-class _Entering:
-    """Enters what is heard into catalogs.
+class Hears(Generic[Body]):
+    """Enters what a listener hears into catalogs. Used by one thread.
 
     A late update comes after a tick that has promised all of its time: it was posted late, or its message comes again
     from the dead letters. Whatever holds an answer that knew of that tick may lack it, so it is told apart. The ticks
     of its own partition decide: what has read as far as them has not read the update.
 
-    clock_ms: as of `Listener`.
-    """
-
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
-        self._clock_ms = clock_ms
-        self._promised: dict[int, int] = {}
-
-    def begin(self) -> None:
-        # Ticks of before may have been missed; but nothing that knew of them is held as what the stream follows.
-        self._promised.clear()
-
-    def note(self, partition: int, tick: Tick) -> None:
-        # One that is further ahead comes from before a clock was set back. No delta notes it.
-        if tick.settled_ms <= self._clock_ms() + APART_MS:
-            self._promised[partition] = max(self._promised.get(partition, 0), tick.settled_ms)
-
-    def enter(self, partition: int, catalog: Catalog[Any], update: Update) -> None:
-        if update.time_ms >= self._promised.get(partition, 0):
-            catalog.entered(update)
-        else:
-            catalog.entered_late(update, self._clock_ms() + APART_MS)
-
-
-class HearsActions(Generic[Body]):
-    """Passes updates on to a catalog. update_of: the update that a message leads to; None: none. clock_ms: as of
-    `Listener`.
+    updates_of: what a message says, and to which of the catalogs. clock_ms: as of `Listener`.
     """
 
     def __init__(
-        self, catalog: Catalog[Any], update_of: Callable[[Body], Update | None], clock_ms: Callable[[], int]
+        self,
+        catalogs: Collection[Catalog[Any]],
+        updates_of: Callable[[Body], Iterable[tuple[Catalog[Any], Update]]],
+        clock_ms: Callable[[], int],
     ) -> None:
-        self._catalog = catalog
-        self._update_of = update_of
-        self._entering = _Entering(clock_ms)
-
-    def heard_from(self, after_ms: int) -> None:
-        self._entering.begin()
-        self._catalog.heard_from(after_ms)
-
-    def hear(self, partition: int, body: Body | Tick) -> None:
-        if isinstance(body, Tick):
-            self._entering.note(partition, body)
-        elif (update := self._update_of(body)) is not None:
-            self._entering.enter(partition, self._catalog, update)
-
-    def note_known(self, known_ms: int) -> None:
-        self._catalog.note_known(known_ms)
-
-
-class HearsPosted:
-    """Tells catalogs of what was posted to them. catalogs: by name. clock_ms: as of `Listener`."""
-
-    def __init__(self, catalogs: Mapping[str, Catalog[Any]], clock_ms: Callable[[], int]) -> None:
         self._catalogs = catalogs
-        self._entering = _Entering(clock_ms)
+        self._updates_of = updates_of
+        self._clock_ms = clock_ms
+        self._promised: dict[int, int] = {}
 
     def heard_from(self, after_ms: int) -> None:
-        self._entering.begin()
-        for catalog in self._catalogs.values():
+        """As `Catalog.heard_from`."""
+        # Ticks of before may have been missed; but nothing that knew of them is held as what the stream follows.
+        self._promised.clear()
+        for catalog in self._catalogs:
             catalog.heard_from(after_ms)
 
-    def hear(self, partition: int, body: Posted | Tick) -> None:
+    def hear(self, partition: int, body: Body | Tick) -> None:
+        """A message, each in the order of its partition."""
         if isinstance(body, Tick):
-            self._entering.note(partition, body)
-        elif (catalog := self._catalogs.get(body.catalog)) is not None:
-            for each in body.updates:
-                self._entering.enter(partition, catalog, Update(each.key, each.time_ms, each.record))
+            # One that is further ahead comes from before a clock was set back. No delta notes it.
+            if body.settled_ms <= self._clock_ms() + APART_MS:
+                self._promised[partition] = max(self._promised.get(partition, 0), body.settled_ms)
+            return
+        for catalog, update in self._updates_of(body):
+            if update.time_ms >= self._promised.get(partition, 0):
+                catalog.entered(update)
+            else:
+                catalog.entered_late(update, self._clock_ms() + APART_MS)
 
     def note_known(self, known_ms: int) -> None:
-        for catalog in self._catalogs.values():
+        """As `Catalog.note_known`."""
+        for catalog in self._catalogs:
             catalog.note_known(known_ms)
+
+
+def hears_actions(
+    catalog: Catalog[Any], update_of: Callable[[Body], Update | None], clock_ms: Callable[[], int]
+) -> Hears[Body]:
+    """update_of: what a message says to the catalog; None: nothing."""
+
+    def updates_of(body: Body) -> Iterable[tuple[Catalog[Any], Update]]:
+        update = update_of(body)
+        return () if update is None else ((catalog, update),)
+
+    return Hears([catalog], updates_of, clock_ms)
+
+
+def hears_posted(catalogs: Mapping[str, Catalog[Any]], clock_ms: Callable[[], int]) -> Hears[Posted]:
+    """catalogs: by name; what is posted to others is passed over."""
+
+    def updates_of(body: Posted) -> Iterator[tuple[Catalog[Any], Update]]:
+        catalog = catalogs.get(body.catalog)
+        if catalog is not None:
+            for each in body.updates:
+                yield catalog, Update(each.key, each.time_ms, each.record)
+
+    return Hears(catalogs.values(), updates_of, clock_ms)
 
 
 class Listener(Generic[Body]):
@@ -144,7 +118,7 @@ class Listener(Generic[Body]):
 
     hears: what is told. connect: opens the queue; this closes it. clock: monotonic s. clock_ms: the source's time, as
     far as this process knows it. silent_s: if no tick comes for so long, the queue is opened again: another one may be
-    in its place.
+    in its place. rest: how long it leaves alone a queue that has failed.
     """
 
     def __init__(
@@ -156,7 +130,7 @@ class Listener(Generic[Body]):
         clock: Callable[[], float],
         clock_ms: Callable[[], int],
         silent_s: float,
-        rest: Rest,
+        rest: Rest | None = None,
     ) -> None:
         self.name = name
         self._hears = hears
@@ -165,7 +139,7 @@ class Listener(Generic[Body]):
         self._clock = clock
         self._clock_ms = clock_ms
         self._silent_s = silent_s
-        self._rest = rest
+        self._rest = rest or Rest(clock)
         self._queue: Queue | None = None
         self._tail: Tail | None = None
         self._settled = Settled()
