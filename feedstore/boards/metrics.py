@@ -5,36 +5,27 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from feedstore.boards.port import Reason
 from feedstore.boards.service import BITS, SECONDS, BoardTally
-from feedstore.metering import Definition, Label, families
+from feedstore.metering import Counted, Label, families
 
 if TYPE_CHECKING:  # who only defines metrics needs no library
     from prometheus_client.core import Metric
 
-_WHERE: Final = "feedstore/boards/service.py"
+_SERVICE: Final = Counted("feedstore/boards/service.py", ("serve",))
 
-REORDERS: Final = Definition(
+REORDERS: Final = _SERVICE.counter(
     "feed_board_reorders_total",
-    "counter",
     "Reorders of boards by what became of them: `unavailable` without an answer of the follow store, `crowded` if room"
     " is made first, the others refused",
-    _WHERE,
-    ("serve",),
-    (Label("outcome", ("moved", "unchanged", "crowded", "unavailable", *get_args(Reason))),),
+    Label("outcome", ("moved", "unchanged", "crowded", "unavailable", *get_args(Reason))),
 )
-REORDER_SECONDS: Final = Definition(
+REORDER_SECONDS: Final = _SERVICE.histogram(
     "feed_board_reorder_seconds",
-    "histogram",
     "Duration of reorders in the follow store that moved a pin, or found it at its place",
-    _WHERE,
-    ("serve",),
     buckets=SECONDS,
 )
-ROOM: Final = Definition(
+ROOM: Final = _SERVICE.histogram(
     "feed_board_room_bits",
-    "histogram",
     "Room of the smaller new gap after a reorder, in bits. Below 10 a task to make room was asked for",
-    _WHERE,
-    ("serve",),
     buckets=BITS,
 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from feedstore.metering import CLUSTER, Definition, Label, families
+from feedstore.metering import CLUSTER, Counted, Label, families
 from feedstore.widecolumn.behind import behind_ms
 
 if TYPE_CHECKING:  # who only defines metrics needs no library, not even that of catalogs
@@ -11,108 +11,66 @@ if TYPE_CHECKING:  # who only defines metrics needs no library, not even that of
 
     from feedstore.catalog.service import CatalogState
 
-_WHERE: Final = "feedstore/catalog/metrics.py"
+_SERVED: Final = Counted("feedstore/catalog/metrics.py", ("serve",))
 _CATALOG: Final = Label("catalog", of="the catalogs of `feed.toml`")
 _OUTCOMES: Final = ("hit", "stale", "fetched", "joined", "missing", "source")
 
-KEYS: Final = Definition(
+KEYS: Final = _SERVED.counter(
     "feed_catalog_keys_total",
-    "counter",
     "Keys that this server's pages and requests asked for. Each is one of `hit` (its record was held), `stale` (so, but"
     " its time was up and no cluster answered), `fetched`, `joined` (fetched for another request) and `missing` (no"
     " record, or no answer). `source`: of the missing, those that the follow store was then asked for",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, Label("outcome", _OUTCOMES)),
+    _CATALOG,
+    Label("outcome", _OUTCOMES),
 )
-FETCH_SECONDS: Final = Definition(
+FETCH_SECONDS: Final = _SERVED.summary(
     "feed_catalog_fetch_seconds",
-    "summary",
     "Duration of fetches of keys that were not held, by the cluster that answered: a sum and a count",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, CLUSTER),
+    _CATALOG,
+    CLUSTER,
 )
-FAILED: Final = Definition(
+FAILED: Final = _SERVED.counter(
     "feed_catalog_failed_fetches_total",
-    "counter",
     "Fetches that no cluster answered; they are not in `feed_catalog_fetch_seconds`",
-    _WHERE,
-    ("serve",),
-    (_CATALOG,),
+    _CATALOG,
 )
-BEHIND: Final = Definition(
+BEHIND: Final = _SERVED.gauge(
     "feed_catalog_behind_seconds",
-    "gauge",
     "Age of the newest change such that a read in the cluster sees it and every older one; absent if unknown",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, CLUSTER),
+    _CATALOG,
+    CLUSTER,
 )
-AGE: Final = Definition(
+AGE: Final = _SERVED.gauge(
     "feed_catalog_generation_age_seconds",
-    "gauge",
     "Time since the batch of the current generation began to read its source; absent if there is none",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, CLUSTER),
+    _CATALOG,
+    CLUSTER,
 )
-RECORDS: Final = Definition(
-    "feed_catalog_records",
-    "gauge",
-    "Records of the current generation; absent if there is none",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, CLUSTER),
+RECORDS: Final = _SERVED.gauge(
+    "feed_catalog_records", "Records of the current generation; absent if there is none", _CATALOG, CLUSTER
 )
-BUILD_SECONDS: Final = Definition(
+BUILD_SECONDS: Final = _SERVED.gauge(
     "feed_catalog_build_seconds",
-    "gauge",
     "How long it took to read and load the current generation; absent if an earlier version has loaded it",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, CLUSTER),
+    _CATALOG,
+    CLUSTER,
 )
-SWAPS: Final = Definition(
+SWAPS: Final = _SERVED.counter(
     "feed_catalog_swaps_total",
-    "counter",
     "How often this server has seen another generation come into use, a later or an older one",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, CLUSTER),
+    _CATALOG,
+    CLUSTER,
 )
-ENTRIES: Final = Definition(
-    "feed_catalog_delta_entries",
-    "gauge",
-    "Keys that were updated since the oldest generation, about",
-    _WHERE,
-    ("serve",),
-    (_CATALOG, CLUSTER),
+ENTRIES: Final = _SERVED.gauge(
+    "feed_catalog_delta_entries", "Keys that were updated since the oldest generation, about", _CATALOG, CLUSTER
 )
-CACHE: Final = Definition(
-    "feed_catalog_cache_bytes",
-    "gauge",
-    "Memory that this server holds records in, about",
-    _WHERE,
-    ("serve",),
-    (_CATALOG,),
-)
-UPDATES: Final = Definition(
-    "feed_catalog_updates_total",
-    "counter",
-    "Updates that replaced what this server held",
-    _WHERE,
-    ("serve",),
-    (_CATALOG,),
-)
-HEARD: Final = Definition(
+CACHE: Final = _SERVED.gauge("feed_catalog_cache_bytes", "Memory that this server holds records in, about", _CATALOG)
+UPDATES: Final = _SERVED.counter("feed_catalog_updates_total", "Updates that replaced what this server held", _CATALOG)
+HEARD: Final = _SERVED.gauge(
     "feed_catalog_heard_behind_seconds",
-    "gauge",
     "Age of the newest update such that this server has heard of it and every older one; absent if unknown, as"
     " after a gap",
-    _WHERE,
-    ("serve",),
-    (_CATALOG,),
+    _CATALOG,
 )
 
 DEFINITIONS: Final = (

@@ -5,90 +5,50 @@ from typing import TYPE_CHECKING, Final
 
 from feedstore.following.service import FeedService
 from feedstore.http.queues import QueuesState
-from feedstore.metering import CLUSTER, Definition, Label, families
+from feedstore.metering import CLUSTER, Counted, Label, families
 
 if TYPE_CHECKING:  # who only defines metrics needs no library
     from prometheus_client.core import Metric
 
-_WHERE: Final = "feedstore/following/metrics.py"
+_SERVED: Final = Counted("feedstore/following/metrics.py", ("serve",))
+_SERVICE: Final = Counted("feedstore/following/service.py", ("serve",))
+_WATCHED: Final = Counted("feedstore/following/metrics.py", ("serve", "work", "relay"))
 
-READS: Final = Definition(
+READS: Final = _SERVED.counter(
     "feed_reads_total",
-    "counter",
     "Reads of feeds that may need more than one cluster; those of clusters in files do not count while all is well",
-    _WHERE,
-    ("serve",),
 )
-HEDGES: Final = Definition(
-    "feed_read_hedges_total",
-    "counter",
-    "Reads that also asked another cluster, because the first was slow",
-    _WHERE,
-    ("serve",),
+HEDGES: Final = _SERVED.counter(
+    "feed_read_hedges_total", "Reads that also asked another cluster, because the first was slow"
 )
-FAILOVERS: Final = Definition(
-    "feed_read_failovers_total",
-    "counter",
-    "Reads that asked another cluster instead, because the first failed",
-    _WHERE,
-    ("serve",),
+FAILOVERS: Final = _SERVED.counter(
+    "feed_read_failovers_total", "Reads that asked another cluster instead, because the first failed"
 )
-PROBES: Final = Definition(
-    "feed_read_probes_total", "counter", "Reads that tested a cluster whose breaker is open", _WHERE, ("serve",)
+PROBES: Final = _SERVED.counter("feed_read_probes_total", "Reads that tested a cluster whose breaker is open")
+PAGES: Final = _SERVICE.counter(
+    "feed_pages_total", "Pages of feeds that a cluster has served; a page of pins may take several", CLUSTER
 )
-PAGES: Final = Definition(
-    "feed_pages_total",
-    "counter",
-    "Pages of feeds that a cluster has served; a page of pins may take several",
-    "feedstore/following/service.py",
-    ("serve",),
-    (CLUSTER,),
+BREAKER: Final = _SERVED.gauge(
+    "feed_cluster_breaker_open", "Breaker of a cluster: 0 closed, 1 open, 0.5 half-open", CLUSTER
 )
-BREAKER: Final = Definition(
-    "feed_cluster_breaker_open",
-    "gauge",
-    "Breaker of a cluster: 0 closed, 1 open, 0.5 half-open",
-    _WHERE,
-    ("serve",),
-    (CLUSTER,),
-)
-BEHIND: Final = Definition(
+BEHIND: Final = _WATCHED.gauge(
     "feed_cluster_behind_seconds",
-    "gauge",
     "Age of a cluster's watermark: everything committed longer ago has landed there. Absent if that is unknown",
-    _WHERE,
-    ("serve", "work", "relay"),
-    (CLUSTER,),
+    CLUSTER,
 )
-READ_P95: Final = Definition(
+READ_P95: Final = _SERVED.gauge(
     "feed_cluster_read_p95_seconds",
-    "gauge",
     "p95 of recent reads of a cluster; absent if there were too few, and for clusters in files",
-    _WHERE,
-    ("serve",),
-    (CLUSTER,),
+    CLUSTER,
 )
-STOPPED: Final = Definition(
-    "feed_worker_stopped",
-    "gauge",
-    "1 if the worker of this process has stopped by itself, else 0",
-    _WHERE,
-    ("serve",),
-)
-LAG: Final = Definition(
+STOPPED: Final = _SERVED.gauge("feed_worker_stopped", "1 if the worker of this process has stopped by itself, else 0")
+LAG: Final = _WATCHED.gauge(
     "feed_group_lag",
-    "gauge",
     "Messages that a consumer group has not committed; of `relay`, actions. Absent if the queue is away",
-    _WHERE,
-    ("serve", "work", "relay"),
-    (Label("group", of="`relay`, and the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, ..."),),
+    Label("group", of="`relay`, and the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, ..."),
 )
-DEAD_LETTERS: Final = Definition(
-    "feed_dead_letters",
-    "gauge",
-    "Messages that could not be processed, and are kept; absent if the queue is away",
-    _WHERE,
-    ("serve", "work", "relay"),
+DEAD_LETTERS: Final = _WATCHED.gauge(
+    "feed_dead_letters", "Messages that could not be processed, and are kept; absent if the queue is away"
 )
 
 DEFINITIONS: Final = (READS, HEDGES, FAILOVERS, PROBES, PAGES, BREAKER, BEHIND, READ_P95, STOPPED, LAG, DEAD_LETTERS)

@@ -2,34 +2,22 @@
 
 from typing import Final
 
-from feedstore.metering import EVERY, SHARD, SHORT, Definition
+from feedstore.metering import EVERY, SHARD, SHORT, Counted
 
-_WHERE: Final = "feedstore/follows/watched.py"
+_SHARDS: Final = Counted("feedstore/follows/watched.py", EVERY)
 
-CALL_SECONDS: Final = Definition(
-    "feed_follow_store_call_seconds",
-    "histogram",
-    "Duration of calls of a shard, also of those that failed",
-    _WHERE,
-    EVERY,
-    (SHARD,),
-    SHORT,
+CALL_SECONDS: Final = _SHARDS.histogram(
+    "feed_follow_store_call_seconds", "Duration of calls of a shard, also of those that failed", SHARD, buckets=SHORT
 )
-FAILURES: Final = Definition(
+FAILURES: Final = _SHARDS.counter(
     "feed_follow_store_failures_total",
-    "counter",
     "Calls that a shard did not answer, or that were refused because it is away",
-    _WHERE,
-    EVERY,
-    (SHARD,),
+    SHARD,
 )
-AWAY: Final = Definition(
+AWAY: Final = _SHARDS.gauge(
     "feed_follow_store_away",
-    "gauge",
     "1 if the shard failed so often that this process asks it no more until it has answered again, else 0",
-    _WHERE,
-    EVERY,
-    (SHARD,),
+    SHARD,
 )
 
 DEFINITIONS: Final = (CALL_SECONDS, FAILURES, AWAY)

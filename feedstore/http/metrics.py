@@ -6,38 +6,28 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from feedstore.metering import Definition, Label, families
+from feedstore.metering import Counted, Label, families
 from feedstore.metering.exposition import MEDIA_TYPE, rendered
 from feedstore.metering.histogram import Histogram
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-_WHERE: Final = "feedstore/http/metrics.py"
+_SERVED: Final = Counted("feedstore/http/metrics.py", ("serve",))
 _ENDPOINT: Final = Label("endpoint", of="the endpoints of docs/http.md; `none` for all other paths")
 
-REQUESTS: Final = Definition(
+REQUESTS: Final = _SERVED.counter(
     "feed_http_requests_total",
-    "counter",
     "HTTP requests answered",
-    _WHERE,
-    ("serve",),
-    (
-        _ENDPOINT,
-        Label("method", of="the methods of docs/http.md; `other` for all else"),
-        Label("status", of="the statuses of docs/http.md"),
-    ),
+    _ENDPOINT,
+    Label("method", of="the methods of docs/http.md; `other` for all else"),
+    Label("status", of="the statuses of docs/http.md"),
 )
-SECONDS: Final = Definition(
+SECONDS: Final = _SERVED.histogram(
     "feed_http_request_seconds",
-    "histogram",
     "Duration of HTTP requests, from the first byte of the head to the last of the answer",
-    _WHERE,
-    ("serve",),
-    (_ENDPOINT,),
-    _BUCKETS_S,
+    _ENDPOINT,
+    buckets=_BUCKETS_S,
 )
-UNDER_WAY: Final = Definition(
-    "feed_http_requests_under_way", "gauge", "HTTP requests being answered", _WHERE, ("serve",)
-)
+UNDER_WAY: Final = _SERVED.gauge("feed_http_requests_under_way", "HTTP requests being answered")
 
 DEFINITIONS: Final = (REQUESTS, SECONDS, UNDER_WAY)
 

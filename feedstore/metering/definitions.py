@@ -78,6 +78,26 @@ class Definition:
         return next((unit for unit in ("seconds", "bytes", "bits") if stem.endswith(f"_{unit}")), "")
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Makes the definitions of the metrics that one file counts. where: the file. by: the programs that serve them."""
+
+    where: str
+    by: tuple[Program, ...]
+
+    def counter(self, name: str, says: str, *labels: Label) -> Definition:
+        return Definition(name, "counter", says, self.where, self.by, labels)
+
+    def gauge(self, name: str, says: str, *labels: Label) -> Definition:
+        return Definition(name, "gauge", says, self.where, self.by, labels)
+
+    def histogram(self, name: str, says: str, *labels: Label, buckets: tuple[float, ...]) -> Definition:
+        return Definition(name, "histogram", says, self.where, self.by, labels, buckets)
+
+    def summary(self, name: str, says: str, *labels: Label) -> Definition:
+        return Definition(name, "summary", says, self.where, self.by, labels)
+
+
 CLUSTER: Final = Label("cluster", of="the clusters of `feed.toml`")
 GROUP: Final = Label(
     "group", of="the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, `catalog-CATALOG-CLUSTER`"

@@ -2,27 +2,24 @@
 
 from typing import Final
 
-from feedstore.metering import CLUSTER, SHORT, WRITES, Definition, Label
+from feedstore.metering import CLUSTER, SHORT, WRITES, Counted, Label
 
-_WHERE: Final = "feedstore/widecolumn/metered.py"
+_METERED: Final = Counted("feedstore/widecolumn/metered.py", WRITES)
 _CALL: Final = Label("call", ("apply", "read", "cells", "masks", "sweep"))
 
-CALL_SECONDS: Final = Definition(
+CALL_SECONDS: Final = _METERED.histogram(
     "feed_cluster_call_seconds",
-    "histogram",
     "Duration of a worker's calls to a cluster, of any table, also of those that failed",
-    _WHERE,
-    WRITES,
-    (CLUSTER, _CALL),
-    SHORT,
+    CLUSTER,
+    _CALL,
+    buckets=SHORT,
 )
-FAILURES: Final = Definition(
+FAILURES: Final = _METERED.counter(
     "feed_cluster_failures_total",
-    "counter",
     "A worker's calls that a cluster did not answer (`unavailable`), answered with damage, or can never take",
-    _WHERE,
-    WRITES,
-    (CLUSTER, _CALL, Label("reason", ("unavailable", "damaged", "refused"))),
+    CLUSTER,
+    _CALL,
+    Label("reason", ("unavailable", "damaged", "refused")),
 )
 
 DEFINITIONS: Final = (CALL_SECONDS, FAILURES)

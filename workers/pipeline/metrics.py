@@ -2,153 +2,96 @@
 
 from typing import Final
 
-from feedstore.metering import GROUP, LOOP, PARTITION, SHARD, SHORT, WORKERS, Definition, Label
+from feedstore.metering import GROUP, LOOP, PARTITION, SHARD, SHORT, WORKERS, Counted, Label
 
-_STAGE: Final = "workers/pipeline/stage.py"
-_RELAY: Final = "workers/pipeline/relay.py"
-_RUNTIME: Final = "workers/pipeline/runtime.py"
+_RUNTIME: Final = Counted("workers/pipeline/runtime.py", WORKERS)
+_STAGE: Final = Counted("workers/pipeline/stage.py", WORKERS)
+_RELAY: Final = Counted("workers/pipeline/relay.py", ("work", "relay"))
+
 
 _LOT: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 # Loops
-LOOP_RUNNING: Final = Definition(
+LOOP_RUNNING: Final = _RUNTIME.gauge(
     "feed_loop_running",
-    "gauge",
     "1 while the loop runs, 0 once it has ended by itself: its process, or the whole worker, must be started again",
-    _RUNTIME,
-    WORKERS,
-    (LOOP,),
+    LOOP,
 )
-LOOP_STEP_AGE: Final = Definition(
+LOOP_STEP_AGE: Final = _RUNTIME.gauge(
     "feed_loop_step_age_seconds",
-    "gauge",
     "How long ago the loop began the step or the rest that it is in: a loop that hangs is seen here. A step does not"
     " begin anything after a second, but one call of a cluster may take 30 s, and a sweep as long as it needs",
-    _RUNTIME,
-    WORKERS,
-    (LOOP,),
+    LOOP,
 )
-AWAY: Final = Definition(
+AWAY: Final = _STAGE.counter(
     "feed_loop_away_total",
-    "counter",
     "How often a loop found something away, and rests before it asks again: the `queue`; the `outbox` of a shard; the"
     " cluster or store that takes `notes` of what is done, `ticks`, or `parked` messages; the `dead_letters`; what a"
     " loop needs to `begin`; what a `round` of housekeeping or a sweep needs",
-    _STAGE,
-    WORKERS,
-    (LOOP, Label("what", ("queue", "outbox", "notes", "ticks", "parked", "dead_letters", "begin", "round"))),
+    LOOP,
+    Label("what", ("queue", "outbox", "notes", "ticks", "parked", "dead_letters", "begin", "round")),
 )
 
 # Relays and ticks
-RELAYED: Final = Definition(
-    "feed_relay_messages_total",
-    "counter",
-    "Actions of an outbox that a relay has published, in messages of many",
-    _RELAY,
-    ("work", "relay"),
-    (SHARD,),
+RELAYED: Final = _RELAY.counter(
+    "feed_relay_messages_total", "Actions of an outbox that a relay has published, in messages of many", SHARD
 )
-RELAYED_BYTES: Final = Definition(
-    "feed_relay_bytes_total",
-    "counter",
-    "Bytes of the messages that a relay has published",
-    _RELAY,
-    ("work", "relay"),
-    (SHARD,),
+RELAYED_BYTES: Final = _RELAY.counter(
+    "feed_relay_bytes_total", "Bytes of the messages that a relay has published", SHARD
 )
-TICKS: Final = Definition(
+TICKS: Final = _RELAY.counter(
     "feed_ticks_total",
-    "counter",
     "Ticks that were sent, each through every partition: none while a shard of the follow store, or the queue, is away",
-    _RELAY,
-    ("work", "relay"),
-    (LOOP,),
+    LOOP,
 )
 
 # Stages
-MESSAGES: Final = Definition(
+MESSAGES: Final = _STAGE.counter(
     "feed_stage_messages_total",
-    "counter",
     "Messages that a group is done with: `done` by its handler, `parked` for later, or `dead`",
-    _STAGE,
-    WORKERS,
-    (GROUP, Label("outcome", ("done", "parked", "dead"))),
+    GROUP,
+    Label("outcome", ("done", "parked", "dead")),
 )
-BYTES: Final = Definition(
-    "feed_stage_bytes_total", "counter", "Bytes of the messages that a group has polled", _STAGE, WORKERS, (GROUP,)
+BYTES: Final = _STAGE.counter("feed_stage_bytes_total", "Bytes of the messages that a group has polled", GROUP)
+LOTS: Final = _STAGE.counter("feed_stage_lots_total", "Polls that brought messages", GROUP)
+BATCH: Final = _STAGE.histogram(
+    "feed_stage_batch_messages", "Messages that a group's handler was called with", GROUP, buckets=_LOT
 )
-LOTS: Final = Definition("feed_stage_lots_total", "counter", "Polls that brought messages", _STAGE, WORKERS, (GROUP,))
-BATCH: Final = Definition(
-    "feed_stage_batch_messages",
-    "histogram",
-    "Messages that a group's handler was called with",
-    _STAGE,
-    WORKERS,
-    (GROUP,),
-    _LOT,
-)
-HANDLE_SECONDS: Final = Definition(
+HANDLE_SECONDS: Final = _STAGE.histogram(
     "feed_stage_handle_seconds",
-    "histogram",
     "Duration of calls of a group's handler, also of those that failed",
-    _STAGE,
-    WORKERS,
-    (GROUP,),
-    SHORT,
+    GROUP,
+    buckets=SHORT,
 )
-RETRIES: Final = Definition(
+RETRIES: Final = _STAGE.counter(
     "feed_stage_retries_total",
-    "counter",
     "Calls of the handler that failed, and are repeated: what it needs is `unavailable`, or a message has a `fault`",
-    _STAGE,
-    WORKERS,
-    (GROUP, Label("reason", ("unavailable", "fault"))),
+    GROUP,
+    Label("reason", ("unavailable", "fault")),
 )
-DEAD: Final = Definition(
+DEAD: Final = _STAGE.counter(
     "feed_stage_dead_letters_total",
-    "counter",
     "Messages that became dead letters: not decodable (`not_json`, `malformed`, `oversized`, `unknown_version`),"
     " `refused` by a store for good, or `failed` too often",
-    _STAGE,
-    WORKERS,
-    (
-        GROUP,
-        Label("reason", ("not_json", "malformed", "oversized", "unknown_version", "refused", "failed", "other")),
-    ),
+    GROUP,
+    Label("reason", ("not_json", "malformed", "oversized", "unknown_version", "refused", "failed", "other")),
 )
-WAITING: Final = Definition(
-    "feed_stage_waiting_messages",
-    "gauge",
-    "Messages that were polled and are not done",
-    _STAGE,
-    WORKERS,
-    (GROUP,),
+WAITING: Final = _STAGE.gauge("feed_stage_waiting_messages", "Messages that were polled and are not done", GROUP)
+WAITING_BYTES: Final = _STAGE.gauge(
+    "feed_stage_waiting_bytes", "Bytes in memory of messages that were polled and are not done", GROUP
 )
-WAITING_BYTES: Final = Definition(
-    "feed_stage_waiting_bytes",
-    "gauge",
-    "Bytes in memory of messages that were polled and are not done",
-    _STAGE,
-    WORKERS,
-    (GROUP,),
-)
-RETRYING: Final = Definition(
+RETRYING: Final = _STAGE.gauge(
     "feed_stage_retrying_seconds",
-    "gauge",
     "How long ago the first attempt began that failed, of messages that are still not done; 0 if there are none",
-    _STAGE,
-    WORKERS,
-    (GROUP,),
+    GROUP,
 )
-BEHIND: Final = Definition(
+BEHIND: Final = _STAGE.gauge(
     "feed_group_behind_seconds",
-    "gauge",
     "The lag in seconds: every action that committed longer ago, and comes through this partition, is done by the"
     " group. It also grows if no ticks come (`feed_ticks_total`). Absent before the first tick, and of groups whose"
     " topic has no ticks",
-    _STAGE,
-    WORKERS,
-    (GROUP, PARTITION),
+    GROUP,
+    PARTITION,
 )
 
 DEFINITIONS: Final = (

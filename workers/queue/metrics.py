@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from feedstore.metering import GROUP, PARTITION, SHORT, WORKERS, Definition, Label
+from feedstore.metering import GROUP, PARTITION, SHORT, WORKERS, Counted, Label
 
-_METERED: Final = "workers/queue/metered.py"
+_GAUGES: Final = Counted("workers/app/gauges.py", ("work", "relay"))
+_METERED: Final = Counted("workers/queue/metered.py", WORKERS)
 
 REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "publish": ("unavailable", "refused"),
@@ -17,33 +18,28 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
 _TOPIC: Final = Label("topic", of="the topics of the queue")
 _CALL: Final = Label("call", tuple(REASONS))
 
-PARTITION_LAG: Final = Definition(
+PARTITION_LAG: Final = _GAUGES.gauge(
     "feed_group_partition_lag",
-    "gauge",
     "Messages of a partition that the group has not committed; absent if the queue is away",
-    "workers/app/gauges.py",
-    ("work", "relay"),
-    (GROUP, PARTITION),
+    GROUP,
+    PARTITION,
 )
-CALL_SECONDS: Final = Definition(
+CALL_SECONDS: Final = _METERED.histogram(
     "feed_queue_call_seconds",
-    "histogram",
     "Duration of a worker's calls of the queue, also of those that failed: `publish` until the messages are stored,"
     " `commit` of positions, and a `poll` that brought messages: the wait for the first of them is a part of it, so"
     " that only that of a busy group says how fast the queue is",
-    _METERED,
-    WORKERS,
-    (_TOPIC, _CALL),
-    SHORT,
+    _TOPIC,
+    _CALL,
+    buckets=SHORT,
 )
-FAILURES: Final = Definition(
+FAILURES: Final = _METERED.counter(
     "feed_queue_failures_total",
-    "counter",
     "A worker's calls that the queue did not answer (`unavailable`; consumers of Kafka hear nothing instead), messages"
     " that are too large for it (`refused`), and polls whose messages are gone (`lost`)",
-    _METERED,
-    WORKERS,
-    (_TOPIC, _CALL, Label("reason", ("unavailable", "refused", "lost"))),
+    _TOPIC,
+    _CALL,
+    Label("reason", ("unavailable", "refused", "lost")),
 )
 
 DEFINITIONS: Final = (PARTITION_LAG, CALL_SECONDS, FAILURES)
