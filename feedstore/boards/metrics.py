@@ -29,8 +29,6 @@ ROOM: Final = _SERVICE.histogram(
     buckets=BITS,
 )
 
-DEFINITIONS: Final = (REORDERS, REORDER_SECONDS, ROOM)
-
 
 def metrics(tally: BoardTally) -> "Iterator[Metric]":
     reorders = families.counter(REORDERS)

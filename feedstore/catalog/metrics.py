@@ -73,21 +73,6 @@ HEARD: Final = _SERVED.gauge(
     _CATALOG,
 )
 
-DEFINITIONS: Final = (
-    KEYS,
-    FETCH_SECONDS,
-    FAILED,
-    BEHIND,
-    AGE,
-    RECORDS,
-    BUILD_SECONDS,
-    SWAPS,
-    ENTRIES,
-    CACHE,
-    UPDATES,
-    HEARD,
-)
-
 
 def metrics(states: "list[CatalogState]", now_ms: int) -> "Iterator[Metric]":
     keys, seconds, failed = families.counter(KEYS), families.summary(FETCH_SECONDS), families.counter(FAILED)

@@ -51,7 +51,6 @@ DEAD_LETTERS: Final = _WATCHED.gauge(
     "feed_dead_letters", "Messages that could not be processed, and are kept; absent if the queue is away"
 )
 
-DEFINITIONS: Final = (READS, HEDGES, FAILOVERS, PROBES, PAGES, BREAKER, BEHIND, READ_P95, STOPPED, LAG, DEAD_LETTERS)
 
 _BREAKER_OPEN: Final = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 

@@ -19,5 +19,3 @@ AWAY: Final = _SHARDS.gauge(
     "1 if the shard failed so often that this process asks it no more until it has answered again, else 0",
     SHARD,
 )
-
-DEFINITIONS: Final = (CALL_SECONDS, FAILURES, AWAY)

@@ -29,10 +29,8 @@ SECONDS: Final = _SERVED.histogram(
 )
 UNDER_WAY: Final = _SERVED.gauge("feed_http_requests_under_way", "HTTP requests being answered")
 
-DEFINITIONS: Final = (REQUESTS, SECONDS, UNDER_WAY)
 
-
-__all__ = ["DEFINITIONS", "MEDIA_TYPE", "Metrics"]
+__all__ = ["MEDIA_TYPE", "Metrics"]
 
 
 class Metrics:

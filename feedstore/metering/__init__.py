@@ -19,6 +19,7 @@ from feedstore.metering.definitions import (
     Kind,
     Label,
     Program,
+    definitions_of,
 )
 from feedstore.metering.meter import UNCOUNTED, Counting, Counts, Meter, sampled
 
@@ -42,5 +43,6 @@ __all__ = [
     "Label",
     "Meter",
     "Program",
+    "definitions_of",
     "sampled",
 ]

@@ -5,6 +5,7 @@ Names never change. A gauge says how something is now; where that is unknown it 
 
 import re
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Final, Literal
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
@@ -96,6 +97,11 @@ class Counted:
 
     def summary(self, name: str, says: str, *labels: Label) -> Definition:
         return Definition(name, "summary", says, self.where, self.by, labels)
+
+
+def definitions_of(module: ModuleType) -> tuple[Definition, ...]:
+    """Every metric that a module defines, in its order."""
+    return tuple(each for each in vars(module).values() if isinstance(each, Definition))
 
 
 CLUSTER: Final = Label("cluster", of="the clusters of `feed.toml`")

@@ -19,9 +19,7 @@ CPU: Final = _OF_EACH.counter("feed_process_cpu_seconds_total", "Processor time,
 RESIDENT: Final = _OF_EACH.gauge("feed_process_resident_bytes", "Memory in use", _PROCESS)
 OPEN_FILES: Final = _OF_EACH.gauge("feed_process_open_files", "File descriptors that are open", _PROCESS)
 MAX_FILES: Final = _OF_EACH.gauge("feed_process_max_files", "File descriptors that may be open", _PROCESS)
+THREADS: Final = _OF_EACH.gauge("feed_process_threads", "Threads", _PROCESS)
 STARTED: Final = _OF_EACH.gauge(
     "feed_process_start_time_seconds", "When the process began, in seconds since 1970 by its own clock", _PROCESS
 )
-THREADS: Final = _OF_EACH.gauge("feed_process_threads", "Threads", _PROCESS)
-
-DEFINITIONS: Final = (BUILD, CPU, RESIDENT, OPEN_FILES, MAX_FILES, THREADS, STARTED)

@@ -21,5 +21,3 @@ FAILURES: Final = _METERED.counter(
     _CALL,
     Label("reason", ("unavailable", "damaged", "refused")),
 )
-
-DEFINITIONS: Final = (CALL_SECONDS, FAILURES)

@@ -11,11 +11,12 @@ from feedstore.boards import metrics as of_boards
 from feedstore.catalog import metrics as of_catalogs
 from feedstore.following import metrics as of_the_feed
 from feedstore.http import metrics as of_requests
+from feedstore.metering import definitions_of
 from tests.cli.command import eventually
 from tests.replicas.fakes import NOW_MS, USER
 
-OF_CATALOGS = {each.name for each in of_catalogs.DEFINITIONS}
-NAMED = {each.name for room in (of_requests, of_the_feed, of_boards) for each in room.DEFINITIONS}
+OF_CATALOGS = {each.name for each in definitions_of(of_catalogs)}
+NAMED = {each.name for room in (of_requests, of_the_feed, of_boards) for each in definitions_of(room)}
 
 
 def test_what_is_served_is_what_is_named(inside: InProcess):

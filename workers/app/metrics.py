@@ -8,7 +8,7 @@ from feedstore.catalog import metrics as of_catalogs
 from feedstore.following import metrics as of_reads
 from feedstore.follows import metrics as of_follows
 from feedstore.http import metrics as of_requests
-from feedstore.metering import WORKERS, Definition, Label
+from feedstore.metering import WORKERS, Definition, Label, definitions_of
 from feedstore.metering import metrics as of_processes
 from feedstore.widecolumn import metrics as of_clusters
 from workers.boards import metrics as of_respacing
@@ -17,16 +17,16 @@ from workers.pipeline import metrics as of_stages
 from workers.queue import metrics as of_queues
 
 SECTIONS: Final[tuple[tuple[str, Sequence[Definition]], ...]] = (
-    ("Feeds on their way", of_feeds.DEFINITIONS),
-    ("Stages, relays and loops", of_stages.DEFINITIONS),
-    ("The queue", of_queues.DEFINITIONS),
-    ("Calls to clusters", of_clusters.DEFINITIONS),
-    ("The follow store", of_follows.DEFINITIONS),
-    ("Reads, replicas and groups", of_reads.DEFINITIONS),
-    ("Requests", of_requests.DEFINITIONS),
-    ("Boards", (*of_boards.DEFINITIONS, *of_respacing.DEFINITIONS)),
-    ("Catalogs", of_catalogs.DEFINITIONS),
-    ("Processes", of_processes.DEFINITIONS),
+    ("Feeds on their way", definitions_of(of_feeds)),
+    ("Stages, relays and loops", definitions_of(of_stages)),
+    ("The queue", definitions_of(of_queues)),
+    ("Calls to clusters", definitions_of(of_clusters)),
+    ("The follow store", definitions_of(of_follows)),
+    ("Reads, replicas and groups", definitions_of(of_reads)),
+    ("Requests", definitions_of(of_requests)),
+    ("Boards", (*definitions_of(of_boards), *definitions_of(of_respacing))),
+    ("Catalogs", definitions_of(of_catalogs)),
+    ("Processes", definitions_of(of_processes)),
 )
 ALL: Final[tuple[Definition, ...]] = tuple(each for _, definitions in SECTIONS for each in definitions)
 """By this list metrics are served, docs/metrics.md is written, and rules and dashboards are checked."""

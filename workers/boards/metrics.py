@@ -12,5 +12,3 @@ WINDOW: Final = _RESPACING.histogram(
     "Pins of the window of each request for room; requests with nothing left to do are not counted",
     buckets=(4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096, 16_384, 65_536, 131_072),
 )
-
-DEFINITIONS: Final = (ROWS, WINDOW)

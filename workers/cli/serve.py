@@ -22,7 +22,7 @@ from feedstore.catalog.settings import PINS, posted
 from feedstore.errors import ConfigError
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
-from feedstore.metering import Counting
+from feedstore.metering import Counting, definitions_of
 from feedstore.tracing import Tracer
 from workers.app import home, logs, memory_tuning, metering, targets, wiring
 from workers.app.home import HomeBusyError
@@ -45,7 +45,7 @@ PORT = 8080
 
 _ASK_S = 0.05
 
-_OF_READS: Final = frozenset(each.name for each in of_reads.DEFINITIONS)
+_OF_READS: Final = frozenset(each.name for each in definitions_of(of_reads))
 """The metrics of clusters and groups that the server has itself."""
 
 

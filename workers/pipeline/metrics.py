@@ -93,23 +93,3 @@ BEHIND: Final = _STAGE.gauge(
     GROUP,
     PARTITION,
 )
-
-DEFINITIONS: Final = (
-    LOOP_RUNNING,
-    LOOP_STEP_AGE,
-    AWAY,
-    RELAYED,
-    RELAYED_BYTES,
-    TICKS,
-    MESSAGES,
-    BYTES,
-    LOTS,
-    BATCH,
-    HANDLE_SECONDS,
-    RETRIES,
-    DEAD,
-    WAITING,
-    WAITING_BYTES,
-    RETRYING,
-    BEHIND,
-)

@@ -41,5 +41,3 @@ FAILURES: Final = _METERED.counter(
     _CALL,
     Label("reason", ("unavailable", "refused", "lost")),
 )
-
-DEFINITIONS: Final = (PARTITION_LAG, CALL_SECONDS, FAILURES)
