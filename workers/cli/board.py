@@ -120,14 +120,9 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
       feedctl board export 9 board-9.parquet
     """
     progress = ProgressLine("board export")
-
-    def show_pins(done: int) -> None:
-        if progress.due():
-            progress.show(plural(done, "pin"))
-
     try:
         with _boards(session) as boards:
-            pins = export(boards, board_id, file, show_pins)
+            pins = export(boards, board_id, file, lambda done: progress.count(done, "pin"))
     except OSError as error:
         raise click.FileError(str(file), error.strerror or str(error)) from error
     progress.clear()
@@ -266,8 +261,7 @@ def reset(session: Session, board_id: int, *, as_json: bool) -> None:
     with _boards(session) as boards:
         while not boards.reset(board_id):
             steps += 1
-            if progress.due():
-                progress.show(plural(steps, "transaction"))
+            progress.count(steps, "transaction")
     progress.clear()
     if as_json:
         emit_json({"board": board_id, "reset": True})

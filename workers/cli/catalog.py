@@ -151,7 +151,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
             follows,
             session.config.limits.purge_window_ms,
             random.Random(),  # noqa: S311 - a sample needs no secrecy
-            partial(_show, progress, "records"),
+            lambda done: progress.count(done, "record"),
             force=force,
         )
     progress.clear()
@@ -181,11 +181,6 @@ def _fail(failed: Mapping[str, CatalogError]) -> None:
         said = "; ".join(f"{cluster}: not built: {error}" for cluster, error in failed.items())
         later = all(isinstance(error, NotNowError) for error in failed.values())
         raise TryLaterError(said) if later else CommandRefusedError(said)
-
-
-def _show(progress: ProgressLine, what: str, done: int) -> None:
-    if progress.due():
-        progress.show(f"{done:,} {what}")
 
 
 def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
@@ -263,7 +258,7 @@ def update(session: Session, name: str, file: str) -> None:
             for batch in batches_of(lines, "stdin" if file == "-" else file, clock_ms):
                 publish(queue, name, batch)
                 posted += len(batch)
-                _show(progress, "updates", posted)
+                progress.count(posted, "update")
         finally:
             progress.clear()
             note(f"{plural(posted, 'update')} posted")
@@ -273,7 +268,7 @@ def _counted(entries: Iterator[tuple[bytes, bytes]], progress: ProgressLine) -> 
     for number, entry in enumerate(entries, 1):
         yield entry
         if not number % 10_000:
-            _show(progress, "records", number)
+            progress.count(number, "record")
 
 
 @catalog.command()
@@ -414,7 +409,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
             progress = ProgressLine(f"verify {each}")
             here = 0
             with open_reader(session.config, name, each) as reader:
-                comparison = PinComparison(reader, follows, partial(_show, progress, "pins"))
+                comparison = PinComparison(reader, follows, partial(progress.count, one="pin"))
                 for found in comparison:
                     here += 1
                     if as_json:

@@ -39,8 +39,7 @@ def export(session: Session, cluster: str) -> None:
             if len(lines) == _LINES_AT_ONCE:
                 emit_lines(encoder.encode_lines(lines))
                 lines.clear()
-                if progress.due():
-                    progress.show(f"{users:,} users")
+                progress.count(users, "user")
         emit_lines(encoder.encode_lines(lines))
     finally:
         progress.clear()

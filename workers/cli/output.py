@@ -98,6 +98,11 @@ class ProgressLine:
             _draw("\r\033[K" + shown(f"{self._what}{bar} {text}")[: width - 1])
             ProgressLine._drawn = self
 
+    def count(self, done: int, one: str) -> None:
+        """Shows how many are done, if it is time. one: what is counted."""
+        if self.due():
+            self.show(plural(done, one))
+
     def clear(self) -> None:
         """Takes the line away, before anything else is written."""
         if ProgressLine._drawn is self:

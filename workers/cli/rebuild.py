@@ -103,13 +103,8 @@ def _ask(ports: Ports, user: int | None, cluster: str | None) -> None:
         rebuilding.ask_user(ports.follows, user, cluster)
         return
     progress = ProgressLine("ask")
-    rebuilding.ask_all(ports.follows, cluster, lambda users: _show_users(progress, users))
+    rebuilding.ask_all(ports.follows, cluster, lambda users: progress.count(users, "user"))
     progress.clear()
-
-
-def _show_users(progress: ProgressLine, users: int) -> None:
-    if progress.due():
-        progress.show(plural(users, "user"))
 
 
 def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
@@ -120,7 +115,7 @@ def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None
         session.config,
         cluster,
         lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop),
-        lambda users: _show_users(progress, users),
+        lambda users: progress.count(users, "user"),
     )
     progress.clear()
 
