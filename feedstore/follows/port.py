@@ -9,7 +9,7 @@ fresh snapshots on the primary: what was committed before the call is seen (rule
 contract against every adapter, with one shard and with three.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -173,6 +173,21 @@ class Between(NamedTuple):
 
     earliest_ms: int
     latest_ms: int
+
+
+class Reconciled(NamedTuple):
+    """What a part of `reconcile` found. rows: how many were compared. edges, pins, boards: records that were brought
+    back; without writing, a pin counts for each of its lines. index_rows: rows of the indexes that were written.
+    disputed: (board, its owner, the owner of a pin on it) of
+    boards that a second owner saved on while a shard did not know the first; nothing was changed there.
+    """
+
+    rows: int
+    edges: int = 0
+    pins: int = 0
+    boards: int = 0
+    index_rows: int = 0
+    disputed: tuple[tuple[int, int, int], ...] = ()
 
 
 class RecordCounts(NamedTuple):
@@ -473,6 +488,20 @@ class FollowStore(Protocol):
         """A page of one shard's pins, deleted ones included, ascending by id, after a given id (0: from the start).
         Fewer than `limit` (1..MAX_PAGE) means the end. A walk over every shard passes each pin that was committed
         before it began.
+        """
+        ...
+
+    def reconcile(self, *, write: bool) -> Iterator[Reconciled]:
+        """Compares each row with what other rows say of the same edge or pin, some thousand rows at a time.
+
+        The store keeps an edge with its follower and with its followee, and a pin by itself, with its owner and with
+        its board. Of two such rows the later one is right, and the other is written again; write: False only counts.
+        Afterwards they agree, even if a shard was brought back from an older copy. What a lost shard alone knew stays
+        lost. Rows of actions that are not expanded yet are counted too; to write them early changes nothing. Memory is
+        bounded by a page.
+
+        Raises:
+            FollowStoreUnavailableError: some may be written; begin again.
         """
         ...
 

@@ -29,11 +29,17 @@ EdgeKey = tuple[int, int, int]
 EdgeRow = tuple[int, int, int, int, int, int]
 """(follower, kind, followee, ts, active, committed_ms)."""
 
+FollowerKey = tuple[int, int, int]
+"""(kind, followee, follower)."""
+
 FollowerRow = tuple[int, int, int, int, int]
 """(kind, followee, follower, ts, active)."""
 
 PinRow = tuple[int, int, int, int, int, int | None]
 """(pin, owner, board, created_ms, saved_ms, deleted_ms)."""
+
+PinIndexKey = tuple[int, int, int, int]
+"""(kind, followee, created_ms, pin)."""
 
 PinIndexRow = tuple[int, int, int, int, int, int, int, int | None]
 """(kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)."""
@@ -301,6 +307,28 @@ class Shard(Protocol):
 
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
         """The first `limit` pins past an id, ascending."""
+        ...
+
+    def all_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
+        """The first `limit` edges past a place, tombstones included, ascending by edge key."""
+        ...
+
+    def all_followers_after(self, after: FollowerKey, limit: int) -> list[FollowerRow]:
+        """The first `limit` rows of the follower indexes past a place, tombstones included, ascending by their key."""
+        ...
+
+    def all_lines_after(self, after: PinIndexKey, limit: int) -> list[PinIndexRow]:
+        """The first `limit` lines of the pin indexes past a place, those marked deleted included: ascending by kind and
+        followee, the latest created_ms first within each, ascending by pin.
+        """
+        ...
+
+    def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
+        """In any order."""
+        ...
+
+    def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
+        """In any order."""
         ...
 
     def expire(self, purge_window_ms: int, limit: int) -> int:

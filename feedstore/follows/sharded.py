@@ -3,11 +3,10 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Final, TypeVar, assert_never
-from zlib import crc32
 
 import msgspec
 
@@ -30,7 +29,7 @@ from feedstore.domain import (
     Unfollow,
     Unfollowed,
 )
-from feedstore.follows import recording
+from feedstore.follows import reconciling, recording
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Result, Run, Start, Way
 from feedstore.follows.port import (
     MAX_PAGE,
@@ -42,6 +41,7 @@ from feedstore.follows.port import (
     Merged,
     OutboxRow,
     PinState,
+    Reconciled,
     RecordCounts,
     RefillTimes,
     Request,
@@ -66,7 +66,7 @@ from feedstore.follows.shard import (
     Wanted,
     reaching,
 )
-from feedstore.follows.watched import Background, Watched, boot_s
+from feedstore.follows.watched import Background, Shards, boot_s
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.tracing import UNTRACED, Context, Tracer
 
@@ -76,24 +76,9 @@ MAX_KEY = 128
 INDEXED_AT_ONCE: Final = 2_000
 """How many rows of an index one transaction writes."""
 
-_MIX_1: Final = 0xBF58476D1CE4E5B9
-_MIX_2: Final = 0x94D049BB133111EB
-_64_BITS: Final = 2**64 - 1
-
-_Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
-_Value = TypeVar("_Value")
 _Decided = TypeVar("_Decided")
 _Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
-
-
-def mix(value: int) -> int:
-    """The finaliser of SplitMix64: ids that are strided, or carry a shard of their own, still spread evenly. Records
-    are where this says: it never changes.
-    """
-    value = ((value ^ (value >> 30)) * _MIX_1) & _64_BITS
-    value = ((value ^ (value >> 27)) * _MIX_2) & _64_BITS
-    return value ^ (value >> 31)
 
 
 class ShardedFollowStore:
@@ -118,47 +103,38 @@ class ShardedFollowStore:
         if not shards:
             raise InvalidValueError("shards", shards, "at least one shard")
         self._shards = list(shards)
-        self._watched = [Watched(number, shard, clock, background, meter) for number, shard in enumerate(shards)]
-        self._executor = executor
+        self._all = Shards(shards, executor, clock, background, meter)
         self._tracer = tracer
-        self._turns = itertools.count()
 
     def shards(self) -> int:
-        return len(self._shards)
+        return len(self._all)
 
     def shards_of(self, action: RecordedAction) -> frozenset[int]:
         match action:
             case PinSaved(pin):
-                return frozenset(map(self._shard_of, (pin.pin, pin.owner, pin.board)))
+                return frozenset(map(self._all.shard_of, (pin.pin, pin.owner, pin.board)))
             case PinDeleted(pin):
-                return frozenset(map(self._shard_of, (pin.owner, pin.board)))
+                return frozenset(map(self._all.shard_of, (pin.owner, pin.board)))
             case Unfollowed(follower, followee):
-                return frozenset(map(self._shard_of, (follower, followee.id)))
+                return frozenset(map(self._all.shard_of, (follower, followee.id)))
             case Followed() | RefillAsked():
                 # The pins that they bring may be on any shard, and their own records say which were deleted.
-                return frozenset(range(len(self._shards)))
+                return frozenset(range(len(self._all)))
             case RespaceAsked(board, pin):
-                return frozenset(map(self._shard_of, (board, pin)))
+                return frozenset(map(self._all.shard_of, (board, pin)))
             case _:
                 assert_never(action)
 
     def now(self, shard: int | None = None) -> int:
         if shard is not None:
-            return self._on(shard, lambda each: each.now_ms())
-        return min(self._on_all(lambda each: each.now_ms()))
+            return self._all.on(shard, lambda each: each.now_ms())
+        return min(self._all.on_all(lambda each: each.now_ms()))
 
     def about_now(self) -> Between:
-        bounds = self._bounds()
-        if not bounds:
-            for watched in self._watched:
-                watched.look()
-            bounds = self._bounds()
+        bounds = self._all.between()
         if not bounds:
             raise FollowStoreUnavailableError("no shard has told its time since the store was opened")
         return Between(min(earliest_ms for earliest_ms, _ in bounds), min(latest_ms for _, latest_ms in bounds))
-
-    def _bounds(self) -> list[tuple[int, int]]:
-        return [each for each in (watched.between() for watched in self._watched) if each is not None]
 
     # Recording
     # ------------------------------------------------------------------------------------------------------------
@@ -169,9 +145,9 @@ class ShardedFollowStore:
 
     def _record(self, requests: Sequence[Request], trace: Context | None) -> list[Answer]:
         """trace: what the actions carry."""
-        if len(self._shards) == 1:
+        if len(self._all) == 1:
             items = [_item(*each) for each in enumerate(requests)]
-            return self._on(0, lambda shard: _record(shard, items, trace, boards_here=True))
+            return self._all.on(0, lambda shard: _record(shard, items, trace, boards_here=True))
         routed: list[tuple[int, ShardRequest]] = []
         entangled: list[tuple[int, ShardRequest]] = []
         for position, request in enumerate(requests):
@@ -185,7 +161,7 @@ class ShardedFollowStore:
         batches: dict[int, list[ShardRequest]] = defaultdict(list)
         for home, item in routed:
             batches[home].append(item)
-        for home, recorded in self._on_each(batches, lambda shard, mine: _record(shard, mine, trace)).items():
+        for home, recorded in self._all.on_each(batches, lambda shard, mine: _record(shard, mine, trace)).items():
             for item, answer in zip(batches[home], recorded, strict=True):
                 answers[item[0]] = answer
         return [answers[position] for position in range(len(requests))]
@@ -209,7 +185,7 @@ class ShardedFollowStore:
                     answers[item.position] = answer
                     continue
                 stored.fingerprints[key] = item.fingerprint
-                where = self._shard_of_key(key)
+                where = self._all.shard_of_key(key)
                 if where != home:
                     claims[where].keys[key] = item.fingerprint
             if type(action) is SavePin:
@@ -219,9 +195,9 @@ class ShardedFollowStore:
                     left.append((home, item._replace(refusal=refusal)))
                     continue
                 if pin.board not in stored.owners:
-                    claims[self._shard_of(pin.board)].boards.setdefault(pin.board, pin.owner)
+                    claims[self._all.shard_of(pin.board)].boards.setdefault(pin.board, pin.owner)
             left.append((home, item))
-        for claimed in self._on_each(claims, _claim).values():
+        for claimed in self._all.on_each(claims, _claim).values():
             stored.owners.update(claimed.boards)
             stored.fingerprints.update(claimed.keys)
         return list(_decided(left, stored, answers))
@@ -230,13 +206,13 @@ class ShardedFollowStore:
         looks: dict[int, tuple[set[int], set[str]]] = defaultdict(lambda: (set(), set()))
         for home, (_, action, key, _, _) in routed:
             if isinstance(action, SavePin):
-                looks[self._shard_of(action.pin.board)][0].add(action.pin.board)
+                looks[self._all.shard_of(action.pin.board)][0].add(action.pin.board)
             if key is not None:
                 looks[home][1].add(key)
-                looks[self._shard_of_key(key)][1].add(key)
+                looks[self._all.shard_of_key(key)][1].add(key)
         wanted = {number: Wanted(boards=list(boards), keys=list(keys)) for number, (boards, keys) in looks.items()}
         elsewhere = _Elsewhere()
-        for now_ms, standing in self._on_each(wanted, lambda shard, mine: shard.look(mine)).values():
+        for now_ms, standing in self._all.on_each(wanted, lambda shard, mine: shard.look(mine)).values():
             elsewhere.now_ms = min(elsewhere.now_ms, now_ms)
             elsewhere.owners.update(standing.boards)
             for key, (fingerprint, answer) in standing.keys.items():
@@ -252,7 +228,7 @@ class ShardedFollowStore:
         def decide(now_ms: int, standing: Standing) -> tuple[Changes, RecordedAction | None]:
             return _carrying(trace, recording.redate(action, now_ms, standing))
 
-        return self._on(self._home(action), lambda shard: shard.transact(wanted, decide))
+        return self._all.on(self._home(action), lambda shard: shard.transact(wanted, decide))
 
     def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
         trace = self._tracer.context()
@@ -263,12 +239,14 @@ class ShardedFollowStore:
 
             return shard.transact(Wanted(refills=[(user, cluster or "") for user in asked]), decide)
 
-        asked = self._on_each(self._by_shard(dict.fromkeys(users), lambda user: user), ask)
+        asked = self._all.on_each(self._all.by_shard(dict.fromkeys(users), lambda user: user), ask)
         return max((time for time in asked.values() if time is not None), default=None) or self.now()
 
     def refill_times(self, keys: Sequence[tuple[int, str | None]]) -> dict[tuple[int, str | None], RefillTimes]:
         asked = [(user, cluster or "") for user, cluster in dict.fromkeys(keys)]
-        found = self._on_each(self._by_shard(asked, itemgetter(0)), lambda shard, mine: shard.refill_times(mine))
+        found = self._all.on_each(
+            self._all.by_shard(asked, itemgetter(0)), lambda shard, mine: shard.refill_times(mine)
+        )
         return {
             (user, cluster or None): RefillTimes(asked_ms, served_before_ms)
             for user, cluster, asked_ms, served_before_ms in itertools.chain.from_iterable(found.values())
@@ -276,8 +254,8 @@ class ShardedFollowStore:
 
     def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
         marks = {(user, cluster or ""): before_ms for (user, cluster), before_ms in served.items()}
-        self._on_each(
-            self._by_shard(marks, itemgetter(0)),
+        self._all.on_each(
+            self._all.by_shard(marks, itemgetter(0)),
             lambda shard, mine: shard.mark_refills_served({key: marks[key] for key in mine}),
         )
 
@@ -285,8 +263,8 @@ class ShardedFollowStore:
     # -----------------------------------------------------------------------------------------------------------
 
     def unrelayed(self, limit: int, shard: int | None = None) -> list[OutboxRow]:
-        every = dict.fromkeys(self._in_turns() if shard is None else [shard], limit)
-        found = self._on_each(every, lambda each, mine: each.unrelayed(mine))
+        every = dict.fromkeys(self._all.in_turns() if shard is None else [shard], limit)
+        found = self._all.on_each(every, lambda each, mine: each.unrelayed(mine))
         queues = [[OutboxRow(number, *row) for row in found[number]] for number in every]
         taking_turns = [row for rows in itertools.zip_longest(*queues) for row in rows if row is not None]
         return taking_turns[: reaching([row.number for row in taking_turns], limit)]
@@ -295,7 +273,7 @@ class ShardedFollowStore:
         marks: dict[int, list[int]] = defaultdict(list)
         for row in rows:
             marks[row.shard].append(row.id)
-        self._on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
+        self._all.on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
     def relay_again(self) -> bool:
         def mark(shard: Shard) -> bool:
@@ -305,16 +283,16 @@ class ShardedFollowStore:
             shard.mark_refills_unserved()
             return shard.outbox_is_whole()
 
-        return all(self._on_all(mark))
+        return all(self._all.on_all(mark))
 
     def backlog(self, shard: int | None = None) -> Backlog:
         if shard is not None:
-            return self._on(shard, lambda each: each.backlog())
-        rows, actions, oldest = zip(*self._on_all(lambda each: each.backlog()), strict=True)
+            return self._all.on(shard, lambda each: each.backlog())
+        rows, actions, oldest = zip(*self._all.on_all(lambda each: each.backlog()), strict=True)
         return Backlog(sum(rows), sum(actions), min((each for each in oldest if each is not None), default=None))
 
     def settled_ms(self) -> int:
-        return min(self._on_all(lambda shard: shard.settled_ms()))
+        return min(self._all.on_all(lambda shard: shard.settled_ms()))
 
     # Index writes
     # -----------------------------------------------------------------------------------------------------------
@@ -339,9 +317,9 @@ class ShardedFollowStore:
             number, owner, board, created_ms = pin.pin, pin.owner, pin.board, pin.created_ms
             lines.append((_BOARD, board, created_ms, number, owner, board, saved_ms, deleted_ms))
             lines.append((_USER, owner, created_ms, number, owner, board, saved_ms, deleted_ms))
-        edges_of, pins_of = self._by_shard(followers, itemgetter(1)), self._by_shard(lines, itemgetter(1))
+        edges_of, pins_of = self._all.by_shard(followers, itemgetter(1)), self._all.by_shard(lines, itemgetter(1))
         work = {number: (edges_of.get(number, []), pins_of.get(number, [])) for number in {**edges_of, **pins_of}}
-        self._on_each(work, lambda shard, mine: _index(shard, *mine))
+        self._all.on_each(work, lambda shard, mine: _index(shard, *mine))
 
     # Reads of the handlers
     # -----------------------------------------------------------------------------------------------------------
@@ -355,8 +333,8 @@ class ShardedFollowStore:
         places: dict[int, list[EdgeKey]] = defaultdict(list)
         for place in sorted(named):
             if place >= first[0]:
-                places[self._shard_of(place[1])].append((first[1] if place == first[0] else 0, *place))
-        pages = self._on_each(places, lambda shard, mine: shard.followers(mine, limit, tombstones=tombstones))
+                places[self._all.shard_of(place[1])].append((first[1] if place == first[0] else 0, *place))
+        pages = self._all.on_each(places, lambda shard, mine: shard.followers(mine, limit, tombstones=tombstones))
         return [
             Follower(followee, follower, ts, active == 1)
             for place, rows in itertools.groupby(_merged(pages.values(), limit), itemgetter(0, 1))
@@ -373,15 +351,16 @@ class ShardedFollowStore:
         return edges
 
     def following(self, follower: int, changed_since_ms: int | None = None) -> list[Edge]:
-        rows = self._on(
-            self._shard_of(follower), lambda shard: shard.active_edges(follower, or_changed_since_ms=changed_since_ms)
+        rows = self._all.on(
+            self._all.shard_of(follower),
+            lambda shard: shard.active_edges(follower, or_changed_since_ms=changed_since_ms),
         )
         return [_edge(row) for row in rows]
 
     def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
         _check_page(limit)
         place = (follower, -1, 0) if after is None else (follower, KIND_CODES[after.kind], after.id)
-        rows = self._on(self._shard_of(follower), lambda shard: shard.active_edges_after([place], limit))
+        rows = self._all.on(self._all.shard_of(follower), lambda shard: shard.active_edges_after([place], limit))
         return [_edge(row) for row in rows]
 
     def following_of(self, followers: Sequence[int], after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
@@ -390,23 +369,23 @@ class ShardedFollowStore:
             raise InvalidValueError("followers", len(followers), f"at most {MAX_PAGE} followers")
         first = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
         places = [first if each == first[0] else (each, -1, 0) for each in sorted(set(followers)) if each >= first[0]]
-        pages = self._on_each(
-            self._by_shard(places, itemgetter(0)), lambda shard, mine: shard.active_edges_after(mine, limit)
+        pages = self._all.on_each(
+            self._all.by_shard(places, itemgetter(0)), lambda shard, mine: shard.active_edges_after(mine, limit)
         )
         return [_edge(row) for row in _merged(pages.values(), limit)]
 
     def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
         _check_page(limit)
         place = (-1, 0) if after is None else (KIND_CODES[after.kind], after.id)
-        home = self._shard_of(follower)
-        rows = self._on(home, lambda shard: shard.ended_edges_after(follower, since_ms, place, limit))
+        home = self._all.shard_of(follower)
+        rows = self._all.on(home, lambda shard: shard.ended_edges_after(follower, since_ms, place, limit))
         return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 
     def _edge_rows(self, keys: Iterable[EdgeKey]) -> Iterator[EdgeRow]:
-        found = self._on_each(self._by_shard(keys, itemgetter(0)), lambda shard, mine: shard.edges(mine))
+        found = self._all.on_each(self._all.by_shard(keys, itemgetter(0)), lambda shard, mine: shard.edges(mine))
         return itertools.chain.from_iterable(found.values())
 
     def newest_pins(
@@ -433,8 +412,8 @@ class ShardedFollowStore:
         def read(shard: Shard, mine: list[NewestFrom]) -> list[list[PinRow]]:
             return shard.newest_pins(mine, saved_before_ms=MAX_ID if saved_before_ms is None else saved_before_ms)
 
-        by_shard = self._by_shard(places, itemgetter(1))
-        found = self._on_each(by_shard, read)
+        by_shard = self._all.by_shard(places, itemgetter(1))
+        found = self._all.on_each(by_shard, read)
         return {
             place: rows for number, mine in by_shard.items() for place, rows in zip(mine, found[number], strict=True)
         }
@@ -449,27 +428,27 @@ class ShardedFollowStore:
         for place in sorted(named):
             if place >= first[0]:
                 past = first[1] if place == first[0] else (0, 0)
-                places[self._shard_of(place[1])].append(SavedFrom(*place, *past))
-        pages = self._on_each(places, lambda shard, mine: shard.pins_saved_since(mine, since_ms, limit))
+                places[self._all.shard_of(place[1])].append(SavedFrom(*place, *past))
+        pages = self._all.on_each(places, lambda shard, mine: shard.pins_saved_since(mine, since_ms, limit))
         return [
             (named[kind, followee], PinState(Pin(pin, owner, board, created_ms), saved_ms, None))
             for kind, followee, saved_ms, pin, owner, board, created_ms in _merged(pages.values(), limit)
         ]
 
     def pins(self, pin_ids: Sequence[int]) -> dict[int, PinState]:
-        found = self._on_each(
-            self._by_shard(dict.fromkeys(pin_ids), lambda pin: pin), lambda shard, mine: shard.pins(mine)
+        found = self._all.on_each(
+            self._all.by_shard(dict.fromkeys(pin_ids), lambda pin: pin), lambda shard, mine: shard.pins(mine)
         )
         return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found.values())}
 
     def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
-        by_shard = self._by_shard(dict.fromkeys(pin_ids), lambda pin: pin)
-        found = self._on_each(by_shard, lambda shard, mine: shard.deletions(mine))
+        by_shard = self._all.by_shard(dict.fromkeys(pin_ids), lambda pin: pin)
+        found = self._all.on_each(by_shard, lambda shard, mine: shard.deletions(mine))
         return {pin: deleted_ms for deletions in found.values() for pin, deleted_ms in deletions.items()}
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
-        found = self._on_each(
-            self._by_shard(dict.fromkeys(boards), lambda board: board), lambda shard, mine: shard.board_owners(mine)
+        found = self._all.on_each(
+            self._all.by_shard(dict.fromkeys(boards), lambda board: board), lambda shard, mine: shard.board_owners(mine)
         )
         owners = {board: owner for owned in found.values() for board, owner in owned.items()}
         return {board: owners[board] for board in boards if board in owners}
@@ -480,43 +459,45 @@ class ShardedFollowStore:
             raise InvalidValueError("owners", len(owners), f"at most {MAX_PAGE} owners")
         place = after or (0, 0)
         left = [owner for owner in sorted(set(owners)) if owner >= place[0]]
-        return list(_merged(self._on_all(lambda shard: shard.boards_of(left, place, limit)), limit)) if left else []
+        return list(_merged(self._all.on_all(lambda shard: shard.boards_of(left, place, limit)), limit)) if left else []
 
     # Boards in their own order
     # -----------------------------------------------------------------------------------------------------------
 
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
-        return self._on(self._shard_of(board), lambda shard: shard.board_run(board, way, start, limit, look, marked))
+        return self._all.on(
+            self._all.shard_of(board), lambda shard: shard.board_run(board, way, start, limit, look, marked)
+        )
 
     def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
         if len(keys) > MAX_PAGE:
             raise InvalidValueError("keys", len(keys), f"at most {MAX_PAGE} pins")
-        return self._on(self._shard_of(board), lambda shard: shard.board_pins(board, keys))
+        return self._all.on(self._all.shard_of(board), lambda shard: shard.board_pins(board, keys))
 
     def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result], *, synced: bool = True) -> Result:
         lines: list[PinIndexRow] = [
             (_BOARD, board, each.pin.created_ms, each.pin.pin, each.pin.owner, board, each.saved_ms, None)
             for each in named
         ]
-        return self._on(self._shard_of(board), lambda shard: shard.arrange(board, lines, decide, synced=synced))
+        return self._all.on(self._all.shard_of(board), lambda shard: shard.arrange(board, lines, decide, synced=synced))
 
     def sync_arranged(self, board: int) -> None:
-        self._on(self._shard_of(board), lambda shard: shard.sync_arranged())
+        self._all.on(self._all.shard_of(board), lambda shard: shard.sync_arranged())
 
     # Verify, operate
     # -----------------------------------------------------------------------------------------------------------
 
     def next_arranged_board(self, after: int) -> int | None:
-        found = self._on_all(lambda shard: shard.next_arranged_board(after))
+        found = self._all.on_all(lambda shard: shard.next_arranged_board(after))
         return min((board for board in found if board is not None), default=None)
 
     def following_page(self, after_user: int, limit: int) -> list[Following]:
         _check_page(limit)
-        users = _merged(self._on_all(lambda shard: shard.users(after_user, limit)), limit)
+        users = _merged(self._all.on_all(lambda shard: shard.users(after_user, limit)), limit)
         if not users:
             return []
         edges: dict[int, list[Edge]] = {user: [] for user in users}
-        rows = self._on_all(lambda shard: shard.active_edges_of_users(users[0], users[-1]))
+        rows = self._all.on_all(lambda shard: shard.active_edges_of_users(users[0], users[-1]))
         for row in itertools.chain.from_iterable(rows):
             # Somebody may have followed for the first time just now: they come with a later walk.
             if row[0] in edges:
@@ -526,83 +507,41 @@ class ShardedFollowStore:
     def all_edges_after(self, after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
         _check_page(limit)
         place = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
-        pages = self._on_all(lambda shard: shard.all_active_edges_after(place, limit))
+        pages = self._all.on_all(lambda shard: shard.all_active_edges_after(place, limit))
         return [_edge(row) for row in _merged(pages, limit)]
 
     def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
         _check_page(limit)
-        return [_pin_state(row) for row in self._on(shard, lambda each: each.pins_after(pin, limit))]
+        return [_pin_state(row) for row in self._all.on(shard, lambda each: each.pins_after(pin, limit))]
+
+    def reconcile(self, *, write: bool) -> Iterator[Reconciled]:
+        return reconciling.walk(self._all, write=write)
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0
-        for number in self._in_turns():
+        for number in self._all.in_turns():
             if gone < limit:
-                gone += self._on(number, partial(_expire, purge_window_ms, limit - gone))
+                gone += self._all.on(number, partial(_expire, purge_window_ms, limit - gone))
         return gone
 
     def bring_back(self, to_ms: int) -> dict[int, int]:
-        ahead = {number: self._on(number, lambda each: each.bring_back(to_ms)) for number in range(len(self._shards))}
+        ahead = {number: self._all.on(number, lambda each: each.bring_back(to_ms)) for number in range(len(self._all))}
         return {number: ms for number, ms in ahead.items() if ms}
 
     def counts(self) -> RecordCounts:
-        return RecordCounts(*map(sum, zip(*self._on_all(lambda shard: shard.counts()), strict=True)))
+        return RecordCounts(*map(sum, zip(*self._all.on_all(lambda shard: shard.counts()), strict=True)))
 
     def close(self) -> None:
-        # Later callers are told by a shard that the store was closed.
-        executor, self._executor = self._executor, None
-        for shard in self._shards:
-            shard.close()
-        if executor is not None:
-            executor.shutdown()
+        self._all.close()
 
     # Routing
     # -----------------------------------------------------------------------------------------------------------
 
-    def _shard_of(self, any_id: int) -> int:
-        return 0 if len(self._shards) == 1 else mix(any_id) % len(self._shards)
-
-    def _shard_of_key(self, key: str) -> int:
-        return self._shard_of(crc32(key.encode()))
-
     def _home(self, action: Action | RecordedAction) -> int:
         """The shard of an action's own record."""
-        if len(self._shards) == 1:
+        if len(self._all) == 1:
             return 0
-        return self._shard_of(_home_id(action))
-
-    def _by_shard(self, values: Iterable[_Value], id_of: Callable[[_Value], int]) -> dict[int, list[_Value]]:
-        if len(self._shards) == 1:
-            mine = list(values)
-            return {0: mine} if mine else {}
-        grouped: dict[int, list[_Value]] = defaultdict(list)
-        for value in values:
-            grouped[self._shard_of(id_of(value))].append(value)
-        return grouped
-
-    def _on_each(self, work: Mapping[int, _Work], call: Callable[[Shard, _Work], _Result]) -> dict[int, _Result]:
-        """Calls each shard that has work. If one fails, the others have been called or not; if one is known to be away,
-        none is called.
-        """
-        for number in work:
-            self._watched[number].refuse_away()
-        if self._executor is None or len(work) < 2:
-            return {number: self._watched[number].call(call, mine) for number, mine in work.items()}
-        calls = {number: self._executor.submit(self._watched[number].call, call, mine) for number, mine in work.items()}
-        wait(calls.values())
-        return {number: called.result() for number, called in calls.items()}
-
-    def _on(self, number: int, call: Callable[[Shard], _Result]) -> _Result:
-        """Calls one shard."""
-        return self._watched[number].call(lambda shard, _: call(shard), None)
-
-    def _on_all(self, call: Callable[[Shard], _Result]) -> list[_Result]:
-        every = dict.fromkeys(range(len(self._shards)))
-        return list(self._on_each(every, lambda shard, _: call(shard)).values())
-
-    def _in_turns(self) -> list[int]:
-        """All shards, beginning with another one at each call."""
-        first = next(self._turns) % len(self._shards)
-        return [*range(first, len(self._shards)), *range(first)]
+        return self._all.shard_of(_home_id(action))
 
 
 def _home_id(action: Action | RecordedAction) -> int:

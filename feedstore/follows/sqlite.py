@@ -24,9 +24,11 @@ from feedstore.follows.shard import (
     Decide,
     EdgeKey,
     EdgeRow,
+    FollowerKey,
     FollowerRow,
     KeyRow,
     NewestFrom,
+    PinIndexKey,
     PinIndexRow,
     PinRow,
     Place,
@@ -389,6 +391,33 @@ _ALL_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) AND active = 1 ORDER BY follower, kind, followee LIMIT ?"
 )
 
+_EVERY_EDGE_AFTER: Final = (
+    f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) ORDER BY follower, kind, followee LIMIT ?"
+)
+_EVERY_FOLLOWER_AFTER: Final = (
+    "SELECT kind, followee, follower, ts, active FROM followers WHERE (kind, followee, follower) > (?, ?, ?)"
+    " ORDER BY kind, followee, follower LIMIT ?"
+)
+_LINE: Final = "SELECT kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms FROM pin_index"
+# Two directions: the page begins within a followee, or with the next one.
+_LINES_OF_PLACE: Final = (
+    f"{_LINE} WHERE kind = ? AND followee = ? AND created_ms <= ?"
+    " AND (created_ms < ? OR pin > ?) ORDER BY created_ms DESC, pin LIMIT ?"
+)
+_LINES_PAST_PLACE: Final = (
+    f"{_LINE} WHERE (kind, followee) > (?, ?) ORDER BY kind, followee, created_ms DESC, pin LIMIT ?"
+)
+_FOLLOWER_ROWS: Final = (
+    "WITH wanted (kind, followee, follower) AS (VALUES {})"
+    " SELECT f.kind, f.followee, f.follower, f.ts, f.active FROM wanted AS w CROSS JOIN followers AS f"
+    " ON f.kind = w.kind AND f.followee = w.followee AND f.follower = w.follower"
+)
+_LINES: Final = (
+    "WITH wanted (kind, followee, created_ms, pin) AS (VALUES {}) SELECT i.kind, i.followee, i.created_ms, i.pin,"
+    " i.owner, i.board, i.saved_ms, i.deleted_ms FROM wanted AS w CROSS JOIN pin_index AS i"
+    " ON i.kind = w.kind AND i.followee = w.followee AND i.created_ms = w.created_ms AND i.pin = w.pin"
+)
+
 _EXPIRE_FOLLOWERS: Final = (
     "DELETE FROM followers WHERE (kind, followee, follower) IN"
     " (SELECT kind, followee, follower FROM followers WHERE active = 0 AND ts < ? ORDER BY ts LIMIT ?)"
@@ -667,6 +696,28 @@ class SQLiteShard:
 
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
         return self._database.rows(_PINS_AFTER, (pin, limit))
+
+    def all_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
+        return self._database.rows(_EVERY_EDGE_AFTER, (*after, limit))
+
+    def all_followers_after(self, after: FollowerKey, limit: int) -> list[FollowerRow]:
+        return self._database.rows(_EVERY_FOLLOWER_AFTER, (*after, limit))
+
+    def all_lines_after(self, after: PinIndexKey, limit: int) -> list[PinIndexRow]:
+        kind, followee, created_ms, pin = after
+        of_place = (kind, followee, created_ms, created_ms, pin, limit)
+        with self._database.read() as connection:
+            rows: list[PinIndexRow] = connection.execute(_LINES_OF_PLACE, of_place).fetchall()
+            rows += connection.execute(_LINES_PAST_PLACE, (kind, followee, limit - len(rows))).fetchall()
+        return rows
+
+    def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
+        with self._database.read() as connection:
+            return list(_select_many(connection, _FOLLOWER_ROWS, 3, keys))  # type: ignore[arg-type]  # a FollowerRow
+
+    def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
+        with self._database.read() as connection:
+            return list(_select_many(connection, _LINES, 4, keys))  # type: ignore[arg-type]  # a PinIndexRow
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0

@@ -1,13 +1,17 @@
-"""One shard under watch: what its clock shows, and whether it is away.
+"""The shards of a store: which of them a row is on, what the clock of each shows, and whether it is away.
 
 Nothing here is stored. What is known is this process's own, from its own calls.
 """
 
+import itertools
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, wait
 from typing import Final, NamedTuple, TypeVar
+from zlib import crc32
 
 import structlog
 
@@ -35,8 +39,13 @@ of it.
 JUMP_MS: Final = 120_000
 """A clock that is further ahead than this of what it showed last, and of what passed since, has jumped."""
 
+_MIX_1: Final = 0xBF58476D1CE4E5B9
+_MIX_2: Final = 0x94D049BB133111EB
+_64_BITS: Final = 2**64 - 1
+
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
 
 Background = Callable[[Callable[[], None]], None]
 """Begins some work in the background: its caller does not wait for it."""
@@ -50,6 +59,15 @@ def boot_s() -> float:
 def in_a_thread(work: Callable[[], None]) -> None:
     """Begins some work in a thread that keeps no process from ending."""
     threading.Thread(target=work, name="follows-look", daemon=True).start()
+
+
+def mix(value: int) -> int:
+    """The finaliser of SplitMix64: ids that are strided, or carry a shard of their own, still spread evenly. Records
+    are where this says: it never changes.
+    """
+    value = ((value ^ (value >> 30)) * _MIX_1) & _64_BITS
+    value = ((value ^ (value >> 27)) * _MIX_2) & _64_BITS
+    return value ^ (value >> 31)
 
 
 class _Heard(NamedTuple):
@@ -181,3 +199,87 @@ class Watched:
         self._meter.note(metrics.AWAY, int(self._background is not None and self._failures >= AWAY_AFTER), self._label)
         if self._failures == AWAY_AFTER:
             _log.warning("follows.shard_away", shard=self._number, error=str(error))
+
+
+class Shards:
+    """The shards of a store. Thread-safe.
+
+    executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with the
+        shards. background, clock: as `Watched`.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        executor: Executor | None,
+        clock: Callable[[], float],
+        background: Background | None,
+        meter: Meter,
+    ) -> None:
+        self._watched = [Watched(number, shard, clock, background, meter) for number, shard in enumerate(shards)]
+        self._executor = executor
+        self._turns = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def shard_of(self, any_id: int) -> int:
+        return 0 if len(self._watched) == 1 else mix(any_id) % len(self._watched)
+
+    def shard_of_key(self, key: str) -> int:
+        return self.shard_of(crc32(key.encode()))
+
+    def by_shard(self, values: Iterable[_Value], id_of: Callable[[_Value], int]) -> dict[int, list[_Value]]:
+        """The values by the shards of their ids; shards without any are left out."""
+        if len(self._watched) == 1:
+            mine = list(values)
+            return {0: mine} if mine else {}
+        grouped: dict[int, list[_Value]] = defaultdict(list)
+        for value in values:
+            grouped[self.shard_of(id_of(value))].append(value)
+        return grouped
+
+    def on(self, number: int, call: Callable[[Shard], _Result]) -> _Result:
+        """Calls one shard."""
+        return self._watched[number].call(lambda shard, _: call(shard), None)
+
+    def on_each(self, work: Mapping[int, _Work], call: Callable[[Shard, _Work], _Result]) -> dict[int, _Result]:
+        """Calls each shard that has work. If one fails, the others have been called or not; if one is known to be away,
+        none is called.
+        """
+        for number in work:
+            self._watched[number].refuse_away()
+        if self._executor is None or len(work) < 2:
+            return {number: self._watched[number].call(call, mine) for number, mine in work.items()}
+        calls = {number: self._executor.submit(self._watched[number].call, call, mine) for number, mine in work.items()}
+        wait(calls.values())
+        return {number: called.result() for number, called in calls.items()}
+
+    def on_all(self, call: Callable[[Shard], _Result]) -> list[_Result]:
+        every = dict.fromkeys(range(len(self._watched)))
+        return list(self.on_each(every, lambda shard, _: call(shard)).values())
+
+    def in_turns(self) -> list[int]:
+        """All shards, beginning with another one at each call."""
+        first = next(self._turns) % len(self._watched)
+        return [*range(first, len(self._watched)), *range(first)]
+
+    def between(self) -> list[tuple[int, int]]:
+        """As `Watched.between`, of the shards that were heard; if none was, each is asked first."""
+        bounds = self._bounds()
+        if not bounds:
+            for watched in self._watched:
+                watched.look()
+            bounds = self._bounds()
+        return bounds
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        return [each for each in (watched.between() for watched in self._watched) if each is not None]
+
+    def close(self) -> None:
+        # Later callers are told by a shard that the store was closed.
+        executor, self._executor = self._executor, None
+        for watched in self._watched:
+            watched.shard.close()
+        if executor is not None:
+            executor.shutdown()

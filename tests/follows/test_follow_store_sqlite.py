@@ -19,8 +19,8 @@ from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
 from feedstore.follows import sharded, sqlite, sqlite_files
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
-from feedstore.follows.sharded import mix
 from feedstore.follows.sqlite import SQLiteShard
+from feedstore.follows.watched import mix
 
 
 @pytest.fixture
@@ -249,6 +249,12 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
         sqlite._BOARDS_OF,
         sqlite._EDGES_OF_USERS,
         sqlite._ALL_EDGES_AFTER,
+        sqlite._EVERY_EDGE_AFTER,
+        sqlite._EVERY_FOLLOWER_AFTER,
+        sqlite._LINES_OF_PLACE,
+        sqlite._LINES_PAST_PLACE,
+        sqlite._values(sqlite._FOLLOWER_ROWS, 3, 4),
+        sqlite._values(sqlite._LINES, 4, 4),
         *sqlite._EXPIRE,
         *(sqlite._values(text, 3, 4) for text in (sqlite._EDGES,)),
         *(sqlite._values(text, 1, 4) for text in (sqlite._PINS, sqlite._CLOCKS, sqlite._BOARDS, sqlite._KEYS)),

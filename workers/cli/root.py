@@ -43,7 +43,7 @@ SECTIONS: Final = {
     "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
     "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
     "Look": ("feed", "board", "export", "status", "top", "canary", "check", "verify"),
-    "Repair": ("repair", "rebuild", "rewind", "reindex", "dead"),
+    "Repair": ("repair", "rebuild", "rewind", "reindex", "reconcile", "dead"),
     "Operate": ("catalog", "schema", "topics", "table", "trim", "migrate", "clock", "token", "drill"),
 }
 """Every command, as `feedctl --help` groups them."""

@@ -32,8 +32,10 @@ from feedstore.follows.shard import (
     Decide,
     EdgeKey,
     EdgeRow,
+    FollowerKey,
     FollowerRow,
     NewestFrom,
+    PinIndexKey,
     PinIndexRow,
     PinRow,
     Place,
@@ -367,6 +369,21 @@ class MySQLShard:
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
         rows = self._packed(sql.pins_after(pin, limit), 6)
         return [(*row, None if deleted_ms < 0 else deleted_ms) for *row, deleted_ms in rows]  # type: ignore[misc]
+
+    def all_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
+        return self._all([sql.all_edges_after(after, limit)])
+
+    def all_followers_after(self, after: FollowerKey, limit: int) -> list[FollowerRow]:
+        return self._all([sql.all_followers_after(after, limit)])
+
+    def all_lines_after(self, after: PinIndexKey, limit: int) -> list[PinIndexRow]:
+        return self._all([sql.all_lines_after(after, limit)])
+
+    def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
+        return self._all(sql.follower_rows(keys))
+
+    def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
+        return self._all(sql.lines(keys))
 
     # Upkeep
     # -----------------------------------------------------------------------------------------------------------

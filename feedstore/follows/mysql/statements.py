@@ -12,9 +12,11 @@ from feedstore.follows.shard import (
     BoardRow,
     EdgeKey,
     EdgeRow,
+    FollowerKey,
     FollowerRow,
     KeyRow,
     NewestFrom,
+    PinIndexKey,
     PinIndexRow,
     PinRow,
     Place,
@@ -502,12 +504,52 @@ def edges_of_users(first: int, last: int) -> str:
 
 
 def all_active_edges_after(after: EdgeKey, limit: int) -> str:
-    follower, kind, followee = after
-    past = f"kind > {kind:d} OR (kind = {kind:d} AND followee > {followee:d})"
+    past = _past(("follower", "kind", "followee"), after)
+    return f"{_EDGE} WHERE {past} AND active = 1 ORDER BY follower, kind, followee LIMIT {limit:d}"
+
+
+def all_edges_after(after: EdgeKey, limit: int) -> str:
+    past = _past(("follower", "kind", "followee"), after)
+    return f"{_EDGE} WHERE {past} ORDER BY follower, kind, followee LIMIT {limit:d}"
+
+
+def all_followers_after(after: FollowerKey, limit: int) -> str:
+    past = _past(("kind", "followee", "follower"), after)
+    return f"{_FOLLOWER} WHERE {past} ORDER BY kind, followee, follower LIMIT {limit:d}"
+
+
+def all_lines_after(after: PinIndexKey, limit: int) -> str:
+    *place, created_ms, pin = after
+    of_place = "kind = %d AND followee = %d" % tuple(place)
+    within = f"created_ms < {created_ms:d} OR (created_ms = {created_ms:d} AND pin > {pin:d})"
     return (
-        f"{_EDGE} WHERE (follower > {follower:d} OR (follower = {follower:d} AND ({past}))) AND active = 1"
-        f" ORDER BY follower, kind, followee LIMIT {limit:d}"
+        f"{_LINE} WHERE {_past(('kind', 'followee'), place)} OR ({of_place} AND ({within}))"
+        f" ORDER BY kind, followee, created_ms DESC, pin LIMIT {limit:d}"
     )
+
+
+def _past(columns: Sequence[str], place: Sequence[int]) -> str:
+    """What comes after a place in the order of some columns. Comparing them as a row would use no index."""
+    equal = ""
+    ranges: list[str] = []
+    for column, value in zip(columns, place, strict=True):
+        ranges.append(f"({equal}{column} > {value:d})")
+        equal += f"{column} = {value:d} AND "
+    return f"({' OR '.join(ranges)})"
+
+
+_FOLLOWER: Final = "SELECT kind, followee, follower, ts, active FROM followers FORCE INDEX (PRIMARY)"
+_LINE: Final = (
+    "SELECT kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms FROM pin_index FORCE INDEX (PRIMARY)"
+)
+
+
+def follower_rows(keys: Iterable[FollowerKey]) -> Iterator[str]:
+    return _select(f"{_FOLLOWER} WHERE (kind, followee, follower) IN", keys, _integers, UNLOCKED)
+
+
+def lines(keys: Iterable[PinIndexKey]) -> Iterator[str]:
+    return _select(f"{_LINE} WHERE (kind, followee, created_ms, pin) IN", keys, _integers, UNLOCKED)
 
 
 def users(after: int, limit: int) -> str:

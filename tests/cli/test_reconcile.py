@@ -1,0 +1,82 @@
+"""A shard of the follow store comes back from a copy: reconcile makes the shards agree, repair mends the feeds."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Cli
+
+USERS, FOLLOWEES, SHARDS = range(1, 9), range(11, 27), 3
+
+
+def actions(rng: random.Random, first_pin: int) -> str:
+    """Lines for `feedctl replay`: follows, unfollows and pins of few people, each on boards of their own."""
+    lines: list[dict[str, object]] = []
+    for number in range(first_pin, first_pin + 60):
+        owner = rng.choice(FOLLOWEES)
+        lines.append({"type": "save_pin", "ts": 1_000 + number, "pin": number, "owner": owner, "board": owner * 10})
+        kind, followee = rng.choice([("user", rng.choice(FOLLOWEES)), ("board", rng.choice(FOLLOWEES) * 10)])
+        act = rng.choice(["follow", "follow", "follow", "unfollow"])
+        lines.append({"type": act, "ts": 1, "follower": rng.choice(USERS), kind: followee})
+        if rng.random() < 0.1:
+            lines.append({"type": "delete_pin", "ts": 1, "pin": rng.randrange(first_pin, number + 1)})
+    return "\n".join(map(json.dumps, lines))
+
+
+@pytest.fixture
+def shards(cli: Cli) -> list[Path]:
+    """The files of the home's follow store, which has three shards."""
+    paths = [cli.home / "data" / f"follows-{number}.db" for number in range(SHARDS)]
+    file = cli.home / "feed.toml"
+    names = [f"sqlite:data/{path.name}" for path in paths]
+    file.write_text(file.read_text().replace('shards = ["sqlite:data/follows.db"]', f"shards = {json.dumps(names)}"))
+    cli("schema", "apply")
+    return paths
+
+
+def replayed(cli: Cli, lines: str) -> None:
+    cli("replay", "-", stdin=lines)
+    cli.work()
+
+
+def test_feeds_are_right_again_and_stay_so_after_a_shard_came_back_from_a_copy(cli: Cli, shards: list[Path]):
+    rng = random.Random(7)
+    replayed(cli, actions(rng, 1))
+    copies = [shutil.copy(path, path.with_suffix(".copy")) for path in shards]
+    replayed(cli, actions(rng, 101))
+    cli("verify")
+    shutil.copy(copies[1], shards[1])
+
+    assert "or more would be written" in cli("reconcile", "--dry-run", code=1).stdout
+    assert "brought back" in cli("reconcile").stdout
+    assert json.loads(cli("reconcile", "--dry-run", "--json").stdout)["written"] is False
+    cli("repair")
+    replayed(cli, actions(rng, 201))
+    cli("verify")
+    pins = ({"type": "save_pin", "ts": 1, "pin": 1_000 + who, "owner": who, "board": who * 10} for who in FOLLOWEES)
+    replayed(cli, "\n".join(map(json.dumps, pins)))
+    cli("verify")
+
+
+def test_without_it_pins_go_to_the_wrong_feeds(cli: Cli, shards: list[Path]):
+    """What the command is for: repair alone mends the feeds only until the next pin."""
+    cli("follow", 1, "--user", 11)
+    cli.work()
+    copies = [shutil.copy(path, path.with_suffix(".copy")) for path in shards]
+    for user in USERS:
+        cli("follow", user, "--user", 12)
+    cli.work()
+    for copy, path in list(zip(copies, shards, strict=True))[:2]:
+        shutil.copy(copy, path)
+    cli("repair")
+    cli("save-pin", 500, "--owner", 12, "--board", 120)
+    cli.work()
+    cli("verify", code=1)
+    cli("reconcile")
+    cli("repair")
+    cli("save-pin", 501, "--owner", 12, "--board", 120)
+    cli.work()
+    cli("verify")

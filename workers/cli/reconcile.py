@@ -1,0 +1,83 @@
+"""reconcile: the rows of the follow store that say the same twice."""
+
+import sys
+from contextlib import closing
+
+import click
+
+from feedstore.app import wiring
+from feedstore.follows.port import Reconciled
+from workers.cli.output import ProgressLine, emit_json, note, plural, say
+from workers.cli.session import REFUSED, Session, json_option, pass_session
+
+
+@click.command(short_help="Make the follow store agree with itself, after a copy.")
+@click.option("--dry-run", is_flag=True, help="Count what would be written, and write nothing.")
+@json_option
+@pass_session
+def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
+    """Make the rows of the follow store agree, after a shard or the whole store was brought back from a copy.
+
+    An edge is kept with its follower and in the index of its followee, a pin by itself and in the indexes of its owner
+    and its board, on different shards. After a copy they differ for good: pins of followees are not delivered, or go to
+    users who do not follow. Of two rows the later one is right. So most of what a shard lost comes back from the
+    others, and what was on its way when the copy was taken is indexed.
+
+    Rows of actions that a worker has not expanded yet are counted as well; writing them early changes nothing. The
+    command may be killed and run again. The exit status is 1 if --dry-run finds something, or a board has two owners.
+
+    \b
+    Examples:
+      feedctl reconcile --dry-run
+      feedctl reconcile
+      feedctl repair              # afterwards: the feeds follow the store
+    """
+    progress = ProgressLine("reconcile")
+    total = Reconciled(0)
+    with closing(wiring.open_follows(session.config, wiring.clock_of(session.config))) as follows:
+        counts = follows.counts()
+        rows = max(1, 2 * (counts.edges_active + counts.edges_tombstoned) + 3 * counts.pins)
+        for part in follows.reconcile(write=not dry_run):
+            total = Reconciled(
+                total.rows + part.rows,
+                total.edges + part.edges,
+                total.pins + part.pins,
+                total.boards + part.boards,
+                total.index_rows + part.index_rows,
+                total.disputed + part.disputed,
+            )
+            if progress.due():
+                progress.show(plural(total.rows, "row"), min(1.0, total.rows / rows))
+    progress.clear()
+    if as_json:
+        emit_json({**total._asdict(), "written": not dry_run})
+    else:
+        _tell(total, dry_run=dry_run)
+    changes = _changes(total)
+    if changes and not dry_run:
+        note("now: feedctl verify, and feedctl repair if it finds something")
+    if total.disputed or (changes and dry_run):
+        sys.exit(REFUSED)
+
+
+def _changes(total: Reconciled) -> int:
+    return total.edges + total.pins + total.boards + total.index_rows
+
+
+def _tell(total: Reconciled, *, dry_run: bool) -> None:
+    for board, owner, other in sorted(set(total.disputed)):
+        say(f"board {board} belongs to user {owner}, and user {other} has saved on it: not changed")
+    compared = f"{plural(total.rows, 'row')} compared"
+    if not _changes(total):
+        say(f"{compared}: no difference")
+    elif dry_run:
+        # What an index brings back is compared with the other indexes only once it is written.
+        say(f"{compared}: {_changes(total):,} or more would be written")
+    else:
+        say(
+            f"{compared}: {plural(total.edges, 'edge')}, {plural(total.pins, 'pin')} and"
+            f" {plural(total.boards, 'board')} brought back, {plural(total.index_rows, 'row')} of indexes written"
+        )
+
+
+COMMANDS = (reconcile,)
