@@ -81,6 +81,16 @@ def test_verify_cannot_say_while_work_waits_for_a_worker(filled: Cli) -> None:
     assert filled.hint("work --until-idle") in filled("verify", code=3).stderr
 
 
+@pytest.mark.parametrize("said", ["2m", "500ms", "120", "1.5", "0"])
+def test_verify_is_told_how_long_to_wait_as_a_duration_or_in_seconds(filled: Cli, said: str) -> None:
+    assert "no difference" in filled("verify", "--wait", said).stderr
+
+
+@pytest.mark.parametrize("said", ["soon", "-1", "nan", "inf", "5x"])
+def test_how_long_verify_waits_is_a_duration(filled: Cli, said: str) -> None:
+    assert "expected a duration such as" in filled("verify", f"--wait={said}", code=2).stderr
+
+
 def lose_deliveries(cli: Cli, cluster: str) -> None:
     """Expands what was recorded, and lets a cluster's group pass over the deliveries, and the cluster say that it has
     them: so would a writer that loses what it reads.

@@ -8,10 +8,9 @@ from typing import Final
 import click
 
 from feedstore.errors import NotNowError
-from feedstore.settings import duration_ms
 from workers.app import wiring
 from workers.cli.output import ago, emit_json, note, say
-from workers.cli.session import REFUSED, Session, json_option, pass_session
+from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
 from workers.following.canary import USERS, arrived, fly
 from workers.following.ports import Ports
 
@@ -20,11 +19,17 @@ _LOOK_S: Final = 0.05
 
 @click.command(short_help="Try the whole way now, with made-up users.")
 @click.option(
-    "--within", metavar="DURATION", default="60s", show_default=True, help="How long canaries may take, such as 10s."
+    "--within",
+    "within_ms",
+    type=DURATION,
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="How long canaries may take, such as 10s.",
 )
 @json_option
 @pass_session
-def canary(session: Session, within: str, *, as_json: bool) -> None:
+def canary(session: Session, within_ms: int, *, as_json: bool) -> None:
     """Record one follow of a made-up user in each part of the tables, and wait until every cluster shows all of them.
 
     They go the whole way: follow store, queue, expander, writers; then their feeds are read as pages are. A worker must
@@ -36,15 +41,11 @@ def canary(session: Session, within: str, *, as_json: bool) -> None:
       feedctl canary
       feedctl canary --within 10s --json
     """
-    try:
-        within_s = duration_ms(within) / 1_000
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--within") from error
     with session.ports("read") as ports:
         if wiring.is_embedded(session.config) and session.worker() is None:
             note("no worker runs in this home, so none will arrive: feedctl work")
         flown = fly(ports.follows, 1)
-        took = _watched(ports, flown.ts, within_s)
+        took = _watched(ports, flown.ts, within_ms / 1_000)
     late = {name: len(USERS) - len(seen) for name, seen in took.items() if len(seen) < len(USERS)}
     if as_json:
         emit_json(

@@ -2,20 +2,26 @@
 
 import click
 
-from feedstore.settings import duration_ms
 from workers.app.home import HomeBusyError
 from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import CommandRefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import DURATION, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 from workers.following import rewind as rewinding
 from workers.queue.port import GroupBusyError
 
 
 @click.command(short_help="Make a cluster's writers read recent messages again.")
 @click.option("--cluster", metavar="NAME", required=True, help="The cluster that lost its latest writes.")
-@click.option("--by", required=True, metavar="DURATION", help="How far it goes back, such as 10m or 2h.")
+@click.option(
+    "--by",
+    "by_ms",
+    required=True,
+    type=DURATION,
+    metavar="DURATION",
+    help="How far it goes back, such as 10m or 2h.",
+)
 @json_option
 @pass_session
-def rewind(session: Session, cluster: str, by: str, *, as_json: bool) -> None:
+def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None:
     """Make a cluster's writers read again what was published within the last DURATION.
 
     Use it if a cluster lost writes that it had acknowledged: its zone lost power, or it was restored from a snapshot.
@@ -31,10 +37,6 @@ def rewind(session: Session, cluster: str, by: str, *, as_json: bool) -> None:
       feedctl rewind --cluster b --by 30m
     """
     session.refuse_unknown(cluster)
-    try:
-        by_ms = duration_ms(by)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--by") from error
     try:
         with session.lock(), session.ports("write") as ports:
             rewound = rewinding.rewind(ports, session.config.limits, cluster, by_ms)

@@ -14,6 +14,7 @@ from feedstore.app.config import Config
 from feedstore.app.tracing import tracing
 from feedstore.domain import MAX_ID
 from feedstore.metering import Program
+from feedstore.settings import duration_ms
 from feedstore.widecolumn import Access
 from workers.app import home, logs, wiring
 from workers.following.ports import Ports
@@ -61,6 +62,23 @@ class _Id(click.ParamType):  # type: ignore[type-arg]  # generic in some version
 
 
 ID = _Id()
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+    """A duration as in feed.toml, in ms."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return duration_ms(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = _Duration()
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

@@ -7,21 +7,26 @@ import click
 import msgspec
 
 from feedstore.app.wiring import monotonic_s
-from feedstore.settings import duration_ms
 from workers.app import wiring
 from workers.cli.condition import ClusterStatus, Condition, look, problems
 from workers.cli.output import ago, emit_json, plural, say, when
-from workers.cli.session import REFUSED, Session, json_option, pass_session
+from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
 
 READ_S: Final = 0.25
 """How long `status` reads rows of each cluster: blocks that cannot be read are found by reading them."""
 
 
 @click.command(short_help="Show lags, clusters, dead letters, and what is wrong.")
-@click.option("--max-behind", metavar="DURATION", help="Exit with 1 if a cluster is further behind, such as 60s.")
+@click.option(
+    "--max-behind",
+    "most_ms",
+    type=DURATION,
+    metavar="DURATION",
+    help="Exit with 1 if a cluster is further behind, such as 60s.",
+)
 @json_option
 @pass_session
-def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
+def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
     """Show counts, lags, how far each cluster is, dead letters, and whether a worker runs.
 
     The exit status is 1 if an operator must know something: a worker that has stopped by itself; messages that wait for
@@ -38,10 +43,6 @@ def status(session: Session, max_behind: str | None, *, as_json: bool) -> None:
       feedctl status --max-behind 60s --json | jq '.problems[]'
       feedctl status --json | jq .groups
     """
-    try:
-        most_ms = None if max_behind is None else duration_ms(max_behind)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--max-behind") from error
     with session.ports("read") as ports:
         counts = ports.follows.counts()
         found = look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, READ_S)

@@ -12,10 +12,9 @@ import click
 
 from feedstore.app.wiring import monotonic_s
 from feedstore.errors import NotNowError
-from feedstore.settings import duration_ms
 from workers.cli.condition import ClusterStatus, Condition, look, problems
 from workers.cli.output import Heartbeat, ago, draw, is_screen, say
-from workers.cli.session import REFUSED, Session, pass_session
+from workers.cli.session import DURATION, REFUSED, Session, pass_session
 from workers.cli.status import workers
 from workers.following.ports import Ports
 
@@ -28,10 +27,18 @@ class LastLook(NamedTuple):
 
 
 @click.command(short_help="Show the status and rates again and again until Ctrl-C.")
-@click.option("--every", metavar="DURATION", default="2s", show_default=True, help="How often it looks, such as 5s.")
+@click.option(
+    "--every",
+    "every_ms",
+    type=DURATION,
+    metavar="DURATION",
+    default="2s",
+    show_default=True,
+    help="How often it looks, such as 5s.",
+)
 @click.option("--once", is_flag=True, help="Look twice for the rates, print that, and end; the status as of `status`.")
 @pass_session
-def top(session: Session, every: str, *, once: bool) -> None:
+def top(session: Session, every_ms: int, *, once: bool) -> None:
     """Show what `status` shows, and messages a second, again and again until Ctrl-C.
 
     What needs attention is on top. If a server does not answer, it says so and looks again. If the output is no
@@ -43,17 +50,13 @@ def top(session: Session, every: str, *, once: bool) -> None:
       feedctl top --every 10s
       feedctl top --once
     """
-    try:
-        every_s = duration_ms(every) / 1_000
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--every") from error
     Heartbeat.end_any()
     with suppress(KeyboardInterrupt):
         if once:
-            _once(session, every_s)
+            _once(session, every_ms / 1_000)
         else:
             with Interrupt() as interrupt:
-                _again(session, every_s, interrupt)
+                _again(session, every_ms / 1_000, interrupt)
 
 
 class Interrupt:

@@ -1,5 +1,6 @@
 """verify: whether the feeds are right."""
 
+import math
 import random
 import sys
 import time
@@ -13,7 +14,7 @@ from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import FollowStore
 from workers.app import memory_tuning, wiring
 from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
-from workers.cli.session import ID, REFUSED, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import DURATION, ID, REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following.faults import fault
 from workers.following.landed import Waiting, lags, landed_before, waiting
 from workers.following.ports import Ports
@@ -58,13 +59,31 @@ def spelled(spans: Sequence[UserRange]) -> str:
 
 
 users_option = click.option("--users", type=Users(), help="Only these ids, or ranges of ids: 5,10-20.")
+
+
+class _Wait(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+    """A duration, or a number of seconds, which may be 0."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(str(value))
+        except ValueError:
+            return DURATION.convert(value, param, ctx) / 1_000
+        if not 0 <= seconds < math.inf:
+            self.fail(f"expected a duration such as '90s', or a number of seconds from 0, got {value!r}", param, ctx)
+        return seconds
+
+
 wait_option = click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    default=120.0,
-    help="How long to wait for a running worker.  [default: 120]",
+    type=_Wait(),
+    metavar="DURATION",
+    default="120s",
+    show_default=True,
+    help="How long to wait for a running worker, such as 90s or 5m; 0 for not at all.",
 )
 
 
