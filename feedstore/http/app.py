@@ -243,7 +243,7 @@ class App:
 
     def _answers(self, api: Any, endpoint: Endpoint[Any, Any, Any]) -> Handler:
         decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
-        call = endpoint.call
+        call, into = endpoint.call, endpoint.query
         bytes_max = endpoint.body_bytes_max
 
         async def answer(request: Incoming) -> Response:
@@ -255,7 +255,7 @@ class App:
                 words = {name: request.path[name] for name in endpoint.words}
                 others = {name: text for name, text in request.path.items() if name not in words}
             ids = incoming.ids(others)
-            query = incoming.query(request.scope["query_string"], endpoint.query)  # type: ignore[arg-type]
+            query = incoming.query(request.scope["query_string"], into)  # type: ignore[arg-type]
             body = None if decoder is None else await incoming.body(request, decoder, bytes_max)
             key = _text(headers.get(b"idempotency-key"))
             asked: Asked[Any, Any] = Asked(ids, query, body, key, deadline_s, words)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from functools import cached_property
+from types import NoneType
+from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -35,8 +37,9 @@ class Endpoint(Generic[A, Q, B]):
     """One row of the table of what can be asked.
 
     name: its name in metrics, in logs, and as the operation in the OpenAPI document.
-    body: the type of the body; None if it takes none. body_bytes_max: how large the body may be.
-    call: answers a request. Its first argument is the object that the endpoints of the service work on.
+    call: answers a request. Its first argument is the object that the endpoints of the service work on, and its
+        annotations say what the query, the body and the answer are.
+    body_bytes_max: how large the body may be.
     examples: an example of each id in the path, by name, in the order of the path. words: the same for its other
         variable parts.
     takes_key: whether an Idempotency-Key has an effect, if the scope is `write`.
@@ -50,9 +53,6 @@ class Endpoint(Generic[A, Q, B]):
     path: str
     scope: Scope
     summary: str
-    query: type[Q]
-    body: type[B] | None
-    answer: type[msgspec.Struct]
     call: Callable[[A, Asked[Q, B]], msgspec.Struct]
     answer_example: msgspec.Struct
     body_example: Mapping[str, object] | None = None
@@ -62,6 +62,27 @@ class Endpoint(Generic[A, Q, B]):
     words: Mapping[str, str] = field(default_factory=dict)
     body_bytes_max: int = BODY_BYTES_MAX
     is_bounded: Callable[[Q], bool] = lambda _: False
+
+    @cached_property
+    def query(self) -> type[Q]:
+        query: type[Q]
+        query, _ = get_args(self._annotations["asked"])
+        return query
+
+    @cached_property
+    def body(self) -> type[B] | None:
+        """None if there is none."""
+        _, body = get_args(self._annotations["asked"])
+        return None if body is NoneType else body
+
+    @cached_property
+    def answer(self) -> type[msgspec.Struct]:
+        answer: type[msgspec.Struct] = self._annotations["return"]
+        return answer
+
+    @property
+    def _annotations(self) -> Mapping[str, Any]:
+        return get_type_hints(self.call)
 
     @property
     def again(self) -> str:
