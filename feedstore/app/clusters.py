@@ -21,12 +21,13 @@ def place(config: Config, name: str) -> ClusterPlace:
 
             return DirectoryPlace(config.path(cluster.url), cluster.name)
         case "hbase":
-            return _gateways(cluster)
+            return gateways(cluster)
         case _:
             assert_never(cluster.scheme)
 
 
-def _gateways(cluster: configuration.ClusterConfig) -> "HBasePlace":
+def gateways(cluster: configuration.ClusterConfig) -> "HBasePlace":
+    """The place of a cluster in HBase. Raises ConfigError."""
     try:
         from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:

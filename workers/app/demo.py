@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
@@ -45,29 +45,22 @@ class ClaimError(Exception):
     """Something that the demonstration says is not so."""
 
 
-class DemoOutput:
-    """Where the demonstration is shown.
+class DemoOutput(Protocol):
+    """Where the demonstration is shown."""
 
-    title: begins a part. say: a line. claim: a line that was checked. waiting: given, now and then, a way to
-    ask what is left to do.
-    """
+    def title(self, text: str) -> None:
+        """Begins a part."""
+        ...
 
-    def __init__(
-        self,
-        title: Callable[[str], None],
-        say: Callable[[str], None],
-        claim: Callable[[str], None],
-        waiting: Callable[[Callable[[], dict[str, int]]], None],
-    ) -> None:
-        self.title = title
-        self.say = say
-        self.claim = claim
-        self.waiting = waiting
+    def say(self, text: str) -> None: ...
 
-    def check(self, holds: bool, text: str) -> None:
-        if not holds:
-            raise ClaimError(f"this does not hold: {text}")
-        self.claim(text)
+    def claim(self, text: str) -> None:
+        """Says what was checked."""
+        ...
+
+    def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
+        """Called now and then, with a way to ask what is left to do."""
+        ...
 
 
 class Demo:
@@ -118,14 +111,12 @@ class Demo:
         # In the relay's place: the same tasks, the later one first.
         self._deliver(unfollowed)
         first = self._page(user, self._config.limits.cap)
-        self._stage.check(
-            not self._theirs(user, first, followee), f"the unfollow has landed: {len(theirs)} entries are gone"
-        )
+        self._check(not self._theirs(user, first, followee), f"the unfollow has landed: {len(theirs)} entries are gone")
         self._deliver(followed)
         self._ports.follows.mark_relayed(rows)
         self._land()
         page = self._page(user, self._config.limits.cap)
-        self._stage.check(
+        self._check(
             not self._theirs(user, page, followee) and page.entries == first.entries,
             "the follow has landed after it, and brings nothing back",
         )
@@ -148,7 +139,7 @@ class Demo:
         self._drop_lowest(boards, board, order)
         took_ms = 1_000 * (time.monotonic() - started_s)
         now = self._order(boards, board)
-        self._stage.check(
+        self._check(
             [pin.pin for pin in now] == order and len(set(now) - set(before)) == 1,
             f"pin {order[1]} went across {len(order) - 2:,} others in {took_ms:.1f} ms: one row was written",
         )
@@ -156,7 +147,7 @@ class Demo:
             self._drop_lowest(boards, board, order)
         self._land()
         narrow = sum(len(part.narrow) for part in checked(boards, board))
-        self._stage.check(
+        self._check(
             [pin.pin for pin in self._order(boards, board)] == order and not narrow,
             f"{_DROPS} more were dropped at the same place: each is where it was put, and the worker has made room",
         )
@@ -179,18 +170,18 @@ class Demo:
             landed_in(others)
             page = self._page(user)
             lag = landed.lags(self._ports)[writer_group(away)]
-            self._stage.check(
+            self._check(
                 page.served_by != away and [entry.pin for entry in page.entries[: len(pins)]] == pins,
                 f"replica {page.served_by} serves the page, with the pins just saved on top,"
                 f" at most {page.behind_ms} ms behind",
             )
-            self._stage.check(lag > 0, f"{lag:,} messages wait in the queue for replica {away}")
+            self._check(lag > 0, f"{lag:,} messages wait in the queue for replica {away}")
             self._show(page)
             self._stage.title(f"Replica {away} comes back, and catches up from the queue")
             aside.rename(path)
             landed_in(self._names)
         page_again = self._page_from(away, user)
-        self._stage.check(
+        self._check(
             page_again.served_by == away and page_again.entries == page.entries,
             f"replica {page_again.served_by} serves the same page again, at most {page_again.behind_ms} ms behind",
         )
@@ -203,13 +194,18 @@ class Demo:
         looks = list(verifier.look())
         differences = [finding for seen in looks for finding in seen.findings]
         users, entries = looks[-1][:2]
-        self._stage.check(not differences, f"{users:,} users, {entries:,} entries, {len(differences)} differences")
+        self._check(not differences, f"{users:,} users, {entries:,} entries, {len(differences)} differences")
 
     # How it is done
     # --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         self._opened.close()
+
+    def _check(self, holds: bool, text: str) -> None:
+        if not holds:
+            raise ClaimError(f"this does not hold: {text}")
+        self._stage.claim(text)
 
     def _read_from(self, ports: Ports) -> None:
         """Takes ports as their owner; pages are read as servers read them."""

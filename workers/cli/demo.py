@@ -111,7 +111,7 @@ def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Shown:
     config = home.create(path, os.environ)
     console = _Console()
     with home.worker_lock(path), contextlib.ExitStack() as stack:
-        shown = demonstration.Demo(config, wiring.open_ports(config, "write"), console.stage())
+        shown = demonstration.Demo(config, wiring.open_ports(config, "write"), console)
         stack.callback(shown.close)
         try:
             console.title("A made-up social graph" if file is None else f"The actions of {file}")
@@ -167,9 +167,6 @@ class _Console:
     def __init__(self) -> None:
         self.total = 1
         self._progress: ProgressLine | None = None
-
-    def stage(self) -> demonstration.DemoOutput:
-        return demonstration.DemoOutput(self.title, self.say, self.claim, self.waiting)
 
     def title(self, text: str) -> None:
         self._clear()

@@ -1,13 +1,12 @@
 """schema: the tables of the follow store and of the HBase clusters."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
 
 from feedstore.app import wiring as serving_wiring
-from feedstore.app.clusters import place
+from feedstore.app.clusters import gateways
 from feedstore.app.config import ClusterConfig
 from feedstore.app.places import replica
 from feedstore.errors import ConfigError
@@ -64,8 +63,8 @@ def schema_apply(session: Session, *, empty: bool) -> None:
     if not _hbase_clusters(session):
         return
     tables = serving_wiring.tables(session.config)
-    for name, gateways in _in_hbase(session):
-        applied = gateways.apply(tables)
+    for name, where in _in_hbase(session):
+        applied = where.apply(tables)
         if applied.created:
             note(f"{name}: created {', '.join(applied.created)}")
         for each in applied.changed:
@@ -84,7 +83,7 @@ def schema_check(session: Session) -> None:
       feedctl schema check
     """
     tables = serving_wiring.tables(session.config)
-    found = [(name, each) for name, gateways in _in_hbase(session) for each in gateways.differences(tables)]
+    found = [(name, each) for name, where in _in_hbase(session) for each in where.differences(tables)]
     for name, each in found:
         say(f"{name}: {each}")
     refuse_differences(len(found))
@@ -101,16 +100,11 @@ def _has_feeds(session: Session, cluster: ClusterConfig) -> bool:
             return False
 
 
-def _in_hbase(session: Session) -> Iterator[tuple[str, "HBasePlace"]]:
+def _in_hbase(session: Session) -> list[tuple[str, "HBasePlace"]]:
     clusters = _hbase_clusters(session)
     if not clusters:
         raise ConfigError("no cluster of this home is HBase: there are no tables to check")
-    places = [(each.name, place(session.config, each.name)) for each in clusters]
-    from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra, and are there by now
-
-    for name, where in places:
-        assert isinstance(where, HBasePlace)
-        yield name, where
+    return [(each.name, gateways(each)) for each in clusters]
 
 
 def _hbase_clusters(session: Session) -> list[ClusterConfig]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from feedstore.app.clusters import place
+from feedstore.app.clusters import gateways
 from feedstore.app.config import FILE_NAME
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS
@@ -176,7 +176,7 @@ def _run(
     session: Session, words: Sequence[str], name: str | None, *, cluster: str | None, timeout_s: int, as_json: bool
 ) -> None:
     """words: the command, and what follows its table. name: the table; None: the command takes none."""
-    for each, tool, gateways in _tools(session, cluster):
+    for each, tool, where in _tools(session, cluster):
         progress = ProgressLine(f"{each}: {words[0]}")
 
         def show(line: dict[str, Any], each: str = each, progress: ProgressLine = progress) -> None:
@@ -190,7 +190,7 @@ def _run(
             if progress.due():
                 progress.show(f"{progress.elapsed_s():.0f} s of at most {timeout_s}")
 
-        named = [] if name is None else [gateways.table(name)]
+        named = [] if name is None else [where.table(name)]
         try:
             tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
         except TableToolError as error:
@@ -217,12 +217,9 @@ def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool,
             f"{config.sources.blamed('hbase.jars')}: hbase.jars: expected the Java class path with HBase's jars and"
             " ours (or FEED_HBASE_JARS)"
         )
-    places = [place(config, each.name) for each in meant]
-    from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra, and are there by now
-
     found: list[tuple[str, TableTool, HBasePlace]] = []
-    for each, where in zip(meant, places, strict=True):
-        assert isinstance(where, HBasePlace)
+    for each in meant:
+        where = gateways(each)
         if each.zookeeper is None:
             raise ConfigError(f'{config.home / FILE_NAME}: cluster {each.name}: expected zookeeper = "HOST:PORT"')
         found.append((each.name, TableTool(config.hbase_jars, each.zookeeper), where))
