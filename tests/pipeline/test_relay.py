@@ -154,6 +154,22 @@ def test_ticks_go_once_in_a_while(bench: Bench) -> None:
     assert 9 <= len(bench.relayed()) <= 11
 
 
+def test_a_ticker_rests_until_it_is_due(bench: Bench) -> None:
+    rests = []
+    for _ in range(10):
+        bench.ticker.step()
+        rests.append(bench.ticker.rest_s)
+        bench.clock.s += bench.ticker.rest_s
+    assert rests == pytest.approx([1.0] * 10)
+    assert len(bench.relayed()) == 10
+
+
+def test_a_ticker_looks_again_soon_while_a_shard_is_away(bench: Bench) -> None:
+    bench.shards[2].takes_s = 0.0
+    bench.ticker.step()
+    assert bench.ticker.rest_s < 0.1
+
+
 # Rows of newer programs
 # --------------------------------------------------------------------------------------------------------------------
 

@@ -129,8 +129,6 @@ class Ticker:
     nothing happens (rule 10). name: of the loop.
     """
 
-    rest_s = _REST_S
-
     def __init__(
         self,
         settled_ms: Callable[[], int],
@@ -152,6 +150,13 @@ class Ticker:
         self._every_s = every_s
         self._ticked_s: float | None = None
         self._rest = Rest(clock, _POLICY)
+
+    @property
+    def rest_s(self) -> float:
+        """Until the next tick is due; short if a shard did not answer."""
+        if self._ticked_s is None or self._rest.goes_on():
+            return _REST_S
+        return max(0.0, self._ticked_s + self._every_s - self._clock())
 
     def step(self) -> bool:
         """Ticks if it is time and every shard answers; False, so that a rest follows."""
