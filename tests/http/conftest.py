@@ -1,4 +1,4 @@
-"""One real server for all that asks and does not break it; others where a test says so."""
+"""One real server for all tests of a module that ask and do not break it; others where a test says so."""
 
 import os
 from collections.abc import Iterator
@@ -11,15 +11,17 @@ from http_servers import Client, InProcess, client_of, feedctl_serve, in_process
 from tests.cli.command import Cli
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`feedctl serve` on a home in files, which lets this machine in without tokens."""
+    """`feedctl serve` on a home in files, which lets this machine in without tokens. A module has its own: one that
+    lived until the last test would take as much time in half a minute of idling as another one takes to start.
+    """
     cli = Cli(tmp_path_factory.mktemp("served") / "home")
     with pytest.MonkeyPatch.context() as patch:
         for name in [each for each in os.environ if each.startswith("FEED_")]:
             patch.delenv(name)
         cli("init")
-        cli.set("tick", '"250ms"')  # soon enough for a test, and cheap for a server that is there all the time
+        cli.set("tick", '"250ms"')  # soon enough for a test, and cheap
         with feedctl_serve(cli) as (_, served):
             yield served
 
