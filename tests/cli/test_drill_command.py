@@ -166,6 +166,7 @@ def test_several_runs_that_keep_their_budgets_say_so(empty: Cli, monkeypatch: py
     run = DrillRun(Report(setting, Figures(**FIGURES), [], []), [])
     monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", lambda *_: run)
+    monkeypatch.setattr(plot, "draw", lambda *_: None)
     assert "all 2 runs kept their budgets" in empty("drill", "run", "kill-host", "--repeat", 2).stdout
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from deploy.drills import compare, history, page
+from deploy.drills import compare, history, page, plot
 from deploy.drills.compare import FigureSpread, Tolerance
 from deploy.drills.history import HistoryError
 from deploy.drills.report import MEANINGS, DrillRun, DrillSetting, Figures, Report, verdicts
@@ -38,7 +38,10 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     assert {each.suffix for each in path.parent.iterdir()} == {".json", ".md", ".png", ".gz"}
 
 
-def test_runs_come_in_the_order_of_time_and_what_is_none_is_named(tmp_path: Path) -> None:
+def test_runs_come_in_the_order_of_time_and_what_is_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plot, "draw", lambda *_: None)  # a picture takes a second
     for moment in ("2026-01-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"):
         made = msgspec.structs.replace(report(), setting=msgspec.structs.replace(SETTING, started_at=moment))
         history.keep(tmp_path, DrillRun(made, []), no_complaint)
