@@ -261,13 +261,16 @@ def _read(count: int, columns: Sequence[Column]) -> "Numbers":
     for line, column in zip(found, columns, strict=True):
         if len(column.more) != count * column.width:
             raise InvalidValueError("column", len(column.more), f"{count} times {column.width} bytes")
+        line[:] = column.least
+        if not column.width:
+            continue
         wide = np.zeros((count, 8), np.uint8)
-        if column.width:
-            wide[:, : column.width] = np.frombuffer(column.more, np.uint8).reshape(count, column.width)
+        wide[:, : column.width] = np.frombuffer(column.more, np.uint8).reshape(count, column.width)
         numbers = wide.view("<u8").ravel()
-        if int(numbers.max()) > MAX_ID - column.least:
+        # Most columns have too few bytes for that.
+        if 1 << 8 * column.width > MAX_ID - column.least and int(numbers.max()) > MAX_ID - column.least:
             raise InvalidValueError("column", column.least + int(numbers.max()), "numbers up to 2^63-1")
-        line[:] = numbers.astype(np.int64) + column.least
+        line[:] += numbers.astype(np.int64)
     return found
 
 
