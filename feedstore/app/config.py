@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from msgspec import Meta
 
-from feedstore import settings
+from feedstore import settings, validation
 from feedstore.app.environment import Sources, UnknownVariableError, overridden
 from feedstore.catalog.settings import CatalogSettings
 from feedstore.errors import ConfigError
@@ -28,6 +28,7 @@ from feedstore.metering.settings import MetricsSettings
 from feedstore.replicas.settings import ServingSettings
 from feedstore.settings import Ms
 from feedstore.tracing.settings import TracesSettings
+from feedstore.validation import words
 
 FILE_NAME = "feed.toml"
 
@@ -126,10 +127,28 @@ class _Limits(
     clock_offset_ms: Ms = Ms(5_000)
 
 
+_Name = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z][a-z0-9-]{0,30}$",
+        extra=words("a name of up to 31 characters: a to z first, then also digits and hyphens"),
+    ),
+]
+
+
 class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
+    name: _Name
     url: str
-    zookeeper: Annotated[str, Meta(pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*$")] | None = None
+    zookeeper: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*$",
+                extra=words("HOST:PORT, or several with commas between them"),
+            ),
+        ]
+        | None
+    ) = None
 
 
 class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,9 +201,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http: HttpSettings = HttpSettings()
     metrics: MetricsSettings = MetricsSettings()
     traces: TracesSettings = TracesSettings()
-    catalogs: Annotated[
-        dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,30}$")], CatalogSettings], Meta(max_length=16)
-    ] = msgspec.field(default_factory=dict)
+    catalogs: Annotated[dict[_Name, CatalogSettings], Meta(max_length=16)] = msgspec.field(default_factory=dict)
 
 
 _KEYS: Final = {
@@ -316,9 +333,8 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     try:
         file = msgspec.convert(raw, _File, dec_hook=settings.decoded)
     except msgspec.ValidationError as error:
-        key = _key_in(str(error))
-        said = f"{key}: {error.__cause__}" if error.__cause__ else error  # the cause is of a type of ours
-        raise ConfigError(f"{sources.blamed(key)}: {said}") from error
+        refused = validation.refused(error, raw, _File, table="a table")
+        raise ConfigError(f"{sources.blamed(_key_in(refused.field))}: {refused}") from error
     names = [cluster.name for cluster in file.clusters]
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: clusters: two of them have the same name")
@@ -418,7 +434,7 @@ def _places(home: Path, cluster: ClusterConfig) -> frozenset[str]:
             assert_never(cluster.scheme)
 
 
-def _key_in(error: str) -> str:
-    """The key that an error of msgspec is about: it ends in "at `$.section.key`", and more where that is a list."""
-    match = re.search(r"`\$\.([a-z]+\.[a-z_]+)", error)
-    return match[1] if match else ""
+def _key_in(field: str) -> str:
+    """The key that a field is of: there is more behind it where that is a list."""
+    match = re.match(r"[a-z]+\.[a-z_]+", field)
+    return match[0] if match else ""

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from feedstore.boards.port import MAX_PAGE, BoardPin, Placed
 from feedstore.domain import InvalidValueError
 from feedstore.http.wire import GivenId, Id, id_of
+from feedstore.validation import words
 
 CURSOR_CHARS_MAX = 320
 
@@ -23,6 +24,7 @@ Start = Annotated[
     Meta(
         pattern="^(top|bottom|[0-9]{1,38})$",
         description="The top, the bottom, or a sequence: then the page begins with the pin that is there or next below",
+        extra=words("top, bottom, or a sequence of up to 38 digits"),
     ),
 ]
 

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, CatalogRefusedError, Update
 from feedstore.catalog.settings import PINS
 from feedstore.domain import InvalidValueError
+from feedstore.validation import words
 
 LATE_MS: Final = 10_000
 """Ticks promise every update whose time is so much earlier than theirs."""
@@ -43,7 +44,7 @@ class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_BYTES)]
-    time_ms: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+    time_ms: Annotated[int, Meta(ge=1, le=2**53 - 1, extra=words("a time in ms since 1970, from 1 to 2^53-1"))]
     record: msgspec.Raw | UnsetType = UNSET
     base64: bytes | UnsetType = UNSET
     deleted: bool = False

@@ -16,6 +16,7 @@ from feedstore.catalog.swaps import Swap
 from feedstore.catalog.watch import Facts
 from feedstore.domain import InvalidValueError
 from feedstore.http.wire import MAX_EXACT, Count, Id, Ms, id_of
+from feedstore.validation import words
 
 BODY_BYTES_MAX: Final = 65_536
 """For 1,000 keys of 60 characters."""
@@ -27,7 +28,15 @@ CLUSTERS_MAX: Final = 16
 
 Given = (
     Annotated[str, Meta(min_length=1, max_length=MAX_KEY_BYTES)]
-    | Annotated[int, Meta(ge=1, le=MAX_EXACT, description="The id of a pin up to 2^53-1 may be a number")]
+    | Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_EXACT,
+            description="The id of a pin up to 2^53-1 may be a number",
+            extra=words("the id of a pin up to 2^53-1 as a number"),
+        ),
+    ]
 )
 Share = Annotated[float, Meta(ge=0, le=1)]
 ByCluster = Annotated[

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from feedstore.validation import shown
+
 MAX_ID = 2**63 - 1
 """Ids and times are positive 63-bit integers: they fit the signed columns of SQL and Java, and zero stays free."""
 
@@ -22,8 +24,7 @@ class InvalidValueError(ValueError):
     """
 
     def __init__(self, field: str, value: object, expected: str) -> None:
-        shown = repr(value)
-        super().__init__(f"{field}: expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+        super().__init__(f"{field}: expected {expected}, got {shown(value)}")
         self.field = field
         self.value = value
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.types import Receive, Scope
 
+from feedstore import validation
 from feedstore.domain import InvalidValueError
 from feedstore.http import problems, wire
 from feedstore.http.problems import ProblemError
@@ -64,7 +65,7 @@ def query(text: bytes, into: type[Any]) -> Any:
     try:
         return msgspec.convert(found, into, strict=False)
     except msgspec.ValidationError as error:
-        raise ProblemError(problems.INVALID_VALUE, f"the query: {error}") from error
+        raise ProblemError(problems.INVALID_VALUE, f"the query: {validation.refused(error, found, into)}") from error
 
 
 def _unquoted(text: bytes) -> str:
@@ -83,9 +84,11 @@ async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", bytes_ma
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise ProblemError(problems.INVALID_VALUE, f"the body: {error}") from error
+        raise ProblemError(
+            problems.INVALID_VALUE, f"the body: {validation.of_json(error, raw, decoder.type)}"
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProblemError(problems.MALFORMED_JSON, f"the body: {error}") from error
+        raise ProblemError(problems.MALFORMED_JSON, f"the body: {validation.malformed(error)}") from error
 
 
 async def _bytes(request: Incoming, bytes_max: int) -> bytes:

@@ -21,10 +21,11 @@ import msgspec
 import structlog
 from msgspec import Meta
 
-from feedstore import durable
+from feedstore import durable, validation
 from feedstore.errors import ConfigError
 from feedstore.http import problems
 from feedstore.http.problems import ProblemError
+from feedstore.validation import words
 
 Scope = Literal["read", "write", "operate"]
 SCOPES: Final[tuple[Scope, ...]] = ("read", "write", "operate")
@@ -55,9 +56,11 @@ class Access(Protocol):
 class IssuedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token in the file. expires: it is refused from then on; None: never, as in older files."""
 
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
+    name: Annotated[
+        str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$", extra=words("a name of up to 64 letters, digits, dots, _ and -"))
+    ]
     scopes: Annotated[list[Scope], Meta(min_length=1)]
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra=words("64 hexadecimal digits"))]
     expires: Annotated[datetime, Meta(tz=True)] | None = None
 
     def expired(self, now_ms: int) -> bool:
@@ -188,18 +191,12 @@ def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | No
         if len(there) == _TOKENS_MAX:
             raise ConfigError(f"{path}: it already holds {_TOKENS_MAX} tokens")
         token = _PREFIX + secrets.token_urlsafe(32)
+        sha256 = hashlib.sha256(token.encode()).hexdigest()
+        said = {"name": name, "scopes": list(scopes), "sha256": sha256, "expires": expires}
         try:
-            new = msgspec.convert(
-                {
-                    "name": name,
-                    "scopes": list(scopes),
-                    "sha256": hashlib.sha256(token.encode()).hexdigest(),
-                    "expires": expires,
-                },
-                IssuedToken,
-            )
+            new = msgspec.convert(said, IssuedToken)
         except msgspec.ValidationError as error:
-            raise ConfigError(f"token: {error}") from error
+            raise ConfigError(f"token: {validation.refused(error, said, IssuedToken)}") from error
         text = path.read_text("utf-8") if path.exists() else ""
         durable.replace(path, text + ("\n" if text and not text.endswith("\n") else "") + _block(new), _rights(path))
     return token
@@ -267,7 +264,7 @@ def _read(path: Path) -> _File:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o007:
                 raise ConfigError(f"{path}: other users can read it: chmod o-rwx {path}")
-            return msgspec.convert(tomllib.load(file), _File)
+            raw = tomllib.load(file)
     except FileNotFoundError:
         command = "feedctl token new --name web --scope read --scope write"
         raise ConfigError(f"{path}: not found; make a token with: {command}") from None
@@ -275,8 +272,10 @@ def _read(path: Path) -> _File:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return msgspec.convert(raw, _File)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {validation.refused(error, raw, _File, table='a table')}") from error
 
 
 @lru_cache(maxsize=128)

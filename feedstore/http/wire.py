@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from feedstore.domain import InvalidValueError, check_id
 from feedstore.http.tokens import Scope
+from feedstore.validation import words
 
 MAX_EXACT = 2**53 - 1
 """The largest number that JavaScript holds exactly with all before it."""
@@ -21,9 +22,16 @@ CURSOR_CHARS_MAX = 200
 _ID = r"^[1-9][0-9]{0,18}$"
 _matches_id = re.compile(_ID, re.ASCII).fullmatch
 
-Id = Annotated[str, Meta(pattern=_ID, description="1 to 2^63-1, in decimal")]
-GivenId = Id | Annotated[int, Meta(ge=1, le=MAX_EXACT, description="An id up to 2^53-1 may be a number")]
-Ms = Annotated[int, Meta(ge=1, le=MAX_EXACT, description="ms since 1970")]
+_AN_ID = "an id from 1 to 2^63-1, in decimal"
+
+Id = Annotated[str, Meta(pattern=_ID, description="1 to 2^63-1, in decimal", extra=words(_AN_ID))]
+GivenId = Annotated[
+    Id | Annotated[int, Meta(ge=1, le=MAX_EXACT, description="An id up to 2^53-1 may be a number")],
+    Meta(extra=words("an id from 1 to 2^63-1 as decimal text, or one up to 2^53-1 as a number")),
+]
+Ms = Annotated[
+    int, Meta(ge=1, le=MAX_EXACT, description="ms since 1970", extra=words("a time in ms since 1970, from 1 to 2^53-1"))
+]
 Cursor = Annotated[
     str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX, description="The cursor of the page before; opaque")
 ]
@@ -34,7 +42,7 @@ def id_of(field: str, given: str | int) -> int:
     """Raises InvalidValueError."""
     if isinstance(given, str):
         if _matches_id(given) is None:
-            raise InvalidValueError(field, given, "an id from 1 to 2^63-1, in decimal")
+            raise InvalidValueError(field, given, _AN_ID)
         given = int(given)
     check_id(field, given)
     return given

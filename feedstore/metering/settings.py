@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from feedstore.errors import ConfigError
+from feedstore.validation import words
 
 
 def split(address: str) -> tuple[str, int]:
@@ -22,6 +23,15 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scrapes all processes; the plots of the last hour come from it.
     """
 
-    listen: Annotated[str, Meta(pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?[0-9]{1,5}$")] | None = None
+    listen: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?[0-9]{1,5}$",
+                extra=words("HOST:PORT or PORT, such as 127.0.0.1:9464"),
+            ),
+        ]
+        | None
+    ) = None
     targets: str | None = None
-    prometheus: Annotated[str, Meta(pattern=r"^https?://[^\s/]+$")] | None = None
+    prometheus: Annotated[str, Meta(pattern=r"^https?://[^\s/]+$", extra=words("http://HOST:PORT"))] | None = None

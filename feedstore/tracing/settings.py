@@ -5,6 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from feedstore.validation import words
+
 
 class TracesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """endpoint: where spans are sent in OTLP over HTTP, with its path; None: traces are off. sample: the share of
@@ -12,5 +14,10 @@ class TracesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment, as OpenTelemetry has them (OTEL_EXPORTER_OTLP_HEADERS).
     """
 
-    endpoint: Annotated[str, Meta(pattern=r"^https?://[^\s/@]+/\S*$")] | None = None
+    endpoint: (
+        Annotated[
+            str, Meta(pattern=r"^https?://[^\s/@]+/\S*$", extra=words("http://HOST:PORT/PATH, without a password"))
+        ]
+        | None
+    ) = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 0.01

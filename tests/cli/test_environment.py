@@ -34,12 +34,12 @@ def test_a_variable_that_nothing_reads_is_refused_with_the_nearest_name(
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("FEED_FEED_CAP", "many", "Expected `int`"),
-        ("FEED_FEED_CAP", "0", "Expected `int` >= 1"),
+        ("FEED_FEED_CAP", "many", "feed.cap: expected a whole number from 1 to 100000, got 'many'"),
+        ("FEED_FEED_CAP", "0", "feed.cap: expected a whole number from 1 to 100000, got 0"),
         ("FEED_LIMITS_ACTION_AGE", "soon", "limits.action_age: expected a duration"),
         ("FEED_LIMITS_PURGE_WINDOW", "1d", "purge_window"),
         ("FEED_SERVING_PREFER", "c", "no cluster 'c'"),
-        ("FEED_FOLLOWS_SHARDS", "[1]", "Expected `str`"),
+        ("FEED_FOLLOWS_SHARDS", "[1]", "follows.shards[0]: expected text, got 1"),
         ("FEED_QUEUE_URL", "embeded:queue.db", "expected embedded:PATH or kafka://HOST:PORT"),
         ("FEED_QUEUE_URL", "embedded://queue.db", "expected embedded:PATH"),
         ("FEED_QUEUE_URL", "amqp://feed:s3cret@queue/", "'amqp' is unknown: expected embedded:PATH or kafka://HOST"),

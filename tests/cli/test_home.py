@@ -100,7 +100,7 @@ def test_a_home_that_is_missing_says_how_to_make_one(empty: Cli) -> None:
     [
         ("cap = [", "not valid TOML"),
         ("\x00", "not valid TOML"),
-        ("", "missing required field `feed`"),
+        ("", "feed: expected a table, got nothing"),
     ],
 )
 def test_a_corrupt_configuration_is_a_clear_error(cli: Cli, text: str, complaint: str) -> None:

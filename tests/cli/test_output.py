@@ -161,5 +161,17 @@ def test_replay_refuses_fields_that_it_does_not_know(cli: Cli) -> None:
 
     said = cli("replay", "-", stdin=line, code=1).stderr
 
-    assert "line 1: Object contains unknown field `at`" in said
+    assert "line 1: at: unknown; there are: type, ts, follower, user, board" in said
     assert cli.json("status")["groups"]["relay"] == 0
+
+
+def test_a_line_that_is_not_utf8_is_one_bad_line_of_a_replay(cli: Cli) -> None:
+    file = cli.home / "history.jsonl"
+    good = b'{"type":"follow","ts":1,"follower":1,"user":%d}\n'
+    file.write_bytes(good % 2 + b'{"type":"follow","ts":1,"follower":1,"us\xe9r":3}\n' + good % 4)
+
+    said = cli("replay", str(file), code=1).stderr
+
+    assert "line 2: not JSON: it is not UTF-8" in said
+    assert "Traceback" not in said
+    assert cli.json("status")["groups"]["relay"] == 2

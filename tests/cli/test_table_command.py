@@ -106,7 +106,7 @@ def test_java_that_is_missing_is_named(real: Cli, tmp_path: Path, monkeypatch: p
     [
         ('jars = "x/*:y.jar"', 'jars = ""', "hbase.jars: expected the Java class path"),
         ('zookeeper = "127.0.0.1:3"', "", 'cluster a: expected zookeeper = "HOST:PORT"'),
-        ('zookeeper = "127.0.0.1:3"', 'zookeeper = "here"', "$.clusters[0].zookeeper"),
+        ('zookeeper = "127.0.0.1:3"', 'zookeeper = "here"', "clusters[0].zookeeper: expected HOST:PORT"),
     ],
 )
 def test_what_the_configuration_lacks_is_named(real: Cli, java: Path, line: str, instead: str, said: str) -> None:

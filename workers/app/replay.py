@@ -22,6 +22,7 @@ from typing import Annotated, Final, Literal, Protocol, assert_never
 import msgspec
 from msgspec import Meta
 
+from feedstore import validation
 from feedstore.boards import BoardCrowdedError, BoardStore, Move, Placed, ReorderRefusedError
 from feedstore.domain import (
     MAX_ID,
@@ -36,6 +37,7 @@ from feedstore.domain import (
     Unfollow,
 )
 from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
+from feedstore.validation import words
 
 MAX_LINE_BYTES: Final = 65_536
 BATCH: Final = 10_000
@@ -46,8 +48,17 @@ record wait for it.
 _READ_BYTES: Final = 655_360
 """A block of a file: some 9,000 lines, which are recorded together."""
 
-_Ts = Annotated[int, Meta(ge=1, le=MAX_ID)]
-_Id = Annotated[int, Meta(ge=1, lt=RESERVED_FROM)]
+_Ts = Annotated[int, Meta(ge=1, le=MAX_ID, extra=words("a time in ms since 1970, from 1 to 2^63-1"))]
+_Id = Annotated[
+    int,
+    Meta(
+        ge=1,
+        lt=RESERVED_FROM,
+        extra=words(
+            f"an id from 1 to {RESERVED_FROM - 1}, as a number (from {RESERVED_FROM} on they are the canaries')"
+        ),
+    ),
+]
 """As `refuse_reserved` has it, and at no cost: lines come by the million."""
 
 
@@ -101,7 +112,8 @@ class _ReorderPin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", 
         return Move(self.board, self.pin, self.before, self.after, self.to)
 
 
-_decode: Final = msgspec.json.Decoder(_Follow | _Unfollow | _SavePin | _DeletePin | _ReorderPin).decode
+_decoder: Final = msgspec.json.Decoder(_Follow | _Unfollow | _SavePin | _DeletePin | _ReorderPin)
+_decode: Final = _decoder.decode
 
 
 def line(action: Action, ts: int) -> dict[str, object]:
@@ -237,7 +249,7 @@ def _requests(
     """The requests of lines, with their numbers. All at once where all are good, which they nearly always are."""
     try:
         return range(first, first + len(lines)), [_decode(line).request() for line in lines]
-    except (msgspec.MsgspecError, InvalidValueError, RecursionError):
+    except (msgspec.MsgspecError, InvalidValueError, UnicodeDecodeError, RecursionError):
         numbers: list[int] = []
         requests: list[Request | Move] = []
         for number, request in _good(lines, first, bad):
@@ -253,14 +265,14 @@ def _good(lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]) -
         elif line and not line.isspace():
             try:
                 yield number, _decode(line).request()
-            except (msgspec.ValidationError, InvalidValueError) as error:
-                reserved = f" (ids from {RESERVED_FROM} on are the canaries')" if _BOUND in str(error) else ""
-                bad(number, f"{error}{reserved}")
-            except (msgspec.DecodeError, RecursionError) as error:
-                bad(number, f"not JSON: {error}")
+            except msgspec.ValidationError as error:
+                bad(number, str(validation.of_json(error, line, _decoder.type)))
+            except InvalidValueError as error:
+                bad(number, str(error))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                bad(number, f"not JSON: {validation.malformed(error)}")
 
 
-_BOUND: Final = str(RESERVED_FROM - 1)
 _OVERSIZED: Final = b"an oversized line"
 """Replaces a line that was too long. It is not JSON, so it never passes for a good one."""
 

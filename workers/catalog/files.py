@@ -12,6 +12,7 @@ from typing import IO, Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from feedstore import validation
 from feedstore.catalog.checks import check_entry
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_RECORD_BYTES, CatalogRefusedError, CatalogUnavailableError, Update
 from feedstore.catalog.posting import UPDATES_MAX, UpdateLine, compact
@@ -62,6 +63,8 @@ def _lines(path: Path) -> Entries:
                     found = decoder.decode(line)
                     entry = found.key.encode(), compact(found.record)
                     check_entry(*entry)
+                except msgspec.ValidationError as error:
+                    raise CatalogRefusedError(f"{path}:{number}: {validation.of_json(error, line, _Line)}") from error
                 except (msgspec.MsgspecError, UnicodeError, RecursionError, CatalogRefusedError) as error:
                     raise CatalogRefusedError(f"{path}:{number}: {error}") from error
                 yield entry
@@ -85,6 +88,8 @@ def batches_of(lines: IO[bytes], name: str, clock_ms: Callable[[], int]) -> Iter
                 continue
             try:
                 batch.append(decoder.decode(line).update("line", clock_ms()))
+            except msgspec.ValidationError as error:
+                raise CatalogRefusedError(f"{name}:{number}: {validation.of_json(error, line, UpdateLine)}") from error
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidValueError) as error:
                 raise CatalogRefusedError(f"{name}:{number}: {error}") from error
             size += len(line)
