@@ -11,6 +11,7 @@ from typing import Annotated, Final, Protocol
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from feedstore import validation
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, CatalogRefusedError, Update
 from feedstore.catalog.settings import PINS
 from feedstore.domain import InvalidValueError
@@ -89,7 +90,7 @@ def compact(record: msgspec.Raw) -> bytes:
         msgspec.json.decode(record)  # Raw is checked for its form only when it is decoded
         return msgspec.json.format(bytes(record), indent=-1)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CatalogRefusedError(str(error)) from error
+        raise CatalogRefusedError(validation.malformed(error)) from error
 
 
 def refuse_pins(catalog: str) -> None:

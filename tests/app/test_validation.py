@@ -151,6 +151,24 @@ def test_lines_of_catalogs(tmp_path: Path) -> None:
         list(batches_of(io.BytesIO(b'{"key": "", "time_ms": 1, "deleted": true}'), "stdin", lambda: 1))
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"key": "a", "record": ', "it ends too early"),
+        (b'{"key": "\xe4", "record": 1}', "it is not UTF-8"),
+        (b'{"key": "a", "record": ' + b"[" * 9_999 + b"]" * 9_999 + b"}", "it is nested too deeply"),
+        (b'{"key": "a", "record": "' + b"x" * 5_000_000 + b'"}', "a line of more than 526336 bytes"),
+    ],
+)
+def test_lines_of_catalogs_that_are_no_json(tmp_path: Path, line: bytes, said: str) -> None:
+    file = tmp_path / "ads.jsonl"
+    file.write_bytes(line)
+
+    for entries in (lambda: entries_of(file), lambda: batches_of(io.BytesIO(line), "ads.jsonl", lambda: 1)):
+        with pytest.raises(CatalogRefusedError, match=f"ads.jsonl:1: {said}$"):
+            list(entries())
+
+
 def test_names_that_look_like_places_confuse_nothing() -> None:
     for name in ("x` - at `$.keys", "x` - at `key` in `$.keys[...]", "x" * 10_000, "[9]", "a.b", "`$"):
         body = msgspec.json.encode({"keys": ["1"], name: 1})

@@ -152,9 +152,9 @@ def test_status_lists_what_the_updaters_have_left_to_do(home: Cli) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('{"key":"","time_ms":1,"record":1}', "length >= 1"),
+        ('{"key":"","time_ms":1,"record":1}', "key: expected text of 1 to 256 characters, got ''"),
         ('{"key":"a","record":1}', "time_ms"),
-        ('{"key":"a","time_ms":0,"record":1}', ">= 1"),
+        ('{"key":"a","time_ms":0,"record":1}', "time_ms: expected a time in ms since 1970, from 1 to 2^53-1, got 0"),
         ('{"key":"a","time_ms":1}', "expected one of"),
         ('{"key":"a","time_ms":1,"record":1,"deleted":true}', "expected one of"),
         ('{"key":"a","time_ms":1,"records":1}', "records"),

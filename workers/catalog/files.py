@@ -63,10 +63,8 @@ def _lines(path: Path) -> Entries:
                     found = decoder.decode(line)
                     entry = found.key.encode(), compact(found.record)
                     check_entry(*entry)
-                except msgspec.ValidationError as error:
-                    raise CatalogRefusedError(f"{path}:{number}: {validation.of_json(error, line, _Line)}") from error
                 except (msgspec.MsgspecError, UnicodeError, RecursionError, CatalogRefusedError) as error:
-                    raise CatalogRefusedError(f"{path}:{number}: {error}") from error
+                    raise CatalogRefusedError(f"{path}:{number}: {_wrong(error, line, _Line)}") from error
                 yield entry
     except OSError as error:
         raise CatalogUnavailableError(f"{path}: {error.strerror or error}") from error
@@ -88,10 +86,8 @@ def batches_of(lines: IO[bytes], name: str, clock_ms: Callable[[], int]) -> Iter
                 continue
             try:
                 batch.append(decoder.decode(line).update("line", clock_ms()))
-            except msgspec.ValidationError as error:
-                raise CatalogRefusedError(f"{name}:{number}: {validation.of_json(error, line, UpdateLine)}") from error
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidValueError) as error:
-                raise CatalogRefusedError(f"{name}:{number}: {error}") from error
+                raise CatalogRefusedError(f"{name}:{number}: {_wrong(error, line, UpdateLine)}") from error
             size += len(line)
             if len(batch) == UPDATES_MAX or size >= _BATCH_BYTES:
                 yield batch
@@ -100,6 +96,19 @@ def batches_of(lines: IO[bytes], name: str, clock_ms: Callable[[], int]) -> Iter
         raise CatalogUnavailableError(f"{name}: {error.strerror or error}") from error
     if batch:
         yield batch
+
+
+def _wrong(error: Exception, line: bytes, into: type[Any]) -> str:
+    """What is wrong with a line that should have been one of `into`."""
+    if len(line) == _LINE_BYTES_MAX:
+        return f"a line of more than {_LINE_BYTES_MAX} bytes"
+    match error:
+        case msgspec.ValidationError():
+            return str(validation.of_json(error, line, into))
+        case msgspec.MsgspecError() | UnicodeDecodeError() | RecursionError():
+            return validation.malformed(error)
+        case _:
+            return str(error)
 
 
 def _rows(path: Path) -> Entries:

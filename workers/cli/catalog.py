@@ -90,7 +90,8 @@ def list_(session: Session, name: str | None, *, as_json: bool) -> None:
                 found = [generation._asdict() for generation in generations]
                 emit_json({"catalog": each, "cluster": cluster, "generations": found, "delta": delta._asdict()})
                 continue
-            fresh = f"every update up to {ago(now_ms - delta.known_ms)} ago" if delta.known_ms else "no updates yet"
+            behind_ms = max(0, now_ms - delta.known_ms)  # it may have become known since
+            fresh = f"every update up to {ago(behind_ms)} ago" if delta.known_ms else "no updates yet"
             say(f"{each} in {cluster}: {plural(len(generations), 'generation')}; {fresh}, {delta.entries:,} kept")
             for generation in generations:
                 say("  " + _line(generation))
