@@ -192,7 +192,8 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             said = error.__context__
             if not isinstance(said, ProblemError):
-                said = ProblemError(problems.MALFORMED_REQUEST, "")
+                why = str(said or error)[:80]
+                said = ProblemError(problems.MALFORMED_REQUEST, f"expected an HTTP request, without TLS: {why}")
             # It may wait for answers to leave, and its traceback would keep what was read.
             self._refuse(said.with_traceback(None))
             return
@@ -202,6 +203,15 @@ class Connection(HttpToolsProtocol):
             self._refuse(_too_large(f"at most {HEAD_BYTES_MAX} bytes without the body"))
         elif self._owes_until_s == math.inf:
             self._owes_until_s = self.loop.time() + self.clients.patience_s
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn never keeps it open
+        """Whether the connection stays open. A client may say by its end that it asks for no more: what it has asked is
+        answered, an action above all, and then the connection is closed.
+        """
+        if self._owes or not self._is_answering():
+            return False
+        self.cycle.keep_alive = False
+        return True
 
     def _drop(self, data: bytes) -> None:
         if not self.transport.is_closing():

@@ -80,6 +80,8 @@ def _unquoted(text: bytes) -> str:
 async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", bytes_max: int) -> Any:
     if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise ProblemError(problems.NOT_JSON, "send Content-Type: application/json")
+    if request.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        raise ProblemError(problems.NOT_JSON, "send the body as it is, without a Content-Encoding")
     raw = await _bytes(request, bytes_max)
     try:
         return decoder.decode(raw)

@@ -114,6 +114,17 @@ def test_a_body_says_that_it_is_json(client: Client, given: str):
     assert kind(client.ask("POST", "/v1/follows", 415, content=content, headers=headers)) == "unsupported-media-type"
 
 
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip"])
+def test_a_body_is_sent_as_it_is(client: Client, coding: str):
+    headers = {"content-type": "application/json", "content-encoding": coding}
+    document = client.ask("POST", "/v1/follows", 415, content=json.dumps(FOLLOW), headers=headers)
+    assert kind(document) == "unsupported-media-type"
+    assert "Content-Encoding" in document["detail"]
+    client.ask(
+        "POST", "/v1/follows", 200, content=json.dumps(FOLLOW), headers={**headers, "content-encoding": "Identity"}
+    )
+
+
 def test_a_body_is_bounded_whether_its_length_is_announced_or_not(client: Client):
     content = json.dumps(FOLLOW).encode().ljust(BODY_BYTES_MAX + 1)
     headers = {"content-type": "application/json"}

@@ -139,6 +139,31 @@ def test_requests_in_a_row_are_answered_in_their_order(inside: InProcess):
     assert answers[2].endswith(b'{"status":"ok"}')
 
 
+@pytest.mark.parametrize("pages", [1, 2])
+def test_a_client_that_asks_for_no_more_is_answered_what_it_has_asked(inside: InProcess, pages: int):
+    inside.pair.fill(range(1, 3))
+    inside.pair.a.gate.clear()
+    inside.pair.b.gate.clear()
+    page = b"GET /v1/users/%d/feed HTTP/1.1\r\nHost: localhost\r\n\r\n" % USER
+    with closing(inside.connect()) as connection:
+        connection.sendall(page * pages)
+        connection.shutdown(socket.SHUT_WR)
+        eventually(lambda: inside.pair.a.asked, "the first request is under way")
+        inside.pair.a.gate.set()
+        inside.pair.b.gate.set()
+        answers = answers_to_end(connection)
+    assert [answer.split(b" ", 2)[1] for answer in answers] == [b"200"] * pages
+    assert b"connection: close" in answers[-1]
+
+
+def test_a_client_that_ends_in_the_middle_of_a_request_is_closed(inside: InProcess):
+    with closing(inside.connect()) as connection:
+        connection.sendall(b"POST /v1/pins HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Le")
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(DEADLINE_S)
+        assert connection.recv(65_536) == b""
+
+
 def test_who_waits_to_be_asked_for_the_body_is_asked(inside: InProcess):
     body = b'{"follower": "1", "user": "2"}'
     with closing(inside.connect()) as connection:
@@ -222,7 +247,9 @@ def test_a_head_is_bounded(inside: InProcess):
 def test_what_is_no_http_is_told_so(inside: InProcess, raw: bytes):
     with closing(inside.connect()) as connection:
         connection.sendall(raw)
-        assert kind(read_to_end(connection)) == "malformed-request"
+        document = read_to_end(connection)
+    assert kind(document) == "malformed-request"
+    assert "expected an HTTP request, without TLS: " in str(problem(document)["detail"])
 
 
 def test_connections_are_bounded(small: InProcess):
