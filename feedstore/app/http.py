@@ -25,7 +25,7 @@ from feedstore.http.cursors import Cursors, load_key
 from feedstore.http.endpoint import Endpoint, Part
 from feedstore.http.problems import Known
 from feedstore.http.queues import Queues, QueuesUnavailableError
-from feedstore.http.running import InLoop, InThreads, Runner
+from feedstore.http.running import InLoop, InThreads, Runners
 from feedstore.http.server import HttpServer
 from feedstore.http.site import assets
 from feedstore.http.tokens import Access, Loopback, Tokens, is_loopback
@@ -46,6 +46,8 @@ _OWN_FILES: Final = 256
 """How many files and connections to servers a process has open, besides the connections of its clients."""
 WAITING_FOR_EACH_THREAD: int = 4
 """So many requests wait for a thread at most: if one takes 100 ms, half a second."""
+_LOOKING: Final = 4
+"""So many threads answer those who look at how the system is: a Prometheus or two, and some browsers."""
 
 
 def open_app(
@@ -73,9 +75,16 @@ def open_app(
     access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
     cursors = Cursors(load_key(http.cursor_key, environ))
     calls = _threads(http.threads, clock, tracer)
-    # Pages of pins end by their deadline if there is a catalog of them: the follow store need not be waited for.
-    bounded = _threads(http.threads, clock, tracer) if PINS in config.catalogs else calls
-    pages: Runner = InLoop() if owns_clusters and in_files(config) else bounded
+    # These end by their deadline: a follow store that hangs must not keep them waiting.
+    reads = _threads(http.threads, clock, tracer)
+    runners = Runners(
+        pages=InLoop() if owns_clusters and in_files(config) else reads,
+        ready=reads,
+        # Pages of pins do so if there is a catalog of them.
+        bounded=reads if PINS in config.catalogs else calls,
+        looks=_threads(_LOOKING, clock, tracer),
+        calls=calls,
+    )
     bounds = Bounds(deadline_s=config.serving.deadline_ms / 1_000)
     service, boards, catalogs = services
     catalog_parts, catalog_problems, catalog_metrics = _of_catalogs(catalogs, posting)
@@ -107,7 +116,7 @@ def open_app(
         metrics,
         hours.close,
     )
-    return App(served, access, pages, bounded, calls, bounds, clock)
+    return App(served, access, runners, bounds, clock)
 
 
 def _hours(

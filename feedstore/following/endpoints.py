@@ -353,6 +353,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
             [GroupState("relay", None, 0), GroupState("expander", "feed.actions", 0)],
             0,
         ),
+        is_look=True,
     ),
     Endpoint(
         "work",
@@ -367,6 +368,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
             [1_341_100_963_000, 1_341_100_973_000],
             [Drawn("lag", "Lag", "Messages that a group has not done", "messages", [Series("relay", [None, 3.0])])],
         ),
+        is_look=True,
     ),
     Endpoint(
         "dead_letters",

@@ -22,7 +22,7 @@ from feedstore.http.endpoint import Asked, Endpoint, Part
 from feedstore.http.incoming import Incoming
 from feedstore.http.metrics import Metrics
 from feedstore.http.problems import ProblemError
-from feedstore.http.running import Runner
+from feedstore.http.running import Runner, Runners
 from feedstore.http.tokens import SCOPES, Access
 from feedstore.http.wire import Health, Token
 
@@ -110,17 +110,14 @@ class Served:
 class App:
     """An ASGI application.
 
-    pages: runs what reads clusters only. bounded: runs what else ends by its deadline, whatever is away: the rest must
-    not keep it waiting. calls: runs everything else. access: decides who may do what. clock: the service's own, in s.
+    access: decides who may do what. clock: the service's own, in s.
     """
 
     def __init__(
         self,
         served: Served,
         access: Access,
-        pages: Runner,
-        bounded: Runner,
-        calls: Runner,
+        runners: Runners,
         bounds: Bounds,
         clock: Callable[[], float],
     ) -> None:
@@ -128,15 +125,13 @@ class App:
         self._known = {**problems.KNOWN, **served.known}
         self._document: bytes | None = None
         self._access = access
-        self._pages = pages
-        self._bounded = bounded
-        self._calls = calls
+        self._runners = runners
         self._bounds = bounds
         self._clock = clock
         self._metrics = Metrics()
         self._log = _log.bind()
         self._draining = False
-        self._ready = _Ready(lambda: self._run(self._bounded, served.ready), clock)
+        self._ready = _Ready(lambda: self._run(self._runners.ready, served.ready), clock)
         self._places = tuple(self._all_places())
         self._ids = (f"{number:06x}" for number in itertools.count())
         self._id_prefix = secrets.token_hex(6)
@@ -159,9 +154,7 @@ class App:
 
     def close(self) -> None:
         self._served.close()
-        self._pages.close()
-        self._bounded.close()
-        self._calls.close()
+        self._runners.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Names the request, answers it, and notes it."""
@@ -259,10 +252,7 @@ class App:
             body = None if decoder is None else await incoming.body(request, decoder, bytes_max)
             key = _text(headers.get(b"idempotency-key"))
             asked: Asked[Any, Any] = Asked(ids, query, body, key, deadline_s, words)
-            if endpoint.is_page(query):
-                runner = self._pages
-            else:
-                runner = self._bounded if endpoint.is_bounded(query) else self._calls
+            runner = _runner(self._runners, endpoint, query)
             return _answer(_encode(await runner.run(partial(call, api, asked), deadline_s)))
 
         return answer
@@ -279,7 +269,7 @@ class App:
     async def _metrics_text(self, request: Incoming) -> Response:
         headers = request.headers
         self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
-        text = self._metrics.text(await self._run(self._calls, self._served.metrics))
+        text = self._metrics.text(await self._run(self._runners.looks, self._served.metrics))
         return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
 
     async def _token(self, request: Incoming) -> Response:
@@ -318,6 +308,14 @@ class _Ready:
                 self._asked_s = self._clock()
         if self._error is not None:
             raise self._error
+
+
+def _runner(runners: Runners, endpoint: Endpoint[Any, Any, Any], query: Any) -> Runner:
+    if endpoint.is_page(query):
+        return runners.pages
+    if endpoint.is_look:
+        return runners.looks
+    return runners.bounded if endpoint.is_bounded(query) else runners.calls
 
 
 def _answer(content: bytes, media_type: Header = _JSON) -> Response:

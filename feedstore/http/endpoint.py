@@ -46,6 +46,8 @@ class Endpoint(Generic[A, Q, B]):
     is_page: whether a request with this query reads a few lines of one cluster, and nothing else.
     is_bounded: whether everything that a request with this query waits for ends by the deadline. Such requests have
         threads of their own.
+    is_look: whether it says how the system is. Such requests have threads of their own, too: they are asked above all
+        while everything else hangs.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Endpoint(Generic[A, Q, B]):
     words: Mapping[str, str] = field(default_factory=dict)
     body_bytes_max: int = BODY_BYTES_MAX
     is_bounded: Callable[[Q], bool] = lambda _: False
+    is_look: bool = False
 
     @cached_property
     def query(self) -> type[Q]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from feedstore.http import problems
 from feedstore.http.problems import ProblemError
@@ -69,3 +69,21 @@ class InThreads:
         self._under_way -= 1
         if not future.cancelled():
             future.exception()  # the caller may be gone
+
+
+class Runners(NamedTuple):
+    """What runs the calls of requests, by what they may wait for: what hangs keeps its own kind waiting alone.
+
+    pages: reads of a few lines of a cluster. ready: the read of a cluster that shows that the server is ready. bounded:
+    what else ends by its deadline, whatever is away. looks: what says how the system is. calls: everything else.
+    """
+
+    pages: Runner
+    ready: Runner
+    bounded: Runner
+    looks: Runner
+    calls: Runner
+
+    def close(self) -> None:
+        for each in set(self):
+            each.close()

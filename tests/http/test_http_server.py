@@ -19,6 +19,7 @@ import pytest
 from http_servers import InProcess, check_problem, client_of, feedctl_serve, in_process, read_to_end
 
 from feedstore.app.http import WAITING_FOR_EACH_THREAD
+from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.http.connections import HEAD_BYTES_MAX, Whole
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.replicas.fakes import USER
@@ -297,6 +298,42 @@ def test_more_calls_than_may_wait_are_refused_and_the_server_still_answers(tmp_p
         for thread in asking:
             thread.join(DEADLINE_S)
         assert sorted(answer.status_code for answer in answers) == [200] * at_most + [503] * 3
+
+
+def test_a_follow_store_that_hangs_keeps_no_page_and_nobody_who_looks_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    at_most = 2 * (1 + WAITING_FOR_EACH_THREAD)
+    there, gate = threading.Event(), threading.Event()
+
+    def hangs(*_: object) -> Any:
+        there.set()
+        assert gate.wait(DEADLINE_S)
+        raise FollowStoreUnavailableError("it was away")
+
+    environ = {"FEED_HTTP_THREADS": "2", "FEED_SERVING_DEADLINE": "60s"}
+    with in_process(tmp_path / "home", environ=environ) as inside, client_of(inside.server.address) as client:
+        inside.pair.fill(range(1, 3))
+        monkeypatch.setattr(inside.service, "follow", hangs)
+        statuses: list[int] = []
+
+        def follow() -> None:
+            url, body = f"{inside.server.address}/v1/follows", {"follower": "1", "user": "2"}
+            statuses.append(httpx.post(url, json=body, timeout=DEADLINE_S).status_code)
+
+        asking = [threading.Thread(target=follow) for _ in range(at_most + 1)]
+        for thread in asking:
+            thread.start()
+        eventually(lambda: len(statuses) == 1, "no more calls may wait")
+        assert there.is_set()
+        assert client.get(f"/v1/users/{USER}/feed")["entries"]
+        assert client.get("/readyz") == {"status": "ok"}
+        for path in ("/v1/status", "/v1/work", "/metrics"):
+            assert client.http.get(path).status_code == 200
+        gate.set()
+        for thread in asking:
+            thread.join(DEADLINE_S)
+        assert statuses == [503] * (at_most + 1)
 
 
 def test_a_request_has_a_deadline(tmp_path: Path):
