@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Runner(Protocol):
     async def run(self, call: Callable[[], T], deadline_s: float) -> T:
         """The result of `call`, or its error. deadline_s: of the server's clock; a call that has not begun by then
-        never does.
+        never does, and its caller is told so then.
         """
         ...
 
@@ -50,15 +50,25 @@ class InThreads:
         if self._under_way >= self._at_most:
             raise ProblemError(problems.OVERLOADED, "try again")
 
+        turn = _Turn()
+
         def begun() -> T:
-            if self._clock() >= deadline_s:
-                raise ProblemError(problems.OVERLOADED, "the request waited too long for a thread: try again")
+            turn.begun = True
+            if turn.given_up or self._clock() >= deadline_s:
+                raise _waited()
             return call()
 
         self._under_way += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, self._tracer.bound(begun))
         # It is under way until it has ended, whether its caller still waits or not.
         future.add_done_callback(self._ended)
+        # A thread may hang far longer than the request has time.
+        await asyncio.wait({future}, timeout=max(0.0, deadline_s - self._clock()))
+        if not future.done():
+            turn.given_up = True
+            # In this order, and the thread in the other one: a call of which this says that it was not made, is not.
+            if not turn.begun:
+                raise _waited()
         return await asyncio.shield(future)
 
     def close(self) -> None:
@@ -69,6 +79,17 @@ class InThreads:
         self._under_way -= 1
         if not future.cancelled():
             future.exception()  # the caller may be gone
+
+
+class _Turn:
+    """Of a call that waits for a thread. begun: it has one. given_up: its caller was told that it has not."""
+
+    begun = False
+    given_up = False
+
+
+def _waited() -> ProblemError:
+    return ProblemError(problems.OVERLOADED, "the request waited too long for a thread: try again")
 
 
 class Runners(NamedTuple):

@@ -49,6 +49,45 @@ def test_a_call_that_waited_past_its_deadline_never_begins(one_thread: InThreads
     assert begun == []
 
 
+def test_who_waits_for_a_thread_is_told_at_the_deadline_whatever_the_threads_do(one_thread: InThreads):
+    gate, begun = threading.Event(), []
+
+    async def main() -> None:
+        first = asyncio.create_task(one_thread.run(lambda: gate.wait(DEADLINE_S), long()))
+        await asyncio.sleep(0)
+        with pytest.raises(ProblemError) as refusal:
+            await one_thread.run(lambda: begun.append(1), time.monotonic() + 0.01)
+        assert refusal.value.kind is OVERLOADED
+        assert not first.done()
+        with pytest.raises(ProblemError):
+            await one_thread.run(lambda: begun.append(2), long())  # it counts until a thread has passed over it
+        gate.set()
+        assert await first is True
+
+    asyncio.run(main())
+    assert begun == []
+
+
+def test_a_call_that_has_begun_may_take_longer_than_its_deadline(one_thread: InThreads):
+    gate, begun = threading.Event(), threading.Event()
+
+    def call() -> str:
+        begun.set()
+        assert gate.wait(DEADLINE_S)
+        return "done"
+
+    async def main() -> None:
+        deadline_s = time.monotonic() + 2.0
+        running = asyncio.create_task(one_thread.run(call, deadline_s))
+        assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+        await asyncio.wait({running}, timeout=deadline_s - time.monotonic() + 0.05)
+        assert not running.done()
+        gate.set()
+        assert await running == "done"
+
+    asyncio.run(main())
+
+
 def test_a_call_counts_until_it_has_ended_even_if_nobody_waits_for_it(one_thread: InThreads):
     gate = threading.Event()
 
