@@ -22,14 +22,14 @@ from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, Unfollow, Unf
 from feedstore.following import Limits, feed_table, mutations
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, Request
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.queue.memory_queue import MemoryQueue
+from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import Delivery, Task
 from workers.following.packs import Pack, decode_body
 from workers.following.topics import DELIVERIES, TOPICS
-from workers.queue.memory import MemoryQueue
 
 DAY_MS = 86_400_000
 CREATED_MS = 1_700_000_000_000

@@ -23,7 +23,6 @@ from bench.results import Row, at_least, at_most, interleaved, latencies, percen
 from feedstore.app import catalogs, wiring
 from feedstore.app.config import Config
 from feedstore.app.services import open_services
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.pins import update_of
 from feedstore.catalog.port import CatalogStore, Generation
 from feedstore.catalog.service import CatalogService
@@ -32,6 +31,7 @@ from feedstore.domain import Pin, SavePin
 from feedstore.following import FEEDS
 from feedstore.following.service import FeedService
 from feedstore.follows.port import FollowStore, Request
+from tests.catalog.memory_catalog import MemoryCatalog
 from workers.catalog.build import build
 
 NAME = "catalog-pages"

@@ -16,10 +16,10 @@ from feedstore.follows.port import FollowStoreUnavailableError, Request
 from feedstore.metering import Counting
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, State, Through, progress_table
 from tests.cli.command import Cli
 from tests.metering.readings import value
+from tests.widecolumn.memory_store import MemoryStore
 from workers.app.gauges import FAULTS_EVERY_S, LOOK_EVERY_S, ClusterGauges, QueueGauges, gauges_of, kept_back_by
 from workers.following import metrics
 from workers.following.ports import Ports

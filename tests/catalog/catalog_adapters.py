@@ -9,13 +9,13 @@ from typing import cast
 
 from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.store import HBaseCatalogStore
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.port import CatalogReader, CatalogStore
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.widecolumn.hbase import HBaseCluster
 from tests.catalog import catalog_hbase
 from tests.catalog.hbase_model import ModelCluster
+from tests.catalog.memory_catalog import MemoryCatalog
 
 
 class Clock:

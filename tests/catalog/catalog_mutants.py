@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.port import Delta, Update
+from tests.catalog.memory_catalog import MemoryCatalog
 from tests.catalog.schedules import Mutant, Patches, World
 
 

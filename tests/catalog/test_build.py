@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.pins import key_of, live_pin
 from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogUnavailableError, Generation
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, PinState, Request
+from tests.catalog.memory_catalog import MemoryCatalog
 from workers.catalog import build as building
 from workers.catalog import side_by_side
 from workers.catalog.build import PinSample, SuspiciousGenerationError, build

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from feedstore.app import config as configuration
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.port import CatalogUnavailableError, Collected
+from tests.catalog.memory_catalog import MemoryCatalog
 from workers.app import catalogs
 from workers.app.catalogs import COLLECT_EVERY_S, Builder, Collector
 from workers.pipeline.retry import Rest, RetryPolicy

@@ -16,6 +16,7 @@ from feedstore.catalog.reader import Got
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
 from tests.catalog.reader_fakes import LIFETIMES, START_MS, ByHand, Clock, FakeReader, catalog_of
 from tests.effort import part
+from tests.queue.memory_queue import MemoryQueue
 from workers.app.catalogs import pin_update
 from workers.catalog import listener as listening
 from workers.catalog.listener import APART_MS, Listener, hears_actions, running
@@ -23,7 +24,6 @@ from workers.following.messages import Task, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Settled, Tick
-from workers.queue.memory import MemoryQueue
 from workers.queue.port import Queue, QueueUnavailableError
 
 KEY = key_of(5)

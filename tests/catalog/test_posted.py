@@ -5,13 +5,14 @@ import random
 import pytest
 
 from feedstore.catalog.cache import AS_BYTES, Cache, Lifetimes
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.port import MAX_KEYS, MAX_RECORD_BYTES, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS, LATE_MS
 from feedstore.catalog.reader import Catalog
 from feedstore.http.queues import QueuesUnavailableError
 from feedstore.replicas.attempts import InPlace
+from tests.catalog.memory_catalog import MemoryCatalog
 from tests.catalog.reader_fakes import Clock, FakeReader
+from tests.queue.memory_queue import MemoryQueue
 from workers.catalog import listener as listening
 from workers.catalog.listener import APART_MS, Listener, hears_posted
 from workers.catalog.messages import BATCH_BYTES, Change, Posted, batches, decode_update, encode_update
@@ -21,7 +22,6 @@ from workers.catalog.updater import CLOCKS_APART_MS, PostedUpdater, posted_to, u
 from workers.pipeline.decoding import MalformedError
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryQueue
 from workers.queue.port import Queue, QueueUnavailableError
 
 START = 1_700_000_000_000

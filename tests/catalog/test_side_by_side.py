@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Iterable, Iterator
 
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.port import Generation
+from tests.catalog.memory_catalog import MemoryCatalog
 from workers.catalog import side_by_side
 from workers.catalog.side_by_side import AHEAD_MAX, AT_ONCE, Entry
 

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
+from tests.catalog.memory_catalog import MemoryCatalog
+from tests.queue.memory_queue import MemoryQueue
 from workers.app.catalogs import pin_updates
 from workers.catalog.updater import CLOCKS_APART_MS, Updater, updater_group
 from workers.following.messages import Task, decode_actions, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryQueue
 
 START = 1_700_000_000_000
 KEPT = 3_600_000

@@ -13,7 +13,7 @@ from feedstore.following import entries_of, feed_table, row_key
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.memory import MemoryStore
+from tests.widecolumn.memory_store import MemoryStore
 
 FIRST, TS = 1 << 50, 1_700_000_000_000
 

@@ -30,10 +30,10 @@ from feedstore.domain import Followee, Pin
 from feedstore.following import feed_table, row_key
 from feedstore.following.mutations import put, remove
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.port import Mutation
 from tests.drills.fake_hosts import FakeHosts, marked
 from tests.mutations import rows_of
+from tests.widecolumn.memory_store import MemoryStore
 
 URL = "hbase://127.0.0.1:1/?thrift1=127.0.0.1:2"
 TARGET = "a-host-1"

@@ -16,9 +16,10 @@ from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, actions_in
 from feedstore.widecolumn import Cell, Mutation, RefusedError, Table, UnavailableError
 from feedstore.widecolumn.cells import count_in
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.mutations import rows_of, with_rows
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from tests.widecolumn.memory_store import MemoryStore
 from workers.following import Parking, Writer
 from workers.following.messages import (
     Block,
@@ -35,7 +36,6 @@ from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import Consumer, Message, QueueUnavailableError, Topic
 
 START_MS = 1_000_000_000

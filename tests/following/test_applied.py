@@ -18,13 +18,13 @@ from feedstore.widecolumn import (
     UnavailableError,
     WideColumnStore,
 )
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, Through, progress_table
 from tests.mutations import rows_of
+from tests.queue.memory_queue import MemoryQueue
+from tests.widecolumn.memory_store import MemoryStore
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.faults import fault
 from workers.following.topics import DELIVERIES, TOPICS
-from workers.queue.memory import MemoryQueue
 from workers.queue.port import PositionLostError
 
 GROUP = "writer-b"

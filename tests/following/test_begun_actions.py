@@ -10,11 +10,11 @@ from feedstore.domain import Edge, Follow, Pin, PinDeleted, PinSaved, SavePin, u
 from feedstore.following import Limits
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, Request
+from tests.queue.memory_queue import MemoryQueue
 from workers.boards import Respacing
 from workers.following import Expander
 from workers.following.messages import Task
 from workers.following.topics import TOPICS
-from workers.queue.memory import MemoryQueue
 
 NOW = 1_341_100_972_000
 HOUR_MS = 3_600_000

@@ -12,7 +12,7 @@ from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Counting
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Cell, Put, UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
+from tests.widecolumn.memory_store import MemoryStore
 from workers.following import metrics
 from workers.following.canary import (
     FOLLOWEE,

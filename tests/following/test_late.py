@@ -15,8 +15,9 @@ from feedstore.following import Limits, entries_of, feed_table, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import Request, actions_in
 from feedstore.widecolumn import Cell, Mutation, UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.queue.memory_queue import MemoryQueue
+from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer
 from workers.following.messages import (
@@ -32,7 +33,6 @@ from workers.following.packs import Pack, decode_body
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryQueue
 
 START_MS = 1_000_000_000
 AUTHOR, BOARD = 5_000, 6_000

@@ -9,7 +9,7 @@ from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, SavePin, user
 from feedstore.following import Limits, feed_table
 from feedstore.follows import sharded, sqlite
 from feedstore.follows.port import FollowStore, Request
-from feedstore.widecolumn.memory import MemoryStore
+from tests.widecolumn.memory_store import MemoryStore
 from workers.following import expected
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery

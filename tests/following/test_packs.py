@@ -31,6 +31,7 @@ from feedstore.following import MAX_CHUNK, bucket, columns, mutations, row_key
 from feedstore.widecolumn import DeleteCells, PutCells, Table
 from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.checks import check_batch
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following import messages
 from workers.following.messages import (
     PACK_CELLS,
@@ -52,7 +53,6 @@ from workers.pipeline.decoding import MalformedError, single
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import MAX_MESSAGE_BYTES, Topic
 
 NUMBERS = st.integers(1, 300) | st.integers(1, MAX_ID - 1)

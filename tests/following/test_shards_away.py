@@ -13,8 +13,9 @@ from feedstore.following import Limits, feed_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import (
@@ -29,7 +30,6 @@ from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
-from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 
 START_MS = 1_700_000_000_000
 HOUR_S = 3_600

@@ -7,17 +7,17 @@ from feedstore.boards import Boards
 from feedstore.following import Limits, feed_table
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.widecolumn import Mutation
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.queue.memory_queue import MemoryQueue
 from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
+from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import decode_delivery, encode_action
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryQueue
 
 LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
 

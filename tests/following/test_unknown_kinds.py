@@ -13,10 +13,10 @@ from feedstore.domain import user
 from feedstore.following import Limits, feed_table
 from feedstore.follows.port import Request
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
+from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import Task, decode_actions, decode_delivery

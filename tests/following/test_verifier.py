@@ -23,7 +23,7 @@ from feedstore.following import columns, feed_table, mutations, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import Request
 from feedstore.widecolumn import Cell, DamagedError, DeleteColumns, Put
-from feedstore.widecolumn.memory import MemoryStore
+from tests.widecolumn.memory_store import MemoryStore
 from workers.following import verify
 from workers.following.verify import Finding, UserRange, Verifier
 

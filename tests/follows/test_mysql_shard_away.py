@@ -12,11 +12,11 @@ import pytest
 from feedstore.domain import Follow, Followed, user
 from feedstore.follows import mysql
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request, actions_in
+from tests.queue.memory_queue import MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryQueue
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("mariadb")]
 

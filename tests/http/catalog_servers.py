@@ -11,7 +11,6 @@ from typing import Any
 from http_servers import InProcess, in_process
 
 from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
-from feedstore.catalog.memory import MemoryCatalog
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
 from feedstore.catalog.pins import AS_PINS, key_of, record_of
 from feedstore.catalog.port import CatalogUnavailableError, Update
@@ -25,6 +24,7 @@ from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Req
 from feedstore.http.queues import QueuesUnavailableError
 from feedstore.replicas.attempts import OnThreads
 from feedstore.replicas.watermarks import Watermarks
+from tests.catalog.memory_catalog import MemoryCatalog
 from tests.replicas.fakes import LONG_S, NOW_MS
 
 DEADLINE_S = 1.5

@@ -10,12 +10,12 @@ from feedstore.domain import Follow, Followed, RecordedAction, user
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
+from tests.queue.memory_queue import MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
 from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryQueue
 from workers.queue.port import Consumer
 
 NOW_MS = 1_700_000_000_000

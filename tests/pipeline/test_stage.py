@@ -10,13 +10,13 @@ import pytest
 
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.gathering import ENOUGH_BYTES, Gathering
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage, TooManyDeadLettersError
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import Consumer, Message, PositionLostError, QueueUnavailableError, Topic
 
 

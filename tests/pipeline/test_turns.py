@@ -11,12 +11,12 @@ import pytest
 
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, RefillAsked, Unfollowed, user
 from feedstore.widecolumn import UnavailableError
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following.expander import sender_of
 from workers.following.messages import Task
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.turns import Turns
-from workers.queue.memory import MemoryDeadLetters, MemoryQueue
 from workers.queue.port import MAX_POLL_BYTES, Message, QueueUnavailableError, Topic
 
 Body = tuple[int, int]

@@ -8,10 +8,10 @@ import pytest
 from queue_benches import Bench, embedded_bench, memory_bench, metered_bench
 
 from deploy.local import Stack
+from tests.queue.memory_queue import MemoryDeadLetters
 from workers.following.topics import TOPICS
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.kafka import consumer
-from workers.queue.memory import MemoryDeadLetters
 from workers.queue.port import DeadLetters
 
 ADAPTERS = [

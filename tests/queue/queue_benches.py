@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from feedstore.metering import UNCOUNTED
+from tests.queue.memory_queue import MemoryQueue
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.embedded import EmbeddedQueue
-from workers.queue.memory import MemoryQueue
 from workers.queue.metered import MeteredQueue
 from workers.queue.port import Consumer, Message, Queue, Tail, Topic
 

@@ -10,8 +10,8 @@ from feedstore.replicas.attempts import OnThreads
 from feedstore.replicas.race import Replicas, ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import PROGRESS, progress_table
+from tests.widecolumn.memory_store import MemoryStore
 
 WINDOW_MS = 1_000_000
 USER = 7

@@ -18,9 +18,9 @@ from feedstore.replicas.race import DeadlineExceededError, Replicas, ReplicaSour
 from feedstore.replicas.replica import Replica
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, Through, progress_table
 from tests.replicas.fakes import CAP, LONG_S, NOW_MS, USER, FakeStore, Pair, newest, until
+from tests.widecolumn.memory_store import MemoryStore
 
 ROW = row_key(USER)
 

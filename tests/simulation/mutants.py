@@ -27,12 +27,13 @@ from feedstore.following import FEEDS, entries_of
 from feedstore.follows import recording
 from feedstore.follows.port import RefillTimes
 from feedstore.follows.shard import Changes, FollowerRow, Standing
-from feedstore.widecolumn import Cell, Mutation, Put, PutCells, memory, resolution
+from feedstore.widecolumn import Cell, Mutation, Put, PutCells, resolution
 from feedstore.widecolumn.cells import cells_in
 from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, Profile, World
+from tests.widecolumn import memory_store
 from workers.following import Expander, Parking, Writer, fanout, parking
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery, Hold, Parked, Task
@@ -766,14 +767,14 @@ MUTANTS: dict[str, Taken] = {
             "partial_compaction",
             9,
             "a trim counts masked cells",
-            lambda: [(memory, "garbage", _partial_compaction)],
+            lambda: [(memory_store, "garbage", _partial_compaction)],
             profile=_FULL,
         ),
         Taken(
             "put_wins",
             3,
             "at the same timestamp the put wins",
-            lambda: [(memory, "visible", _put_wins), (resolution, "visible", _put_wins)],
+            lambda: [(memory_store, "visible", _put_wins), (resolution, "visible", _put_wins)],
         ),
         Taken(
             "index_after_reading_pins",

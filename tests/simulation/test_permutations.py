@@ -18,13 +18,13 @@ from feedstore.domain import Action, DeletePin, Entry, Follow, Pin, RecordedActi
 from feedstore.following import Limits, feed_table
 from feedstore.follows.port import Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.effort import EVERY
 from tests.simulation.bag import Bag, Group
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.model import Model
 from tests.simulation.reading import page
+from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import Task

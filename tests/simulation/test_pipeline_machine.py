@@ -19,19 +19,19 @@ from feedstore.following import Limits, feed_table
 from feedstore.follows import sqlite
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.widecolumn import WideColumnStore
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.effort import part
+from tests.queue.memory_queue import MemoryQueue
 from tests.simulation.model import Model
 from tests.simulation.reading import page
+from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import Task, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.memory import MemoryQueue
 from workers.queue.port import Consumer, Topic
 
 CLUSTERS = ("a", "b")

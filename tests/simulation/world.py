@@ -42,13 +42,13 @@ from feedstore.follows.port import ActionRefusedError, FollowStore, Request
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Table, WideColumnStore
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
 from tests.simulation.bag import Bag, Group, Taken
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.model import Model
 from tests.simulation.reading import page
 from tests.simulation.scheduler import Port, QueuePort, Scheduler, StorePort
+from tests.widecolumn.memory_store import MemoryStore
 from workers.app import rebuild
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, backfill, housekeeping, purge, writer

@@ -11,10 +11,10 @@ from feedstore.replicas.race import ReplicaSource
 from feedstore.replicas.replica import Replica
 from feedstore.replicas.traced import TracedReplicas
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import PROGRESS, progress_table
 from tests.replicas.fakes import LONG_S, NOW_MS, USER, WINDOW_MS, FakeStore
 from tests.tracing.recorded import Spans, label
+from tests.widecolumn.memory_store import MemoryStore
 
 READ = f"read {FEEDS}"
 

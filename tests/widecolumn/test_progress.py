@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.memory import MemoryStore
 from feedstore.widecolumn.progress import Progress, Through, progress_table
+from tests.widecolumn.memory_store import MemoryStore
 
 
 @pytest.fixture

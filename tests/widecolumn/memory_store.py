@@ -33,7 +33,7 @@ class MemoryStore:
         row: bytes,
         after: bytes | None,
         limit: int,
-        deadline_s: float | None = None,  # noqa: ARG002  # never waits
+        deadline_s: float | None = None,  # never waits
     ) -> list[bytes]:
         check_read(self._table, row, after, limit)
         columns = [cell.column for cell in self.cells(row)]
