@@ -43,8 +43,8 @@ TOO_LARGE: Final = Kind("body-too-large", 413, "Request body too large")
 NOT_JSON: Final = Kind("unsupported-media-type", 415, "Unsupported media type")
 MISDIRECTED: Final = Kind("misdirected", 421, "Unknown host")
 HEAD_TOO_LARGE: Final = Kind("head-too-large", 431, "Request headers too large")
-NOT_IMPLEMENTED: Final = Kind("not-implemented", 501, "Not implemented")
 INTERNAL: Final = Kind("internal", 500, "Internal server error")
+NOT_IMPLEMENTED: Final = Kind("not-implemented", 501, "Not implemented")
 OVERLOADED: Final = Kind("overloaded", 503, "Server is overloaded", retry_after_s=1)
 DRAINING: Final = Kind("draining", 503, "Server is shutting down", retry_after_s=1)
 CLUSTERS_UNAVAILABLE: Final = Kind("clusters-unavailable", 503, "No cluster is available", retry_after_s=1)
@@ -64,32 +64,6 @@ PLOTS_UNAVAILABLE: Final = Kind(
     again="it did not answer in time; nothing else needs it: try again",
 )
 DEADLINE_EXCEEDED: Final = Kind("deadline-exceeded", 504, "Deadline exceeded", retry_after_s=1)
-
-KINDS: Final = (
-    MALFORMED_REQUEST,
-    MALFORMED_JSON,
-    INVALID_VALUE,
-    MALFORMED_CURSOR,
-    UNAUTHENTICATED,
-    FORBIDDEN,
-    NOT_FOUND,
-    METHOD_NOT_ALLOWED,
-    TOO_SLOW,
-    REFUSED,
-    TOO_LARGE,
-    NOT_JSON,
-    MISDIRECTED,
-    HEAD_TOO_LARGE,
-    INTERNAL,
-    NOT_IMPLEMENTED,
-    OVERLOADED,
-    DRAINING,
-    CLUSTERS_UNAVAILABLE,
-    FOLLOWS_UNAVAILABLE,
-    QUEUES_UNAVAILABLE,
-    PLOTS_UNAVAILABLE,
-    DEADLINE_EXCEEDED,
-)
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

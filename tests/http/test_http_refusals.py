@@ -5,7 +5,10 @@ import json
 import pytest
 from http_servers import Client, InProcess, check_problem, client_of
 
+from feedstore.boards import endpoints as board_endpoints
+from feedstore.catalog import endpoints as catalog_endpoints
 from feedstore.domain import MAX_ID, RESERVED_FROM
+from feedstore.following import endpoints as following_endpoints
 from feedstore.http import problems
 from feedstore.http.incoming import BODY_BYTES_MAX
 from tests.replicas.fakes import USER
@@ -197,4 +200,7 @@ def test_a_fault_is_a_problem_too(inside: InProcess, monkeypatch: pytest.MonkeyP
 
 
 def test_every_kind_has_a_type_of_its_own():
-    assert len({each.type for each in problems.KINDS}) == len(problems.KINDS)
+    modules = (problems, board_endpoints, catalog_endpoints, following_endpoints)
+    kinds = {each for module in modules for each in vars(module).values() if isinstance(each, problems.Kind)}
+    assert len(kinds) > 20
+    assert len({each.type for each in kinds}) == len(kinds)
