@@ -12,7 +12,7 @@ from typing import Any
 from bench.children import STOP_S
 from deploy.local import jars, java
 from feedstore.widecolumn import DeleteCells, Mutation, Put, PutCells
-from feedstore.widecolumn.cells import cells_in, count_in
+from tests.widecolumn.written import cells_in, count_in
 
 SOURCE = Path(__file__).parent / "java" / "NativeFeeds.java"
 TOP = bytes(16)

@@ -19,13 +19,13 @@ from bench.results import Row, interleaved, ratios
 from feedstore.following import columns, feed_table, row_key
 from feedstore.widecolumn import PutCells
 from feedstore.widecolumn.arrays import gathered
-from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.hbase import codec
 from feedstore.widecolumn.hbase.encoding import DURABILITY, FAMILY
 from feedstore.widecolumn.hbase.frames import CELLS_MAX, Frames
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 from feedstore.widecolumn.hbase.thrift2 import structs
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
+from tests.widecolumn.written import cells_in
 
 NAME = "cells"
 BATCH_CELLS = 10_000

@@ -15,7 +15,7 @@ from pathlib import Path
 from feedstore.app import config as configuration
 from feedstore.following import FEEDS, is_witness
 from feedstore.widecolumn import Cell, Mutation, WideColumnStore
-from feedstore.widecolumn.cells import cells_in, count_in
+from tests.widecolumn.written import cells_in, count_in
 from workers.app import logs, memory_tuning, wiring
 from workers.following.groups import writer_group
 from workers.following.topics import DELIVERIES

@@ -10,9 +10,9 @@ from typing import Any
 from feedstore.following import FEEDS, is_witness
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Mutation, Put
-from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.progress import PROGRESS
 from tests.mutations import rows_of
+from tests.widecolumn.written import cells_in
 from workers.following.ports import Ports
 from workers.queue.port import Topic
 

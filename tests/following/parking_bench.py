@@ -15,11 +15,11 @@ from feedstore.following import Limits, entries_of, feed_table, row_key
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, actions_in
 from feedstore.widecolumn import Cell, Mutation, RefusedError, Table, UnavailableError
-from feedstore.widecolumn.cells import count_in
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.mutations import rows_of, with_rows
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
+from tests.widecolumn.written import count_in
 from workers.following import Parking, Writer
 from workers.following.messages import (
     Block,

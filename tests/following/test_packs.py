@@ -29,9 +29,9 @@ from feedstore.domain import (
 )
 from feedstore.following import MAX_CHUNK, bucket, columns, mutations, row_key
 from feedstore.widecolumn import DeleteCells, PutCells, Table
-from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.checks import check_batch
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from tests.widecolumn.written import cells_in
 from workers.following import messages
 from workers.following.messages import (
     PACK_CELLS,

@@ -28,12 +28,12 @@ from feedstore.follows import recording
 from feedstore.follows.port import RefillTimes
 from feedstore.follows.shard import Changes, FollowerRow, Standing
 from feedstore.widecolumn import Cell, Mutation, Put, PutCells, resolution
-from feedstore.widecolumn.cells import cells_in
 from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, Profile, World
 from tests.widecolumn import memory_store
+from tests.widecolumn.written import cells_in
 from workers.following import Expander, Parking, Writer, fanout, parking
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery, Hold, Parked, Task

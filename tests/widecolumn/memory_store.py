@@ -4,10 +4,10 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.port import Cell, DeleteCells, DeleteColumns, Mutation, Sweep, Table, UnavailableError
 from feedstore.widecolumn.resolution import Version, garbage, masks, visible
+from tests.widecolumn.written import cells_in
 
 
 class MemoryStore:

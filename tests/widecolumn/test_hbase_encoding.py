@@ -8,13 +8,13 @@ from widecolumn_adapters import delete_cells, in_cells, put_cells
 
 from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, RefusedError, Table
 from feedstore.widecolumn.arrays import gathered
-from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.checks import check_batch
 from feedstore.widecolumn.hbase import codec
 from feedstore.widecolumn.hbase.addresses import Sync
 from feedstore.widecolumn.hbase.encoding import FAMILY, ThriftRequest, columns_after
 from feedstore.widecolumn.hbase.frames import Frame, Frames
 from feedstore.widecolumn.hbase.thrift2 import structs
+from tests.widecolumn.written import cells_in
 
 A, B, C = b"aaa", b"bbb", b"ccc"
 

@@ -8,9 +8,9 @@ import hbase_adapter
 import numpy as np
 
 from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, Table, Trim, WideColumnStore
-from feedstore.widecolumn.cells import cells_in
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.widecolumn.memory_store import MemoryStore
+from tests.widecolumn.written import cells_in
 
 TABLE = Table(name="feed", row_bytes=2, column_bytes=3, trim=Trim(2, 1), purge_window_ms=1_000)
 
