@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
@@ -44,15 +44,13 @@ from feedstore.follows.shard import (
     reaching,
 )
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.follows.sqlite_files import USE, Database, MemoryDatabase, migrate, migrations, version_of
+from feedstore.follows.sqlite_files import USE, Database, migrate, migrations, version_of
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
 
 Clock = Callable[[], int]
 """The time in ms since 1970. It may jump, and differ between processes: what a shard stamps never goes back."""
-
-Where = Path | Literal[":memory:"]
 
 _BOARD: Final = KIND_CODES["board"]
 
@@ -74,18 +72,16 @@ def missing(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if not path.is_file()]
 
 
-def open_store(
-    paths: Sequence[Where], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED
-) -> FollowStore:
-    """Opens a store that was created. In memory it is made here: one database for each `":memory:"`.
+def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> FollowStore:
+    """Opens a store that was created.
 
     Raises:
         FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
     """
     shards: list[SQLiteShard] = []
     try:
-        for number, where in enumerate(paths):
-            shards.append(_open_shard(where, number, len(paths), clock))
+        for number, path in enumerate(paths):
+            shards.append(_open_shard(path, number, len(paths), clock))
     except BaseException:
         for shard in shards:
             shard.close()
@@ -106,13 +102,7 @@ def stamped_ms(paths: Sequence[Path]) -> int:
     return latest_ms
 
 
-def _open_shard(where: Where, number: int, count: int, clock: Clock) -> "SQLiteShard":
-    if where == ":memory:":
-        memory = MemoryDatabase()
-        with memory.write() as connection:
-            _Identity(Path(where), number, count).claim(connection)
-        return SQLiteShard(memory, clock)
-    path = Path(where)
+def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteShard":
     if missing([path]):
         raise FollowStoreUnavailableError(
             f"{path}: no such file: bring the store back from a copy; only if it is a new one: feedctl schema apply"

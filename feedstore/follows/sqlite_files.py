@@ -1,10 +1,9 @@
-"""The SQLite databases of the follow store: files or memory, and the migrations."""
+"""The SQLite databases of the follow store, and the migrations."""
 
 import importlib.resources
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -52,66 +51,6 @@ class Database(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class MemoryDatabase:
-    """A database that only this store sees, for tests and simulations: cheap to make, gone when it is closed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._connection.deserialize(_empty_image())
-
-    def rows(self, statement: str, bound: Sequence[object] = ()) -> list[Any]:
-        with self.read() as connection:
-            return connection.execute(statement, bound).fetchall()
-
-    @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                yield self._connection
-            except sqlite3.Error as error:
-                raise FollowStoreUnavailableError(f":memory:: {error}") from error
-
-    @contextmanager
-    def write(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
-        del synced  # nothing here outlives the process
-        with self.read() as connection:
-            connection.execute("BEGIN")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-
-    def sync(self) -> None:
-        pass
-
-    def write_grouped(self, change: Change[Result], last: Last[Result]) -> Result:
-        with self.write() as connection:
-            result = change(connection)
-            last(connection, [result])
-            return result
-
-    def close(self) -> None:
-        with self._lock:
-            self._connection.close()
-
-
-@cache
-def _empty_image() -> bytes:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        # Small pages: most simulations write a few rows into each table.
-        connection.execute("PRAGMA page_size = 1024")
-        for _, script in migrations():
-            connection.executescript(script)
-        return connection.serialize()
-    finally:
-        connection.close()
 
 
 # Migrations

@@ -11,9 +11,9 @@ import pytest
 from feedstore.catalog.pins import key_of, live_pin
 from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogUnavailableError, Generation
 from feedstore.domain import DeletePin, Pin, SavePin
-from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, PinState, Request
 from tests.catalog.memory_catalog import MemoryCatalog
+from tests.follows.memory_follows import open_in_memory
 from workers.catalog import build as building
 from workers.catalog import side_by_side
 from workers.catalog.build import PinSample, SuspiciousGenerationError, build
@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
 def follows(request: pytest.FixtureRequest, clock: Clock) -> Iterator[FollowStore]:
-    with closing(sqlite.open_store([":memory:"] * request.param, clock)) as store:
+    with closing(open_in_memory(clock, request.param)) as store:
         yield store
 
 

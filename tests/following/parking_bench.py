@@ -12,10 +12,10 @@ import pytest
 
 from feedstore.domain import Pin, PinSaved, RefillAsked
 from feedstore.following import Limits, entries_of, feed_table, row_key
-from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, actions_in
 from feedstore.widecolumn import Cell, Mutation, RefusedError, Table, UnavailableError
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.follows.memory_follows import open_in_memory
 from tests.mutations import rows_of, with_rows
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
@@ -158,7 +158,7 @@ class Follows:
     """A follow store that may be away."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        self._store = sqlite.open_store([":memory:"], clock)
+        self._store = open_in_memory(clock)
         self.away = False
 
     def refills(self) -> list[RefillAsked]:

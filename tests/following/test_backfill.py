@@ -10,8 +10,8 @@ import pytest
 
 from feedstore.domain import Follow, Followed, Pin, PinDeleted, PinSaved, RefillAsked, Unfollow, board, user
 from feedstore.following import Limits
-from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore, Request
+from tests.follows.memory_follows import open_in_memory
 from workers.following import backfill
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery
@@ -42,7 +42,7 @@ class Counted:
 def store(request: pytest.FixtureRequest) -> Iterator[FollowStore]:
     """READERS follow some of OWNERS and of their boards; one of them follows nothing any more, one never did."""
     rng = random.Random(3)
-    with closing(sqlite.open_store([":memory:"] * request.param, lambda: NOW)) as opened:
+    with closing(open_in_memory(lambda: NOW, request.param)) as opened:
         pins = [Pin(each, rng.choice(OWNERS), 201 + each % 30, NOW - rng.randrange(50)) for each in range(1, 300)]
         opened.index(pins=[PinSaved(pin, NOW) for pin in pins])
         for pin in pins[::9]:

@@ -8,8 +8,8 @@ import pytest
 from feedstore.boards import Boards
 from feedstore.domain import Edge, Follow, Pin, PinDeleted, PinSaved, SavePin, user
 from feedstore.following import Limits
-from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, Request
+from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryQueue
 from workers.boards import Respacing
 from workers.following import Expander
@@ -26,7 +26,7 @@ class Follows:
 
     def __init__(self) -> None:
         self.now_ms = NOW
-        self._store = sqlite.open_store([":memory:"], lambda: self.now_ms)
+        self._store = open_in_memory(lambda: self.now_ms)
         self.indexed: list[Edge | PinSaved | PinDeleted] = []
         self.away = False
 

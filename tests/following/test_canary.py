@@ -7,11 +7,11 @@ import pytest
 
 from feedstore.domain import MAX_ID, RESERVED_FROM
 from feedstore.following import FEEDS, bucket, feed_table, row_key
-from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Counting
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Cell, Put, UnavailableError
+from tests.follows.memory_follows import open_in_memory
 from tests.widecolumn.memory_store import MemoryStore
 from workers.following import metrics
 from workers.following.canary import (
@@ -40,7 +40,7 @@ class Table(MemoryStore):
 class Bench:
     def __init__(self) -> None:
         self.now_s = 1_000.0
-        self.follows = sqlite.open_store([":memory:"], self.now_ms)
+        self.follows = open_in_memory(self.now_ms)
         self.table = Table(TABLE)
         self.replica = Replica("a", {FEEDS: self.table})
         self.meter = Counting(lambda: self.now_s)

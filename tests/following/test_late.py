@@ -12,10 +12,10 @@ import pytest
 from feedstore.boards import Boards
 from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
 from feedstore.following import Limits, entries_of, feed_table, row_key
-from feedstore.follows import sqlite
 from feedstore.follows.port import Request, actions_in
 from feedstore.widecolumn import Cell, Mutation, UnavailableError
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
@@ -78,7 +78,7 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.now_ms = START_MS
-        self.follows = sqlite.open_store([":memory:"], lambda: self.now_ms)
+        self.follows = open_in_memory(lambda: self.now_ms)
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: self.now_ms)
         self.relay = Relay(self.follows, 0, self.queue, ACTIONS, lambda: 0.0, wrap_actions)
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)

@@ -7,8 +7,9 @@ import pytest
 
 from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, SavePin, user
 from feedstore.following import Limits, feed_table
-from feedstore.follows import sharded, sqlite
+from feedstore.follows import sharded
 from feedstore.follows.port import FollowStore, Request
+from tests.follows.memory_follows import open_in_memory
 from tests.widecolumn.memory_store import MemoryStore
 from workers.following import expected
 from workers.following.backfill import Backfill
@@ -52,7 +53,7 @@ def stores() -> Iterator[list[FollowStore]]:
 
 
 def filled(followees: int) -> FollowStore:
-    follows = sqlite.open_store([":memory:"], lambda: NOW)
+    follows = open_in_memory(lambda: NOW)
     for start in range(0, followees, 1_000):
         some = range(10 + start, 10 + start + 1_000)
         follows.record([Request(Follow(1, user(each))) for each in some])

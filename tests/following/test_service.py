@@ -24,10 +24,10 @@ from feedstore.following.refills import (
 )
 from feedstore.following.relations import MAX_RELATIONS
 from feedstore.following.service import MORE_READS_MAX, FeedService
-from feedstore.follows import sqlite
 from feedstore.follows.pin_source import FollowStorePins, Hydrated, PinSource
 from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request, actions_in
 from feedstore.widecolumn import UnavailableError
+from tests.follows.memory_follows import open_in_memory
 from tests.replicas.fakes import CAP, NOW_MS, USER, Pair, until
 from workers.app.home import create
 
@@ -37,7 +37,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
 def follows(request: pytest.FixtureRequest) -> Iterator[FollowStore]:
-    with contextlib.closing(sqlite.open_store([":memory:"] * request.param, lambda: NOW_MS)) as store:
+    with contextlib.closing(open_in_memory(lambda: NOW_MS, request.param)) as store:
         yield store
 
 

@@ -10,10 +10,10 @@ import pytest
 from feedstore.boards import Boards
 from feedstore.domain import Action, DeletePin, Follow, Pin, PinSaved, SavePin, Unfollow, user
 from feedstore.following import Limits, feed_table
-from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.widecolumn.progress import Progress, progress_table
+from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
@@ -65,7 +65,7 @@ class World:
 
     def shard(self, number: int) -> Any:
         world = self
-        real: Any = sqlite.open_store([":memory:"], self.ms)._shards[0]  # type: ignore[attr-defined]
+        real: Any = open_in_memory(self.ms)._shards[0]  # type: ignore[attr-defined]
 
         class Far:
             def __getattr__(self, name: str) -> Any:
@@ -161,7 +161,7 @@ def test_rule_8_a_writer_lets_nothing_old_through_while_a_shard_is_away(world: W
 
 def indexed_away(world: World, pin: Pin) -> bool:
     """Without its indexes a pin cannot be expanded; its own shard is asked only if somebody receives it."""
-    return AWAY in {world.follows._shard_of(each) for each in (pin.owner, pin.board)}
+    return AWAY in {world.follows._all.shard_of(each) for each in (pin.owner, pin.board)}
 
 
 def test_an_expander_does_what_needs_no_shard_that_is_away(world: World) -> None:

@@ -20,9 +20,9 @@ from feedstore.domain import (
     user,
 )
 from feedstore.following import columns, feed_table, mutations, row_key
-from feedstore.follows import sqlite
 from feedstore.follows.port import Request
 from feedstore.widecolumn import Cell, DamagedError, DeleteColumns, Put
+from tests.follows.memory_follows import open_in_memory
 from tests.widecolumn.memory_store import MemoryStore
 from workers.following import verify
 from workers.following.verify import Finding, UserRange, Verifier
@@ -37,7 +37,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = NOW
-        self.follows = sqlite.open_store([":memory:"], lambda: self.now)
+        self.follows = open_in_memory(lambda: self.now)
         self.feeds = MemoryStore(feed_table(CAP, 1, 1_000))
         self.landed_ms = 2**62
 

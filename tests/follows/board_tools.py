@@ -9,7 +9,7 @@ from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked,
 from feedstore.follows.mysql import MySQLShard
 from feedstore.follows.port import ActionRefusedError, FollowStore, Request, actions_in
 from feedstore.follows.sqlite import SQLiteShard
-from feedstore.follows.sqlite_files import MemoryDatabase
+from tests.follows.memory_follows import MemoryDatabase
 
 BOARD = 9
 OWNER = 7

@@ -10,6 +10,7 @@ import mysql_places
 
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore
+from tests.follows.memory_follows import open_in_memory
 
 NOW = 1_700_000_000_000
 
@@ -44,7 +45,7 @@ class Place:
 
 
 def _memory(_: Path, shards: int) -> Callable[[Callable[[], int]], FollowStore]:
-    return lambda clock: sqlite.open_store([":memory:"] * shards, clock)
+    return lambda clock: open_in_memory(clock, shards)
 
 
 @cache

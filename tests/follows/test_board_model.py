@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, ReorderRefusedError, Spacing
-from feedstore.follows import mysql, sqlite
+from feedstore.follows import mysql
 from feedstore.follows.port import FollowStore
 from tests.effort import part
+from tests.follows.memory_follows import open_in_memory
 
 FEW: Final = Spacing(unit=64, step=1, last_id=63, ceiling=64 * 2_000, threshold=1, restored=3)
 PINS: Final = 24
@@ -28,7 +29,7 @@ class Agreement(RuleBasedStateMachine):
     """`order` is the model: the pins of the board, from the top."""
 
     def stores(self) -> list[FollowStore]:
-        return [sqlite.open_store([":memory:"] * shards, self.clock) for shards in (1, 3)]
+        return [open_in_memory(self.clock, shards) for shards in (1, 3)]
 
     def __init__(self) -> None:
         super().__init__()

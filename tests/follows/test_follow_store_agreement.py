@@ -29,9 +29,10 @@ from feedstore.domain import (
     board,
     user,
 )
-from feedstore.follows import mysql, sqlite
+from feedstore.follows import mysql
 from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, Merged, PinState, Request, actions_in
 from tests.effort import part
+from tests.follows.memory_follows import open_in_memory
 
 USERS = range(1, 6)
 BOARDS = range(11, 16)
@@ -195,7 +196,7 @@ class Agreement(RuleBasedStateMachine):
         self.recorded: list[RecordedAction] = []
 
     def open_store(self, shards: int) -> FollowStore:
-        return sqlite.open_store([":memory:"] * shards, self.clock)
+        return open_in_memory(self.clock, shards)
 
     def teardown(self) -> None:
         for store in getattr(self, "stores", ()):

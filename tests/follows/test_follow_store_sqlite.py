@@ -349,15 +349,6 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards:
     store.close()
 
 
-def test_a_store_in_memory_is_its_own():
-    stores = [sqlite.open_store([":memory:"], FakeClock()) for _ in range(2)]
-    follow(stores[0], 1)
-    stores[0].record([Request(SavePin(Pin(1, 2, 3, 4)))])
-    assert stores[1].counts() == (0, 0, 0, 0, 0, 0)
-    for store in stores:
-        store.close()
-
-
 # Sequences of boards
 # --------------------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from feedstore.boards.service import BoardService
 from feedstore.catalog.posting import Posting
 from feedstore.catalog.service import CatalogService
 from feedstore.following.service import FeedService
-from feedstore.follows import sqlite
 from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.port import FollowStore
 from feedstore.http import listening
@@ -30,6 +29,7 @@ from feedstore.http.problems import MEDIA_TYPE
 from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
 from feedstore.http.server import HttpServer
 from tests.cli.command import DEADLINE_S, Cli
+from tests.follows.memory_follows import open_in_memory
 from tests.replicas.fakes import CAP, NOW_MS, Pair
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -162,7 +162,7 @@ def in_process(
     with ExitStack() as stack:
         pair = Pair(clock=clock)
         stack.callback(pair.close)
-        follows = stack.enter_context(closing(sqlite.open_store([":memory:"], lambda: NOW_MS)))
+        follows = stack.enter_context(closing(open_in_memory(lambda: NOW_MS)))
         service = stack.enter_context(
             FeedService(
                 pair.replicas,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from feedstore.domain import Follow, Followed, RecordedAction, user
-from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
+from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
@@ -62,7 +62,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        stores = [sqlite.open_store([":memory:"], self.clock.ms) for _ in range(3)]
+        stores = [open_in_memory(self.clock.ms) for _ in range(3)]
         self.shards = [Shaky(store._shards[0], self.clock) for store in stores]  # type: ignore[attr-defined]
         self.follows = ShardedFollowStore(self.shards)  # type: ignore[arg-type]
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)

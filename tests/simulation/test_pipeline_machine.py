@@ -16,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from feedstore.boards import Boards
 from feedstore.domain import Action, DeletePin, Entry, Follow, Followed, Pin, PinDeleted, SavePin, Unfollow, board, user
 from feedstore.following import Limits, feed_table
-from feedstore.follows import sqlite
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.widecolumn import WideColumnStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.effort import part
+from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryQueue
 from tests.simulation.model import Model
 from tests.simulation.reading import page
@@ -80,7 +80,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     @initialize(shards=st.sampled_from([1, 3]))
     def open(self, shards: int):
-        self.follows = sqlite.open_store([":memory:"] * shards, lambda: self.now_ms)
+        self.follows = open_in_memory(lambda: self.now_ms, shards)
         self.stores = {cluster: self.open_cluster(cluster) for cluster in CLUSTERS}
         self.make_handlers()
         self.consumers: dict[str, Consumer] = {}

@@ -6,8 +6,8 @@
 
 import pytest
 
-from feedstore.follows import sqlite
 from tests.effort import RUNS, part
+from tests.follows.memory_follows import open_in_memory
 from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, REBUILDING, simulate
 
 _BLOCKS = 8
@@ -64,7 +64,7 @@ def test_the_shards_in_memory_behave_as_those_in_sqlite():
             profile=GENERAL,
             traced=True,
             one_clock=True,
-            make_follows=lambda clocks: sqlite.open_store([":memory:"] * len(clocks), clocks[0]),
+            make_follows=lambda clocks: open_in_memory(clocks[0], len(clocks)),
         )
         assert in_sqlite.failure is None, f"seed {seed}: {in_sqlite.failure}"
         assert in_sqlite.history == in_memory.history, f"seed {seed}"
