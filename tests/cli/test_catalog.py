@@ -91,6 +91,20 @@ def test_a_cluster_that_another_process_builds_is_left_to_it(home: Cli) -> None:
     assert len(current(home, "a")) == 1
 
 
+def test_a_batch_that_is_older_than_the_one_in_use_needs_force(home: Cli, tmp_path: Path):
+    file = tmp_path / "ads.jsonl"
+    file.write_text('{"key": "a", "record": "late"}\n')
+    home("catalog", "load", "ads", file, "--as-of", BEFORE + 1)
+    home("catalog", "load", "ads", file, "--as-of", BEFORE + 1)
+    file.write_text('{"key": "a", "record": "early"}\n')
+    told = home("catalog", "load", "ads", file, "--as-of", BEFORE, code=1).stderr
+    assert f"is as of {BEFORE + 1}, which is later" in told
+    assert "--force" in told
+    assert "late" in home("catalog", "get", "ads", "a").stdout
+    home("catalog", "load", "ads", file, "--as-of", BEFORE, "--force")
+    assert "early" in home("catalog", "get", "ads", "a").stdout
+
+
 def test_a_catalog_is_loaded_from_a_file_swapped_and_collected(home: Cli, tmp_path: Path) -> None:
     file = tmp_path / "ads.jsonl"
     file.write_text('{"key":"b","record":{"budget":5}}\n{"key":"a","record":"x"}\n')

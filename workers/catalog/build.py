@@ -26,7 +26,7 @@ OnProgress = Callable[[int], None]
 
 
 class SuspiciousGenerationError(CatalogError, NeverError):
-    """A generation is there, and is not used: the message says why, and how to use it all the same."""
+    """A generation is not used: the message says why, and how to use it all the same."""
 
 
 def build(
@@ -113,6 +113,17 @@ def refuse_ahead(as_of_ms: int, now_ms: int) -> None:
         raise CatalogRefusedError(
             f"as of {as_of_ms}: expected ms since 1970, at most {AHEAD_MAX_MS // 60_000} minutes ahead; now is {now_ms}"
         )
+
+
+def refuse_older(store: CatalogStore, as_of_ms: int) -> None:
+    """Raises SuspiciousGenerationError if the current generation is of a later time: records would go back to it."""
+    for current in store.generations():
+        if current.current and current.as_of_ms > as_of_ms:
+            raise SuspiciousGenerationError(
+                f"as of {as_of_ms}: the current generation {current.id} is as of {current.as_of_ms}, which is later, so"
+                " nothing was loaded; feedctl catalog rollback goes back to the one before; if this batch is right, do"
+                " it again with --force"
+            )
 
 
 def refuse_smaller(store: CatalogStore, generation: Generation) -> None:

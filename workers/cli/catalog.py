@@ -22,7 +22,7 @@ from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
 from workers.app import memory_tuning, wiring
 from workers.catalog import build as building
-from workers.catalog.build import refuse_ahead, refuse_smaller
+from workers.catalog.build import refuse_ahead, refuse_older, refuse_smaller
 from workers.catalog.check import WHAT, PinComparison
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
@@ -202,7 +202,7 @@ def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
     help="When FILE's batch began to read its source: ms since 1970.",
 )
 @cluster_option
-@click.option("--force", is_flag=True, help="Use it though it is much smaller than the current generation.")
+@click.option("--force", is_flag=True, help="Use it though it is much smaller, or older, than the current generation.")
 @pass_session
 def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | None, *, force: bool) -> None:
     """Load a generation of NAME from FILE, JSON lines or Parquet in any order, and use it. Not of pins, which come from
@@ -223,6 +223,8 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
     for each in clusters:
         progress = ProgressLine(f"load {each}")
         with open_store(session.config, name, each) as store:
+            if not force:
+                refuse_older(store, as_of_ms)
             made = store.load(as_of_ms, _counted(by_key(entries_of(file)), progress))
             if not force:
                 refuse_smaller(store, made)
