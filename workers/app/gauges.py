@@ -6,6 +6,7 @@ how the others are.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from feedstore.app import wiring as feedstore_wiring
@@ -108,12 +109,8 @@ class QueueGauges:
         ports = self._ports
         found: dict[tuple[str, ...], float] = {("process",): (feedstore_wiring.wall_ms() - ports.clock()) / 1_000}
         for shard in range(ports.follows.shards()):
-            try:
-                found[(f"shard-{shard}",)] = (ports.follows.now(shard) - ports.clock()) / 1_000
-            except ClockStepError as error:
-                found[(f"shard-{shard}",)] = error.offset_ms / 1_000
-            except NotNowError:
-                continue
+            with suppress(NotNowError):
+                found[(f"shard-{shard}",)] = ahead_ms(ports, shard) / 1_000
         return found
 
 
@@ -203,6 +200,14 @@ def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Value
                 key = (cluster, str(number))
                 by[key] = max(ago_s, by.get(key, 0.0))
     return found | {metrics.PARTITION_BEHIND: by_partition, metrics.SOURCE_BEHIND: by_source}
+
+
+def ahead_ms(ports: Ports, shard: int) -> int:
+    """By how much the clock of a shard is ahead of the home's. Raises FollowStoreUnavailableError."""
+    try:
+        return ports.follows.now(shard) - ports.clock()
+    except ClockStepError as error:
+        return error.offset_ms
 
 
 def kept_back_by(state: State) -> str:

@@ -11,13 +11,12 @@ from typing import Final
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
 from feedstore.clocks import Process
-from feedstore.follows.port import ClockStepError
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.behind import AHEAD_MS, behind_ms
 from feedstore.widecolumn.progress import Progress
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN
-from workers.app.gauges import kept_back_by
+from workers.app.gauges import ahead_ms, kept_back_by
 from workers.cli.output import ago, plural
 from workers.following import landed
 from workers.following.faults import fault
@@ -141,14 +140,7 @@ def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
     """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. Nothing
     that commits there is older than such a clock: it was wrong once, and times continue from it.
     """
-
-    def ahead_ms(shard: int) -> int:
-        try:
-            return ports.follows.now(shard) - ports.clock()
-        except ClockStepError as error:
-            return error.offset_ms
-
-    ahead = {shard: ahead_ms(shard) for shard in range(ports.follows.shards())}
+    ahead = {shard: ahead_ms(ports, shard) for shard in range(ports.follows.shards())}
     return {shard: ms for shard, ms in ahead.items() if ms > AHEAD_MS}
 
 
