@@ -4,7 +4,7 @@ import gc
 import os
 
 # numpy multiplies no matrices here. Without threads for that it loads in two thirds of the time.
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # What is loaded stays: looking for garbage in it took 7 % of the time in which `feedctl status` starts.
 _collecting = gc.isenabled()
