@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from feedstore.app import config as configuration
+from tests.cli.template import Forked
 from workers.app import wiring
 from workers.app.home import private, worker_lock
 from workers.cli import main
@@ -112,11 +113,22 @@ class Cli:
         with closing(wiring.open_ports(config, arguments.pop("access", "read"), **arguments)) as ports:
             yield ports
 
-    def spawn(self, *words: object, **popen: Any) -> subprocess.Popen[bytes]:
-        program = popen.pop("program", "from workers.cli import main; main()")
-        command = [sys.executable, "-c", program, "--home", str(self.home)]
+    def spawn(self, *words: object, **popen: Any) -> subprocess.Popen[Any]:
+        """In a process of its own."""
+        return self._started(Forked, ["feedctl"], words, popen)
+
+    def interpreter(
+        self, *words: object, program: str = "from workers.cli import main; main()", **popen: Any
+    ) -> subprocess.Popen[Any]:
+        """In an interpreter of its own, which loads feedctl itself: for another environment or program."""
+        return self._started(subprocess.Popen, [sys.executable, "-c", program], words, popen)
+
+    def _started(
+        self, start: type[subprocess.Popen[Any]], command: list[str], words: Iterable[object], popen: dict[str, Any]
+    ) -> subprocess.Popen[Any]:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([*command, *map(str, words)], **({"env": {**os.environ}} | streams | popen))
+        line = [*command, "--home", str(self.home), *map(str, words)]
+        return start(line, **({"env": {**os.environ}} | streams | popen))
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[bytes]]:

@@ -117,7 +117,7 @@ def test_where_no_process_can_be_started_the_command_says_so(cli: Cli, call: str
         f"os.{call} = refused\n"
         "from workers.cli import main; main()"
     )
-    process = cli.spawn("work", "--until-idle", program=program)
+    process = cli.interpreter("work", "--until-idle", program=program)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 3
     assert stderr.decode().splitlines()[-1] == (
@@ -171,7 +171,7 @@ def test_a_process_that_was_started_with_the_ends_of_children_ignored_waits_for_
         "os.execv(sys.executable, [sys.executable, '-c', again, *sys.argv[1:]])"
     )
     cli("follow", 1, "--user", 2)
-    process = cli.spawn("work", "--until-idle", program=program)
+    process = cli.interpreter("work", "--until-idle", program=program)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr.decode()
 

@@ -93,7 +93,7 @@ class Rounds:
 
     def _replay(self, offset_ms: int) -> None:
         def replay(lines: str) -> None:
-            process = self.cli.spawn("replay", "-", stdin=subprocess.PIPE, env=os.environ | shifted(offset_ms))
+            process = self.cli.interpreter("replay", "-", stdin=subprocess.PIPE, env=os.environ | shifted(offset_ms))
             _, said = process.communicate(lines.encode())
             if process.returncode:
                 raise RoundError(f"replay: {said.decode()}")
@@ -121,7 +121,7 @@ class Rounds:
         """A worker, in a process of its own. It is killed, or told to end."""
         log = self.cli.home.with_name("log")
         with log.open("wb") as errors:
-            process = self.cli.spawn(*words, stdout=subprocess.DEVNULL, stderr=errors, **popen)
+            process = self.cli.interpreter(*words, stdout=subprocess.DEVNULL, stderr=errors, **popen)
         try:
             yield
         except AssertionError as error:

@@ -1,0 +1,111 @@
+"""A process that has loaded feedctl, from which tests fork the commands that need processes of their own: to load it
+takes ten times as long as most of them take to run.
+
+What is forked is a child of the tests' process, as one that they start themselves. It differs from that in one way: it
+does not read what an interpreter reads when it starts, so another PYTHONPATH or LD_PRELOAD means nothing to it.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from workers.cli import main
+
+_REQUEST_MAX: Final = 128 * 1024
+_PR_SET_CHILD_SUBREAPER: Final = 36
+"""Of prctl(2)."""
+_STREAMS: Final = 3
+_DONE: Final = b"done"
+
+
+class Forked(subprocess.Popen[Any]):
+    """feedctl with these words. Takes what Popen takes, of which streams, text, cwd and env have a meaning."""
+
+    def _execute_child(self, *given: Any) -> None:
+        """Popen's own, with its arguments since Python 3.11."""
+        args, cwd, env, pipes = given[0], given[5], given[6], given[10:16]
+        streams = [end if end != -1 else own for own, end in enumerate((pipes[0], pipes[3], pipes[5]))]
+        request = {"args": args, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)}
+        template = _template()
+        with _adopting():
+            socket.send_fds(template, [json.dumps(request).encode()], streams)
+            pid = template.recv(_REQUEST_MAX)
+            assert pid, "the process that has loaded feedctl ended: its stderr says why"
+            assert template.recv(_REQUEST_MAX) == _DONE
+        self.pid = int(pid)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """A process whose parent ends meanwhile becomes a child of this one."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    assert prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0, os.strerror(ctypes.get_errno())
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@functools.cache
+def _template() -> socket.socket:
+    """The way to this process's template, which ends with this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import serve; serve({its.fileno()})"],
+            pass_fds=[its.fileno()],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+    atexit.register(process.wait)
+    atexit.register(ours.close)
+    return ours
+
+
+def _forked(requests: socket.socket) -> bool:
+    """Forks a process for each request. Returns True in such a process, and False in the template at its end."""
+    while True:
+        message, streams, _, _ = socket.recv_fds(requests, _REQUEST_MAX, _STREAMS)
+        if not message:
+            return False
+        parent = os.fork()
+        if not parent:
+            if pid := os.fork():
+                requests.send(str(pid).encode())
+                os._exit(0)
+            requests.close()
+            _become(json.loads(message), streams)
+            return True
+        os.waitpid(parent, 0)  # from here on the process is a child of the one that asked
+        requests.send(_DONE)
+        for stream in streams:
+            os.close(stream)
+
+
+def _become(request: dict[str, Any], streams: list[int]) -> None:
+    for own, given in enumerate(streams):
+        os.dup2(given, own)
+    os.closerange(_STREAMS, max(streams) + 1)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.argv = request["args"]
+
+
+def serve(requests: int) -> None:
+    """What the template does, and what is forked from it. requests: the descriptor of its socket."""
+    asked = socket.socket(fileno=requests)
+    if _forked(asked):
+        main()
