@@ -30,6 +30,7 @@ libc.malloc_stats()
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="another C library")
 @pytest.mark.parametrize(("shares", "heaps"), [(True, {1}), (False, {2, 3, 4, 5})])
 def test_all_threads_take_from_one_heap(shares: bool, heaps: set[int]) -> None:

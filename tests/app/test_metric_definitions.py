@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 EXTRAS = ("crc32c", "happybase", "kafka", "lru", "pymysql", "starlette", "thriftpy2", "uvicorn")
 
 
+@pytest.mark.processes
 def test_the_list_needs_no_library_of_another_extra():
     """A worker serves metrics with `feedstore[metrics]` alone."""
     code = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); import workers.app.metrics"

@@ -256,6 +256,7 @@ def killed(run: Callable[..., None], path: Path, when: int) -> Iterator[int]:
     yield said
 
 
+@pytest.mark.processes
 def test_a_load_that_is_killed_leaves_no_generation(tmp_path: Path):
     path, clock = tmp_path / "pins", Clock()
     made(path, clock).close()
@@ -270,6 +271,7 @@ def build_until_killed(path: Path, connection: multiprocessing.connection.Connec
         threading.Event().wait()
 
 
+@pytest.mark.processes
 def test_a_builder_that_is_killed_builds_no_longer(tmp_path: Path):
     path = tmp_path / "pins"
     store = opened(path, Clock())
@@ -287,6 +289,7 @@ def test_a_builder_that_is_killed_builds_no_longer(tmp_path: Path):
     store.close()
 
 
+@pytest.mark.processes
 def test_updates_that_were_acknowledged_survive_a_kill(tmp_path: Path):
     path, clock = tmp_path / "pins", Clock()
     made(path, clock).close()

@@ -62,6 +62,7 @@ def filled(followees: int) -> FollowStore:
     return follows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work", [refill, look, look_again], ids=lambda each: each.__name__)
 def test_memory_does_not_grow_with_what_is_followed(
     stores: list[FollowStore], work: Callable[[FollowStore], None], monkeypatch: pytest.MonkeyPatch

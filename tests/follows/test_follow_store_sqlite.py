@@ -304,6 +304,7 @@ def start_child(child: int, paths: list[Path], rounds: int) -> subprocess.Popen[
     )
 
 
+@pytest.mark.processes
 def test_processes_take_turns(path: Path):
     sqlite.create([path])
     children = [start_child(child, [path], 30) for child in (1, 2)]
@@ -316,6 +317,7 @@ def test_processes_take_turns(path: Path):
     store.close()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shards", [1, 3])
 def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards: int):
     """An edge, its clock, its key and its outbox row are stored together, and all acknowledged actions are stored."""

@@ -267,6 +267,7 @@ def test_a_consumer_left_behind_does_not_move_its_group_back(queue: EmbeddedQueu
 # Several processes.
 
 
+@pytest.mark.processes
 def test_a_status_process_looks_beside_a_writer_in_the_middle_of_a_write(queue: EmbeddedQueue, path: Path) -> None:
     program = """
 path = Path(sys.argv[1])
@@ -280,6 +281,7 @@ print(EmbeddedQueue.open(path, TOPICS, int).lag(ACTIONS, 'a'), open_dead_letters
         assert status.communicate(timeout=30)[0] == "1 0\n"
 
 
+@pytest.mark.processes
 def test_a_waiting_poll_sees_what_another_process_publishes(queue: EmbeddedQueue, path: Path) -> None:
     consumer = queue.consumer(ACTIONS, "a")
     publisher = run("EmbeddedQueue.open(Path(sys.argv[1]), TOPICS, int).publish(ACTIONS, [b'x', b'y'])", path)
@@ -288,6 +290,7 @@ def test_a_waiting_poll_sees_what_another_process_publishes(queue: EmbeddedQueue
     publisher.communicate()
 
 
+@pytest.mark.processes
 def test_processes_publish_at_once_and_lose_nothing(queue: EmbeddedQueue, path: Path) -> None:
     program = """
 queue = EmbeddedQueue.open(Path(sys.argv[1]), TOPICS, int)
@@ -307,6 +310,7 @@ for number in range(100):
         assert own == [f"{name} {number}".encode() for number in range(100)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("acknowledged", [1, 7, 60])
 def test_a_kill_loses_nothing_that_was_acknowledged(path: Path, acknowledged: int) -> None:
     program = """

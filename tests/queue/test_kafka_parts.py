@@ -204,6 +204,7 @@ def test_a_rebalance_is_told_from_an_outage() -> None:
     assert not issubclass(kafka_errors.KafkaTimeoutError, REBALANCED)
 
 
+@pytest.mark.processes
 def test_a_broker_that_does_not_answer_is_unavailable() -> None:
     # In a process of its own: the client leaves a socket behind that it could not connect.
     program = """

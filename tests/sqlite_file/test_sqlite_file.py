@@ -214,6 +214,7 @@ for number in range(int(sys.argv[3]), int(sys.argv[3]) + 1_000_000):
 """
 
 
+@pytest.mark.processes
 def test_rule_11_a_killed_process_leaves_whole_writes_and_its_turn(
     file: SqliteFile, path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -512,6 +513,7 @@ for each in range(8):
 """
 
 
+@pytest.mark.processes
 def test_rule_11_a_killed_process_leaves_whole_groups_and_its_turn(
     file: SqliteFile, path: Path, request: pytest.FixtureRequest
 ) -> None:

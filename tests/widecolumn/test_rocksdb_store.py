@@ -169,6 +169,7 @@ def test_a_second_owner_is_turned_away(owner: RocksCluster, path: Path):
         RocksCluster.open(path, [TABLE])
 
 
+@pytest.mark.processes
 def test_a_second_owner_in_another_process_is_turned_away(owner: RocksCluster, path: Path):
     code = f"""
 from feedstore.widecolumn import Table, UnavailableError
@@ -595,6 +596,7 @@ def write_until_killed(path: Path, connection: multiprocessing.connection.Connec
         connection.send(number)
 
 
+@pytest.mark.processes
 def test_what_was_acknowledged_survives_kill_9(path: Path):
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
