@@ -69,7 +69,7 @@ def _of_lines(shards: Shards, number: int, lines: Sequence[PinIndexRow], *, writ
     if write:
         _bring_back(shards, pins=pins)
         if strayed:
-            shards.on(number, lambda shard: shard.index((), strayed))
+            shards.on(number, lambda shard: shard.index_pins(strayed))
     return Reconciled(len(lines), pins=len({row[0] for row in pins}), index_rows=len(strayed))
 
 
@@ -78,7 +78,7 @@ def _of_edges(shards: Shards, rows: Sequence[EdgeRow], *, write: bool) -> Reconc
     found = shards.on_each(keys, lambda shard, mine: shard.follower_rows(mine))
     behind = copies.unindexed_edges(rows, {row[:3]: row for row in chain.from_iterable(found.values())})
     if write:
-        shards.on_each(shards.by_shard(behind, itemgetter(1)), lambda shard, mine: shard.index(mine, ()))
+        shards.on_each(shards.by_shard(behind, itemgetter(1)), lambda shard, mine: shard.index_followers(mine))
     return Reconciled(len(rows), index_rows=len(behind))
 
 
@@ -91,7 +91,7 @@ def _of_pins(shards: Shards, rows: Sequence[PinRow], *, write: bool) -> Reconcil
     known = dict(chain.from_iterable(each.items() for each in claimed.values()))
     free = {board: owner for board, owner in owners.items() if board not in known}
     if write:
-        shards.on_each(shards.by_shard(behind, itemgetter(1)), lambda shard, mine: shard.index((), mine))
+        shards.on_each(shards.by_shard(behind, itemgetter(1)), lambda shard, mine: shard.index_pins(mine))
         shards.on_each(
             shards.by_shard(free, lambda board: board),
             lambda shard, mine: _claim(shard, {board: free[board] for board in mine}),

@@ -212,10 +212,13 @@ class Shard(Protocol):
         """The rows that are not marked."""
         ...
 
-    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
-        """Upserts in one transaction. Of two rows of a follower the one with the later ts wins; of two rows of a pin
-        the larger saved_ms and the larger deleted_ms, each for itself. A row of a board that is marked deleted takes
-        the row of its placed pin with it.
+    def index_followers(self, rows: Sequence[FollowerRow]) -> None:
+        """Upserts in one transaction. Of two rows of a follower the one with the later ts wins."""
+        ...
+
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+        """Upserts in one transaction. Of two rows of a pin the larger saved_ms and the larger deleted_ms win, each for
+        itself. A row of a board that is marked deleted takes the row of its placed pin with it.
         """
         ...
 

@@ -638,9 +638,9 @@ def _index(shard: Shard, followers: list[FollowerRow], pins: list[PinIndexRow]) 
         followers.sort(key=key)
         pins.sort(key=key)
     for start in range(0, len(followers), INDEXED_AT_ONCE):
-        shard.index(followers[start : start + INDEXED_AT_ONCE], ())
+        shard.index_followers(followers[start : start + INDEXED_AT_ONCE])
     for start in range(0, len(pins), INDEXED_AT_ONCE):
-        shard.index((), pins[start : start + INDEXED_AT_ONCE])
+        shard.index_pins(pins[start : start + INDEXED_AT_ONCE])
 
 
 def _expire(purge_window_ms: int, limit: int, shard: Shard) -> int:

@@ -542,12 +542,15 @@ class SQLiteShard:
     def backlog(self) -> Backlog:
         return Backlog(*self._database.rows(_BACKLOG)[0])
 
-    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
+    def index_followers(self, rows: Sequence[FollowerRow]) -> None:
         with self._database.write() as connection:
-            _put(connection, _PUT_FOLLOWER, 5, followers)
-            _put(connection, _PUT_PIN_INDEX, 8, pins)
-            sqlite_boards.drop(connection, deleted_on_boards(pins))
-            sqlite_boards.changed(connection, (row[1] for row in pins if row[0] == _BOARD))
+            _put(connection, _PUT_FOLLOWER, 5, rows)
+
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+        with self._database.write() as connection:
+            _put(connection, _PUT_PIN_INDEX, 8, rows)
+            sqlite_boards.drop(connection, deleted_on_boards(rows))
+            sqlite_boards.changed(connection, (row[1] for row in rows if row[0] == _BOARD))
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE

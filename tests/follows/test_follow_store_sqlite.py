@@ -422,7 +422,7 @@ def test_rule_4_what_stopped_between_the_parts_of_the_index_writes_is_written_ag
     store = open_one(path)
     try:
         edges = [Edge(follower, user(1), 5, active=True) for follower in range(2, 7)]
-        index, left = SQLiteShard.index, iter([True, True])
+        index, left = SQLiteShard.index_followers, iter([True, True])
 
         def failing(shard: SQLiteShard, *rows: Any) -> None:
             if not next(left, False):
@@ -430,7 +430,7 @@ def test_rule_4_what_stopped_between_the_parts_of_the_index_writes_is_written_ag
             index(shard, *rows)
 
         with monkeypatch.context() as patched:
-            patched.setattr(SQLiteShard, "index", failing)
+            patched.setattr(SQLiteShard, "index_followers", failing)
             with pytest.raises(FollowStoreUnavailableError):
                 store.index(edges=edges)
         assert len(store.followers([user(1)], None, 10, tombstones=False)) == 4

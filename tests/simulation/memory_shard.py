@@ -126,18 +126,14 @@ class MemoryShard:
         rows = [self._outbox[row] for row in self._unrelayed]
         return Backlog(len(rows), sum(row[1] for row in rows), rows[0][0] if rows else None)
 
-    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
-        self._index_followers(followers)
-        self._index_pins(pins)
-
-    def _index_followers(self, rows: Sequence[FollowerRow]) -> None:
+    def index_followers(self, rows: Sequence[FollowerRow]) -> None:
         for row in rows:
             index = self._followers.setdefault(row[:2], {})
             held = index.get(row[2])
             if held is None or row[3] > held[3]:
                 index[row[2]] = row
 
-    def _index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
         for row in rows:
             index = self._pin_index.setdefault(row[:2], {})
             held = index.get(row[3])

@@ -622,7 +622,7 @@ MUTANTS: dict[str, Taken] = {
             "no_newer_check",
             4,
             "the follower index takes what comes last instead of what is newest",
-            lambda: [(MemoryShard, "_index_followers", _overwrite)],
+            lambda: [(MemoryShard, "index_followers", _overwrite)],
         ),
         Taken("no_look_at_the_edge", 4, "a follow does not look at its edge again", tampered=_no_look_at_the_edge),
         Taken(

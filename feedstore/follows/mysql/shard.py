@@ -201,10 +201,11 @@ class MySQLShard:
     # Index writes
     # -----------------------------------------------------------------------------------------------------------
 
-    def index(self, followers: Sequence[FollowerRow], pins: Sequence[PinIndexRow]) -> None:
-        self._write(
-            itertools.chain(sql.index_followers(followers), sql.index_pins(pins), boards.drop(deleted_on_boards(pins)))
-        )
+    def index_followers(self, rows: Sequence[FollowerRow]) -> None:
+        self._write(sql.index_followers(rows))
+
+    def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
+        self._write(itertools.chain(sql.index_pins(rows), boards.drop(deleted_on_boards(rows))))
 
     # Boards in their own order
     # -----------------------------------------------------------------------------------------------------------
