@@ -19,10 +19,9 @@ from workers.catalog.messages import BATCH_BYTES, Change, Posted, batches, decod
 from workers.catalog.posting import QueuePosting, publish
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import CLOCKS_APART_MS, PostedUpdater, posted_to, updater_group
-from workers.pipeline.decoding import MalformedError
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Queue, QueueUnavailableError
+from workers.queue.port import MalformedError, Queue, QueueUnavailableError
 
 START = 1_700_000_000_000
 KEPT = 3_600_000

@@ -10,8 +10,7 @@ from tests.cli.command import Cli, eventually
 from workers.following.messages import Task, encode_action
 from workers.following.redeliver import SET_ASIDE
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.pipeline.decoding import single
-from workers.queue.port import MAX_MESSAGE_BYTES, Topic
+from workers.queue.port import MAX_MESSAGE_BYTES, Topic, single
 
 GOOD = encode_action(Task(PinSaved(Pin(60, 2, 20, 3_000), 1_000)))
 BAD = {

@@ -48,9 +48,8 @@ from workers.following.messages import (
     wrap_action,
     wrap_actions,
 )
-from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES, MAX_POLL_BYTES
+from workers.queue.port import MAX_MESSAGE_BYTES, MAX_POLL_BYTES, Malformed, MalformedError
 
 NUMBERS = st.integers(1, MAX_ID)
 SMALL = st.integers(0, 1_000)

@@ -49,11 +49,10 @@ from workers.following.packing import column, packed
 from workers.following.packs import Pack, cell_mutations, decode_body, encode_body, unpacked
 from workers.following.redeliver import redeliver
 from workers.following.topics import DELIVERIES
-from workers.pipeline.decoding import MalformedError, single
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES, Topic
+from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError, Topic, single
 
 NUMBERS = st.integers(1, 300) | st.integers(1, MAX_ID - 1)
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=5)

@@ -20,7 +20,7 @@ from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import Task, decode_actions, decode_delivery
-from workers.pipeline.decoding import MalformedError
+from workers.queue.port import MalformedError
 
 LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
 

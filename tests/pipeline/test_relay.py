@@ -13,10 +13,9 @@ from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
-from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Consumer
+from workers.queue.port import Consumer, Malformed, MalformedError
 
 NOW_MS = 1_700_000_000_000
 TIME_OUT_S = 20.0

@@ -11,13 +11,20 @@ import pytest
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
-from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.gathering import ENOUGH_BYTES, Gathering
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage, TooManyDeadLettersError
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Consumer, Message, PositionLostError, QueueUnavailableError, Topic
+from workers.queue.port import (
+    Consumer,
+    Malformed,
+    MalformedError,
+    Message,
+    PositionLostError,
+    QueueUnavailableError,
+    Topic,
+)
 
 
 def decode(value: bytes) -> list[str | Tick | Malformed]:

@@ -14,14 +14,13 @@ import pytest
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.effort import part
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
-from workers.pipeline.decoding import MalformedError
 from workers.pipeline.lots import Item, Lots, _merged
 from workers.pipeline.outages import Isolation, Outage, Slots
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage, _Corpses
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
-from workers.queue.port import Consumer, Message, QueueUnavailableError, Topic
+from workers.queue.port import Consumer, MalformedError, Message, QueueUnavailableError, Topic
 
 pytestmark = pytest.mark.long
 

@@ -18,11 +18,18 @@ from queue_benches import after, drain, values
 
 from tests.queue.memory_queue import MemoryDeadLetters
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.pipeline.decoding import single
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, reading, topics
-from workers.queue.port import GroupBusyError, Message, PositionLostError, QueueError, QueueUnavailableError, Topic
+from workers.queue.port import (
+    GroupBusyError,
+    Message,
+    PositionLostError,
+    QueueError,
+    QueueUnavailableError,
+    Topic,
+    single,
+)
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("broker")]
 

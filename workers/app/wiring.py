@@ -44,7 +44,6 @@ from workers.following.slots import DeliverySlots, ParkedSlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.following.traces import of_deliveries, of_parked, of_tasks
 from workers.pipeline.begun import Begun
-from workers.pipeline.decoding import Malformed
 from workers.pipeline.gathering import Gathering
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.retry import RetryPolicy
@@ -55,7 +54,7 @@ from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
 from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letters
 from workers.queue.metered import MeteredQueue
-from workers.queue.port import DeadLetters, Queue, QueueError, Topic
+from workers.queue.port import DeadLetters, Malformed, Queue, QueueError, Topic
 from workers.queue.traced import TracedDeadLetters, processing, sending
 
 if TYPE_CHECKING:

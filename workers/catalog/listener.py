@@ -17,10 +17,9 @@ from feedstore.catalog.reader import Catalog
 from feedstore.clocks import STEP_MAX_MS
 from feedstore.errors import NotNowError
 from workers.catalog.messages import Posted
-from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Settled, Tick
-from workers.queue.port import Queue, QueueError, QueueUnavailableError, Tail, Topic
+from workers.queue.port import Malformed, MalformedError, Queue, QueueError, QueueUnavailableError, Tail, Topic
 
 _log = structlog.get_logger()
 

@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, MAX_TIME_MS, Update
-from workers.pipeline.decoding import MalformedError
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES
+from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError
 
 VERSION: Final = 1
 

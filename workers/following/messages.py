@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from feedstore.domain import InvalidValueError, RecordedAction
 from feedstore.following import MAX_CHUNK, ROW_BYTES
 from feedstore.follows import port as follows
-from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES
+from workers.queue.port import MAX_MESSAGE_BYTES, Malformed, MalformedError
 
 VERSION: Final = 1
 PACKED_VERSION: Final = 2

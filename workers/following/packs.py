@@ -34,8 +34,8 @@ from workers.following.messages import (
     decode_delivery,
     encode_delivery,
 )
-from workers.pipeline.decoding import MalformedError
 from workers.pipeline.ticks import Tick
+from workers.queue.port import MalformedError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
-from workers.pipeline.decoding import Malformed, MalformedError
-from workers.queue.port import DeadLetter, DeadLetters, Queue, Topic
+from workers.queue.port import DeadLetter, DeadLetters, Malformed, MalformedError, Queue, Topic
 
 SET_ASIDE: Final = "retry of "
 """The beginning of a letter's group while the letter is being sent again."""

@@ -11,9 +11,8 @@ from workers.following.messages import (
     decode_parked,
 )
 from workers.following.packs import Pack, decode_body
-from workers.pipeline.decoding import Malformed, single
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Topic
+from workers.queue.port import Malformed, Topic, single
 
 ACTIONS: Final[Topic[Task | Tick | Malformed]] = Topic("feed.actions", durable=True, decode=decode_actions)
 """Tasks: recorded actions, for the expander; many in a message."""

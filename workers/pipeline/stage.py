@@ -29,7 +29,6 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
-from workers.pipeline.decoding import Malformed, MalformedError
 from workers.pipeline.gathering import Gathering
 from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
@@ -40,6 +39,8 @@ from workers.pipeline.turns import Turns
 from workers.queue.port import (
     Consumer,
     DeadLetters,
+    Malformed,
+    MalformedError,
     Message,
     PositionLostError,
     QueueUnavailableError,

@@ -17,6 +17,7 @@ MAX_POLL_BYTES = 500_000
 """The most bytes of messages that one poll returns: decoded, they take twenty times as much memory."""
 
 
+Body = TypeVar("Body")
 Body_co = TypeVar("Body_co", covariant=True)
 
 
@@ -27,7 +28,7 @@ class Topic(Generic[Body_co]):
     durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
         is not, but only together with the positions of the messages that they were made from.
     decode: the bodies of a message, in order: each is something to do, and is done or given up by itself. One that
-        cannot be decoded is a `Malformed` of `workers.pipeline.decoding`; if none can, it raises MalformedError.
+        cannot be decoded is a `Malformed`; if none can, it raises MalformedError.
     """
 
     name: str
@@ -36,6 +37,31 @@ class Topic(Generic[Body_co]):
 
     def __str__(self) -> str:
         return self.name
+
+
+def single(decode: Callable[[bytes], Body]) -> Callable[[bytes], tuple[Body]]:
+    """The decoder of a topic whose messages hold one body each, from what decodes that."""
+    return lambda value: (decode(value),)
+
+
+class MalformedError(ValueError):
+    """Bytes that are no message that this version knows. `reason` is a stable word for the dead letters:
+    `oversized`, `not_json`, `unknown_version`, `malformed`.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Malformed(NamedTuple):
+    """A body that cannot be decoded, of a message whose other bodies can be. value: the message of it alone, for the
+    dead letters. reason, detail: as of a MalformedError.
+    """
+
+    value: bytes
+    reason: str
+    detail: str
 
 
 class QueueError(PortError):
