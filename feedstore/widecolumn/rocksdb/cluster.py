@@ -52,6 +52,7 @@ from feedstore.widecolumn.port import (
     Cell,
     DeleteCells,
     Mutation,
+    PutCells,
     RefusedError,
     Sweep,
     Table,
@@ -238,14 +239,12 @@ class RocksStore:
     def apply(self, batch: Sequence[Mutation]) -> None:
         check_batch(self._table, batch)
         files = self._cluster.writable(self._table.name)
-        # They need numpy, which a reader does not load.
-        from feedstore.widecolumn.arrays import gathered  # noqa: PLC0415
-        from feedstore.widecolumn.rocksdb.keys import keys  # noqa: PLC0415
+        from feedstore.widecolumn.arrays import gathered  # noqa: PLC0415 - it needs numpy, which a reader does not load
 
         puts, markers = gathered(self._table, batch)
         encoded = WriteBatch(raw_mode=True)
         encoded.set_default_column_family(files.handles[self._table.name])
-        made = chain(keys(puts, _REVERSED_FROM, _PUT), keys(markers, _REVERSED_FROM, _MARKER))
+        made = chain(_keys(puts, _PUT), _keys(markers, _MARKER))
         deque(map(encoded.put, made, repeat(b"")), maxlen=0)  # the fastest loop
         with self._cluster.lock:
             self._dead_runs.put(puts)
@@ -532,6 +531,26 @@ class RocksStore:
 
     def _garbage(self, keys: list[bytes], now_ms: int) -> Garbage:
         return garbage([*map(self._decode, keys)], self._table.keep, now_ms, self._table.purge_window_ms)
+
+
+def _keys(cells: PutCells | DeleteCells, kind: int) -> list[bytes]:
+    """The key of each cell, neighbours together: RocksDB enters a key next to the one before in less than half of the
+    time (`python -m bench --only cells`).
+    """
+    import numpy as np  # noqa: PLC0415 - a reader does not load it
+
+    rows, columns, timestamps = cells
+    row_of, column_of = (f"V{each.shape[1]}" for each in (rows, columns))
+    made = np.empty(len(rows), [("row", row_of), ("column", column_of), ("reversed", ">i8"), ("kind", "u1")])
+    made["row"] = rows.view(row_of).ravel()
+    made["column"] = columns.view(column_of).ravel()
+    made["reversed"] = _REVERSED_FROM - timestamps
+    made["kind"] = kind
+    # Near is enough, and numbers sort in a third of the time: a key has more than 8 bytes.
+    beginnings = np.ndarray(len(rows), ">u8", made, strides=made.strides)
+    in_order = made[np.argsort(beginnings, kind="stable")]
+    found: list[bytes] = in_order.view(f"V{made.dtype.itemsize}").tolist()
+    return found
 
 
 def _tail(timestamp: int, *, is_marker: bool) -> bytes:
