@@ -2,11 +2,11 @@
 
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from feedstore.app.places import Prepare, replica
 from feedstore.widecolumn import Access, Cluster, Table, UnavailableError
-from feedstore.widecolumn.lazy import LazyCluster
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 
 
@@ -31,13 +31,9 @@ class DirectoryPlace:
             shutil.rmtree(new, ignore_errors=True)
             new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             new.mkdir(mode=0o700)
-            made = LazyCluster(lambda: RocksCluster.open(new, tables, access="write"))
-            try:
-                made.opened()
+            with closing(RocksCluster.open(new, tables)) as made:
                 if prepare is not None:
                     prepare(replica(self.path.name, made))
-            finally:
-                made.close()
             new.rename(self.path)
         except OSError as error:
             raise UnavailableError(str(error)) from error
