@@ -12,7 +12,7 @@ from feedstore.following.layout import (
     row_key,
     user_of,
 )
-from feedstore.following.pages import MAX_PAGE, Cursor, Page, PageStart, decode_cursor, encode_cursor, page_of, start_of
+from feedstore.following.pages import MAX_PAGE, Cursor, Page, decode_cursor, encode_cursor
 from feedstore.following.settings import MAX_CHUNK, Limits
 from feedstore.following.witnesses import Witnesses, is_witness, trusted_watermark
 
@@ -24,7 +24,6 @@ __all__ = [
     "Cursor",
     "Limits",
     "Page",
-    "PageStart",
     "Witnesses",
     "bucket",
     "columns",
@@ -34,11 +33,9 @@ __all__ = [
     "feed_table",
     "feeds_ascending",
     "is_witness",
-    "page_of",
     "pins_and_times",
     "row_key",
     "rows_ascending",
-    "start_of",
     "trusted_watermark",
     "user_of",
 ]

@@ -69,40 +69,6 @@ class Page(msgspec.Struct, frozen=True):
         return pins_of(self.columns)
 
 
-class PageStart(msgspec.Struct, frozen=True):
-    """Where a page begins: read `wanted` + 1 columns of `row` after `after`; one more than wanted tells whether there
-    is more, in the same round trip.
-
-    wanted: 0 if the walk has reached the cap, and there is nothing to read. returned: by the pages before.
-    """
-
-    user: int
-    row: bytes
-    after: bytes | None
-    wanted: int
-    returned: int
-
-
-def start_of(user: int, limit: int, cursor: str | None, cap: int) -> PageStart:
-    """Raises InvalidValueError (`user` is no id, `limit` is out of range) or MalformedCursorError."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE}")
-    check_id("user", user)
-    if cursor is None:
-        return PageStart(user, row_key(user), None, min(limit, cap), 0)
-    before = decode_cursor(user, cursor)
-    return PageStart(user, row_key(user), before.last, max(0, min(limit, cap - before.returned)), before.returned)
-
-
-def page_of(start: PageStart, found: Sequence[bytes], cap: int, served_by: str, behind_ms: int | None) -> Page:
-    """found: what was read; at most `start.wanted` of it make the page."""
-    columns = found[: start.wanted]
-    returned = start.returned + len(columns)
-    more = len(found) > start.wanted and returned < cap
-    following = encode_cursor(start.user, Cursor(returned, columns[-1])) if more else None
-    return Page(columns, following, returned, served_by, behind_ms)
-
-
 class FeedSize(msgspec.Struct, frozen=True):
     """How many entries of a feed a reader can reach. served_by, behind_ms: as on a page."""
 
@@ -131,12 +97,25 @@ class FeedPages:
             MalformedCursorError: the cursor is damaged or another user's.
             UnavailableError: no cluster answered; DeadlineExceededError: in time.
         """
-        start = start_of(user, limit, cursor, self._cap)
-        if start.wanted == 0:
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE}")
+        check_id("user", user)
+        after: bytes | None = None
+        returned = 0
+        if cursor is not None:
+            before = decode_cursor(user, cursor)
+            after, returned = before.last, before.returned
+        wanted = min(limit, self._cap - returned)
+        if wanted < 1:  # the walk has reached the cap: there is nothing to read
             first = self._replicas.first()
-            return page_of(start, (), self._cap, first, self._replicas.behind_ms(first))
-        answer = self._replicas.read(FEEDS, start.row, start.after, start.wanted + 1, deadline_s)
-        return page_of(start, answer.columns, self._cap, answer.served_by, answer.behind_ms)
+            return Page((), None, returned, first, self._replicas.behind_ms(first))
+        # One more than wanted tells whether there is more, in the same round trip.
+        answer = self._replicas.read(FEEDS, row_key(user), after, wanted + 1, deadline_s)
+        columns = answer.columns[:wanted]
+        returned += len(columns)
+        more = len(answer.columns) > wanted and returned < self._cap
+        following = encode_cursor(user, Cursor(returned, columns[-1])) if more else None
+        return Page(columns, following, returned, answer.served_by, answer.behind_ms)
 
     def size(self, user: int, deadline_s: float | None = None) -> FeedSize:
         """Raises as `page` does."""
