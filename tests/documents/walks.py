@@ -42,7 +42,6 @@ OBSERVES: Final = frozenset(
         "workers/following/fanouts.py",
         "workers/pipeline/tally.py",
         "workers/queue/metered.py",
-        "workers/queue/traced.py",
     }
 )
 """What only counts, traces or logs: without these files an action and a page travel the same way."""

@@ -39,6 +39,9 @@ of what waits for its turn, too: others wait half a second for them, on slow ser
 
 _PUBLISH_BYTES = 1_000_000
 
+_SPAN = f"send {DELIVERIES}", sending(DELIVERIES)
+"""What a span says in which deliveries are published: its name, and its attributes."""
+
 _Action = TypeVar("_Action", bound=RecordedAction)
 
 
@@ -252,7 +255,7 @@ class Expander:
         self._send(values, published)
 
     def _send(self, values: Sequence[bytes], published: int) -> None:
-        with self._tracer.part(f"send {DELIVERIES}", sending(DELIVERIES), kind="producer"):
+        with self._tracer.part(*_SPAN, kind="producer"):
             self._queue.publish(DELIVERIES, values)
         self._meter.add(metrics.PUBLISHED, published)
 

@@ -86,6 +86,7 @@ class Relay(Generic[Rows]):
         self._shard = shard
         self._queue = queue
         self._topic = topic
+        self._span = f"send {topic}", sending(topic)
         self._rest = Rest(clock, _POLICY)
 
     def step(self) -> bool:
@@ -102,8 +103,8 @@ class Relay(Generic[Rows]):
                 number = sum(row.number for row in rows)
                 messages = self._wrap([(row.number, row.body) for row in rows])
                 traces = self._tracer.carried(messages)
-                about = sending(self._topic)
-                with self._tracer.lot(f"send {self._topic}", traces, number, about, kind="producer"):
+                name, about = self._span
+                with self._tracer.lot(name, traces, number, about, kind="producer"):
                     self._queue.publish(self._topic, messages)
                     self._outbox.mark_relayed(rows)
                 self._meter.add(metrics.RELAYED, number, str(self._shard))
