@@ -446,7 +446,7 @@ class EmbeddedTail:
         check_limit(limit)
         deadline = time.monotonic() + timeout_s
         while True:
-            self.refuse_closed()
+            self._refuse_closed()
             publishes = self._shared.publishes
             taken = self._take(limit)
             left_s = deadline - time.monotonic()
@@ -457,16 +457,12 @@ class EmbeddedTail:
         self._closed = True
         self._connection.close()
 
-    def refuse_closed(self) -> None:
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise QueueError(f"{self._path}: {self._who} was used after it was closed")
         self._shared.file.refuse_closed()
 
-    def position(self, partition: int) -> int:
-        """After the last message of a partition that a poll returned."""
-        return self._positions[partition]
-
-    def ends(self) -> list[tuple[int, int]]:
+    def _ends(self) -> list[tuple[int, int]]:
         """The earliest and the next offset of each partition."""
         return self._connection.execute(_ENDS, (self._topic,)).fetchall()
 
@@ -476,7 +472,7 @@ class EmbeddedTail:
         try:
             with self._shared.file.unavailable():
                 # As a rule, in an idle home. Each statement gives the interpreter to other threads.
-                if [end for _, end in self.ends()] == self._positions:
+                if [end for _, end in self._ends()] == self._positions:
                     return []
                 with self._snapshot():
                     return self._take_all(limit)
@@ -495,7 +491,7 @@ class EmbeddedTail:
             self._connection.execute("ROLLBACK")
 
     def _take_all(self, limit: int) -> list[Message]:
-        ends = self.ends()
+        ends = self._ends()
         for partition, (earliest, _) in enumerate(ends):
             if self._positions[partition] < earliest:
                 raise PositionLostError(
@@ -551,8 +547,8 @@ class EmbeddedTail:
         return _Window(base, values)
 
 
-class EmbeddedConsumer:
-    """The one live consumer of a group on a topic."""
+class EmbeddedConsumer(EmbeddedTail):
+    """The one live consumer of a group on a topic: reads as a tail does, and commits."""
 
     def __init__(
         self,
@@ -564,24 +560,17 @@ class EmbeddedConsumer:
         connection: sqlite3.Connection,
     ) -> None:
         """For EmbeddedQueue. `ids` and `positions` are by partition."""
-        self._shared = shared
-        self._topic = topic
+        super().__init__(shared, topic, f"a consumer of {group}", ids, positions, connection)
         self._group = group
-        self._ids = ids
         self._committed = list(positions)
-        self._tail = EmbeddedTail(shared, topic, f"a consumer of {group}", ids, positions, connection)
-        self._closed = False
-
-    def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        return self._tail.poll(limit, timeout_s)
 
     def commit(self, positions: Mapping[int, int]) -> None:
-        self._tail.refuse_closed()
+        self._refuse_closed()
         for partition, position in positions.items():
             check_partition(self._topic, partition, len(self._ids))
-            if position > self._tail.position(partition) or position < 0:
+            if position > self._positions[partition] or position < 0:
                 with self._shared.file.unavailable():
-                    end = self._tail.ends()[partition][1]
+                    end = self._ends()[partition][1]
                 check_position(self._topic, partition, position, end)
         news = {
             partition: position for partition, position in positions.items() if position > self._committed[partition]
@@ -600,8 +589,7 @@ class EmbeddedConsumer:
 
     def close(self) -> None:
         if not self._closed:
-            self._closed = True
-            self._tail.close()
+            super().close()
             self._shared.leave(self._topic, self._group)
 
 
