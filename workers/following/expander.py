@@ -193,7 +193,8 @@ class Expander:
         _in_turn(self._backfill.follow, actions.followed, read_ms, cluster)
         _in_turn(self._purging.unfollow, actions.unfollowed, read_ms, cluster)
         _in_turn(self._backfill.refill, actions.refills, read_ms, cluster)
-        self._respace(actions.respaces)
+        if actions.respaces:
+            self._respace(actions.respaces)
 
     def tick(self, ticks: Sequence[Tick]) -> None:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
