@@ -11,7 +11,7 @@ from feedstore import durable
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.errors import ConfigError, NotNowError
-from workers.app import wiring
+from feedstore.follows.port import OutdatedStoreError
 
 LOCK_NAME = "worker.lock"
 
@@ -44,6 +44,8 @@ def create(
         ConfigError: there is a home already, or it cannot be made as the environment says.
         FollowStoreUnavailableError, QueueError, UnavailableError: a store cannot be made.
     """
+    from workers.app import wiring  # noqa: PLC0415 - commands that make no home do not wait for it
+
     path = home / configuration.FILE_NAME
     if path.exists():
         raise ConfigError(f"{path}: there is a home already; nothing was changed")
@@ -73,6 +75,11 @@ def _with_number(text: str, key: str, value: int) -> str:
         for line in text.splitlines()
     ]
     return "\n".join(lines) + "\n"
+
+
+def outdated(error: OutdatedStoreError) -> str:
+    """The sentence about a home whose follow store is of an earlier program."""
+    return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
 
 
 @contextlib.contextmanager

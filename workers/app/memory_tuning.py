@@ -2,7 +2,8 @@
 
 import ctypes
 import gc
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 THRESHOLDS = (50_000, 20, 100)
@@ -14,6 +15,21 @@ _ARENA_MAX: Final = -8
 _MMAP_THRESHOLD: Final = -3
 """M_ARENA_MAX and M_MMAP_THRESHOLD of mallopt(3)."""
 _LARGE_BYTES: Final = 500_000
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """What is loaded meanwhile stays: looking for garbage in it took 7 % of the time in which `feedctl status`
+    starts.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collecting:
+            gc.enable()
 
 
 def relax() -> None:

@@ -15,7 +15,6 @@ from feedstore.boards import Boards
 from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS, Limits
-from feedstore.follows.port import OutdatedStoreError
 from feedstore.metering import Counting
 from feedstore.replicas.replica import Replica
 from feedstore.tracing import UNTRACED, Tracer
@@ -206,11 +205,6 @@ def _create_topics(config: Config, first_offset: int) -> None:
 def lost_queue(error: NoQueueError) -> str:
     """The sentence about a home without its queue."""
     return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
-
-
-def outdated(error: OutdatedStoreError) -> str:
-    """The sentence about a home whose follow store is of an earlier program."""
-    return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
 
 
 def kafka_address(config: Config) -> "KafkaAddress":

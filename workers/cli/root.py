@@ -17,7 +17,7 @@ from feedstore.domain.cursors import MalformedCursorError
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
 from feedstore.follows.port import OutdatedStoreError
 from workers.app import home as home_files
-from workers.app import logs, wiring
+from workers.app import logs, memory_tuning
 from workers.app.shown import shown
 from workers.cli import output
 from workers.cli.output import Heartbeat, OutputClosedError, OutputError, ProgressLine, note
@@ -95,7 +95,7 @@ class _Feedctl(click.Group):
         except (OutputClosedError, BrokenPipeError) as error:  # the help of a command is not written by us
             raise click.exceptions.Exit(CLOSED) from error
         except OutdatedStoreError as error:
-            raise TryLaterError(wiring.outdated(error)) from error
+            raise TryLaterError(home_files.outdated(error)) from error
         except _EXPECTED as error:
             ProgressLine.clear_any()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
@@ -142,7 +142,8 @@ class _Feedctl(click.Group):
 @cache
 def _command(name: str) -> click.Command:
     """One of SECTIONS. Its module is loaded when it is asked for, so that no command waits for the others."""
-    module = import_module(f"workers.cli.{_MODULES.get(name, name.replace('-', '_'))}")
+    with memory_tuning.loading():
+        module = import_module(f"workers.cli.{_MODULES.get(name, name.replace('-', '_'))}")
     found: click.Command = next(each for each in module.COMMANDS if each.name == name)
     _take_home(found)
     return found

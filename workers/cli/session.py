@@ -15,12 +15,13 @@ from feedstore.app.tracing import tracing
 from feedstore.domain import MAX_ID
 from feedstore.metering import Program
 from feedstore.settings import duration_ms
+from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access
-from workers.app import home, logs, wiring
-from workers.following.ports import Ports
+from workers.app import home, logs
 
 if TYPE_CHECKING:
     from workers.app.writer_process import WriterProcess
+    from workers.following.ports import Ports
 
 DONE, REFUSED, USAGE, NOT_NOW, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
 """The exit codes; `feedctl --help` says what they mean. The last two are a shell's own for a program that SIGINT or
@@ -104,19 +105,23 @@ class Session:
         return configuration.load(self.home, os.environ)
 
     @contextlib.contextmanager
-    def ports(self, access: Access, *, feeds: bool = True) -> Iterator[Ports]:
-        """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds: `wiring.open_ports`."""
-        with contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds)) as ports:
+    def ports(self, access: Access, *, feeds: bool = True, tracer: Tracer = UNTRACED) -> "Iterator[Ports]":
+        """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds, tracer: as of
+        `wiring.open_ports`.
+        """
+        from workers.app import wiring  # noqa: PLC0415 - commands that only record do not wait for it
+
+        with contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds, tracer=tracer)) as ports:
             yield ports
 
     @contextlib.contextmanager
-    def working_ports(self, access: Access, program: Program, *, feeds: bool = True) -> Iterator[Ports]:
+    def working_ports(self, access: Access, program: Program, *, feeds: bool = True) -> "Iterator[Ports]":
         """The same for a program that works: its work is traced, if the configuration says so. program: the name in its
         spans.
         """
         with tracing(self.config, program) as tracer:
             logs.name_traces(tracer)
-            with contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds, tracer=tracer)) as ports:
+            with self.ports(access, feeds=feeds, tracer=tracer) as ports:
                 yield ports
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ from feedstore.errors import PortError
 from feedstore.follows.port import OutdatedStoreError
 from feedstore.http import cursors, tokens
 from feedstore.http.tokens import IssuedToken
-from workers.app import wiring
+from workers.app import home, wiring
 from workers.queue.embedded import NoQueueError, stored_partitions
 
 _FILES_MAX: Final = 100_000
@@ -83,7 +83,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         try:
             start()
         except OutdatedStoreError as error:
-            failed.setdefault(check, []).append(wiring.outdated(error))
+            failed.setdefault(check, []).append(home.outdated(error))
         except PortError as error:
             failed.setdefault(check, []).append(str(error))
 
