@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import click
+
 from workers.cli import main
 
 _REQUEST_MAX: Final = 128 * 1024
@@ -106,6 +108,9 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
 
 def serve(requests: int) -> None:
     """What the template does, and what is forked from it. requests: the descriptor of its socket."""
+    context = click.Context(main)
+    for command in main.list_commands(context):
+        main.get_command(context, command)  # loads its module
     asked = socket.socket(fileno=requests)
     if _forked(asked):
         main()
