@@ -1,5 +1,6 @@
 """The embedded adapter alone: one owner, readers in other processes, and disks that fail."""
 
+import ctypes
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -294,6 +295,57 @@ def test_a_reader_beside_does_not_show_again_what_a_sweep_dropped(path: Path, re
     assert list(other.table("feed").scan()) == [(ROW, columns[1:4])]
     other.close()
     owner.close()
+
+
+def _bytes_read() -> int:
+    """By this process, from whatever it has open."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["rchar"])
+
+
+def test_a_reader_beside_reads_the_log_of_the_owner_once_when_it_opens(store: RocksStore, path: Path):
+    columns = [column(number) for number in range(1_000)]
+    for timestamp in range(1, 41):
+        store.apply([Put([(ROW, timestamp)], columns)])
+    log_bytes = sum(each.stat().st_size for each in path.glob("*.log"))
+    assert log_bytes > 500_000
+    before = _bytes_read()
+    other = RocksCluster.open(path, [TABLE], access="read")
+    assert log_bytes < _bytes_read() - before < 1.5 * log_bytes
+    assert other.table("feed").read(ROW, None, 1_000) == columns
+    other.close()
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc says of the memory of this process."""
+
+    _fields_ = [(f"other_{n}", ctypes.c_size_t) for n in range(7)] + [
+        ("in_use", ctypes.c_size_t),
+        ("free", ctypes.c_size_t),
+        ("at_top", ctypes.c_size_t),
+    ]
+
+
+_MALLINFO = getattr(ctypes.CDLL(None), "mallinfo2", None)
+
+
+@pytest.mark.skipif(_MALLINFO is None, reason="another C library")
+def test_looking_for_the_files_of_the_owner_again_and_again_takes_no_memory(
+    store: RocksStore, path: Path, tmp_path: Path
+):
+    store.apply([Put([(ROW, 5)], [column(1)])])
+    layout = rocksdb_files.layout_of([TABLE, OTHER_TABLE])
+    assert _MALLINFO is not None
+    _MALLINFO.restype = _Mallinfo
+
+    def taken_by(calls: int) -> int:
+        before = _MALLINFO().in_use
+        for _ in range(calls):
+            rocksdb_files.live_files(path, layout, tmp_path)
+        return int(_MALLINFO().in_use - before)
+
+    taken_by(100)
+    assert taken_by(400) < 400 * 100
 
 
 def test_a_reader_beside_writes_nothing(store: RocksStore, path: Path):

@@ -23,8 +23,8 @@ class Secondary:
     flushed that part of the log, the secondary passes over the rest of it: a deletion never reaches its memory, and
     what a sweep dropped would be shown again. So catching up (1-2 ms) is trusted only while the manifest does not
     change, which every flush and compaction extends; else the secondary is thrown away and opened again (10-30 ms, and
-    the replay of the owner's log). If neither the manifest nor the log has grown, there is nothing to catch up with:
-    the owner writes each batch into its log before the write returns.
+    one replay of the owner's log, which holds the interpreter). If neither the manifest nor the log has grown, there is
+    nothing to catch up with: the owner writes each batch into its log before the write returns.
 
     A secondary does not miss a file that is gone or cut: it shows what was there before that file. So the files that
     the manifest names are looked for each time.
@@ -56,7 +56,7 @@ class Secondary:
             try:
                 if self._files is None or self._seen != manifests:
                     self._close_files()
-                    self._live = rocksdb_files.live_files(self._path, self._layout)
+                    self._live = rocksdb_files.live_files(self._path, self._layout, self._own_logs)
                     self._files = rocksdb_files.open_beside(self._path, self._layout, self._own_logs)
                 else:
                     self._refuse_missing(there)
