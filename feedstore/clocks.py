@@ -97,8 +97,14 @@ def may_anchor(moment: Moment, stamped_ms: int, bound_ms: int) -> bool:
 
 def noted(anchor: Anchor, process: Process) -> Anchor:
     """With a process whose clock is off; of each only the latest note is kept."""
-    others = [each for each in anchor.off if (each.pid, each.host) != (process.pid, process.host)]
+    others = without(anchor, process.pid, process.host).off
     return msgspec.structs.replace(anchor, off=(*others[1 - OFF_MAX :], process))
+
+
+def without(anchor: Anchor, pid: int, host: str) -> Anchor:
+    """Without a process, whose clock is not off any more."""
+    others = tuple(each for each in anchor.off if (each.pid, each.host) != (pid, host))
+    return msgspec.structs.replace(anchor, off=others)
 
 
 def step_ms(server_ms: int, settled_ms: int, own_ms: int) -> int | None:
@@ -234,6 +240,8 @@ class HomeClock:
             correction_ms = -offset if abs(offset) > self._bound_ms else 0
             if correction_ms:
                 self._note(moment, offset)
+            elif self._noted_up_ms is not None:
+                self._withdraw()
             self._found = (self._clock(), moment.wall_ms, correction_ms)
             return moment.wall_ms + correction_ms
 
@@ -274,6 +282,14 @@ class HomeClock:
             self._read()
             if self._anchor is not None:
                 self._write(noted(self._anchor, process))
+
+    def _withdraw(self) -> None:
+        """The clock of this process is right again: there is nothing to set."""
+        with contextlib.suppress(OSError), self._locked():  # else the next comparison does it
+            self._read()
+            if self._anchor is not None:
+                self._write(without(self._anchor, os.getpid(), platform.node()))
+            self._noted_up_ms = None
 
     def _write(self, anchor: Anchor) -> Anchor:
         new = self._path.with_name(self._path.name + ".new")

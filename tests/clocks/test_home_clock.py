@@ -89,6 +89,22 @@ def test_it_is_named_with_its_offset_and_forgotten_a_minute_after_it_has_ended(
 
 
 @pytest.mark.parametrize("off_ms", JUMPS)
+def test_it_is_not_named_any_more_once_its_clock_is_right_again(home: Home, off_ms: int) -> None:
+    right = home.clock()
+    right()
+    stepping, seen = home.process()
+    for _ in range(2):
+        seen.off_ms = off_ms
+        stepping()
+        assert [each.offset_ms for each in right.off()] == [off_ms]
+        home.passes(10)
+        seen.off_ms = 0
+        stepping()
+        assert right.off() == []
+        home.passes(10)
+
+
+@pytest.mark.parametrize("off_ms", JUMPS)
 def test_a_clock_that_steps_while_its_process_runs_is_noticed_at_once(home: Home, off_ms: int) -> None:
     clock, seen = home.process()
     assert clock() == NOW
