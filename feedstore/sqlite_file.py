@@ -163,9 +163,10 @@ class SqliteFile:
         member = _Member(change, last, time.monotonic() + TURN_WAIT_S)
         with self._gathering:
             self._waiting.append(member)
-            member.leads, self._is_led = not self._is_led, True
+            leads = member.leads = not self._is_led
+            self._is_led = True
         with self.unavailable():
-            if not member.leads:
+            if not leads:  # who gets the lead after that is woken for it, and must wait even if that has happened
                 self._wait(member)
             if member.leads:
                 self._lead(member)
@@ -323,7 +324,9 @@ class SqliteFile:
 
 
 class _Member:
-    """A change that waits for its group. woken: is released once, when the change has its outcome, or leads."""
+    """A change that waits for its group. woken: is released when the change has its outcome, and when it gets the lead
+    from another one.
+    """
 
     def __init__(self, change: Change[Any], last: Last[Any] | None, deadline: float) -> None:
         self.change = change

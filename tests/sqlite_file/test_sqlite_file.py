@@ -388,6 +388,48 @@ def test_a_transaction_that_is_lost_is_lost_for_its_whole_group_and_no_other(
     assert lines(file) == [4]
 
 
+class _StopsOnce:
+    """A lock whose holder, once it is told to, stops when it has given it back."""
+
+    def __init__(self) -> None:
+        self.stops = False
+        self.stopped, self.goes_on = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        stops, self.stops = self.stops, False
+        self._lock.release()
+        if stops:
+            self.stopped.set()
+            assert self.goes_on.wait(60)
+
+
+def test_a_change_may_get_the_lead_before_its_thread_waits_for_it(
+    file: SqliteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathering = _StopsOnce()
+    monkeypatch.setattr(file, "_gathering", gathering)
+    begun = threading.Event()
+
+    def first(writer: sqlite3.Connection) -> int:
+        begun.set()
+        assert gathering.stopped.wait(60)
+        return insert(1)(writer)
+
+    with ThreadPoolExecutor(2) as pool:
+        leads = pool.submit(file.write_grouped, first)
+        assert begun.wait(60)
+        gathering.stops = True
+        follows = pool.submit(file.write_grouped, insert(2))
+        assert leads.result(60) == 1
+        gathering.goes_on.set()
+        assert follows.result(60) == 2
+    assert lines(file) == [1, 2]
+
+
 def test_a_group_is_bounded_and_those_after_it_come_in_their_order(
     file: SqliteFile, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
