@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
@@ -579,11 +579,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("access", ["write", "read"])
-def test_files_without_their_head_are_not_started_over(path: Path, access: Literal["write", "read"]):
-    RocksCluster.open(path, [TABLE]).close()
-    (path / "CURRENT").unlink()
-    with pytest.raises(UnavailableError, match="damaged"):
+@pytest.mark.parametrize("gone", [("CURRENT",), ("CURRENT", "MANIFEST-*"), ("CURRENT", "MANIFEST-*", "*.log")])
+def test_files_without_their_head_are_not_started_over(
+    path: Path, gone: Sequence[str], access: Literal["write", "read"]
+):
+    several_files(path)
+    for file in [each for pattern in gone for each in path.glob(pattern)]:
+        file.unlink()
+    left = {*path.iterdir()}
+    with pytest.raises(DamagedError, match=f"^{path}: damaged: CURRENT is missing"):
         RocksCluster.open(path, [TABLE], access=access)
+    assert {*path.iterdir()} == left
 
 
 def test_a_damaged_manifest_is_named(path: Path):

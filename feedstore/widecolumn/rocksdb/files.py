@@ -282,29 +282,23 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_damage(path: Path) -> None:
-    """RocksDB would start an empty database over the files of one whose CURRENT is gone."""
-    if path.is_dir() and not _exists(path) and any(path.glob("MANIFEST-*")):
-        raise DamagedError(f"{path}: damaged: there are database files, but CURRENT is missing")
+    """RocksDB would start an empty database over the files of one whose CURRENT is gone, and remove them."""
+    if path.is_dir() and not _exists(path) and any(path.iterdir()):
+        raise DamagedError(f"{path}: damaged: CURRENT is missing, and other files are there")
 
 
 def _refuse_nothing(path: Path) -> None:
     """Rocksdict would create the directory."""
     if not _exists(path):
-        if _has_tables(path):
-            raise DamagedError(f"{path}: damaged: there are files of tables, but nothing that names them")
         raise UnavailableError(f"{path}: there is no cluster in this directory")
 
 
 def _refuse_missing(path: Path, names: Iterable[str]) -> None:
     wanted = set(names)
     if missing := wanted - set(Rdict.list_cf(str(path))):
-        if _has_tables(path) and missing == wanted:
+        if missing == wanted and any(path.glob("*.sst")):
             raise DamagedError(f"{path}: damaged: there are files of tables, but its manifest names none")
         raise UnavailableError(f"{path}: the owner of this cluster has not created {', '.join(sorted(missing))}")
-
-
-def _has_tables(path: Path) -> bool:
-    return path.is_dir() and any(path.glob("*.sst"))
 
 
 def _check_widths(path: Path, db: Rdict, tables: Iterable[Table], *, create: bool) -> None:
