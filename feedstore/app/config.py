@@ -130,7 +130,7 @@ class _Limits(
 _Name = Annotated[
     str,
     Meta(
-        pattern="^[a-z][a-z0-9-]{0,30}$",
+        pattern=r"^[a-z][a-z0-9-]{0,30}\Z",
         extra=words("a name of up to 31 characters: a to z first, then also digits and hyphens"),
     ),
 ]
@@ -143,7 +143,7 @@ class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[
             str,
             Meta(
-                pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*$",
+                pattern=r"^[^\s:,]+:[0-9]{1,5}(,[^\s:,]+:[0-9]{1,5})*\Z",
                 extra=words("HOST:PORT, or several with commas between them"),
             ),
         ]

@@ -1,5 +1,6 @@
 """Queries, bodies and answers about boards, as they travel."""
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -19,12 +20,17 @@ Sequence = Annotated[
     str, Meta(pattern="^[0-9]{1,38}$", description="Up to 38 digits: no number of JSON holds them exactly")
 ]
 
+_START = "^(top|bottom|[0-9]{1,38})$"
+_A_START = "top, bottom, or a sequence of up to 38 digits"
+_is_start = re.compile(_START).fullmatch
+"""Clients read the pattern too, in which Python's `$` also takes the end of a line."""
+
 Start = Annotated[
     str,
     Meta(
-        pattern="^(top|bottom|[0-9]{1,38})$",
+        pattern=_START,
         description="The top, the bottom, or a sequence: then the page begins with the pin that is there or next below",
-        extra=words("top, bottom, or a sequence of up to 38 digits"),
+        extra=words(_A_START),
     ),
 ]
 
@@ -38,6 +44,8 @@ class BoardQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Where the page begins if there is no cursor. Raises InvalidValueError."""
         if isinstance(self.start, UnsetType):
             return "top"
+        if _is_start(self.start) is None:
+            raise InvalidValueError("start", self.start, _A_START)
         if not isinstance(self.cursor, UnsetType):
             raise InvalidValueError("start", self.start, "a cursor, or a place to start at, and not both")
         match self.start:

@@ -57,10 +57,10 @@ class IssuedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token in the file. expires: it is refused from then on; None: never, as in older files."""
 
     name: Annotated[
-        str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$", extra=words("a name of up to 64 letters, digits, dots, _ and -"))
+        str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z", extra=words("a name of up to 64 letters, digits, dots, _ and -"))
     ]
     scopes: Annotated[list[Scope], Meta(min_length=1)]
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra=words("64 hexadecimal digits"))]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", extra=words("64 hexadecimal digits"))]
     expires: Annotated[datetime, Meta(tz=True)] | None = None
 
     def expired(self, now_ms: int) -> bool:

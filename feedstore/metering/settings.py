@@ -27,11 +27,11 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[
             str,
             Meta(
-                pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?[0-9]{1,5}$",
+                pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?[0-9]{1,5}\Z",
                 extra=words("HOST:PORT or PORT, such as 127.0.0.1:9464"),
             ),
         ]
         | None
     ) = None
     targets: str | None = None
-    prometheus: Annotated[str, Meta(pattern=r"^https?://[^\s/]+$", extra=words("http://HOST:PORT"))] | None = None
+    prometheus: Annotated[str, Meta(pattern=r"^https?://[^\s/]+\Z", extra=words("http://HOST:PORT"))] | None = None

@@ -16,7 +16,7 @@ class TracesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     endpoint: (
         Annotated[
-            str, Meta(pattern=r"^https?://[^\s/@]+/\S*$", extra=words("http://HOST:PORT/PATH, without a password"))
+            str, Meta(pattern=r"^https?://[^\s/@]+/\S*\Z", extra=words("http://HOST:PORT/PATH, without a password"))
         ]
         | None
     ) = None

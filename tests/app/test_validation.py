@@ -95,6 +95,11 @@ def test_bodies(into: type[Any], body: bytes, said: str) -> None:
         ("cap = 1000", "cup = 1", "feed.cup: unknown; there are: cap, slack"),
         ('action_age = "2d"', "action_age = 2", "limits.action_age: expected a duration such as"),
         ('name = "a"', 'name = "A"', f"clusters[0].name: {NAME}, got 'A'"),
+        ('name = "a"', r'name = "a\n"', rf"clusters[0].name: {NAME}, got 'a\n'"),
+        ('name = "a"', 'name = "a"\nzookeeper = "a:1\\n"', "clusters[0].zookeeper: expected HOST:PORT"),
+        ("[metrics]", '[metrics]\nlisten = "9464\\n"', "metrics.listen: expected HOST:PORT"),
+        ("[metrics]", '[metrics]\nprometheus = "http://a:1\\n"', "metrics.prometheus: expected http://HOST:PORT"),
+        ("sample = 0.01", 'endpoint = "http://a:1/x\\n"', "traces.endpoint: expected http://HOST:PORT/PATH"),
         ("sample = 0.01", "sample = 3", "traces.sample: expected a number from 0 to 1, got 3"),
         ("[metrics]", "[catalogs.Ads]\n[metrics]", f"catalogs: {NAME}, got 'Ads'"),
         ("[metrics]", "[catalogs]\nads = 1\n[metrics]", "catalogs.ads: expected a table, got 1"),
@@ -134,6 +139,8 @@ def test_tokens(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     with pytest.raises(ConfigError, match=r"token: name: expected a name of up to 64 letters.*, got 'a b'"):
         tokens.issue(file, "a b", ["read"], None)
+    with pytest.raises(ConfigError, match=r"token: name: expected a name of up to 64 letters.*, got 'a\\n'"):
+        tokens.issue(file, "a\n", ["read"], None)
     file.touch(0o600)
     file.write_text('[[tokens]]\nname = "web"\nscopes = ["all"]\n')
 

@@ -131,6 +131,8 @@ def test_a_page_begins_anywhere_and_goes_both_ways(web: Client):
         "start=",
         "start=middle",
         "start=-1",
+        "start=5%0A",
+        "start=top%0A",
         "start=" + 39 * "9",
     ],
 )
