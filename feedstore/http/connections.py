@@ -16,6 +16,7 @@ of a page's JSON: here both leave together.
 import asyncio
 import fcntl
 import math
+import re
 import secrets
 import socket
 import struct
@@ -44,6 +45,10 @@ SPARE_PLACES: Final = 32
 HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
 """The requests that a connection in a spare place may make."""
 
+_UNKNOWN: Final = re.compile(
+    rb"^(?!(?:DELETE|GET|HEAD|POST) )[!#$%&'*+.^_`|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]\r$", re.MULTILINE
+)
+"""The line of a request with another method than resources have."""
 _DROPPED_MAX: Final = 262_144
 """How many bytes are read and dropped, so that a refusal reaches a client that still sends: a connection that is closed
 before everything was read is reset, and takes the refusal with it.
@@ -192,8 +197,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             said = error.__context__
             if not isinstance(said, ProblemError):
-                why = str(said or error)[:80]
-                said = ProblemError(problems.MALFORMED_REQUEST, f"expected an HTTP request, without TLS: {why}")
+                said = _no_request(error, data)
             # It may wait for answers to leave, and its traceback would keep what was read.
             self._refuse(said.with_traceback(None))
             return
@@ -481,6 +485,14 @@ def _nothing() -> None: ...
 
 def _yes() -> bool:
     return True
+
+
+def _no_request(error: httptools.HttpParserError, data: bytes) -> ProblemError:
+    """What is said of data that the parser does not take. It takes some methods only."""
+    if isinstance(error, httptools.HttpParserInvalidMethodError) and _UNKNOWN.search(data):
+        return ProblemError(problems.NOT_IMPLEMENTED, "no resource has such a method")
+    why = str(error.__context__ or error)[:80]
+    return ProblemError(problems.MALFORMED_REQUEST, f"expected an HTTP request, without TLS: {why}")
 
 
 def _too_large(detail: str) -> ProblemError:
