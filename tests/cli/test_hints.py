@@ -1,5 +1,6 @@
 """What somebody at a prompt goes by: commands that messages name, the overview, and slips that are refused."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.command import Cli
+from tests.cli.command import COMMAND_S, Cli
 from workers.cli import main, output
 from workers.cli.root import SECTIONS
 
@@ -32,6 +33,26 @@ def test_a_home_in_a_copied_command_is_one_word(cli: Cli, tmp_path: Path) -> Non
     said = _said("--home", spaced, "follow", 8, "--user", 2)
     home, command = shlex.split(said.partition("feedctl --home ")[2])
     assert (home, command) == (str(spaced), "work")
+
+
+@pytest.mark.processes
+def test_commands_in_logs_name_the_home_from_the_root_on(filled: Cli) -> None:
+    """A log is read elsewhere. Each writer logs in a process of its own."""
+    (filled.home / "data" / "b" / "CURRENT").unlink()
+    worker = Cli(Path(filled.home.name)).spawn("work", "--until-idle", cwd=filled.home.parent)
+    _, stderr = worker.communicate(timeout=COMMAND_S)
+    lost = [line["error"] for line in map(_event, stderr.splitlines()) if line.get("event") == "loop.position_lost"]
+    assert len(lost) >= 2, "one by the writer, one by the worker"
+    assert all(filled.hint("rebuild --all --cluster b") in error for error in lost)
+
+
+def _event(line: bytes) -> dict[str, str]:
+    """{} for a line that is for people."""
+    try:
+        found: dict[str, str] = json.loads(line)
+    except ValueError:
+        return {}
+    return found
 
 
 def test_a_process_in_a_message_is_no_command(cli: Cli) -> None:

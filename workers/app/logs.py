@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from feedstore.tracing import UNTRACED, Tracer
-from workers.app import stderr
+from workers.app import hints, stderr
 from workers.app.shown import shown, shown_json
 from workers.app.stderr import Stderr
 
@@ -42,6 +42,9 @@ class Lines:
             event = {**event, **self.traced()}
         try:
             line = self._rendered(event)
+            if "feedctl " in line:  # few do
+                named = {key: hints.logged(value) if isinstance(value, str) else value for key, value in event.items()}
+                line = self._rendered(named)
         except Exception as error:  # noqa: BLE001 - the content of an event must not fail the caller that logs it
             line = json.dumps(
                 {"event": str(event["event"]), "level": event["level"], "unwritable": type(error).__name__}

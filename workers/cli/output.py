@@ -5,8 +5,6 @@ Every command writes through here: text from elsewhere is escaped, and an output
 
 import contextlib
 import os
-import re
-import shlex
 import shutil
 import sys
 import textwrap
@@ -14,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Self
 
 import click
 import msgspec
 
+from workers.app import hints
 from workers.app.shown import shown, shown_json
 
 _REDRAW_S = 0.1
@@ -31,30 +29,6 @@ _LOOK_S = 0.5
 
 _lock = threading.RLock()
 """Held while something is written: a line of progress never goes into another one."""
-
-
-_hint: tuple[re.Pattern[str], str] | None = None
-"""The commands in what is said to people, and what is put into them: `name_home`."""
-
-
-def name_home(home: Path | None, commands: Sequence[str] = ()) -> None:
-    """From now on, every `feedctl COMMAND` that is said to people names this home, as it can be copied then: without
-    it, the command would be for another home. None: they stay as they are.
-    """
-    global _hint  # noqa: PLW0603 - one command line a process, as its streams
-    _hint = None
-    if home is not None:
-        # Not "feedctl serve (pid 7)", which is a process.
-        named = re.compile(rf"\bfeedctl (?=(?:{'|'.join(commands)})\b(?![-\w])(?![^()\n]*\(pid))")
-        _hint = named, f"feedctl --home {shlex.quote(str(home))} "
-
-
-def hinted(text: str) -> str:
-    """The text with the home in its commands."""
-    if _hint is None:
-        return text
-    commands, instead = _hint
-    return commands.sub(lambda _: instead, text)
 
 
 class OutputError(Exception):
@@ -174,13 +148,13 @@ def note(text: str) -> None:
         ProgressLine.clear_any()
         Heartbeat.note_said()
         with contextlib.suppress(OSError):
-            click.echo(shown(hinted(text)), err=True)
+            click.echo(shown(hints.said(text)), err=True)
 
 
 def say(text: str, mark: str = "") -> None:
     """A line of data for people, on stdout. mark: of ours, with colours, before it. Raises OutputError."""
     with written():
-        click.echo(mark + shown(hinted(text)))
+        click.echo(mark + shown(hints.said(text)))
 
 
 def heading(text: str) -> None:
@@ -200,7 +174,7 @@ def draw(lines: Sequence[str]) -> None:
     """
     size = shutil.get_terminal_size()
     width = max(20, size.columns - 1)
-    fitting = [part for line in lines for part in _fitted(shown(hinted(line)), width)][: size.lines - 1]
+    fitting = [part for line in lines for part in _fitted(shown(hints.said(line)), width)][: size.lines - 1]
     drawn = [f"\033[1;31m{line}\033[0m" if line.startswith("!") else line for line in fitting]
     with written():
         click.echo("\033[H" + "".join(f"{line}\033[K\n" for line in drawn) + "\033[J", nl=False)

@@ -16,8 +16,8 @@ from feedstore.domain import InvalidValueError
 from feedstore.domain.cursors import MalformedCursorError
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
 from feedstore.follows.port import OutdatedStoreError
+from workers.app import hints, logs, memory_tuning
 from workers.app import home as home_files
-from workers.app import logs, memory_tuning
 from workers.app.shown import shown
 from workers.cli import output
 from workers.cli.output import Heartbeat, OutputClosedError, OutputError, ProgressLine, note
@@ -76,7 +76,7 @@ class _Feedctl(click.Group):
             note(f"Error: the output cannot be written: {error.strerror}")
             sys.exit(NOT_NOW)
         finally:
-            output.name_home(None)
+            hints.forget_home()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with output.written():  # --help and --version write at once
@@ -86,7 +86,7 @@ class _Feedctl(click.Group):
         try:
             return self._invoke(ctx)
         except click.ClickException as error:
-            error.message = shown(output.hinted(error.message))  # type: ignore[misc]  # final in its types only
+            error.message = shown(hints.said(error.message))  # type: ignore[misc]  # final in its types only
             raise
 
     def _invoke(self, ctx: click.Context) -> Any:
@@ -156,7 +156,7 @@ def _take_home(command: click.Command) -> None:
         session = ctx.find_object(Session)
         if home is not None and session is not None:  # there is none while a shell completes a line
             session.go_to(home)
-            _name_home(home)
+            _name_home(home, is_named=True)
 
     path = click.Path(path_type=Path, file_okay=False)
     option = click.Option(
@@ -172,9 +172,8 @@ def _take_home(command: click.Command) -> None:
             _take_home(each)
 
 
-def _name_home(home: Path) -> None:
-    """Commands that are hinted at name the home, as this one's command line does."""
-    output.name_home(home, [name for names in SECTIONS.values() for name in names])
+def _name_home(home: Path, *, is_named: bool) -> None:
+    hints.name_home(home, [name for names in SECTIONS.values() for name in names], is_named=is_named)
 
 
 @click.group(cls=_Feedctl, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -215,8 +214,7 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     level = log_level or ("info" if ctx.invoked_subcommand in _WORKERS else "warning")
     is_named = ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE
     ctx.obj = Session(home, level, is_named=is_named)
-    if is_named:
-        _name_home(home)
+    _name_home(home, is_named=is_named)
     logs.configure(level, ProgressLine.clear_any)
     if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in (*_WORKERS, *_FORKING):
         ctx.with_resource(Heartbeat(ctx.invoked_subcommand))
