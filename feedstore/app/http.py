@@ -74,16 +74,17 @@ def open_app(
     wall_ms = clock_of(config)
     access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
     cursors = Cursors(load_key(http.cursor_key, environ))
-    calls = _threads(http.threads, clock, tracer)
     # These end by their deadline: a follow store that hangs must not keep them waiting.
+    bounded = _threads(http.threads, clock, tracer)
     reads = _threads(http.threads, clock, tracer)
     runners = Runners(
-        pages=InLoop() if owns_clusters and in_files(config) else reads,
-        ready=reads,
+        pages=InLoop() if owns_clusters and in_files(config) else bounded,
+        ready=bounded,
         # Pages of pins do so if there is a catalog of them.
-        bounded=reads if PINS in config.catalogs else calls,
+        bounded=bounded if PINS in config.catalogs else reads,
         looks=_threads(_LOOKING, clock, tracer),
-        calls=calls,
+        reads=reads,
+        actions=_threads(http.threads, clock, tracer),
     )
     bounds = Bounds(deadline_s=config.serving.deadline_ms / 1_000)
     service, boards, catalogs = services

@@ -315,7 +315,9 @@ def _runner(runners: Runners, endpoint: Endpoint[Any, Any, Any], query: Any) -> 
         return runners.pages
     if endpoint.is_look:
         return runners.looks
-    return runners.bounded if endpoint.is_bounded(query) else runners.calls
+    if endpoint.is_bounded(query):
+        return runners.bounded
+    return runners.reads if endpoint.scope == "read" else runners.actions
 
 
 def _answer(content: bytes, media_type: Header = _JSON) -> Response:

@@ -96,14 +96,16 @@ class Runners(NamedTuple):
     """What runs the calls of requests, by what they may wait for: what hangs keeps its own kind waiting alone.
 
     pages: reads of a few lines of a cluster. ready: the read of a cluster that shows that the server is ready. bounded:
-    what else ends by its deadline, whatever is away. looks: what says how the system is. calls: everything else.
+    what else ends by its deadline, whatever is away. looks: what says how the system is. reads: all other reads, which
+    may be long ones of the follow store. actions: what records or changes something.
     """
 
     pages: Runner
     ready: Runner
     bounded: Runner
     looks: Runner
-    calls: Runner
+    reads: Runner
+    actions: Runner
 
     def close(self) -> None:
         for each in set(self):

@@ -8,11 +8,11 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -300,36 +300,46 @@ def test_more_calls_than_may_wait_are_refused_and_the_server_still_answers(tmp_p
         assert sorted(answer.status_code for answer in answers) == [200] * at_most + [503] * 3
 
 
-def test_a_follow_store_that_hangs_keeps_no_page_and_nobody_who_looks_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+ASKED: Final[Mapping[str, tuple[str, str, Mapping[str, str] | None]]] = {
+    "follow": ("POST", "/v1/follows", {"follower": "1", "user": "2"}),
+    "following": ("GET", f"/v1/users/{USER}/following", None),
+    "page": ("GET", f"/v1/users/{USER}/feed", None),
+    "ready": ("GET", "/readyz", None),
+    "status": ("GET", "/v1/status", None),
+    "work": ("GET", "/v1/work", None),
+    "metrics": ("GET", "/metrics", None),
+}
+
+
+@pytest.mark.parametrize("hung", ["follow", "following"])
+def test_calls_that_hang_keep_no_call_of_another_kind_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hung: str
 ):
     at_most = 2 * (1 + WAITING_FOR_EACH_THREAD)
     there, gate = threading.Event(), threading.Event()
 
-    def hangs(*_: object) -> Any:
+    def hangs(*_: object, **__: object) -> Any:
         there.set()
         assert gate.wait(DEADLINE_S)
         raise FollowStoreUnavailableError("it was away")
 
     environ = {"FEED_HTTP_THREADS": "2", "FEED_SERVING_DEADLINE": "60s"}
-    with in_process(tmp_path / "home", environ=environ) as inside, client_of(inside.server.address) as client:
+    with in_process(tmp_path / "home", environ=environ) as inside:
         inside.pair.fill(range(1, 3))
-        monkeypatch.setattr(inside.service, "follow", hangs)
+        monkeypatch.setattr(inside.service, hung, hangs)
         statuses: list[int] = []
 
-        def follow() -> None:
-            url, body = f"{inside.server.address}/v1/follows", {"follower": "1", "user": "2"}
-            statuses.append(httpx.post(url, json=body, timeout=DEADLINE_S).status_code)
+        def ask(what: str) -> int:
+            method, path, body = ASKED[what]
+            return httpx.request(method, inside.server.address + path, json=body, timeout=DEADLINE_S).status_code
 
-        asking = [threading.Thread(target=follow) for _ in range(at_most + 1)]
+        asking = [threading.Thread(target=lambda: statuses.append(ask(hung))) for _ in range(at_most + 1)]
         for thread in asking:
             thread.start()
         eventually(lambda: len(statuses) == 1, "no more calls may wait")
         assert there.is_set()
-        assert client.get(f"/v1/users/{USER}/feed")["entries"]
-        assert client.get("/readyz") == {"status": "ok"}
-        for path in ("/v1/status", "/v1/work", "/metrics"):
-            assert client.http.get(path).status_code == 200
+        others = [what for what in ASKED if what != hung]
+        assert {what: ask(what) for what in others} == dict.fromkeys(others, 200)
         gate.set()
         for thread in asking:
             thread.join(DEADLINE_S)
