@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.cli.command import Cli
+from tests.cli.command import COMMAND_S, Cli
 
 pytestmark = pytest.mark.processes
 
@@ -205,3 +205,33 @@ def test_a_writer_outlives_the_rounds_of_a_repair(filled: Cli) -> None:
         """,
     )
     assert found == "True\n"
+
+
+@pytest.mark.parametrize("command", [("rebuild", 1), ("repair",)])
+def test_a_command_says_that_it_runs_while_its_writers_end(filled: Cli, command: tuple[object, ...]) -> None:
+    program = dedent(
+        """
+        import threading
+        from workers.app.writer_process import WriterProcess
+        from workers.cli import main, output
+
+        output._SILENT_S = output._LINE_S = output._LOOK_S = 0.01
+        ending, said, wait, show = threading.Event(), threading.Event(), WriterProcess.wait, output.ProgressLine.show
+
+        def waits(self, end_s):
+            ending.set()
+            assert said.wait(60), "nothing was said"
+            wait(self, end_s)
+
+        def shows(self, *what):
+            show(self, *what)
+            if ending.is_set():
+                said.set()
+
+        WriterProcess.wait, output.ProgressLine.show = waits, shows
+        main()
+        """
+    )
+    process = filled.spawn(*command, program=program)
+    _, stderr = process.communicate(timeout=COMMAND_S)
+    assert process.returncode == 0, stderr.decode()

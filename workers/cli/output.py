@@ -135,6 +135,12 @@ class Heartbeat:
                     self.heard_s = heard_s  # its own line does not count
 
 
+def heartbeat() -> None:
+    """Begins that of the command that runs. It ends with the command, after all that the command has opened."""
+    context = click.get_current_context()
+    context.with_resource(Heartbeat(context.info_name or ""))
+
+
 def _draw(text: str) -> None:
     Heartbeat.note_said()
     with contextlib.suppress(OSError):

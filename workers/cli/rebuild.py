@@ -9,7 +9,7 @@ from feedstore.widecolumn import UnavailableError
 from workers.app import rebuild as rebuilding
 from workers.app import until
 from workers.app.home import HomeBusyError
-from workers.cli.output import Heartbeat, ProgressLine, note, plural
+from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, pass_session
 from workers.cli.verify import (
     Total,
@@ -44,33 +44,30 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     if cluster is not None:
         session.refuse_unknown(cluster)
     try:
-        with (
-            stopping() as stop,
-            session.lock(),
-            session.writers() as writers,
-            Heartbeat("rebuild"),
-            session.ports("read", feeds=False) as ports,
-        ):
-            names = _named(ports, cluster)
-            lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
-            if lost and not everybody:
-                raise UnavailableError(
-                    f"{', '.join(lost)}: gone, or lost deliveries; rebuild --all --cluster NAME first"
-                )
-            for name in lost:
-                _make_anew(session, ports, stop, name)
-            if not lost:
-                _ask(ports, user, cluster)
-            else:
-                for name in set(names) - set(lost):
-                    _ask(ports, user, name)
-            run_worker(session, ports, writers, stop, partial(recorded_landed, ports))
+        with stopping() as stop, session.lock(), session.writers() as writers:
+            heartbeat()
+            with session.ports("read", feeds=False) as ports:
+                names = _named(ports, cluster)
+                lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
+                if lost and not everybody:
+                    raise UnavailableError(
+                        f"{', '.join(lost)}: gone, or lost deliveries; rebuild --all --cluster NAME first"
+                    )
+                for name in lost:
+                    _make_anew(session, ports, stop, name)
+                if not lost:
+                    _ask(ports, user, cluster)
+                else:
+                    for name in set(names) - set(lost):
+                        _ask(ports, user, name)
+                run_worker(session, ports, writers, stop, partial(recorded_landed, ports))
         _refuse_left(
             session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
         )
         note("rebuilt")
     except HomeBusyError as error:
-        with Heartbeat("rebuild"), session.ports("read") as ports:
+        heartbeat()
+        with session.ports("read") as ports:
             gone = [name for name in _named(ports, cluster) if rebuilding.needs_new(ports, session.config, name)]
             if gone:
                 raise HomeBusyError(

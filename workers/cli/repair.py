@@ -15,7 +15,7 @@ from feedstore.app.wiring import monotonic_s, wall_ms
 from workers.app import wiring
 from workers.app.home import HomeBusyError
 from workers.app.writer_process import WriterProcess
-from workers.cli.output import Heartbeat, ProgressLine, emit_json, note, plural, say
+from workers.cli.output import ProgressLine, emit_json, heartbeat, note, plural, say
 from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 from workers.cli.verify import (
     Total,
@@ -116,7 +116,8 @@ def _dry_run(
     session: Session, clusters: Sequence[str], spans: Sequence[UserRange], wait_s: float, *, as_json: bool
 ) -> None:
     progress, total = ProgressLine("repair"), Total()
-    with Heartbeat("repair"), session.ports("read") as ports:
+    heartbeat()
+    with session.ports("read") as ports:
         waits = settle(session, ports, progress, wait_s)
         now_ms = ports.follows.now()
         for finding in found(ports, session.config.limits, spans, total, progress, clusters):
@@ -210,7 +211,7 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
             with suppress(HomeBusyError):
                 stack.enter_context(session.lock())
                 writers = stack.enter_context(session.writers())
-        stack.enter_context(Heartbeat("repair"))
+        heartbeat()
         ports = stack.enter_context(session.ports("read"))
         progress = ProgressLine("repair")
         _refuse_damaged(ports)

@@ -38,7 +38,7 @@ _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
 _EXPECTED = tuple(_FAILED)
 _WORKERS = ("work", "relay", "expand", "write", "serve")
 _FORKING = ("rebuild", "repair")
-"""Commands that fork before there are threads, and begin their `Heartbeat` then."""
+"""Commands that fork before there are threads, and begin their `heartbeat` then."""
 SECTIONS: Final = {
     "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
     "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
