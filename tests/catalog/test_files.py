@@ -82,9 +82,6 @@ def test_rows_of_parquet_become_entries(tmp_path: Path):
     parquet.write_table(pyarrow.table({"key": [1], "record": [b"x"]}), path)
     with pytest.raises(CatalogRefusedError, match="strings or bytes"):
         list(entries_of(path))
-    path.write_bytes(b"nonsense")
-    with pytest.raises(CatalogUnavailableError):
-        list(entries_of(path))
 
 
 def test_a_row_of_parquet_that_is_no_entry_is_named(tmp_path: Path):
@@ -109,6 +106,28 @@ def test_a_row_of_parquet_that_is_no_entry_is_named(tmp_path: Path):
     parquet.write_table(pyarrow.Table.from_arrays([good, good, good], ["key", "key", "record"]), path)
     with pytest.raises(CatalogRefusedError, match="columns"):
         list(entries_of(path))
+
+
+@pytest.mark.parametrize("how", ["cut", "zeros", "text", "empty"])
+def test_a_parquet_file_that_is_damaged_is_refused(tmp_path: Path, how: str):
+    """It is as wrong later: to try again would not help."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+    path = tmp_path / "ads.parquet"
+    keys = [f"{number}" for number in range(5_000)]
+    parquet.write_table(pyarrow.table({"key": keys, "record": keys}), path)
+    whole = path.read_bytes()
+    damaged = {"cut": whole[:-9], "zeros": whole[:4] + bytes(8_192) + whole[8_196:], "text": b"hello", "empty": b""}
+    path.write_bytes(damaged[how])
+    with pytest.raises(CatalogRefusedError, match=r"ads\.parquet: damaged, or no Parquet: "):
+        list(entries_of(path))
+
+
+def test_a_parquet_file_that_cannot_be_read_is_not_there_now(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    with pytest.raises(CatalogUnavailableError, match=r"ads\.parquet: .*No such file"):
+        list(entries_of(tmp_path / "ads.parquet"))
 
 
 @pytest.mark.parametrize(("size", "rows_at_once"), [(4, 1_024), (MAX_RECORD_BYTES, 16), (1 << 20, 1)])

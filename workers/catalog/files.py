@@ -40,8 +40,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 def entries_of(path: Path) -> Entries:
     """The entries of a file, in its order. The end of its name tells what it is.
 
-    Raises CatalogRefusedError for a line or row that is not an entry, CatalogUnavailableError if the file cannot be
-    read, ConfigError.
+    Raises CatalogRefusedError for a line or row that is not an entry, and for a file that is damaged;
+    CatalogUnavailableError if the file cannot be read; ConfigError.
     """
     kinds: dict[str, Callable[[Path], Entries]] = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}
     read = kinds.get(path.suffix)
@@ -129,7 +129,10 @@ def _rows(path: Path) -> Entries:
                     raise CatalogRefusedError(f"{path}: row {number}: {error}") from error
                 yield entry
     except (OSError, ArrowException) as error:
-        raise CatalogUnavailableError(f"{path}: {error}") from error
+        # The system's errors have a number. All others are of what is in the file, which will not be right later.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise CatalogUnavailableError(f"{path}: {error.strerror}") from error
+        raise CatalogRefusedError(f"{path}: damaged, or no Parquet: {error}") from error
 
 
 def _pairs(file: Any) -> Iterator[tuple[Any, Any]]:
