@@ -191,8 +191,8 @@ class Reconciled(NamedTuple):
 
 
 class RecordCounts(NamedTuple):
-    """Numbers of records in the store, over all shards. edges_tombstoned: ended edges. pins: all, deleted ones
-    included. outbox_unrelayed: actions that are not relayed.
+    """Numbers of records in the store, over all shards, without those of the canaries. edges_tombstoned: ended edges.
+    pins: all, deleted ones included. outbox_unrelayed: actions that are not relayed, of the canaries too.
     """
 
     edges_active: int

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple
 
+from feedstore.domain import RESERVED_FROM
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.port import Backlog, FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
@@ -440,12 +441,13 @@ _BACKLOG: Final = (
     "SELECT count(*), coalesce(sum(actions), 0),"
     " (SELECT committed_ms FROM outbox WHERE id = (SELECT min(id) FROM outbox_unrelayed)) FROM outbox_unrelayed"
 )
+# All of a table are counted faster than those of a condition.
 _COUNTS: Final = """
     SELECT
-        (SELECT count(*) FROM edges WHERE active = 1),
-        (SELECT count(*) FROM edges WHERE active = 0),
-        (SELECT count(*) FROM boards),
-        (SELECT count(*) FROM pins),
+        (SELECT count(*) FROM edges WHERE active = 1 AND follower < ?1),
+        (SELECT count(*) FROM edges WHERE active = 0 AND follower < ?1),
+        (SELECT count(*) FROM boards) - (SELECT count(*) FROM boards WHERE board >= ?1),
+        (SELECT count(*) FROM pins) - (SELECT count(*) FROM pins WHERE pin >= ?1),
         (SELECT count(*) FROM pins WHERE deleted_ms IS NOT NULL),
         (SELECT coalesce(sum(actions), 0) FROM outbox_unrelayed)
 """
@@ -734,7 +736,7 @@ class SQLiteShard:
         return latest_ms - to_ms
 
     def counts(self) -> RecordCounts:
-        return RecordCounts(*self._database.rows(_COUNTS, ())[0])
+        return RecordCounts(*self._database.rows(_COUNTS, (RESERVED_FROM,))[0])
 
     def close(self) -> None:
         self._database.close()

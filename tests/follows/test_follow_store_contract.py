@@ -7,6 +7,7 @@ from follow_places import NOW, FakeClock, Place
 
 from feedstore.domain import (
     MAX_SKEW_MS,
+    RESERVED_FROM,
     Action,
     DeletePin,
     Edge,
@@ -1003,6 +1004,15 @@ def test_counts(store: FollowStore):
     }
     relay_all(store)
     assert store.counts().outbox_unrelayed == 0
+
+
+def test_records_of_canaries_are_not_counted(store: FollowStore):
+    record(store, Follow(1, user(2)), SavePin(pin(5)))
+    before = store.counts()
+    largest = 2**63 - 1
+    canaries = [Follow(each, user(largest)) for each in (RESERVED_FROM, largest - 1)]
+    record(store, SavePin(Pin(largest, largest, largest, 1)), *canaries)
+    assert store.counts() == before._replace(outbox_unrelayed=5)
 
 
 def test_the_largest_ids_and_times(store: FollowStore):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from feedstore.clocks import STEP_MAX_MS
+from feedstore.domain import RESERVED_FROM
 from feedstore.follows.shard import (
     BoardRow,
     EdgeKey,
@@ -610,8 +611,10 @@ def drop_refills(before_ms: int, limit: int) -> str:
 
 
 COUNTS: Final = (
-    "SELECT (SELECT COUNT(*) FROM edges WHERE active = 1), (SELECT COUNT(*) FROM edges WHERE active = 0),"
-    " (SELECT COUNT(*) FROM boards), (SELECT COUNT(*) FROM pins),"
+    f"SELECT (SELECT COUNT(*) FROM edges WHERE active = 1 AND follower < {RESERVED_FROM}),"
+    f" (SELECT COUNT(*) FROM edges WHERE active = 0 AND follower < {RESERVED_FROM}),"
+    f" (SELECT COUNT(*) FROM boards) - (SELECT COUNT(*) FROM boards WHERE board >= {RESERVED_FROM}),"
+    f" (SELECT COUNT(*) FROM pins) - (SELECT COUNT(*) FROM pins WHERE pin >= {RESERVED_FROM}),"
     " (SELECT COUNT(*) FROM pins WHERE deleted_ms IS NOT NULL),"
     " (SELECT COALESCE(SUM(actions), 0) FROM outbox_unrelayed)"
 )
