@@ -678,6 +678,31 @@ def test_what_was_acknowledged_survives_kill_9(path: Path):
     cluster.close()
 
 
+def test_a_directory_that_is_put_in_place_of_an_open_one_stays_as_it_is(path: Path):
+    several_files(path)
+    copy, moved = path.with_name("copy"), path.with_name("moved")
+    shutil.copytree(path, copy)
+    cluster = RocksCluster.open(path, [TABLE])
+    store = cluster.table(TABLE.name)
+    store.apply([Put([(ROW, 5)], [column(1)])])
+    store.sweep(6)  # it merges all files of before into new ones
+    path.rename(moved)
+    copy.rename(path)
+    content = {file.name: file.read_bytes() for file in path.iterdir()}
+
+    for call in (lambda: store.apply([Put([(ROW, 5)], [column(2)])]), lambda: store.sweep(7)):
+        with pytest.raises(UnavailableError, match=f"^{path}: this is not the directory any more that was opened"):
+            call()
+    path.rename(copy)
+    moved.rename(path)
+    store.apply([Put([(ROW, 5)], [column(3)])])
+    assert store.read(ROW, None, 10) == [column(1), column(3)]
+    path.rename(moved)
+    copy.rename(path)
+    cluster.close()
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == content
+
+
 def test_a_torn_tail_of_the_log_loses_only_what_was_not_acknowledged(path: Path):
     cluster = RocksCluster.open(path, [TABLE])
     for number in range(10):

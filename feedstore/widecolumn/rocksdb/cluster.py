@@ -191,6 +191,7 @@ class RocksCluster:
         """Writes to the table of that name. Under the lock."""
         if files is not self._files:
             raise UnavailableError(f"{self.path}: closed or opened again while a write was prepared")
+        files.refuse_another()
         try:
             for each, runs in self._merging.wrote(name, batch.size_in_bytes()).items():
                 rocksdb_files.merge_from(self.path, files.families[each], runs)
@@ -444,6 +445,7 @@ class RocksStore:
 
     def _compact(self) -> None:
         files = self._cluster.files(self._table.name)
+        files.refuse_another()
         rocksdb_files.compact(self._cluster.path, files.families[self._table.name])
         with self._cluster.lock:
             self._dead_runs.clear()

@@ -4,6 +4,7 @@ rocksdict raises bare `Exception` for everything and ends an iteration *silently
 dealt with here, so that nothing else has to know.
 """
 
+import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -81,13 +82,29 @@ class Files:
     The directory stays locked while any native object lives, and the frames of an exception that somebody keeps would
     hold some: so `close` closes what can be closed and drops the rest, and snapshots, iterators and batches are
     dropped by the caller that makes them, whatever happens.
+
+    owned: the directory, for an owner. RocksDB names files by path: where another directory was put in place of its
+    own, it would write there, and remove what it does not know.
     """
 
+    path: Path
     db: Rdict
     families: dict[str, Rdict]
     handles: dict[str, ColumnFamily]
+    owned: tuple[int, int] | None
+
+    def refuse_another(self) -> None:
+        """Raises UnavailableError if another directory is in place of the one that an owner has opened."""
+        if self.owned is not None and _directory_at(self.path) != self.owned:
+            raise UnavailableError(
+                f"{self.path}: this is not the directory any more that was opened: end this process, put the"
+                " right one in its place, and start it again"
+            )
 
     def close(self) -> None:
+        if self.owned is not None and _directory_at(self.path) not in (self.owned, None):
+            self._leave()
+            return
         self.handles.clear()
         for each in (*self.families.values(), self.db):
             while True:
@@ -99,6 +116,14 @@ class Files:
                     break
                 else:
                     break
+
+    def _leave(self) -> None:
+        """Stops the background's work, and leaves the rest as it is until the process ends: to close, or to drop, a
+        RocksDB removes files.
+        """
+        self.db.cancel_all_background(True)
+        for each in (*self.families.values(), self.db):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
 
 class Merging:
@@ -143,7 +168,7 @@ def open_owner(path: Path, layout: Layout) -> Files:
         families = {name: layout.options(cache) for name in {*stored, *layout.families} - {"default"}}
         db = Rdict(str(path), _database_options(), families, AccessType.read_write())
         layout.check(path, db, True)
-        return _files(db, layout.families)
+        return _files(path, db, layout.families, _directory_at(path))
     except Exception as error:
         raise unavailable(path, error) from error
 
@@ -157,7 +182,7 @@ def open_beside(path: Path, layout: Layout, log_directory: Path) -> Files:
         families = {name: layout.options(cache) for name in layout.families}
         db = Rdict(str(path), options, families, AccessType.secondary(str(log_directory)))
         layout.check(path, db, False)
-        return _files(db, layout.families)
+        return _files(path, db, layout.families, None)
     except Exception as error:
         raise unavailable(path, error) from error
 
@@ -315,11 +340,22 @@ def _check_widths(path: Path, db: Rdict, tables: Iterable[Table], *, create: boo
             )
 
 
-def _files(db: Rdict, names: Iterable[str]) -> Files:
+def _directory_at(path: Path) -> tuple[int, int] | None:
+    """The directory that is at a path: it stays the same if it is moved."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _files(path: Path, db: Rdict, names: Iterable[str], owned: tuple[int, int] | None) -> Files:
     return Files(
+        path=path,
         db=db,
         families={name: db.get_column_family(name) for name in names},
         handles={name: db.get_column_family_handle(name) for name in names},
+        owned=owned,
     )
 
 
