@@ -166,6 +166,15 @@ def test_what_comes_above_does_not_move_what_is_read(served: Served, sight: Sigh
 # --------------------------------------------------------------------------------------------------------------------
 
 
+def test_times_have_a_zone(sight: Sight) -> None:
+    sight.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Europe/Berlin"})
+    try:
+        sight.open(1)
+        sight.says("zone", "Times in Europe/Berlin")
+    finally:
+        sight.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+
+
 def test_why_is_shown_by_keyboard_alone(sight: Sight) -> None:
     sight.open(1)
     sight.until(lambda: len(sight.pins()) >= PAGE, "a page")

@@ -60,3 +60,19 @@ def test_on_a_phone_the_plots_are_below_each_other_and_nothing_is_cut_off(sight:
         assert len(set(sight.driver.execute_script(lefts))) == 1
     finally:
         sight.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_lines_are_told_apart_however_many_groups_there_are(sight: Sight) -> None:
+    """Three clusters have eight groups, and there are six colours."""
+    sight.open()
+    groups = [f"{kind}-{cluster}" for cluster in "abcde" for kind in ("retries", "writer")]
+    looks = sight.driver.execute_async_script(
+        """
+        const [names, done] = arguments;
+        const series = names.map((name) => ({ name }));
+        import("/parts/plots.js").then(({ lookOf }) => done(series.map((_, at) => Object.values(lookOf(series, at)))))
+          .catch((error) => done(String(error)));
+        """,
+        groups,
+    )
+    assert len({(colour, kind) for colour, kind in looks}) == len(groups)

@@ -324,5 +324,7 @@ addEventListener("popstate", fromAddress);
 // Where there is room they are open; elsewhere their first lines say the most of it.
 for (const panel of document.querySelectorAll("details.panel")) panel.open = matchMedia("(min-width: 62rem)").matches;
 
+say(find("zone"), `Times in ${Intl.DateTimeFormat().resolvedOptions().timeZone}`);
+
 fromAddress();
 stateRhythm.now();

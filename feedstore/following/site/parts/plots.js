@@ -1,7 +1,8 @@
-/** How values of plots are written, and the colours of their lines. Nothing here knows the document. */
+/** How values of plots are written, and how their lines look. Nothing here knows the document. */
 
-/** Lines of a median are dashed: the line of the slowest hundredth is the one to look at. */
-export const DASH = /(^| )p50$/;
+const MEDIAN = /(^| )p50$/;
+/** In pixels: drawn, and left out. */
+export const DASHES = { solid: undefined, dashed: [5, 4], dotted: [2, 3] };
 /** As many as style.css has. */
 const COLOURS = 6;
 
@@ -26,8 +27,14 @@ function countText(value) {
   return Number(value.toPrecision(3)).toLocaleString("en");
 }
 
-/** The number of a line's colour, from 1. A median has that of the line that it belongs to. */
-export function colourOf(series, place) {
+/**
+ * The number of a line's colour, from 1, and its kind. A median has the colour of the line that it belongs to, and is
+ * dashed: the line of the slowest hundredth is the one to look at. Lines beyond the colours have them again, dotted.
+ */
+export function lookOf(series, place) {
   const stems = [...new Set(series.map((each) => each.name.replace(/ p[0-9]+$/, "")))];
-  return (stems.indexOf(series[place].name.replace(/ p[0-9]+$/, "")) % COLOURS) + 1;
+  const { name } = series[place];
+  const number = stems.indexOf(name.replace(/ p[0-9]+$/, ""));
+  const kind = MEDIAN.test(name) ? "dashed" : number < COLOURS ? "solid" : "dotted";
+  return { colour: (number % COLOURS) + 1, kind };
 }

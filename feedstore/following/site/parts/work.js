@@ -2,7 +2,7 @@
 
 import { problemOf, readWork } from "./api.js";
 import { find, make, refill, say, showProblem } from "./elements.js";
-import { DASH, colourOf, valueText } from "./plots.js";
+import { DASHES, lookOf, valueText } from "./plots.js";
 import { Rhythm } from "./rhythm.js";
 
 /** Samples are so far apart. */
@@ -148,7 +148,8 @@ class Card {
     const { series, unit } = this.#plot;
     const at = index ?? this.#data[0].length - 1;
     const lines = series.map((each, place) => {
-      const mark = make("span", { class: `mark series-${colourOf(series, place)}${DASH.test(each.name) ? " dashed" : ""}` });
+      const { colour, kind } = lookOf(series, place);
+      const mark = make("span", { class: `mark series-${colour} ${kind}` });
       return make("li", {}, mark, make("span", {}, each.name), " ", make("strong", {}, valueText(each.values[at] ?? null, unit)));
     });
     refill(this.element.querySelector(".key"), lines);
@@ -178,13 +179,11 @@ function options(plot, width, pointed) {
     ],
     series: [
       {},
-      ...plot.series.map((each, place) => ({
-        label: each.name,
-        stroke: colour(`--series-${colourOf(plot.series, place)}`),
-        width: 1.75,
-        dash: DASH.test(each.name) ? [5, 4] : undefined,
-        points: { show: false },
-      })),
+      ...plot.series.map((each, place) => {
+        const look = lookOf(plot.series, place);
+        const stroke = colour(`--series-${look.colour}`);
+        return { label: each.name, stroke, width: 1.75, dash: DASHES[look.kind], points: { show: false } };
+      }),
     ],
     hooks: { setCursor: [(chart) => pointed(chart.cursor.idx ?? null)] },
   };
