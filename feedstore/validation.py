@@ -6,7 +6,7 @@ whose form says too little to a reader has the words with it: `Meta(pattern=...,
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -120,8 +120,21 @@ def _field(found: _Found, name: str) -> _Found:
 def _item(found: _Found, index: int) -> _Found:
     value = found.value
     item = value[index] if isinstance(value, list) and index < len(value) else UNREAD
-    kinds = [each.item_type for each in _plain(found.kind) if isinstance(each, inspect.ListType)]
+    kinds = [kind for each in _plain(found.kind) for kind in _items(each)[: index + 1][-1:]]
     return _Found(f"{found.field}[{index}]", kinds[0] if kinds else inspect.AnyType(), item)
+
+
+def _items(kind: inspect.Type) -> Sequence[inspect.Type]:
+    """The types of the items of a list, in their order; the last is that of all others."""
+    match kind:
+        case inspect.ListType():
+            return (kind.item_type,)
+        case inspect.TupleType():
+            return kind.item_types
+        case inspect.StructType(array_like=True):
+            return [field.type for field in kind.fields]
+        case _:
+            return ()
 
 
 def _entry(found: _Found, rest: str) -> _Found:

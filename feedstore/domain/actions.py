@@ -16,7 +16,7 @@ from feedstore.domain.values import (
     Pin,
     check_edge,
     check_id,
-    check_ms,
+    check_stamp,
     refuse_self_follow,
 )
 
@@ -93,7 +93,7 @@ class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
 
     def __post_init__(self) -> None:
         check_edge(self.follower, self.followee, self.ts)
-        check_ms("committed_ms", self.committed_ms)
+        check_stamp("committed_ms", self.committed_ms)
 
     def edge(self) -> Edge:
         return Edge(self.follower, self.followee, self.ts, active=True)
@@ -109,7 +109,7 @@ class Unfollowed(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
 
     def __post_init__(self) -> None:
         check_edge(self.follower, self.followee, self.ts)
-        check_ms("committed_ms", self.committed_ms)
+        check_stamp("committed_ms", self.committed_ms)
 
     def edge(self) -> Edge:
         return Edge(self.follower, self.followee, self.ts, active=False)
@@ -122,7 +122,7 @@ class PinSaved(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
     committed_ms: int
 
     def __post_init__(self) -> None:
-        check_ms("committed_ms", self.committed_ms)
+        check_stamp("committed_ms", self.committed_ms)
 
 
 class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"):
@@ -132,7 +132,7 @@ class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"
     committed_ms: int
 
     def __post_init__(self) -> None:
-        check_ms("committed_ms", self.committed_ms)
+        check_stamp("committed_ms", self.committed_ms)
 
 
 class RefillAsked(msgspec.Struct, frozen=True, tag_field="type", tag="refill"):
@@ -144,7 +144,7 @@ class RefillAsked(msgspec.Struct, frozen=True, tag_field="type", tag="refill"):
 
     def __post_init__(self) -> None:
         check_id("user", self.user)
-        check_ms("committed_ms", self.committed_ms)
+        check_stamp("committed_ms", self.committed_ms)
         if self.cluster == "":
             raise InvalidValueError("cluster", self.cluster, "a cluster's name, or null for all")
 
@@ -159,7 +159,7 @@ class RespaceAsked(msgspec.Struct, frozen=True, tag_field="type", tag="respace")
     def __post_init__(self) -> None:
         check_id("board", self.board)
         check_id("pin", self.pin)
-        check_ms("committed_ms", self.committed_ms)
+        check_stamp("committed_ms", self.committed_ms)
 
 
 RecordedAction = Followed | Unfollowed | PinSaved | PinDeleted | RefillAsked | RespaceAsked

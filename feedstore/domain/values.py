@@ -35,6 +35,12 @@ def check_id(field: str, value: object) -> None:
         raise InvalidValueError(field, value, "an id from 1 to 2^63-1")
 
 
+def check_stamp(field: str, value: object) -> None:
+    """Raises InvalidValueError unless `value` is a time that a cell may carry: in whole ms since 1970, 1..2^63-2."""
+    if type(value) is not int or not 0 < value < MAX_ID:
+        raise InvalidValueError(field, value, "a time in ms since 1970, from 1 to 2^63-2")
+
+
 def check_ms(field: str, value: object) -> None:
     """Raises InvalidValueError unless `value` is a time in whole ms since 1970, 1..2^63-1."""
     if type(value) is not int or not 0 < value <= MAX_ID:
@@ -84,10 +90,10 @@ class Edge(msgspec.Struct, frozen=True):
 
 def check_edge(follower: int, followee: Followee, ts: int) -> None:
     """Raises InvalidValueError unless these make an edge."""
-    if type(follower) is type(ts) is int and 0 < follower <= MAX_ID and 0 < ts <= MAX_ID and followee.id != follower:
+    if type(follower) is type(ts) is int and 0 < follower <= MAX_ID and 0 < ts < MAX_ID and followee.id != follower:
         return  # the usual case, in one expression
     check_id("follower", follower)
-    check_ms("ts", ts)
+    check_stamp("ts", ts)
     refuse_self_follow(follower, followee)
 
 

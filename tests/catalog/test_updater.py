@@ -130,7 +130,8 @@ def test_several_updaters_note_together_what_is_known(bench: Bench):
 
 def test_of_the_ticks_of_a_partition_the_last_one_is_noted(bench: Bench):
     updater = bench.updater()
-    updater.tick([(0, Tick(START - each, 0, 1)) for each in (3, 1, 2)])
+    updater.tick([(0, Tick(START - each, 0, 2)) for each in (3, 1, 2)])
+    updater.tick([(1, Tick(START, 1, 2))])
     assert bench.store.delta().known_ms == START - 2
 
 
@@ -140,6 +141,17 @@ def test_a_tick_that_is_ahead_of_the_source_says_nothing(bench: Bench):
     ahead = bench.now_ms + CLOCKS_APART_MS + 1
     updater.tick([(0, Tick(ahead, 0, 2)), (1, Tick(ahead, 1, 2))])
     assert bench.store.delta().known_ms == 0
+
+
+def test_rule_12_a_tick_of_partitions_that_there_are_not_says_nothing(bench: Bench):
+    first_ms = bench.tick()
+    updater = bench.updater()
+    bench.work(updater)
+    updater.tick([(0, Tick(bench.now_ms, 0, 1_000)), (0, Tick(bench.now_ms, 2**40, 2**41))])
+    assert bench.store.delta().known_ms == first_ms
+    bench.now_ms += 1_000
+    updater.tick([(partition, Tick(bench.now_ms, partition, 2)) for partition in (0, 1)])
+    assert bench.store.delta().known_ms == bench.now_ms - 1
 
 
 def test_a_delta_that_was_put_back_gets_all_that_it_lacks(bench: Bench):

@@ -9,7 +9,7 @@ from feedstore.domain import Pin, PinSaved
 from tests.cli.command import Cli, eventually
 from workers.following.messages import Task, encode_action
 from workers.following.redeliver import SET_ASIDE
-from workers.following.topics import ACTIONS, DELIVERIES
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.port import MAX_MESSAGE_BYTES, Topic, single
 
 GOOD = encode_action(Task(PinSaved(Pin(60, 2, 20, 3_000), 1_000)))
@@ -43,6 +43,56 @@ def test_rule_12_one_bad_message_in_ten_stops_nobody(filled: Cli) -> None:
     assert {letter["group"] for letter in found} == {"expander"}
     assert set(range(100, 100 + 9 * len(BAD))) <= set(filled.feed(1))
     assert filled.json("status", code=1)["dead_letters"] == len(BAD)
+
+
+END_MS = 2**63 - 1
+PIN_OF_2 = {"pin": 60, "owner": 2, "board": 20, "created_ms": 3_000}
+IMPOSSIBLE = [
+    (ACTIONS, {"type": "tick", "settled_ms": 1, "source": 0, "sources": 1_000}),
+    (ACTIONS, {"type": "tick", "settled_ms": 1, "source": 2**33, "sources": 2**34}),
+    (DELIVERIES, {"type": "tick", "settled_ms": 1, "source": 0, "sources": 1, "partitions": 2**33}),
+    (DELIVERIES, {"type": "hold", "since_ms": 1, "until_ms": END_MS - 1}),
+    (
+        ACTIONS,
+        {
+            "type": "task",
+            "action": {
+                "type": "follow",
+                "follower": 77,
+                "followee": {"kind": "user", "id": 2},
+                "ts": END_MS,
+                "committed_ms": 1,
+            },
+        },
+    ),
+    (
+        RETRIES,
+        {
+            "type": "parked",
+            "cluster": "a",
+            "id": 5,
+            "due_ms": 1,
+            "delivery": {
+                "type": "delivery",
+                "action": {"type": "save_pin", "pin": PIN_OF_2, "committed_ms": END_MS},
+                "read_ms": 1,
+            },
+        },
+    ),
+]
+
+
+def test_rule_12_what_is_well_formed_and_cannot_be_true_stops_nobody(filled: Cli) -> None:
+    with filled.ports() as ports:
+        for topic, body in IMPOSSIBLE:
+            ports.queue.publish(topic, [json.dumps({"v": 1, "body": body}).encode()])
+    filled.work()
+    filled("save-pin", 61, "--owner", 2, "--board", 20)
+    filled.work()
+
+    assert filled.feed(1)[0] == 61
+    assert [letter["group"] for letter in letters(filled)] == ["expander", "retries-a", "retries-b"]
+    assert "no difference" in filled("verify").stderr
 
 
 @pytest.mark.processes

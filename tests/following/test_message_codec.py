@@ -52,6 +52,7 @@ from workers.pipeline.ticks import Tick
 from workers.queue.port import MAX_MESSAGE_BYTES, MAX_POLL_BYTES, Malformed, MalformedError
 
 NUMBERS = st.integers(1, MAX_ID)
+TIMES = st.integers(1, MAX_ID - 1)
 SMALL = st.integers(0, 1_000)
 CLUSTERS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
 PINS = st.builds(Pin, pin=NUMBERS, owner=NUMBERS, board=NUMBERS, created_ms=NUMBERS)
@@ -63,15 +64,15 @@ def edges(draw: st.DrawFn, kind: type[Followed] | type[Unfollowed]) -> RecordedA
     followee = draw(st.builds(Followee, kind=st.sampled_from(["user", "board"]), id=NUMBERS))
     if followee == Followee("user", follower):
         followee = Followee("board", follower)
-    return kind(follower, followee, draw(NUMBERS), draw(NUMBERS))
+    return kind(follower, followee, draw(TIMES), draw(TIMES))
 
 
 ACTIONS: st.SearchStrategy[RecordedAction] = st.one_of(
     edges(Followed),
     edges(Unfollowed),
-    st.builds(PinSaved, pin=PINS, committed_ms=NUMBERS),
-    st.builds(PinDeleted, pin=PINS, committed_ms=NUMBERS),
-    st.builds(RefillAsked, user=NUMBERS, cluster=CLUSTERS, committed_ms=NUMBERS),
+    st.builds(PinSaved, pin=PINS, committed_ms=TIMES),
+    st.builds(PinDeleted, pin=PINS, committed_ms=TIMES),
+    st.builds(RefillAsked, user=NUMBERS, cluster=CLUSTERS, committed_ms=TIMES),
 )
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4)
 BLOCKS = st.lists(st.builds(Block, rows=PAIRS, pins=PAIRS), max_size=3)
@@ -367,7 +368,7 @@ def test_recorded_actions_share_messages_and_come_back_in_their_order(actions: l
 
 
 def test_a_message_of_many_actions_is_bounded() -> None:
-    largest = msgspec.json.encode(Followed(2**63 - 1, Followee("board", 2**63 - 1), 2**63 - 1, 2**63 - 1))
+    largest = msgspec.json.encode(Followed(2**63 - 1, Followee("board", 2**63 - 1), 2**63 - 2, 2**63 - 2))
     values = wrap_actions(alone(largest) * 5_001)
     assert max(len(decode_actions(value)) for value in values) <= ACTIONS_A_MESSAGE
     assert max(map(len, values)) <= ACTIONS_BYTES + 1_000 < MAX_POLL_BYTES
@@ -476,6 +477,9 @@ def test_odd_bytes_have_their_reason(value: bytes, reason: str) -> None:
         '{"type":"follow","follower":-1,"followee":{"kind":"user","id":1},"ts":1,"committed_ms":1}',
         '{"type":"follow","follower":1,"followee":{"kind":"planet","id":2},"ts":1,"committed_ms":1}',
         '{"type":"follow","follower":1,"followee":{"kind":"user","id":2},"ts":0,"committed_ms":1}',
+        '{"type":"follow","follower":1,"followee":{"kind":"user","id":2},"ts":9223372036854775807,"committed_ms":1}',
+        '{"type":"unfollow","follower":1,"followee":{"kind":"user","id":2},"ts":1,"committed_ms":9223372036854775807}',
+        '{"type":"delete_pin","pin":{"pin":1,"owner":1,"board":1,"created_ms":1},"committed_ms":9223372036854775807}',
         '{"type":"refill","user":1,"cluster":"","committed_ms":1}',
         '{"type":"refill","user":-5,"cluster":null,"committed_ms":1}',
         '{"type":"explode"}',
@@ -505,6 +509,46 @@ def test_an_action_that_cannot_be_is_malformed(action: str) -> None:
 def test_a_delivery_that_cannot_be_is_malformed(field: str, wrong: object) -> None:
     value = json.dumps(replaced(json.loads(encode_delivery(FULL)), ("body", field), wrong)).encode()
     assert refused(decode_delivery, value) == ("oversized" if len(value) > MAX_MESSAGE_BYTES else "malformed")
+
+
+def _delivery(fields: str) -> str:
+    refill = '{"type":"refill","user":1,"cluster":null,"committed_ms":1}'
+    return f'{{"v":1,"body":{{"type":"delivery","action":{refill}{fields}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("", "it ends too early"),
+        ("[]", "expected an object, got a list of 0"),
+        (
+            '{"v":1,"body":{"type":"explode"}}',
+            "body.type: expected 'delivery', 'hold', 'tick' or 'pack', got 'explode'",
+        ),
+        (
+            '{"v":1,"body":{"type":"hold","since_ms":"1","until_ms":2}}',
+            "body.since_ms: expected a whole number from 1 to",
+        ),
+        (_delivery(""), "body.read_ms: expected a whole number from 1 to"),
+        (
+            _delivery(',"read_ms":1,"puts":[[[[1,1]],[[1,1],[0,1]]]]'),
+            "body.puts[0][1][1][0]: expected a whole number from 1 to 9223372036854775807, got 0",
+        ),
+        (
+            _delivery(',"read_ms":1,"strays":[["AAAA",1,["AAAA"]]]'),
+            "body.strays[0][0]: expected base64",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(value: str, words: str) -> None:
+    with pytest.raises(MalformedError) as error:
+        decode_delivery(value.encode())
+    assert str(error.value).startswith(words)
+
+
+def test_an_unknown_kind_of_action_is_named_with_those_that_are_known() -> None:
+    with pytest.raises(MalformedError, match=r"body\.action\.type: expected 'follow', .* got 'explode'"):
+        decode_actions(_with_action('{"type":"explode"}'))
 
 
 @given(st.binary(max_size=200))

@@ -377,6 +377,8 @@ ACTIONS, BLOCKS_OF, ROWS, PINS_OF = "actions", "blocks", "rows", "pins"
         pytest.param(set_column(ACTIONS, 1, values=[3, 4, 1, 1, 5, 6]), id="a follow of oneself"),
         pytest.param(set_column(ACTIONS, 1, values=[3, 4, 1, 2, 5, 3]), id="a number is missing"),
         pytest.param(set_column(ACTIONS, 2, 4, values=[3, 3, 1, 0, 0, 0]), id="a number that the kind does not use"),
+        pytest.param(set_column(ACTIONS, 2, 0, values=[5, 5, 4, 4, 4, MAX_ID]), id="a commit at the end of time"),
+        pytest.param(set_column(ACTIONS, 2, 3, values=[1, 1, MAX_ID, 3, 0, 0]), id="a follow at the end of time"),
         pytest.param(set_column(ACTIONS, 1, values=[3, 4, 1, 2, 5]), id="a kind too few"),
         pytest.param(set_column(ACTIONS, 1, values=[3, 4, 1, 2, 5, 6, 6]), id="a kind too many"),
         pytest.param(set_column(BLOCKS_OF, 1, values=[0, 0, 0, 1, 2, 3, 4, 6]), id="an action that is not there"),

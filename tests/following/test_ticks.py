@@ -3,6 +3,9 @@
 import random
 from collections.abc import Sequence
 
+import pytest
+from msgspec.structs import replace
+
 from feedstore.boards import Boards
 from feedstore.following import Limits, feed_table
 from feedstore.follows.sharded import ShardedFollowStore
@@ -14,7 +17,7 @@ from tests.simulation.memory_shard import MemoryShard
 from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
-from workers.following.messages import decode_delivery, encode_action
+from workers.following.messages import Hold, decode_delivery, encode_action
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Ticker
 from workers.pipeline.ticks import Tick
@@ -32,21 +35,21 @@ class Counting(MemoryStore):
         super().apply(mutations)
 
 
-def writer(store: MemoryStore) -> Writer:
+def writer(store: MemoryStore, queue: Bag | None = None) -> Writer:
     follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
     feeds = MemoryStore(feed_table(10, 5, LIMITS.purge_window_ms))
-    return Writer("a", feeds, Progress(store), follows, bag(), LIMITS)
+    return Writer("a", feeds, Progress(store), follows, queue or bag(), LIMITS)
 
 
-def bag() -> Bag:
-    """A queue with one partition in each topic."""
-    return Bag(random.Random(0), 1, 1, ["a"])
+def bag(sources: int = 1, partitions: int = 1) -> Bag:
+    """A queue with so many partitions for actions, and for deliveries."""
+    return Bag(random.Random(0), sources, partitions, ["a"])
 
 
 def test_ticks_of_all_partitions_are_one_write() -> None:
     store = Counting(progress_table(LIMITS.purge_window_ms))
     ticks = [(partition, Tick(5_000 + source, source, 3, 4)) for partition in range(4) for source in range(3)]
-    writer(store).tick(ticks)
+    writer(store, bag(3, 4)).tick(ticks)
     assert store.calls == 1
     assert Progress(store).watermark() == 5_000
 
@@ -59,7 +62,7 @@ def test_of_ticks_of_one_partition_the_newest_counts_whatever_their_order() -> N
 
 def test_a_partition_that_is_not_among_them_still_holds_the_watermark_back() -> None:
     store = MemoryStore(progress_table(LIMITS.purge_window_ms))
-    handler = writer(store)
+    handler = writer(store, bag(1, 2))
     handler.tick([(0, Tick(7_000, 0, 1, 2)), (1, Tick(6_000, 0, 1, 2))])
     handler.tick([(0, Tick(9_000, 0, 1, 2))])
     assert Progress(store).watermark() == 6_000
@@ -80,7 +83,8 @@ def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition() -> Non
 
 def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_waits_for_them() -> None:
     store = MemoryStore(progress_table(LIMITS.purge_window_ms))
-    old, queue = writer(store), bag()
+    heard, queue = bag(), bag()
+    old = writer(store, heard)
     follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
     expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
 
@@ -94,6 +98,9 @@ def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_w
     assert Progress(store).watermark() == 7_000
     queue.grow(DELIVERIES)
     first, second = pass_on(9_000)
+    old.tick([first, second])
+    assert Progress(store).watermark() == 7_000, "it has not heard of the other one, and deliveries may be in it"
+    heard.grow(DELIVERIES)
     old.tick([first])
     assert Progress(store).watermark() is None, "deliveries may be in the other one, and it has not been heard of"
     old.tick([second])
@@ -121,3 +128,45 @@ def test_rule_10_a_tick_of_an_older_expander_counts_for_as_many_partitions_as_th
     handler._queue.grow(DELIVERIES)
     handler.tick([(0, old)])
     assert Progress(store).watermark() is None
+
+
+IMPOSSIBLE = [
+    Tick(9_000, 0, 1_000),
+    Tick(9_000, 999, 1_000),
+    Tick(9_000, 1, 1),
+    Tick(9_000, 2**33, 2**34),
+    Tick(9_000, 0, 2**62),
+]
+
+
+@pytest.mark.parametrize("tick", IMPOSSIBLE, ids=str)
+def test_rule_12_a_tick_of_partitions_that_there_are_not_is_not_passed_on(tick: Tick) -> None:
+    queue = bag()
+    follows = ShardedFollowStore([MemoryShard(lambda: 20_000)])
+    expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
+    expander.tick([Tick(7_000, 0, 1), tick])
+    assert [each.body for each in queue.writers["a"].ticks()] == [Tick(7_000, 0, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "tick",
+    [*(replace(tick, partitions=1) for tick in IMPOSSIBLE), Tick(9_000, 0, 1, 1_000), Tick(9_000, 0, 1, 2**40)],
+    ids=str,
+)
+def test_rule_12_a_tick_of_partitions_that_there_are_not_stops_no_watermark(tick: Tick) -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    handler = writer(store)
+    handler.tick([(0, Tick(7_000, 0, 1, 1)), (0, tick)])
+    assert Progress(store).watermark() == 7_000
+    handler.tick([(0, Tick(8_000, 0, 1, 1))])
+    assert Progress(store).watermark() == 8_000
+
+
+def test_rule_12_a_hold_that_is_ahead_of_the_clock_ends_as_one_of_now_does() -> None:
+    store = MemoryStore(progress_table(LIMITS.purge_window_ms))
+    handler = writer(store)
+    handler.write([Hold(900, 2**62), Hold(2**61, 2**62)])
+    handler.tick([(0, Tick(950, 0, 1, 1))])
+    assert Progress(store).watermark() == 900
+    handler.tick([(0, Tick(1_001, 0, 1, 1))])
+    assert Progress(store).watermark() == 1_001

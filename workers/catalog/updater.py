@@ -80,12 +80,14 @@ class Updater(Generic[Body]):
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is: other members of the group hear the ticks of others. One that is ahead of
-        the source's time says nothing: it comes from before a clock was set back. Raises as `enter`.
+        the source's time says nothing: it comes from before a clock was set back. Nor does one of partitions that there
+        are not. Raises as `enter`.
         """
         now_ms = self._now()
+        sources = self._queue.partitions(self._topic)
         latest: dict[tuple[int, int], int] = {}
         for _, tick in ticks:
-            if tick.settled_ms <= now_ms + CLOCKS_APART_MS:
+            if tick.settled_ms <= now_ms + CLOCKS_APART_MS and tick.can_be(sources):
                 place = tick.source, tick.sources
                 latest[place] = max(tick.settled_ms, latest.get(place, 0))
         for (source, sources), settled_ms in latest.items():

@@ -18,7 +18,7 @@ from workers.following.fanout import Fanout
 from workers.following.messages import Delivery, Hold, Packed, Task, encode_delivery
 from workers.following.packing import packed
 from workers.following.purge import Purging
-from workers.following.topics import DELIVERIES
+from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Queue
 from workers.queue.traced import sending
@@ -200,7 +200,9 @@ class Expander:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
         of one source only the newest, which says all that the others do.
         """
-        newest = {(tick.source, tick.sources): tick for tick in sorted(ticks, key=lambda tick: tick.settled_ms)}
+        sources = self._queue.partitions(ACTIONS)
+        known = [tick for tick in ticks if tick.can_be(sources)]
+        newest = {(tick.source, tick.sources): tick for tick in sorted(known, key=lambda tick: tick.settled_ms)}
         # Counted only now: what precedes these ticks may be in a partition that was added just before.
         partitions = self._queue.partitions(DELIVERIES)
         values = [encode_delivery(replace(tick, partitions=partitions)) for tick in newest.values()]

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from feedstore import validation
 from feedstore.domain import InvalidValueError, RecordedAction
 from feedstore.following import MAX_CHUNK, ROW_BYTES
 from feedstore.follows import port as follows
@@ -346,9 +347,9 @@ def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
         envelope = _actions.decode(value)
     except (msgspec.ValidationError, InvalidValueError) as error:
         _refuse_other_version(value, ACTIONS_VERSION)
-        return _each_action(value, MalformedError("malformed", str(error)))
+        return _each_action(value, _malformed(error, value, _ActionEnvelope | _ActionsEnvelope))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return _each_action(value, MalformedError("not_json", str(error)))
+        return _each_action(value, MalformedError("not_json", validation.malformed(error)))
     traced = _CARRIES in value
     if isinstance(envelope, _ActionEnvelope):
         body = envelope.body
@@ -384,8 +385,16 @@ def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage 
         try:
             bodies.append(Task(_recorded.decode(each)))
         except (msgspec.DecodeError, InvalidValueError, RecursionError, UnicodeDecodeError) as bad:
-            bodies.append(Malformed(wrap_action(bytes(each)), "malformed", str(bad)))
+            action = bytes(each)
+            bodies.append(Malformed(wrap_action(action), "malformed", str(_malformed(bad, action, RecordedAction))))
     return bodies
+
+
+def _malformed(error: Exception, value: bytes, into: object) -> MalformedError:
+    """The words for what is no `into`."""
+    if isinstance(error, msgspec.ValidationError):
+        return MalformedError("malformed", str(validation.of_json(error, value, into)))
+    return MalformedError("malformed", validation.malformed(error))
 
 
 def decode_delivery(value: bytes) -> DeliveryMessage:
@@ -418,9 +427,9 @@ def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes, newest: int 
         envelope = decoder.decode(value)
     except (msgspec.ValidationError, InvalidValueError) as error:
         _refuse_other_version(value, newest)
-        raise MalformedError("malformed", str(error)) from error
+        raise _malformed(error, value, decoder.type) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise MalformedError("not_json", str(error)) from error
+        raise MalformedError("not_json", validation.malformed(error)) from error
     _refuse_version(envelope.v, newest)
     return envelope
 

@@ -228,6 +228,9 @@ def _check_actions(pack: Pack) -> None:
         raise InvalidValueError(
             "actions.numbers", "another", "from 1 to 2^63-1, and 0 for those that a kind does not use"
         )
+    is_follow = (kinds == packing.FOLLOW_USER) | (kinds == packing.FOLLOW_BOARD)
+    if ((numbers[0] == MAX_ID) | (is_follow & (numbers[3] == MAX_ID))).any():
+        raise InvalidValueError("actions.numbers", MAX_ID, "times up to 2^63-2")
     if ((kinds == packing.FOLLOW_USER) & (numbers[1] == numbers[2])).any():
         raise InvalidValueError("actions.numbers", "a follow of oneself", "a user other than the follower")
     if pack.cluster is None and (kinds == packing.REFILL_HERE).any():

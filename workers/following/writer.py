@@ -87,7 +87,9 @@ class Writer:
         for message in ours:
             match message:
                 case Hold():
-                    holds.append((message.since_ms, message.until_ms))
+                    # By a clock that was ahead: what it waits for was published before now, too.
+                    until_ms = message.until_ms if message.until_ms <= ahead_ms else now_ms
+                    holds.append((message.since_ms, until_ms))
                 case Delivery() | Pack() if not late_before_ms <= message.read_ms <= ahead_ms:
                     late.append(message)
                 case Delivery():
@@ -129,10 +131,12 @@ class Writer:
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
-        landed. One that is ahead of the store's time says nothing: it comes from before a shard was brought back.
+        landed. One that is ahead of the store's time says nothing: it comes from before a shard was brought back. Nor
+        does one of partitions that there are not.
         """
         ahead_ms = self._follows.about_now().latest_ms + STEP_MAX_MS
-        known = [each for each in ticks if each[1].settled_ms <= ahead_ms]
+        sources, partitions = self._queue.partitions(ACTIONS), self._queue.partitions(DELIVERIES)
+        known = [each for each in ticks if each[1].settled_ms <= ahead_ms and each[1].can_be(sources, partitions)]
         oldest_first = sorted(known, key=lambda each: each[1].settled_ms)
         self._progress.advance(
             {

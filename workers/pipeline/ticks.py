@@ -21,6 +21,15 @@ class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defau
     sources: Annotated[int, Meta(ge=1)]
     partitions: Annotated[int, Meta(ge=1)] | None = None
 
+    def can_be(self, sources: int, partitions: int | None = None) -> bool:
+        """Whether it came through a place that there is. One that did not says nothing, and its numbers must be kept
+        nowhere: what waits for partitions that there never were waits for ever. A reader that has not heard yet of new
+        partitions passes a few ticks over.
+
+        sources, partitions: how many partitions the two topics have; the second is None for a reader of the first.
+        """
+        return self.source < self.sources <= sources and (partitions is None or (self.partitions or 1) <= partitions)
+
 
 class Settled:
     """The time that all ticks together say which one reader has met in all partitions of the first topic. Begin with a
