@@ -52,6 +52,21 @@ def test_a_replica_that_was_put_back_from_a_copy_says_so_and_catches_up_by_itsel
 
 
 @pytest.mark.processes
+def test_work_until_idle_ends_without_a_cluster_that_is_gone(filled: Cli, tmp_path: Path) -> None:
+    data(filled).rename(tmp_path / "away")
+    filled("save-pin", 61, "--owner", 2, "--board", 20)
+
+    ended = filled.process("--log-level", "error", "work", "--until-idle", "--wait", "100ms", code=3)
+
+    assert "everything else has landed" in ended.stderr.splitlines()[-1]
+    assert filled.hint(HEALS) in ended.stderr.splitlines()[-1]
+    assert filled.feed(1)[0] == 61
+    (tmp_path / "away").rename(data(filled))
+    filled.process("--log-level", "error", "work", "--until-idle", "--wait", "100ms")
+    assert filled.export("b") == filled.export("a")
+
+
+@pytest.mark.processes
 def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(filled: Cli, tmp_path: Path) -> None:
     shutil.copytree(data(filled), tmp_path / "copy")
     filled("follow", 9, "--user", 2)

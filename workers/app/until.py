@@ -1,11 +1,14 @@
 """When a worker may end: what was recorded has landed, or has been expanded."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from feedstore.app.config import Config
 from feedstore.errors import NotNowError
+from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.app.wiring import ticker
 from workers.following.groups import EXPANDER
@@ -38,12 +41,15 @@ def entered(ports: Ports, clusters: Iterable[str]) -> bool:
 class End(Protocol):
     """Says when a worker may end.
 
-    yes: what it said last. rests_within_s: how long, once it says so, the worker waits at most until nothing is on its
-    way.
+    yes: what it said last. away: clusters that it does not wait for any more, each with what is the matter with it.
+    rests_within_s: how long, once it says so, the worker waits at most until nothing is on its way.
     """
 
     yes: bool
     rests_within_s: float
+
+    @property
+    def away(self) -> Mapping[str, str]: ...
 
     def __call__(self) -> bool: ...
 
@@ -52,6 +58,7 @@ class _Asked:
     """A port that is unavailable gives no answer: the loops say which, and keep trying."""
 
     yes = False
+    away: Mapping[str, str] = MappingProxyType({})
 
     def __call__(self) -> bool:
         try:
@@ -69,22 +76,54 @@ class Idle(_Asked):
     It never does while something is recorded all the time.
 
     clusters: asked for the names of those that are waited for; a cluster whose writer has ended is none of them.
+    away_s: how long it waits for clusters that do not answer while nothing else is left to do.
+    clock: monotonic seconds.
     """
 
     rests_within_s = math.inf
 
-    def __init__(self, ports: Ports, config: Config, clusters: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        config: Config,
+        clusters: Callable[[], Iterable[str]],
+        away_s: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ports = ports
         self._ticker = ticker(ports, config)
         self._clusters = clusters
+        self._away_s = away_s
+        self._clock = clock
+        self._waits_since_s: float | None = None
         self._settled_ms: int | None = None
 
     def _holds(self) -> bool:
-        if self._settled_ms is None:
-            if idle(self._ports, self._clusters()):
+        waited = [name for name in self._clusters() if name not in self.away]
+        try:
+            if self._settled_ms is None and idle(self._ports, waited):
                 self._settled_ms = self._ticker.tick()
-            return False
-        return _reach(self._ports, self._clusters(), self._settled_ms)
+                return False
+            if self._settled_ms is not None and _reach(self._ports, waited, self._settled_ms):
+                return True
+        except UnavailableError:
+            pass  # a cluster: which one is found out now
+        self._look_for_away(waited)
+        return False
+
+    def _look_for_away(self, waited: Sequence[str]) -> None:
+        """Gives up the clusters that are away if they are all that there is to wait for, and have been for long."""
+        away: dict[str, str] = {}
+        if self._away_s < math.inf and _quiet(self._ports, []):
+            found = ((name, _matter(self._ports, name)) for name in waited)
+            away = {name: matter for name, matter in found if matter is not None}
+        if not away or not idle(self._ports, set(waited) - away.keys()):
+            self._waits_since_s = None
+            return
+        if self._waits_since_s is None:
+            self._waits_since_s = self._clock()
+        if self._clock() - self._waits_since_s >= self._away_s:
+            self.away = {**self.away, **away}
 
 
 class RecordedLanded(_Asked):
@@ -135,6 +174,15 @@ class RecordedExpanded(_Asked):
         """Of the expander, in every partition."""
         queue = self._ports.queue
         return queue.earliest(ACTIONS) | queue.positions(ACTIONS, EXPANDER)
+
+
+def _matter(ports: Ports, cluster: str) -> str | None:
+    """Why nothing lands in a cluster; None if it answers. Of its tables a worker has none but the notes of progress."""
+    try:
+        Progress(ports.replicas[cluster].progress).watermark()
+    except UnavailableError as error:
+        return f"cluster {cluster} does not answer: {error}"
+    return None
 
 
 def _latest_ms(ports: Ports) -> int:

@@ -1,6 +1,7 @@
 """work, and its parts alone: relay, expand, write."""
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from feedstore.metering import Program
 from workers.app import memory_tuning, metering, until, wiring
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine
-from workers.cli.session import Session, StoppedError, TryLaterError, pass_session
+from workers.cli.session import DURATION, Session, StoppedError, TryLaterError, pass_session
 from workers.following import landed
 from workers.following.groups import TICKERS, writer_group
 from workers.following.ports import Ports
@@ -30,10 +31,22 @@ metrics_option = click.option(
 
 @click.command(short_help="Run the relay, the expander, the writers and housekeeping.")
 @click.option("--until-idle", is_flag=True, help="Exit when all recorded actions have landed in every cluster.")
+@click.option(
+    "--wait",
+    "wait_ms",
+    type=DURATION,
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="With --until-idle: how long to wait for a cluster that is away, once nothing else is left to do.",
+)
 @metrics_option
 @pass_session
-def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
+def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: bool) -> None:
     """Run the queue workers: relay, expander, a writer for each cluster, housekeeping.
+
+    With --until-idle, a cluster that does not answer is waited for as long as --wait says, once nothing else is left to
+    do; then the exit status is 3, and the error names it. What it lacks stays in the queue.
 
     A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again.
 
@@ -45,6 +58,7 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
     Examples:
       feedctl work
       feedctl work --until-idle
+      feedctl work --until-idle --wait 10m
       feedctl work --metrics 127.0.0.1:9464
     """
     # Before the lock: who sees that a worker holds the home may send it a signal.
@@ -57,7 +71,7 @@ def work(session: Session, metrics_at: str | None, *, until_idle: bool) -> None:
         session.writers() as writers,
         session.working_ports("read", "work", feeds=feeds) as ports,
     ):
-        ends = partial(all_idle, session, ports) if until_idle else None
+        ends = partial(all_idle, session, ports, away_s=wait_ms / 1_000) if until_idle else None
         run_worker(session, ports, writers, stop, ends, metrics_at)
 
 
@@ -73,9 +87,9 @@ Ends = Callable[[Worker], until.End]
 """Makes what says when a worker may end."""
 
 
-def all_idle(session: Session, ports: Ports, worker: Worker) -> until.End:
-    """Everything that was recorded has landed in the clusters that the worker writes."""
-    return until.Idle(ports, session.config, lambda: clusters_of(worker, ports))
+def all_idle(session: Session, ports: Ports, worker: Worker, away_s: float = math.inf) -> until.End:
+    """Everything that was recorded has landed in the clusters that the worker writes. away_s: as of `until.Idle`."""
+    return until.Idle(ports, session.config, lambda: clusters_of(worker, ports), away_s)
 
 
 def recorded_landed(ports: Ports, worker: Worker) -> until.End:
@@ -124,6 +138,7 @@ def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
 
     Raises:
         TryLaterError, StoppedError: it was stopped before that.
+        TryLaterError: it ended without clusters that are away.
         WorkerFailedError: a part of it ended by itself.
     """
     ends_by_s: float | None = None
@@ -140,7 +155,7 @@ def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
         if ends_by_s is None:
             ends_by_s = time.monotonic() + end.rests_within_s
         with contextlib.suppress(QueueUnavailableError):
-            clusters = clusters_of(worker, ports)
+            clusters = [name for name in clusters_of(worker, ports) if name not in end.away]
             if landed.drained(ports, clusters) and until.entered(ports, clusters):
                 return True
         return time.monotonic() >= ends_by_s
@@ -149,6 +164,9 @@ def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
     if not end.yes:
         stopped = StoppedError if stop.interrupted else TryLaterError
         raise stopped("stopped before everything had landed; nothing is lost: continue with feedctl work")
+    if end.away:
+        away = "; ".join(end.away.values())
+        raise TryLaterError(f"everything else has landed; nothing is lost, what is left waits in the queue: {away}")
 
 
 def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -> None:
