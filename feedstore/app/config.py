@@ -355,7 +355,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         # Its message names what does not fit together.
         keys = [f"{section}.{key}" for section in ("feed", "limits") for key in _KEYS[section] if key in str(error)]
         raise ConfigError(f"{sources.blamed(*keys)}: {error}") from error
-    return Config(
+    config = Config(
         home=home,
         limits=limits,
         clusters=clusters,
@@ -377,6 +377,8 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         catalogs=file.catalogs,
         sources=sources,
     )
+    _refuse_around(path, config)
+    return config
 
 
 def _cluster(sources: Sources, said: _Cluster) -> ClusterConfig:
@@ -403,7 +405,7 @@ def _scheme(sources: Sources, key: str, url: str, known: Mapping[_Scheme, str], 
     blamed = f"{sources.blamed(key)}: {whose or key}"
     for scheme, form in known.items():
         if scheme == found:
-            if form == f"{scheme}:PATH" and (not rest or rest.startswith("//")):
+            if form == f"{scheme}:PATH" and (not rest.strip("/") or rest.startswith("//") or "\0" in rest):
                 raise ConfigError(f"{blamed}: expected {form}")
             return scheme
     forms = " or ".join(known.values())
@@ -417,6 +419,25 @@ def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
         if shared := ours & theirs:
             raise ConfigError(
                 f"{path}: clusters: {name} and {other} are one place ({min(shared)}): give each a url of its own"
+            )
+
+
+def _refuse_around(path: Path, config: Config) -> None:
+    """Raises ConfigError if something else is inside the directory of a cluster: it would go with the cluster when that
+    is created again.
+    """
+    directories = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
+    files = {f"shard {number} of the follow store": each for number, each in enumerate(config.shard_files)}
+    queue = {} if config.queue_file is None else {"the queue": config.queue_file}
+    places = {what: each.resolve() for what, each in (directories | files | queue).items()}
+    home = config.home.resolve()
+    for what in directories:
+        directory = places[what]
+        inside = [other for other, place in places.items() if directory in place.parents]
+        inside += ["the home itself"] if directory in (home, *home.parents) else []
+        if inside:
+            raise ConfigError(
+                f"{path}: clusters: {what}, {directory}, has {', '.join(inside)} inside: give it a directory of its own"
             )
 
 

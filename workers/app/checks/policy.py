@@ -46,12 +46,6 @@ def _places(facts: HomeFacts) -> Iterator[str]:
     for one, other in combinations(facts.located, 2):
         if one.path == other.path:
             yield f"{one.what} and {other.what} are in one place, {one.path}: give each its own"
-    home = facts.config.home.resolve()
-    for each in facts.located:
-        inside = [other.what for other in facts.located if each.path in other.path.parents]
-        inside += ["the home itself"] if each.path in (home, *home.parents) else []
-        if inside:
-            yield f"{each.what}, {each.path}, has {', '.join(inside)} inside: give it a directory of its own"
     names = [cluster.url for cluster in facts.config.clusters if not cluster.in_files]
     if len(set(names)) < len(names):
         yield "two clusters have one url: a table that both write is no second copy"
