@@ -16,7 +16,7 @@ from feedstore.follows.port import Request, actions_in
 from feedstore.widecolumn import Cell, Mutation, UnavailableError
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.follows.memory_follows import open_in_memory
-from tests.queue.memory_queue import MemoryQueue
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer
@@ -80,7 +80,9 @@ class Pipeline:
         self.now_ms = START_MS
         self.follows = open_in_memory(lambda: self.now_ms)
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: self.now_ms)
-        self.relay = Relay(self.follows, 0, self.queue, ACTIONS, lambda: 0.0, wrap_actions)
+        self.relay = Relay(
+            self.follows, 0, self.queue, ACTIONS, MemoryDeadLetters(), lambda: 0.0, lambda: 1, wrap_actions
+        )
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.expander = Expander(self.follows, self.queue, LIMITS, Respacing(Boards(self.follows), lambda: 0.0).respace)
         self.feeds = {name: MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms)) for name in "ab"}

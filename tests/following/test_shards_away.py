@@ -55,7 +55,8 @@ class World:
         self.feeds = MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms))
         self.progress = Progress(MemoryStore(progress_table(LIMITS.purge_window_ms)))
         self.relays = [
-            Relay(self.follows, shard, self.queue, ACTIONS, lambda: self.now_s, wrap_actions) for shard in range(3)
+            Relay(self.follows, shard, self.queue, ACTIONS, self.dead, lambda: self.now_s, lambda: 1, wrap_actions)
+            for shard in range(3)
         ]
         self.follows.about_now()
         self.look()

@@ -12,7 +12,7 @@ import pytest
 from feedstore.domain import Follow, Followed, user
 from feedstore.follows import mysql
 from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request, actions_in
-from tests.queue.memory_queue import MemoryQueue
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
 from workers.pipeline.relay import Relay, Ticker
@@ -113,7 +113,10 @@ def rest(store: FollowStore, door: Door, recorded: set[object], held: set[object
     queue = MemoryQueue(dict.fromkeys(TOPICS, 1), lambda: 1_000)
     consumer = queue.consumer(ACTIONS, "expander")
     loops = [
-        *(Relay(store, shard, queue, ACTIONS, time.monotonic, wrap_actions) for shard in range(3)),
+        *(
+            Relay(store, shard, queue, ACTIONS, MemoryDeadLetters(), time.monotonic, lambda: 1, wrap_actions)
+            for shard in range(3)
+        ),
         Ticker(store.settled_ms, queue, ACTIONS, time.monotonic, encode_action),
     ]
 

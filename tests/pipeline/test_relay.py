@@ -10,12 +10,12 @@ from feedstore.domain import Follow, Followed, RecordedAction, user
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
 from tests.follows.memory_follows import open_in_memory
-from tests.queue.memory_queue import MemoryQueue
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Consumer, Malformed, MalformedError
+from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, Malformed, MalformedError
 
 NOW_MS = 1_700_000_000_000
 TIME_OUT_S = 20.0
@@ -65,7 +65,11 @@ class Bench:
         self.shards = [Shaky(store._shards[0], self.clock) for store in stores]  # type: ignore[attr-defined]
         self.follows = ShardedFollowStore(self.shards)  # type: ignore[arg-type]
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)
-        self.relays = [Relay(self.follows, shard, self.queue, ACTIONS, self.clock, wrap_actions) for shard in range(3)]
+        self.dead = MemoryDeadLetters()
+        self.relays = [
+            Relay(self.follows, shard, self.queue, ACTIONS, self.dead, self.clock, lambda: 1, wrap_actions)
+            for shard in range(3)
+        ]
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, self.clock, encode_action)
         self.consumer: Consumer = self.queue.consumer(ACTIONS, "expander")
 
@@ -212,3 +216,18 @@ def test_a_row_that_is_damaged_is_relayed_as_it_is(bench: Bench) -> None:
     assert refused.value.reason == "not_json"
     assert bench.follows.backlog().actions == 0
     assert len(values) >= len(recorded) + 1
+
+
+def test_rule_12_a_row_that_no_queue_takes_is_a_dead_letter_and_holds_up_no_other(bench: Bench) -> None:
+    before = bench.follow(range(1, 20))
+    body = b'{"type":"%s"}' % (b"x" * MAX_MESSAGE_BYTES)
+    write_row(bench, body)
+    after = bench.follow(range(20, 40))
+    bench.run()
+
+    assert tasks(bench.relayed()) == before | after
+    [letter] = bench.dead.letters(0, 10)
+    assert (letter.topic, letter.group, letter.reason) == (ACTIONS.name, "relay-0", "oversized")
+    assert "a row of shard 0's outbox" in letter.detail
+    assert len(letter.value) == MAX_MESSAGE_BYTES
+    assert bench.follows.backlog().actions == 0

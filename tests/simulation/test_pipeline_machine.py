@@ -22,7 +22,7 @@ from feedstore.widecolumn.progress import Progress, progress_table
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.effort import part
 from tests.follows.memory_follows import open_in_memory
-from tests.queue.memory_queue import MemoryQueue
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.simulation.model import Model
 from tests.simulation.reading import page
 from tests.widecolumn.memory_store import MemoryStore
@@ -68,7 +68,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def make_handlers(self) -> None:
         self.relays = [
-            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_actions)
+            Relay(self.follows, shard, self.queue, ACTIONS, MemoryDeadLetters(), lambda: 0.0, lambda: 1, wrap_actions)
             for shard in range(self.follows.shards())
         ]
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)

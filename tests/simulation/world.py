@@ -43,6 +43,7 @@ from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Table, WideColumnStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
+from tests.queue.memory_queue import MemoryDeadLetters
 from tests.simulation.bag import Bag, Group, Taken
 from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.model import Model
@@ -233,7 +234,8 @@ class World:
             for name, port in self.ports.items()
         }
         self.relays = [
-            Relay(self.follows, shard, self.queue, ACTIONS, lambda: 0.0, wrap_actions) for shard in range(shards)
+            Relay(self.follows, shard, self.queue, ACTIONS, MemoryDeadLetters(), lambda: 0.0, lambda: 1, wrap_actions)
+            for shard in range(shards)
         ]
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.sweepers = {

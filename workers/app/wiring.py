@@ -311,7 +311,18 @@ def canaries(ports: Ports, config: Config) -> list[Loop]:
 def relays(ports: Ports, config: Config) -> list[Loop]:
     """A relay for each shard of the follow store, and what sends the ticks."""
     every = [
-        Relay(ports.follows, shard, ports.queue, ACTIONS, time.monotonic, wrap_actions, ports.meter, ports.tracer)
+        Relay(
+            ports.follows,
+            shard,
+            ports.queue,
+            ACTIONS,
+            ports.dead,
+            time.monotonic,
+            ports.clock,
+            wrap_actions,
+            ports.meter,
+            ports.tracer,
+        )
         for shard in range(ports.follows.shards())
     ]
     tickers: list[Loop] = [ticker(ports, config)]

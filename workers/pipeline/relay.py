@@ -15,7 +15,7 @@ from feedstore.tracing import UNTRACED, Tracer
 from workers.pipeline import metrics
 from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Queue, Topic
+from workers.queue.port import MAX_MESSAGE_BYTES, DeadLetters, Queue, Topic
 from workers.queue.traced import sending
 
 _log = structlog.get_logger()
@@ -59,8 +59,9 @@ class Relay(Generic[Rows]):
     """Publishes the rows of one shard's outbox to a topic. Any number may run: a row that two of them relay arrives
     twice.
 
-    clock: monotonic seconds. wrap: makes messages of rows, in their order, many rows a message. tracer: gets each lot
-    that is relayed; it finds the contexts in the rows without decoding them.
+    dead: gets a message that no queue takes, because it is too large: its row is damaged. clock: monotonic seconds.
+    wall_ms: ms since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message.
+    tracer: gets each lot that is relayed; it finds the contexts in the rows without decoding them.
     """
 
     rest_s = _REST_S
@@ -71,7 +72,9 @@ class Relay(Generic[Rows]):
         shard: int,
         queue: Queue,
         topic: Topic[object],
+        dead: DeadLetters,
         clock: Callable[[], float],
+        wall_ms: Callable[[], int],
         wrap: Callable[[Sequence[tuple[int, bytes]]], Sequence[bytes]],
         meter: Meter = UNCOUNTED,
         tracer: Tracer = UNTRACED,
@@ -87,6 +90,8 @@ class Relay(Generic[Rows]):
         self._queue = queue
         self._topic = topic
         self._span = f"send {topic}", sending(topic)
+        self._dead = dead
+        self._wall_ms = wall_ms
         self._rest = Rest(clock, _POLICY)
 
     def step(self) -> bool:
@@ -105,7 +110,7 @@ class Relay(Generic[Rows]):
                 traces = self._tracer.carried(messages)
                 name, about = self._span
                 with self._tracer.lot(name, traces, number, about, kind="producer"):
-                    self._queue.publish(self._topic, messages)
+                    self._publish(messages)
                     self._outbox.mark_relayed(rows)
                 self._meter.add(metrics.RELAYED, number, str(self._shard))
                 self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
@@ -116,6 +121,21 @@ class Relay(Generic[Rows]):
             return False
         self._rest.ended()
         return bool(rows)
+
+    def _publish(self, messages: Sequence[bytes]) -> None:
+        good = [message for message in messages if len(message) <= MAX_MESSAGE_BYTES]
+        self._queue.publish(self._topic, good)
+        if len(good) == len(messages):
+            return
+        for message in messages:
+            if len(message) > MAX_MESSAGE_BYTES:
+                detail = (
+                    f"a row of shard {self._shard}'s outbox: {len(message)} bytes, of which the first are kept here"
+                )
+                self._dead.bury(
+                    self._topic, self.name, "oversized", detail, self._wall_ms(), message[:MAX_MESSAGE_BYTES]
+                )
+                _log.error("message.dead", reason="oversized", shard=self._shard, detail=detail)
 
     def close(self) -> None:
         """Nothing to release: the ports are their owner's."""
