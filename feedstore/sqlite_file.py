@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -27,12 +28,24 @@ TURN_WAIT_S: Final = 10.0
 GROUP_MAX: Final = 64
 """How many changes are committed together, at most: other processes wait for their turn meanwhile."""
 
+_ROOM_MIN: Final = 1 << 20
+"""With less room on its disk, that is what went wrong with a file: SQLite calls some of it an I/O error."""
+
 _POLL_S: Final = 0.0002
 _POLL_MAX_S: Final = 0.001
 
 Result = TypeVar("Result")
 Change = Callable[[sqlite3.Connection], Result]
 Last = Callable[[sqlite3.Connection, Sequence[Result]], None]
+
+
+def _room(path: Path) -> str:
+    """What there is to say of the room on the disk of a file."""
+    try:
+        free = shutil.disk_usage(path.parent).free
+    except OSError:
+        return ""
+    return f"; its disk is full: {free >> 10} KiB left" if free < _ROOM_MIN else ""
 
 
 @dataclass(frozen=True)
@@ -119,7 +132,7 @@ class SqliteFile:
             if reader is not None:
                 reader.close()  # in whatever state it is
             if isinstance(error, (sqlite3.Error, OSError)):
-                raise self._use.unavailable(f"{self.path}: {error}") from error
+                raise self._failed(error) from error
             raise
 
     @contextlib.contextmanager
@@ -285,7 +298,10 @@ class SqliteFile:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise self._use.unavailable(f"{self.path}: {error}") from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> Exception:
+        return self._use.unavailable(f"{self.path}: {error}{_room(self.path)}")
 
     def refuse_closed(self) -> None:
         if self._closed:

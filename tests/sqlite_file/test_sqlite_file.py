@@ -19,6 +19,7 @@ from feedstore import durable, sqlite_file
 from feedstore.follows import sqlite
 from feedstore.follows import sqlite_files as follow_files
 from feedstore.sqlite_file import FairLock, SqliteFile, Turn, Use
+from tests.disks import fill
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue import sqlite_file as queue_files
 from workers.queue.embedded import EmbeddedQueue
@@ -428,6 +429,20 @@ def test_a_change_may_get_the_lead_before_its_thread_waits_for_it(
         gathering.goes_on.set()
         assert follows.result(60) == 2
     assert lines(file) == [1, 2]
+
+
+def test_a_full_disk_is_named(small_disk: Path, use: Use) -> None:
+    path = small_disk / "file.db"
+    SqliteFile.make(path, use, prepare)
+    fill(small_disk / "ballast")
+    for look in (lambda file: write(file, 1), lines):
+        with closing(SqliteFile(path, use)) as file, pytest.raises(type(use.unavailable("")), match="its disk is full"):
+            look(file)
+
+    (small_disk / "ballast").unlink()
+    with closing(SqliteFile(path, use)) as file:
+        write(file, 1)
+        assert lines(file) == [1]
 
 
 def test_a_group_is_bounded_and_those_after_it_come_in_their_order(
