@@ -16,7 +16,7 @@ class ClusterPlace(Protocol):
     """Where one cluster is, whether it is there or not. Every method may raise UnavailableError."""
 
     def exists(self) -> bool:
-        """Whether there is anything at all where the cluster must be."""
+        """Whether there is anything at all where the cluster must be. Raises UnavailableError: it cannot be said."""
         ...
 
     def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:

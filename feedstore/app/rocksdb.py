@@ -20,8 +20,10 @@ class DirectoryPlace:
     def exists(self) -> bool:
         try:
             return any(self.path.iterdir())
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError as error:  # as with too many open files: what seems gone is made new
+            raise UnavailableError(str(error)) from error
 
     def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
         if self.exists():

@@ -1,5 +1,6 @@
 """A replica that lacks what it said that it had: put back from a copy, damaged, emptied, or another one altogether."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from rocksdict import AccessType, Rdict
 from feedstore.app import config as configuration
 from feedstore.following import FEEDS, feed_table
 from feedstore.following.witnesses import ROWS
-from feedstore.widecolumn import DeleteColumns
+from feedstore.widecolumn import DeleteColumns, UnavailableError
 from feedstore.widecolumn.progress import progress_table
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.cli.command import Cli
+from workers.app.rebuild import needs_new
 from workers.following.topics import DELIVERIES
 
 HEALS = "rebuild --all --cluster b"
@@ -49,6 +51,19 @@ def test_a_replica_that_was_put_back_from_a_copy_says_so_and_catches_up_by_itsel
     assert filled.export("b") == filled.export("a")
     assert "no difference" in filled("verify").stderr
     assert filled.json("status")["clusters"]["b"]["error"] is None
+
+
+def test_a_cluster_that_cannot_be_looked_at_is_not_taken_for_one_that_is_gone(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    with filled.ports() as ports, monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", refuse)
+        with pytest.raises(UnavailableError, match="Too many open files"):
+            needs_new(ports, configuration.load(filled.home, {}), "b")
+    assert "no difference" in filled("verify").stderr
 
 
 @pytest.mark.processes
