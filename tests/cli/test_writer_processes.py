@@ -232,6 +232,6 @@ def test_a_command_says_that_it_runs_while_its_writers_end(filled: Cli, command:
         main()
         """
     )
-    process = filled.spawn(*command, program=program)
+    process = filled.interpreter(*command, program=program)
     _, stderr = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, stderr.decode()

@@ -54,7 +54,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         ((GATEWAY,), URL, "cluster b of this home is not one of the marked"),
         ((GATEWAY, GATEWAY_OF_B), "hbase://127.0.0.1:1/?thrift1=127.0.0.1:9", "not one of the marked"),
         ((GATEWAY, GATEWAY_OF_B), "hbase://127.0.0.1:9/?thrift1=127.0.0.1:3", "not one of the marked"),
-        ((GATEWAY, GATEWAY_OF_B), "rocksdb:data", "not one of the marked"),
+        ((GATEWAY, GATEWAY_OF_B), "rocksdb:data/other", "not one of the marked"),
     ],
 )
 def test_what_is_not_marked_is_left_alone(tmp_path: Path, hosts: tuple[Host, ...], url: str, said: str) -> None:

@@ -1016,12 +1016,12 @@ def test_records_of_canaries_are_not_counted(store: FollowStore):
 
 
 def test_the_largest_ids_and_times(store: FollowStore):
-    largest = 2**63 - 1
+    largest, latest = 2**63 - 1, 2**63 - 2
     record(store, Follow(largest, board(largest)), SavePin(Pin(largest, largest, largest, 1)))
     assert store.following(largest) == [Edge(largest, board(largest), NOW, active=True)]
-    store.index(edges=[Edge(largest, board(largest), largest, active=True)])
-    index(store, Pin(largest, largest, largest, largest), saved_ms=largest - 1)
-    assert store.followers([board(largest)], None, 5, tombstones=False) == [(board(largest), largest, largest, True)]
+    store.index(edges=[Edge(largest, board(largest), latest, active=True)])
+    index(store, Pin(largest, largest, largest, largest), saved_ms=latest)
+    assert store.followers([board(largest)], None, 5, tombstones=False) == [(board(largest), largest, latest, True)]
     assert ids(store.newest_pins([board(largest)], 5)[board(largest)]) == [largest]
     assert ids(store.newest_pins_merged([Merged([board(largest), user(largest)])], 5)[0]) == [largest]
     assert store.following_page(largest - 1, 5)[0].user == largest
