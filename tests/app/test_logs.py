@@ -1,5 +1,6 @@
 """Logs: a line of JSON for every event, whatever it contains, in writes of whole lines."""
 
+import asyncio
 import functools
 import io
 import json
@@ -7,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -78,6 +80,62 @@ def test_an_event_is_one_write_with_its_line_end(monkeypatch: pytest.MonkeyPatch
     [line] = stderr.seen
     assert line.endswith("}\n")
     assert json.loads(line)["loop"] == "relay"
+
+
+def test_what_a_turn_of_an_event_loop_says_is_written_together_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = stderr_of(monkeypatch)
+    logs.configure("info")
+    log = structlog.get_logger()
+
+    async def turns() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (1, 2):
+            loop.call_soon(functools.partial(log.info, "http.request", number=number))
+        await asyncio.sleep(0)
+        assert stderr.seen == []
+        await asyncio.sleep(0)
+        assert len(stderr.seen) == 1
+        log.info("http.request", number=3)
+        other = threading.Thread(target=log.warning, args=["queue.unavailable"])
+        other.start()
+        other.join()
+
+    asyncio.run(turns())
+    log.info("http.request", number=5)
+
+    first, second, last = ([json.loads(line) for line in text.splitlines()] for text in stderr.seen)
+    assert [line["number"] for line in (*first, second[0], last[0])] == [1, 2, 3, 5]
+    assert [line["event"] for line in second] == ["http.request", "queue.unavailable"]
+
+
+def test_a_write_is_no_larger_than_a_pipe_takes_whole_but_for_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = stderr_of(monkeypatch)
+    logs.configure("info")
+
+    async def turn() -> None:
+        for number, size in enumerate([100] * 60 + [9_000] + [100]):
+            structlog.get_logger().info("event.name", number=number, much="\u00e9" * size)
+
+    asyncio.run(turn())
+    sizes = [len(text.encode()) for text in stderr.seen]
+    assert len(sizes) < 10
+    assert [size > 4_096 for size in sizes].count(True) == 1
+    assert [json.loads(line)["number"] for text in stderr.seen for line in text.splitlines()] == list(range(62))
+
+
+def test_a_loop_that_ended_keeps_no_line_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = stderr_of(monkeypatch)
+    logs.configure("info")
+    ended = asyncio.new_event_loop()
+    ended.call_soon(lambda: (structlog.get_logger().info("event.name", number=1), ended.stop()))
+    ended.run_forever()
+    ended.close()
+
+    async def another() -> None:
+        structlog.get_logger().info("event.name", number=2)
+
+    asyncio.run(another())
+    assert [json.loads(line)["number"] for text in stderr.seen for line in text.splitlines()] == [1, 2]
 
 
 def test_what_a_terminal_shows_is_taken_away_before_each_event(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,11 @@
 """Where structured logs go and how they look. Event names are stable: docs/operating.md lists them."""
 
+import asyncio
 import json
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from workers.app.stderr import Stderr
 _Event = MutableMapping[str, Any]
 """The content of a line. timestamp: a datetime."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
+_WRITE_MAX: Final = 4_096
+"""How many bytes a pipe takes whole, whatever else is written to it meanwhile (PIPE_BUF of Linux)."""
 
 
 class Lines:
@@ -26,6 +29,9 @@ class Lines:
 
     A line and its end are one write: processes that share a stderr would put their lines into each other's otherwise.
     Lines that stderr does not take are dropped, and the next one that it takes is preceded by one that says how many.
+
+    What the callbacks of an event loop say in one of its turns is written together, before the next turn. Each write
+    gives the interpreter away, and a server that wrote a line for each page waited for it that often.
     """
 
     def __init__(self, rendered: Callable[[_Event], str], clear_line: Callable[[], None], stderr: Stderr) -> None:
@@ -35,6 +41,9 @@ class Lines:
         self.traced: Callable[[], Mapping[str, str]] | None = None
         """The ids of the trace that a line belongs to, if there is one."""
         self._dropped = 0
+        self._said: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one that will write what was said."""
         self._lock = threading.RLock()  # a handler of a signal may log while its thread does
 
     def info(self, event: _Event) -> None:
@@ -50,10 +59,23 @@ class Lines:
                 {"event": str(event["event"]), "level": event["level"], "unwritable": type(error).__name__}
             )
         with self._lock:
-            self._clear_line()
-            # Both or neither: the short one would find room again and again, and the others none.
-            before = self._rendered(_dropped(self._dropped)) + "\n" if self._dropped else ""
-            self._dropped = 0 if self._stderr.write(before + line + "\n") else self._dropped + 1
+            self._said.append(line + "\n")
+            loop = _running_loop()
+            if loop is None:
+                self._write()
+            elif loop is not self._loop:
+                self._loop = loop
+                loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        with self._lock:
+            said, self._said, self._loop = self._said, [], None
+            for lines in _writes(said):
+                self._clear_line()
+                # Both or neither: the short one would find room again and again, and the others none.
+                before = self._rendered(_dropped(self._dropped)) + "\n" if self._dropped else ""
+                taken = self._stderr.write(before + "".join(lines))
+                self._dropped = 0 if taken else self._dropped + len(lines)
 
     # Loggers call what is named like the level.
     debug = warning = error = critical = info
@@ -101,6 +123,28 @@ class _Adopted(logging.Handler):
             values["exception"] = with_text["exception"]
         log = structlog.get_logger()
         (log.error if record.levelno >= logging.ERROR else log.warning)("library.logged", **values)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """This thread's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _writes(lines: Iterable[str]) -> Iterator[list[str]]:
+    """As many lines at once as a pipe takes whole."""
+    found: list[str] = []
+    size = 0
+    for line in lines:
+        size += len(line.encode(errors="backslashreplace"))
+        if found and size > _WRITE_MAX:
+            yield found
+            found, size = [], len(line.encode(errors="backslashreplace"))
+        found.append(line)
+    if found:
+        yield found
 
 
 def _dropped(count: int) -> _Event:
