@@ -7,6 +7,7 @@ does not keep any more is a gap, and the delta says so: a generation from after 
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import structlog
@@ -14,7 +15,7 @@ import structlog
 from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from workers.catalog.messages import Posted
-from workers.pipeline.ticks import Tick
+from workers.pipeline.ticks import Places, Tick
 from workers.queue.port import GroupBusyError, Queue, Topic
 
 _log = structlog.get_logger()
@@ -51,6 +52,7 @@ class Updater(Generic[Body]):
         self._updates_of = updates_of
         self._queue = queue
         self._topic: Topic[object] = topic
+        self._places = Places(partial(queue.partitions, topic))
         self._group = group
         self._now = now
         self._kept_ms = kept_ms
@@ -84,10 +86,9 @@ class Updater(Generic[Body]):
         are not. Raises as `enter`.
         """
         now_ms = self._now()
-        sources = self._queue.partitions(self._topic)
         latest: dict[tuple[int, int], int] = {}
         for _, tick in ticks:
-            if tick.settled_ms <= now_ms + CLOCKS_APART_MS and tick.can_be(sources):
+            if tick.settled_ms <= now_ms + CLOCKS_APART_MS and self._places.had(tick):
                 place = tick.source, tick.sources
                 latest[place] = max(tick.settled_ms, latest.get(place, 0))
         for (source, sources), settled_ms in latest.items():

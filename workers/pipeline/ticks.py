@@ -1,5 +1,6 @@
 """Ticks: how far a source of messages is."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -21,14 +22,33 @@ class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defau
     sources: Annotated[int, Meta(ge=1)]
     partitions: Annotated[int, Meta(ge=1)] | None = None
 
-    def can_be(self, sources: int, partitions: int | None = None) -> bool:
-        """Whether it came through a place that there is. One that did not says nothing, and its numbers must be kept
-        nowhere: what waits for partitions that there never were waits for ever. A reader that has not heard yet of new
-        partitions passes a few ticks over.
 
-        sources, partitions: how many partitions the two topics have; the second is None for a reader of the first.
+class Places:
+    """The partitions that ticks come through. They only become more, so their number is asked for only if a tick says
+    that there are more than there were: a queue that is away would hold up its readers.
+    """
+
+    def __init__(self, sources: Callable[[], int], partitions: Callable[[], int] | None = None) -> None:
+        """sources, partitions: how many the first and the second topic have. None: for a reader of the first."""
+        self._sources = sources
+        self._partitions = partitions
+        self._known = 0, 0
+
+    def had(self, tick: Tick) -> bool:
+        """Whether it came through a partition that there is. One that did not says nothing, and its numbers must be
+        kept nowhere: what waits for partitions that there never were waits for ever.
+
+        Raises what the numbers are asked with raises.
         """
-        return self.source < self.sources <= sources and (partitions is None or (self.partitions or 1) <= partitions)
+        if tick.source >= tick.sources:
+            return False
+        needed = tick.sources, 0 if self._partitions is None else tick.partitions or 1
+        if not self._are_known(needed):
+            self._known = self._sources(), 0 if self._partitions is None else self._partitions()
+        return self._are_known(needed)
+
+    def _are_known(self, needed: tuple[int, int]) -> bool:
+        return all(wanted <= known for wanted, known in zip(needed, self._known, strict=True))
 
 
 class Settled:
