@@ -2,7 +2,7 @@
 takes ten times as long as most of them take to run.
 
 What is forked is a child of the tests' process, as one that they start themselves. It differs from that in one way: it
-does not read what an interpreter reads when it starts, so another PYTHONPATH or LD_PRELOAD means nothing to it.
+does not read what an interpreter reads when it starts, so another PYTHONPATH or LD_PRELOAD is refused.
 """
 
 import atexit
@@ -27,6 +27,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 """Of prctl(2)."""
 _STREAMS: Final = 3
 _DONE: Final = b"done"
+_READ_AT_START: Final = ("LD_PRELOAD", "PYTHONPATH", "PYTHONHASHSEED", "PYTHONMALLOC")
 
 
 class Forked(subprocess.Popen[Any]):
@@ -36,7 +37,9 @@ class Forked(subprocess.Popen[Any]):
         """Popen's own, with its arguments since Python 3.11."""
         args, cwd, env, pipes = given[0], given[5], given[6], given[10:16]
         streams = [end if end != -1 else own for own, end in enumerate((pipes[0], pipes[3], pipes[5]))]
-        request = {"args": args, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)}
+        request: dict[str, Any] = {"args": args, "cwd": str(cwd or Path.cwd()), "env": env or dict(os.environ)}
+        for name in _READ_AT_START:
+            assert request["env"].get(name) == os.environ.get(name), f"{name}: start an interpreter for it"
         template = _template()
         with _adopting():
             socket.send_fds(template, [json.dumps(request).encode()], streams)

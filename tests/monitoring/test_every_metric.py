@@ -150,7 +150,7 @@ def running(cli: Cli, *words: str, log: Path, env: dict[str, str]) -> Iterator[t
     serves = words[0] == "serve"
     with log.open("ab") as stderr:
         stdout = subprocess.PIPE if serves else subprocess.DEVNULL
-        process = cli.spawn(*words, stdout=stdout, stderr=stderr, env={**os.environ, **env})
+        process = cli.interpreter(*words, stdout=stdout, stderr=stderr, env={**os.environ, **env})
     try:
         yield process, process.stdout.readline().decode().strip() if serves and process.stdout is not None else ""
     finally:
