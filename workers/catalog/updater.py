@@ -7,7 +7,6 @@ does not keep any more is a gap, and the delta says so: a generation from after 
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final, Generic, TypeVar
 
 import structlog
@@ -15,7 +14,7 @@ import structlog
 from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from workers.catalog.messages import Posted
-from workers.pipeline.ticks import Places, Tick
+from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import GroupBusyError, Queue, Topic
 
 _log = structlog.get_logger()
@@ -52,7 +51,7 @@ class Updater(Generic[Body]):
         self._updates_of = updates_of
         self._queue = queue
         self._topic: Topic[object] = topic
-        self._places = Places(partial(queue.partitions, topic))
+        self._known = KnownPartitions(queue, topic)
         self._group = group
         self._now = now
         self._kept_ms = kept_ms
@@ -88,7 +87,7 @@ class Updater(Generic[Body]):
         now_ms = self._now()
         latest: dict[tuple[int, int], int] = {}
         for _, tick in ticks:
-            if tick.settled_ms <= now_ms + CLOCKS_APART_MS and self._places.had(tick):
+            if tick.settled_ms <= now_ms + CLOCKS_APART_MS and self._known.had(tick):
                 place = tick.source, tick.sources
                 latest[place] = max(tick.settled_ms, latest.get(place, 0))
         for (source, sources), settled_ms in latest.items():

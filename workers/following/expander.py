@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Self, TypeVar, assert_never
 
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from workers.following.messages import Delivery, Hold, Packed, Task, encode_deli
 from workers.following.packing import packed
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.pipeline.ticks import Places, Tick
+from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import Queue
 from workers.queue.traced import sending
 
@@ -136,7 +135,7 @@ class Expander:
         meter.add(metrics.PUBLISHED, 0)
         self._follows = follows
         self._queue = queue
-        self._places = Places(partial(queue.partitions, ACTIONS))
+        self._known = KnownPartitions(queue, ACTIONS)
         self._limits = limits
         self._fanout = Fanout(follows, self._publish, limits)
         self._backfill = Backfill(follows, self._publish, limits)
@@ -202,7 +201,7 @@ class Expander:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
         of one source only the newest, which says all that the others do.
         """
-        known = [tick for tick in ticks if self._places.had(tick)]
+        known = [tick for tick in ticks if self._known.had(tick)]
         newest = {(tick.source, tick.sources): tick for tick in sorted(known, key=lambda tick: tick.settled_ms)}
         # Counted only now: what precedes these ticks may be in a partition that was added just before.
         partitions = self._queue.partitions(DELIVERIES)

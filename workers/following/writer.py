@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from hashlib import blake2b
 from typing import TypeVar, assert_never
 
@@ -20,7 +19,7 @@ from workers.following.fanouts import LargeFanouts
 from workers.following.messages import Delivery, Hold, Task, encode_action
 from workers.following.packs import Pack, cell_mutations
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.pipeline.ticks import Places, Tick
+from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import Queue
 
 _CELLS_AT_ONCE = 10_000
@@ -62,7 +61,7 @@ class Writer:
         self._progress = progress
         self._follows = follows
         self._queue = queue
-        self._places = Places(partial(queue.partitions, ACTIONS), partial(queue.partitions, DELIVERIES))
+        self._known = KnownPartitions(queue, ACTIONS, DELIVERIES)
         self._limits = limits
         self._late_before_ms = 0
 
@@ -137,7 +136,7 @@ class Writer:
         does one of partitions that there are not.
         """
         ahead_ms = self._follows.about_now().latest_ms + STEP_MAX_MS
-        known = [each for each in ticks if each[1].settled_ms <= ahead_ms and self._places.had(each[1])]
+        known = [each for each in ticks if each[1].settled_ms <= ahead_ms and self._known.had(each[1])]
         oldest_first = sorted(known, key=lambda each: each[1].settled_ms)
         self._progress.advance(
             {

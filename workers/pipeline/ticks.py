@@ -1,10 +1,11 @@
 """Ticks: how far a source of messages is."""
 
-from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+
+from workers.queue.port import Queue, Topic
 
 Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
@@ -23,31 +24,31 @@ class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defau
     partitions: Annotated[int, Meta(ge=1)] | None = None
 
 
-class Places:
+class KnownPartitions:
     """The partitions that ticks come through. They only become more, so their number is asked for only if a tick says
     that there are more than there were: a queue that is away would hold up its readers.
     """
 
-    def __init__(self, sources: Callable[[], int], partitions: Callable[[], int] | None = None) -> None:
-        """sources, partitions: how many the first and the second topic have. None: for a reader of the first."""
-        self._sources = sources
-        self._partitions = partitions
-        self._known = 0, 0
+    def __init__(self, queue: Queue, first: Topic[Any], second: Topic[Any] | None = None) -> None:
+        """second: None for a reader of the first topic."""
+        self._queue = queue
+        self._topics = (first,) if second is None else (first, second)
+        self._known = [0] * len(self._topics)
 
     def had(self, tick: Tick) -> bool:
         """Whether it came through a partition that there is. One that did not says nothing, and its numbers must be
         kept nowhere: what waits for partitions that there never were waits for ever.
 
-        Raises what the numbers are asked with raises.
+        Raises QueueUnavailableError: how many there are cannot be asked.
         """
         if tick.source >= tick.sources:
             return False
-        needed = tick.sources, 0 if self._partitions is None else tick.partitions or 1
-        if not self._are_known(needed):
-            self._known = self._sources(), 0 if self._partitions is None else self._partitions()
-        return self._are_known(needed)
+        if not self._are_known(tick):
+            self._known = [self._queue.partitions(topic) for topic in self._topics]
+        return self._are_known(tick)
 
-    def _are_known(self, needed: tuple[int, int]) -> bool:
+    def _are_known(self, tick: Tick) -> bool:
+        needed = (tick.sources, tick.partitions or 1)[: len(self._topics)]
         return all(wanted <= known for wanted, known in zip(needed, self._known, strict=True))
 
 
