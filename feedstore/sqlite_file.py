@@ -29,7 +29,7 @@ GROUP_MAX: Final = 64
 """How many changes are committed together, at most: other processes wait for their turn meanwhile."""
 
 _ROOM_MIN: Final = 1 << 20
-"""With less room on its disk, that is what went wrong with a file: SQLite calls some of it an I/O error."""
+"""A disk with less room than this counts as full: SQLite reports some errors of a full disk as I/O errors."""
 
 _POLL_S: Final = 0.0002
 _POLL_MAX_S: Final = 0.001
@@ -40,7 +40,7 @@ Last = Callable[[sqlite3.Connection, Sequence[Result]], None]
 
 
 def _room(path: Path) -> str:
-    """What there is to say of the room on the disk of a file."""
+    """The end of an error about a file: it says so if the disk of the file is full."""
     try:
         free = shutil.disk_usage(path.parent).free
     except OSError:
@@ -179,7 +179,8 @@ class SqliteFile:
             leads = member.leads = not self._is_led
             self._is_led = True
         with self.unavailable():
-            if not leads:  # who gets the lead after that is woken for it, and must wait even if that has happened
+            # A thread that gets the lead later is woken for it: it waits for that, even if it was woken already.
+            if not leads:
                 self._wait(member)
             if member.leads:
                 self._lead(member)

@@ -13,8 +13,8 @@ _logged: _Put = str
 def name_home(home: Path, commands: Sequence[str], *, is_named: bool) -> None:
     """From now on, every `feedctl COMMAND` is for this home: without it, the command would be for another one.
 
-    is_named: whether the command line named the home. If not, a shell that is shown a message has it from elsewhere;
-    a reader of a log may be anywhere.
+    is_named: whether the command line named the home. If it did not, messages do not name it either: the shell that
+    shows them finds the home in its directory or its environment. Logs always name it: they are read elsewhere.
     """
     global _said, _logged  # noqa: PLW0603 - one command line a process, as its streams
     # Not "feedctl serve (pid 7)", which is a process.

@@ -138,11 +138,12 @@ def _writes(lines: Iterable[str]) -> Iterator[list[str]]:
     found: list[str] = []
     size = 0
     for line in lines:
-        size += len(line.encode(errors="backslashreplace"))
-        if found and size > _WRITE_MAX:
+        number = len(line.encode(errors="backslashreplace"))
+        if found and size + number > _WRITE_MAX:
             yield found
-            found, size = [], len(line.encode(errors="backslashreplace"))
+            found, size = [], 0
         found.append(line)
+        size += number
     if found:
         yield found
 

@@ -81,8 +81,8 @@ class Updater(Generic[Body]):
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is: other members of the group hear the ticks of others. One that is ahead of
-        the source's time says nothing: it comes from before a clock was set back. Nor does one of partitions that there
-        are not. Raises as `enter`.
+        the source's time says nothing: it comes from before a clock was set back. One of partitions that do not
+        exist says nothing either. Raises as `enter`.
         """
         now_ms = self._now()
         latest: dict[tuple[int, int], int] = {}

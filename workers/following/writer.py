@@ -132,8 +132,8 @@ class Writer:
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
-        landed. One that is ahead of the store's time says nothing: it comes from before a shard was brought back. Nor
-        does one of partitions that there are not.
+        landed. One that is ahead of the store's time says nothing: it comes from before a shard was brought back. One
+        of partitions that do not exist says nothing either.
         """
         ahead_ms = self._follows.about_now().latest_ms + STEP_MAX_MS
         known = [each for each in ticks if each[1].settled_ms <= ahead_ms and self._known.had(each[1])]

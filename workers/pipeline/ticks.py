@@ -36,8 +36,8 @@ class KnownPartitions:
         self._known = [0] * len(self._topics)
 
     def had(self, tick: Tick) -> bool:
-        """Whether it came through a partition that there is. One that did not says nothing, and its numbers must be
-        kept nowhere: what waits for partitions that there never were waits for ever.
+        """Whether the tick came through a partition that exists. If it did not, it says nothing, and a reader must not
+        keep its numbers: a watermark that waits for partitions that never existed waits for ever.
 
         Raises QueueUnavailableError: how many there are cannot be asked.
         """

@@ -83,8 +83,8 @@ class Files:
     hold some: so `close` closes what can be closed and drops the rest, and snapshots, iterators and batches are
     dropped by the caller that makes them, whatever happens.
 
-    owned: the directory, for an owner. RocksDB names files by path: where another directory was put in place of its
-    own, it would write there, and remove what it does not know.
+    owned: the directory that an owner opened; None for a reader. RocksDB names files by path: if another directory was
+    put in its place, RocksDB would write there, and remove the files that it does not know.
     """
 
     path: Path
