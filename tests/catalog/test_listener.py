@@ -128,6 +128,7 @@ class Lent:
 
     def __init__(self, queue: MemoryQueue) -> None:
         self.tail = queue.tail
+        self.partitions = queue.partitions
 
     def close(self) -> None: ...
 
@@ -355,6 +356,24 @@ def test_a_tick_from_before_a_clock_was_set_back_says_nothing(bench: Bench):
         bench.queue.publish(ACTIONS, [encode_action(Tick(far_ms, partition, 2))], partition)
     bench.pass_ms(MINUTE_MS)
     assert bench.got().behind_ms == 1
+
+
+def test_a_tick_of_partitions_that_there_are_not_says_nothing(bench: Bench):
+    bench.follow()
+    impossible = Tick(bench.clock.ms, 2**33, 2**34)
+    bench.queue.publish(ACTIONS, [encode_action(impossible)], 0)
+    bench.pass_ms(MINUTE_MS)
+    assert bench.got().behind_ms == 1
+
+
+def test_ticks_that_say_nothing_do_not_hide_that_no_others_come(bench: Bench):
+    bench.follow()
+    for _ in range(2):
+        bench.clock.ms += LIFETIMES.ttl_ms // 2 + 1
+        bench.queue.publish(ACTIONS, [encode_action(Tick(bench.clock.ms, 2, 3))], 0)
+        with structlog.testing.capture_logs() as logs:
+            bench.listener.step()
+    assert [line["event"] for line in logs] == ["catalog.not_heard"]
 
 
 # In a thread
@@ -585,6 +604,7 @@ class Slow:
 
     def __init__(self, queue: MemoryQueue, meanwhile: Callable[[], None]) -> None:
         self._queue = queue
+        self.partitions = queue.partitions
         self._meanwhile = meanwhile
 
     def tail(self, topic: Any) -> Any:

@@ -6,7 +6,7 @@ how far that is complete. No page waits for it: if it fails, pages are answered,
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 
@@ -18,7 +18,7 @@ from feedstore.clocks import STEP_MAX_MS
 from feedstore.errors import NotNowError
 from workers.catalog.messages import Posted
 from workers.pipeline.retry import Rest
-from workers.pipeline.ticks import Settled, Tick
+from workers.pipeline.ticks import KnownPartitions, Settled, Tick
 from workers.queue.port import Malformed, MalformedError, Queue, QueueError, QueueUnavailableError, Tail, Topic
 
 _log = structlog.get_logger()
@@ -140,7 +140,7 @@ class Listener(Generic[Body]):
         self._silent_s = silent_s
         self._rest = rest or Rest(clock)
         self._queue: Queue | None = None
-        self._tail: Tail | None = None
+        self._reading: tuple[Tail, KnownPartitions] | None = None
         self._settled = Settled()
         self._began_s = self._ticked_s = 0.0
         self._began_ms = 0
@@ -153,7 +153,7 @@ class Listener(Generic[Body]):
         if self._rest.goes_on():
             return False
         try:
-            self._hear(self._tail or self._open())
+            self._hear(*(self._reading or self._open()))
         except Exception as error:  # noqa: BLE001 - pages do not depend on it, whatever it is
             self.close()
             wait_s = self._rest.failed()
@@ -164,8 +164,8 @@ class Listener(Generic[Body]):
 
     def close(self) -> None:
         """Hears no more. What the catalog holds is no longer kept fresh."""
-        tail, queue, self._tail, self._queue = self._tail, self._queue, None, None
-        for each in (tail, queue):
+        reading, queue, self._reading, self._queue = self._reading, self._queue, None, None
+        for each in (reading and reading[0], queue):
             if each is not None:
                 with suppress(Exception):  # what cannot be closed ends with the process
                     each.close()
@@ -173,12 +173,12 @@ class Listener(Generic[Body]):
     # One connection
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> Tail:
-        self._queue = self._connect()
-        self._tail = tail = self._queue.tail(self._topic)
+    def _open(self) -> tuple[Tail, KnownPartitions]:
+        self._queue = queue = self._connect()
+        self._reading = reading = queue.tail(self._topic), KnownPartitions(queue, self._topic)
         self._begin()
         _log.info("catalog.listening", loop=self.name)
-        return tail
+        return reading
 
     def _begin(self) -> None:
         """Messages that were published so far may have been missed; none that is published from now on is.
@@ -195,22 +195,19 @@ class Listener(Generic[Body]):
         self._settled = Settled()
         self._hears.heard_from(self._began_ms + APART_MS)
 
-    def _hear(self, tail: Tail) -> None:
+    def _hear(self, tail: Tail, known: KnownPartitions) -> None:
         ticks: list[Tick] = []
         malformed = 0
         for message in tail.poll(BATCH, POLL_S):
-            try:
-                bodies = self._topic.decode(message.value)
-            except MalformedError:
-                malformed += 1
-                continue
-            for body in bodies:
+            for body in self._bodies(message.value):
                 if isinstance(body, Malformed):
                     malformed += 1
                     continue
-                self._hears.hear(message.partition, body)
                 if isinstance(body, Tick):
+                    if not known.had(body):
+                        continue  # it says nothing
                     ticks.append(body)
+                self._hears.hear(message.partition, body)
         now_s = self._clock()
         if malformed:
             # One of them may have been an update, by a later version of the program: that is a gap.
@@ -222,6 +219,12 @@ class Listener(Generic[Body]):
             self._tick(ticks, now_s)
         elif now_s - self._ticked_s >= self._silent_s:
             raise QueueUnavailableError(f"no tick in {self._silent_s:.0f} s: no worker works, or the queue is another")
+
+    def _bodies(self, value: bytes) -> Sequence[Body | Tick | Malformed]:
+        try:
+            return self._topic.decode(value)
+        except MalformedError as error:
+            return (Malformed(value, error.reason, str(error)),)
 
     def _tick(self, ticks: list[Tick], now_s: float) -> None:
         """All that precedes them has been entered."""
