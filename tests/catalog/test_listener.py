@@ -376,6 +376,28 @@ def test_ticks_that_say_nothing_do_not_hide_that_no_others_come(bench: Bench):
     assert [line["event"] for line in logs] == ["catalog.not_heard"]
 
 
+def test_if_the_queue_goes_away_when_it_is_asked_for_its_partitions_it_is_opened_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    bench.follow()
+    with monkeypatch.context() as away:
+
+        def partitions(_topic: Any) -> int:
+            raise QueueUnavailableError("away")
+
+        away.setattr(bench.queue, "partitions", partitions)
+        bench.listener.close()
+        with structlog.testing.capture_logs() as logs:
+            bench.listener.step()
+            bench.tick()
+            bench.listener.step()
+    assert [line["event"] for line in logs] == ["catalog.listening", "catalog.not_heard"]
+    bench.pass_ms(MINUTE_MS)
+    bench.publish(saved(5, 98, bench.clock.ms))
+    bench.hear()
+    assert bench.got().records == {KEY: update_of(saved(5, 98, 1)).record}
+
+
 # In a thread
 # ----------------------------------------------------------------------------------------------------------------------
 
