@@ -1,6 +1,6 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
-Eleven kinds of rows, named by their first byte:
+Twelve kinds of rows, named by their first byte:
 - ticks: one cell for each pair of a partition of the topic that is written and one of the topic that ticks start in;
   its timestamp is the settled time that has come through.
 - put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. What is
@@ -8,6 +8,8 @@ Eleven kinds of rows, named by their first byte:
   `since`: one becomes the other now and then, and a look at the row sees one of them at least.
 - refills: the holds of unfollows that wait for the refills that they asked for, as above. They are apart because they
   come in a stream, each before the one ahead of it has ended: they do not prolong each other.
+- fanouts: the holds of fanouts that are done in ranges of followers, each for the ranges that were published at once.
+  They are apart for the same reason.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
 - sent back: which actions were sent back to the expander because deliveries of them came too late, and a time: what was
   read before it needs no sending back any more.
@@ -17,11 +19,12 @@ Eleven kinds of rows, named by their first byte:
   what is noted here: a cluster that was put back from a copy then says that it is older than its group.
 - covered: positions like those of `applied`, as they were when the witnesses got their number: a table whose witnesses
   have that number has everything before them.
-- times: which rows of ticks, of what is put off, of refills and of when it was made are in use: all of them have new
-  ones after the clock of the follow store was ahead. Versions of cells never go back, so the old ones are left.
+- times: which rows of ticks, of holds and of when it was made are in use: all of them have new ones after the clock of
+  the follow store was ahead. Versions of cells never go back, so the old ones are left.
 - witness: the number that every witness of the tables that are read must have reached.
 """
 
+import itertools
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -36,8 +39,10 @@ _TICK = struct.Struct(">IIII")
 _HOLD = struct.Struct(">QQ")
 _PART = struct.Struct(">QII")
 _SENT_BACK = struct.Struct(">QQ")
-_TICKS, _PUT_OFF, _REFILLS, _MADE = b"t", b"h", b"r", b"m"
+_TICKS, _PUT_OFF, _REFILLS, _FANOUTS, _MADE = b"t", b"h", b"r", b"d", b"m"
 """The first bytes of rows of times."""
+_HOLDS = (_PUT_OFF, _REFILLS, _FANOUTS)
+"""Those of holds, in the order of `_Held`."""
 _TIMES = _ROW(b"e", 0)
 _NAME = _ROW(b"n", 0)
 _NAME_BYTES = 16
@@ -83,39 +88,38 @@ def settled_through(ticks: Sequence[Cell]) -> int | None:
 
 
 class _Held(NamedTuple):
-    """The columns of all holds: of what is put off, with at least the first that is parked, and of refills."""
+    """The columns of all holds: of what is put off, with at least the first that is parked; of refills; of fanouts."""
 
     put_off: list[bytes]
     refills: list[bytes]
+    fanouts: list[bytes]
 
 
 def _watermark(settled: int, held: _Held) -> int:
-    put_off, refills = _standing(settled, held)
-    return min([settled, *(since for _, since in put_off | refills)])
+    return min([settled, *(since for standing in _standing(settled, held) for _, since in standing)])
 
 
-def _standing(settled: int, held: _Held) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """The holds (until, since) that still keep the watermark back: of what is put off, and of refills.
+def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
+    """The holds (until, since) of each kind that still keep the watermark back.
 
     A hold is released once everything before its `until` has landed. If other work from before that `until` was itself
     put off, by a hold that ends later or because it is parked, then the first hold stays as long as the other: it may
-    wait for that very work. No unfollow waits for the refill of another one, and a stream of them would hold the
-    watermark back for ever; only one that was dated again has a hold that waits for the refill of its new date.
+    wait for that very work. No unfollow waits for the refill of another one, and no fanout for the ranges of another: a
+    stream of them would hold the watermark back for ever. What was dated again has a hold that waits for the refill, or
+    the ranges, of its new date.
     """
-    put_off: set[tuple[int, int]] = set()
-    refills: set[tuple[int, int]] = set()
+    standing: list[set[tuple[int, int]]] = [set() for _ in held]
     least_put_off = least = settled + 1
-    holds = [(*_times(column), False) for column in held.put_off] + [(*_times(column), True) for column in held.refills]
-    for until, since, is_refill in sorted(holds, reverse=True):
-        if until < min(settled, least_put_off if is_refill else least):
+    holds = [(*_times(column), kind) for kind, columns in enumerate(held) for column in columns]
+    for until, since, kind in sorted(holds, reverse=True):
+        is_put_off = _HOLDS[kind] == _PUT_OFF
+        if until < min(settled, least if is_put_off else least_put_off):
             continue
         least = min(least, since)
-        if is_refill:
-            refills.add((until, since))
-        else:
-            put_off.add((until, since))
+        if is_put_off:
             least_put_off = min(least_put_off, since)
-    return put_off, refills
+        standing[kind].add((until, since))
+    return standing
 
 
 def _times(column: bytes) -> tuple[int, int]:
@@ -126,8 +130,8 @@ def _times(column: bytes) -> tuple[int, int]:
 
 class State(NamedTuple):
     """watermark: None if it is unknown. settled: what the ticks alone would say. heard: the newest tick that has
-    come through each place, those of earlier numbers of partitions included. put_off, refills, parked: the `since` of
-    each hold, in no order; of what is parked those of one look.
+    come through each place, those of earlier numbers of partitions included. put_off, refills, fanouts, parked: the
+    `since` of each hold, in no order; of what is parked those of one look.
     """
 
     watermark: int | None
@@ -135,15 +139,17 @@ class State(NamedTuple):
     heard: Sequence[tuple[Through, int]]
     put_off: Sequence[int]
     refills: Sequence[int]
+    fanouts: Sequence[int]
     parked: Sequence[int]
 
 
-def _by_kind(held: _Held) -> tuple[list[int], list[int], list[int]]:
-    """The commit times of actions that hold the watermark back: put off, refills, and parked."""
+def _by_kind(held: _Held) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The commit times of actions that hold the watermark back: put off, refills, fanouts, and parked."""
     times = [_times(column) for column in held.put_off]
     return (
         [since for until, since in times if until < _PARKED],
         [_times(column)[1] for column in held.refills],
+        [_times(column)[1] for column in held.fanouts],
         [since for until, since in times if until >= _PARKED],
     )
 
@@ -187,7 +193,7 @@ class Progress:
         if slowest is None:
             return
         held = self._held()
-        for kind, columns, standing in zip((_PUT_OFF, _REFILLS), held, _standing(slowest, held), strict=True):
+        for kind, columns, standing in zip(_HOLDS, held, _standing(slowest, held), strict=True):
             passed = [Cell(column, times[0]) for column in columns if (times := _times(column)) not in standing]
             self._drop(self._row(kind), passed[:_MAX_HOLDS_DROPPED])
 
@@ -200,6 +206,10 @@ class Progress:
     def hold_for_refills(self, holds: Iterable[tuple[int, int]]) -> None:
         """The same of unfollows (since_ms) whose refills were asked for (until_ms)."""
         self._note(_REFILLS, holds)
+
+    def hold_for_fanouts(self, holds: Iterable[tuple[int, int]]) -> None:
+        """The same of pins (since_ms) of which ranges of followers were published (until_ms)."""
+        self._note(_FANOUTS, holds)
 
     def _note(self, kind: bytes, holds: Iterable[tuple[int, int]]) -> None:
         row = self._row(kind)
@@ -349,14 +359,15 @@ class Progress:
         ticks, made = self._store.cells(self._row(_TICKS)), self._store.cells(self._row(_MADE))
         put_off = [_HOLD.unpack(column) for column in self._all(_PUT_OFF)]
         holds = [each for each in put_off if each[0] < _PARKED]
-        refills = [_HOLD.unpack(column) for column in self._all(_REFILLS)]
-        latest = [*(cell.timestamp for cell in (*ticks, *made)), *(time for hold in holds + refills for time in hold)]
+        apart = {kind: [_HOLD.unpack(column) for column in self._all(kind)] for kind in (_REFILLS, _FANOUTS)}
+        all_holds = itertools.chain(holds, *apart.values())
+        latest = [*(cell.timestamp for cell in (*ticks, *made)), *itertools.chain.from_iterable(all_holds)]
         if max(latest, default=0) <= to_ms:
             return False
         current = self._times_in_use()
         self._times = current + 1
-        self.hold({(min(since, to_ms), min(until, to_ms)) for until, since in holds})
-        self.hold_for_refills({(min(since, to_ms), min(until, to_ms)) for until, since in refills})
+        for kind, some in {_PUT_OFF: holds, **apart}.items():
+            self._note(kind, {(min(since, to_ms), min(until, to_ms)) for until, since in some})
         self.park((until - _PARKED, number) for until, number in put_off if until >= _PARKED)
         row = self._row(_TICKS)
         self._store.apply([Put([(row, each.timestamp)], [each.column]) for each in ticks if each.timestamp <= to_ms])
@@ -385,9 +396,9 @@ class Progress:
         return {_POSITION.unpack(cell.column): cell.timestamp - 1 for cell in self._store.cells(row)}
 
     def _held(self) -> _Held:
-        # In this order: the hold of an unfollow that was put off goes once one for its refill has been noted.
+        # What is put off first: its hold goes once one for its refill, or its ranges, has been noted.
         put_off = self._put_off()
-        return _Held(put_off, self._all(_REFILLS))
+        return _Held(put_off, self._all(_REFILLS), self._all(_FANOUTS))
 
     def _put_off(self) -> list[bytes]:
         """The columns of all holds, and at least the first of what is parked; of up to _READ_AT_ONCE holds in one look

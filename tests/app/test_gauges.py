@@ -27,7 +27,7 @@ from workers.following.topics import ACTIONS
 from workers.queue.metrics import PARTITION_LAG
 from workers.queue.port import QueueUnavailableError
 
-STATE = State(9_000, 9_000, [(Through(0, 1, 0, 1), 9_000)], [], [], [])
+STATE = State(9_000, 9_000, [(Through(0, 1, 0, 1), 9_000)], [], [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ STATE = State(9_000, 9_000, [(Through(0, 1, 0, 1), 9_000)], [], [], [])
         (STATE._replace(watermark=None, settled=None, heard=[]), "unknown"),
         (STATE._replace(watermark=5_000, put_off=[5_000, 7_000]), "put_off"),
         (STATE._replace(watermark=5_000, refills=[5_000], put_off=[6_000]), "refill"),
+        (STATE._replace(watermark=5_000, fanouts=[5_000], refills=[6_000]), "fanout"),
         (STATE._replace(watermark=5_000, parked=[5_000], put_off=[5_000]), "parked"),
         (STATE._replace(put_off=[9_500]), "ticks"),  # one that begins later keeps nothing back
     ],
@@ -45,7 +46,7 @@ def test_what_keeps_a_watermark_back_is_named(state: State, by: str):
     assert kept_back_by(state) == by
     kept = gauges_of(state, "a", 10_000)[metrics.KEPT_BACK]
     assert {labels[1] for labels, is_so in kept.items() if is_so} == {by}
-    assert len(kept) == 5
+    assert len(kept) == 6
 
 
 def test_the_partition_and_the_source_that_are_furthest_behind_are_seen():
@@ -64,8 +65,13 @@ def test_the_partition_and_the_source_that_are_furthest_behind_are_seen():
 
 def test_holds_are_counted_with_the_age_of_the_oldest():
     found = gauges_of(STATE._replace(watermark=5_000, put_off=[7_000, 5_000], parked=[6_000]), "a", 10_000)
-    assert found[metrics.HOLDS] == {("a", "put_off"): 2, ("a", "refill"): 0, ("a", "parked"): 1}
-    assert found[metrics.HOLD_AGE] == {("a", "put_off"): 5.0, ("a", "refill"): 0.0, ("a", "parked"): 4.0}
+    assert found[metrics.HOLDS] == {("a", "put_off"): 2, ("a", "refill"): 0, ("a", "fanout"): 0, ("a", "parked"): 1}
+    assert found[metrics.HOLD_AGE] == {
+        ("a", "put_off"): 5.0,
+        ("a", "refill"): 0.0,
+        ("a", "fanout"): 0.0,
+        ("a", "parked"): 4.0,
+    }
 
 
 def test_a_watermark_ahead_of_the_clock_says_nothing_of_how_far_it_is_behind():

@@ -29,6 +29,7 @@ from workers.following.messages import (
     ACTIONS_A_MESSAGE,
     ACTIONS_BYTES,
     ACTIONS_VERSION,
+    RANGE_VERSION,
     ActionMessage,
     Block,
     Delivery,
@@ -36,6 +37,7 @@ from workers.following.messages import (
     Hold,
     Parked,
     Purge,
+    Range,
     Stray,
     Task,
     decode_actions,
@@ -44,6 +46,7 @@ from workers.following.messages import (
     encode_action,
     encode_delivery,
     encode_parked,
+    encode_range,
     schemas,
     wrap_action,
     wrap_actions,
@@ -74,6 +77,18 @@ ACTIONS: st.SearchStrategy[RecordedAction] = st.one_of(
     st.builds(PinDeleted, pin=PINS, committed_ms=TIMES),
     st.builds(RefillAsked, user=NUMBERS, cluster=CLUSTERS, committed_ms=TIMES),
 )
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> Task:
+    action = draw(st.builds(draw(st.sampled_from([PinSaved, PinDeleted])), pin=PINS, committed_ms=TIMES))
+    after = draw(st.integers(0, MAX_ID))
+    followee = draw(st.sampled_from(action.pin.followees()))
+    until = draw(st.integers(max(1, after), MAX_ID))
+    trace = draw(st.none() | st.just("00-01"))
+    return Task(action, draw(CLUSTERS), draw(st.none() | NUMBERS), trace, Range(followee, after, until))
+
+
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4)
 BLOCKS = st.lists(st.builds(Block, rows=PAIRS, pins=PAIRS), max_size=3)
 PURGES = st.builds(
@@ -89,7 +104,13 @@ STRAYS = st.lists(
     max_size=2,
 )
 TICKS = st.builds(lambda ms, source, more: Tick(ms, source, source + 1 + more), NUMBERS, SMALL, SMALL)
-HOLDS = st.builds(lambda ms, more, cluster: Hold(ms, min(ms + more, MAX_ID), cluster), NUMBERS, SMALL, CLUSTERS)
+HOLDS = st.builds(
+    lambda ms, more, cluster, kind: Hold(ms, min(ms + more, MAX_ID), cluster, kind),
+    NUMBERS,
+    SMALL,
+    CLUSTERS,
+    st.sampled_from(["put_off", "fanout"]),
+)
 DELIVERIES = st.builds(
     Delivery,
     action=ACTIONS,
@@ -108,7 +129,7 @@ PARKED = st.builds(
     delivery=DELIVERIES,
 )
 ACTION_MESSAGES: st.SearchStrategy[ActionMessage] = (
-    st.builds(Task, action=ACTIONS, cluster=CLUSTERS, after_ms=st.none() | NUMBERS) | TICKS
+    st.builds(Task, action=ACTIONS, cluster=CLUSTERS, after_ms=st.none() | NUMBERS) | ranges() | TICKS
 )
 DELIVERY_MESSAGES: st.SearchStrategy[DeliveryMessage] = DELIVERIES | HOLDS | TICKS
 
@@ -130,9 +151,20 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "delete": (encode_action(Task(PinDeleted(PIN, 15))), decode_actions),
     "refill": (encode_action(Task(RefillAsked(1, "a", 2))), decode_actions),
     "sent back": (encode_action(Task(PinSaved(PIN, 15), "b", 16)), decode_actions),
+    "range": (
+        encode_range(
+            Range(Followee("user", 12), 16, 17),
+            [PinSaved(PIN, 15), PinDeleted(PIN, 18)],
+            "b",
+            19,
+            {PinSaved(PIN, 15): "x"},
+        ),
+        decode_actions,
+    ),
     "action tick": (encode_action(Tick(1, 0, 1)), decode_actions),
     "delivery": (encode_delivery(FULL), decode_delivery),
     "hold": (encode_delivery(Hold(1, 2)), decode_delivery),
+    "hold of a fanout": (encode_delivery(Hold(1, 2, None, "fanout")), decode_delivery),
     "hold of one cluster": (encode_delivery(Hold(1, 2, "b")), decode_delivery),
     "delivery tick": (encode_delivery(Tick(1, 0, 1)), decode_delivery),
     "parked": (encode_parked(Parked("a", 18, 19, FULL)), decode_parked),
@@ -247,11 +279,14 @@ INSIDE = (("body",), ("body", "delivery"))
 """The places of the fields of a delivery."""
 OPTIONAL = {
     ("body", "action", "cluster"),
+    ("cluster",),
+    ("after_ms",),
     *((*place, name) for place in INSIDE for name in ("purge", "cluster", "after_ms")),
 }
 """Fields in which null says something, but for the cluster that a message is parked for."""
 UNBOUNDED = {("body", "source"), ("body", "sources"), *((*place, "purge", "parts") for place in INSIDE)}
 """Numbers that are not stored: they are large enough as they are."""
+FROM_ZERO = {("body", "source"), ("range", "after"), ("traces", 0, 0)}
 
 
 def is_parked_for(document: Any, path: tuple[Any, ...]) -> bool:
@@ -278,7 +313,7 @@ def test_a_number_out_of_its_range_is_malformed(sample: tuple[bytes, Callable[[b
     for path in places(document):
         if type(at(document, path)) is int and path != ("v",):
             for wrong in (-1, -(2**63), 2**63, 0):
-                if (wrong == 0 and path == ("body", "source")) or (wrong == 2**63 and path in UNBOUNDED):
+                if (wrong == 0 and path in FROM_ZERO) or (wrong == 2**63 and path in UNBOUNDED):
                     continue
                 assert refused(decode, json.dumps(replaced(document, path, wrong)).encode()) == "malformed", (
                     path,
@@ -289,7 +324,9 @@ def test_a_number_out_of_its_range_is_malformed(sample: tuple[bytes, Callable[[b
 def test_a_missing_field_is_malformed(sample: tuple[bytes, Callable[[bytes], object]]) -> None:
     value, decode = sample
     document = json.loads(value)
-    with_default = {(*place, name) for place in INSIDE for name in ("puts", "markers", "purge", "cluster", "after_ms")}
+    optional = ("puts", "markers", "purge", "cluster", "after_ms", "kind")
+    with_default = {(*place, name) for place in INSIDE for name in optional}
+    with_default |= {("cluster",), ("after_ms",), ("traces",)}
     # What can be nothing else need not say what it is.
     with_default |= {("body", "delivery", "type")} | ({("body", "type")} if decode is decode_parked else set())
     for path in places(document):
@@ -321,12 +358,14 @@ def test_the_order_of_fields_and_white_space_say_nothing(sample: tuple[bytes, Ca
     assert decode(json.dumps(backwards(json.loads(value)), indent=3).encode()) == decode(value)
 
 
-@pytest.mark.parametrize("version", [0, 3, -1, 2**70])
+@pytest.mark.parametrize("version", [0, 3, 4, -1, 2**70])
 def test_another_version_is_named_whatever_it_holds(version: int) -> None:
     for body in (json.loads(SAMPLES["hold"][0])["body"], {"type": "yet to come"}, None, [1], "x"):
         value = json.dumps({"v": version, "body": body}).encode()
         assert refused(decode_delivery, value) == "unknown_version"
-        assert refused(decode_actions, value) == ("malformed" if version == ACTIONS_VERSION else "unknown_version")
+        assert refused(decode_actions, value) == (
+            "malformed" if version in {ACTIONS_VERSION, RANGE_VERSION} else "unknown_version"
+        )
     assert refused(decode_delivery, b'{"v": %d}' % version) == "unknown_version"
 
 

@@ -1,6 +1,7 @@
 """Searches seeds, or replays one.
 
-`python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking | --rebuilding | --growing | --beginning]`
+`python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking | --rebuilding | --growing | --beginning
+    | --dividing]`
 
 With --write-seeds it writes down which seed finds each mutant: the known one if it still does.
 """
@@ -12,7 +13,7 @@ import time
 
 from tests.simulation.mutants import MUTANTS, SEEDS
 from tests.simulation.search import find
-from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, REBUILDING, simulate
+from tests.simulation.world import BEGINNING, DIVIDING, GENERAL, GROWING, PARKING, REBUILDING, simulate
 
 
 def main() -> int:
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--rebuilding", action="store_true", help="clusters are made again now and then")
     parser.add_argument("--growing", action="store_true", help="partitions are added")
     parser.add_argument("--beginning", action="store_true", help="expanders begin what they expand next")
+    parser.add_argument("--dividing", action="store_true", help="a call does a page of a fanout and leaves the rest")
     parser.add_argument("--all", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--write-seeds", action="store_true", help=f"search all mutants and write {SEEDS.name}")
     args = parser.parse_args()
@@ -32,7 +34,7 @@ def main() -> int:
         return _write_seeds()
     mutant = MUTANTS[args.mutant] if args.mutant else None
     chosen = PARKING if args.parking else REBUILDING if args.rebuilding else GROWING if args.growing else GENERAL
-    chosen = BEGINNING if args.beginning else chosen
+    chosen = BEGINNING if args.beginning else DIVIDING if args.dividing else chosen
     profile = mutant.profile if mutant else chosen
     if args.seed is not None:
         outcome = simulate(args.seed, mutant, profile, traced=True)

@@ -31,11 +31,12 @@ from feedstore.widecolumn import Cell, Mutation, Put, PutCells, resolution
 from tests.simulation.bag import Group
 from tests.simulation.bag import Taken as Message
 from tests.simulation.memory_shard import MemoryShard
-from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, Profile, World
+from tests.simulation.world import BEGINNING, DIVIDING, GENERAL, GROWING, PARKING, Profile, World
 from tests.widecolumn import memory_store
 from tests.widecolumn.written import cells_in
 from workers.following import Expander, Parking, Writer, fanout, parking
 from workers.following.backfill import Backfill
+from workers.following.fanout import Fanout
 from workers.following.messages import Delivery, Hold, Parked, Task
 from workers.following.packs import Pack
 from workers.following.purge import Purging
@@ -400,6 +401,38 @@ def _no_hold_for_the_redated(world: World) -> None:
     world.expander._redate = lambda task: world.follows.redate(task.action)  # type: ignore[method-assign]
 
 
+def _left_without_hold() -> Patches:
+    real = Expander._leave
+
+    def leave(expander: Expander, left: Sequence[Any]) -> None:
+        def publish(topic: Topic[object], values: Sequence[bytes]) -> None:
+            if topic is ACTIONS:
+                expander._queue.publish(topic, values)
+
+        without = copy(expander)
+        without._queue = _Lying(expander._queue, publish=publish)  # type: ignore[assignment]
+        real(without, left)
+
+    return [(Expander, "_leave", leave)]
+
+
+def _without_the_last_range() -> Patches:
+    real = fanout.ranges_left
+    return [(fanout, "ranges_left", lambda *args: real(*args)[:-1])]
+
+
+def _first_calls_look_at_deletions() -> Patches:
+    real = Fanout.save
+
+    def save(handler: Fanout, actions: Any, read_ms: int, cluster: str | None, within: Any, calls: int) -> Any:
+        blind = copy(handler)
+        if within is not None:
+            blind._follows = _Lying(handler._follows, deletions=lambda _pins: {})  # type: ignore[assignment]
+        return real(blind, actions, read_ms, cluster, within, calls)
+
+    return [(Fanout, "save", save)]
+
+
 def _finished_without_hold() -> Patches:
     real = Writer._finish_purges
 
@@ -609,6 +642,7 @@ _PARKED = replace(
     sweep=0,
 )
 _GROWN = replace(GROWING, sticky=GENERAL.sticky)
+_DIVIDED = replace(DIVIDING, ticking=1, tick=0.5, delete=0, walk=0, sticky=(0.2, 0.5), again=0)
 _REFILLS = replace(
     _STUCK, owners=(11,), walk=4, delete=4, save=5, unfollow=0.5, leap=0, past=0, prelude=4, slow=0.5, crash=0
 )
@@ -665,6 +699,13 @@ MUTANTS: dict[str, Taken] = {
             "a refill does not enter its edges",
             tampered=_refill_without_index,
             profile=_REFILLS,
+        ),
+        Taken(
+            "no_look_at_deletions_in_ranges",
+            7,
+            "only the first call for a pin looks again whether it was deleted",
+            _first_calls_look_at_deletions,
+            profile=DIVIDING,
         ),
         Taken("no_tombstones", 7, "a deletion leaves out who unfollowed", tampered=_no_tombstones),
         Taken(
@@ -852,6 +893,27 @@ MUTANTS: dict[str, Taken] = {
             "the watermark does not wait for actions that were dated again",
             tampered=_no_hold_for_the_redated,
             profile=_LATE_TICKS,
+        ),
+        Taken(
+            "no_hold_for_ranges",
+            10,
+            "the watermark does not wait for what a call leaves of a fanout",
+            _left_without_hold,
+            profile=_DIVIDED,
+        ),
+        Taken(
+            "nothing_is_left",
+            11,
+            "what a call leaves of a fanout is lost",
+            lambda: [(Expander, "_leave", lambda _expander, _left: None)],
+            profile=DIVIDING,
+        ),
+        Taken(
+            "no_last_range",
+            11,
+            "the last of the ranges that a call leaves is lost",
+            _without_the_last_range,
+            profile=DIVIDING,
         ),
         Taken(
             "lifted_before_landing",

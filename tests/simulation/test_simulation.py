@@ -8,7 +8,7 @@ import pytest
 
 from tests.effort import RUNS, part
 from tests.follows.memory_follows import open_in_memory
-from tests.simulation.world import BEGINNING, GENERAL, GROWING, PARKING, REBUILDING, simulate
+from tests.simulation.world import BEGINNING, DIVIDING, GENERAL, GROWING, PARKING, REBUILDING, simulate
 
 _BLOCKS = 8
 
@@ -46,6 +46,13 @@ def test_rules_1_to_9_actions_that_are_begun_before_their_turn_change_nothing(bl
     for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
         outcome = simulate(seed, profile=BEGINNING)
         assert outcome.failure is None, f"python -m tests.simulation --beginning --seed {seed}: {outcome.failure}"
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_rules_1_to_10_fanouts_that_are_done_in_ranges_change_nothing(block: int):
+    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
+        outcome = simulate(seed, profile=DIVIDING)
+        assert outcome.failure is None, f"python -m tests.simulation --dividing --seed {seed}: {outcome.failure}"
 
 
 def test_a_seed_replays():

@@ -52,7 +52,7 @@ from tests.simulation.scheduler import Port, QueuePort, Scheduler, StorePort
 from tests.widecolumn.memory_store import MemoryStore
 from workers.app import rebuild
 from workers.boards import Respacing
-from workers.following import Expander, Parking, Writer, backfill, housekeeping, purge, writer
+from workers.following import Expander, Parking, Writer, backfill, fanout, housekeeping, purge, writer
 from workers.following.housekeeping import Sweeper
 from workers.following.messages import encode_action, wrap_actions
 from workers.following.topics import ACTIONS, DELIVERIES
@@ -111,6 +111,7 @@ class Profile:
     shards: tuple[int, ...] = (1, 1, 3)
     paces: tuple[float, ...] = (0.4, 0.4, 0.02)
     begin: float = 0
+    cells: int | None = None
 
 
 GENERAL = Profile()
@@ -120,6 +121,8 @@ REBUILDING = replace(GENERAL, rebuild=0.5, slow=0.4)
 """Clusters are made again while expanders run."""
 BEGINNING = replace(GENERAL, begin=0.7)
 """Expanders begin some of the actions that they expand next, while others work."""
+DIVIDING = replace(GENERAL, cells=1, followers=4, chunks=(1, 1, 2), save=6, follow_all=0.6, actions=8)
+"""Each call does a page of a fanout at most, and leaves the rest to others."""
 GROWING = replace(GENERAL, grow=0.3, ticking=1, tick=0.5, delete=0, sticky=(0, 0.1))
 """Partitions are added. Few messages are stuck: there are more ticks than are set free otherwise."""
 
@@ -221,7 +224,11 @@ class World:
             for name in CLUSTERS
         }
         self.expander = Expander(
-            self.follows, self.queue, self.limits, Respacing(Boards(self.follows), lambda: 0.0).respace
+            self.follows,
+            self.queue,
+            self.limits,
+            Respacing(Boards(self.follows), lambda: 0.0).respace,
+            cells=profile.cells or fanout.CELLS,
         )
         self.writers = {
             name: Writer(name, port.tables[FEEDS], Progress(port.progress), self.follows, self.queue, self.limits)
@@ -279,6 +286,8 @@ class World:
             (backfill, "WITH_FEW_AT_ONCE"): 1 + int(rng.random() * 2),
             (backfill, "MAX_PAGE"): 1 + int(rng.random() * 3),
         }
+        if profile.cells:
+            self._pages |= {(fanout, "_WIDER"): 2**40, (fanout, "_RANGES"): 1 + int(rng.random() * 3)}
 
     # What it is made of
     # ----------------------------------------------------------------------------------------------------------------

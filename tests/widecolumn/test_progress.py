@@ -79,6 +79,17 @@ def test_rule_10_a_cluster_that_is_brought_back_knows_nothing_until_a_tick_has_c
     assert not writer.bring_back(1_001)
 
 
+def test_rule_10_holds_of_each_kind_are_brought_back(progress: Progress):
+    advance(progress, 300)
+    progress.hold_for_refills([(400, 900_000)])
+    progress.hold_for_fanouts([(500, 900_000)])
+    assert progress.bring_back(1_000)
+    advance(progress, 1_000)
+    assert (progress.state().refills, progress.state().fanouts) == ([400], [500])
+    advance(progress, 1_001)
+    assert progress.watermark() == 1_001
+
+
 def test_a_cluster_that_nothing_is_ahead_in_stays_as_it_is(progress: Progress):
     assert not progress.bring_back(1_000)
     progress.hold([(400, 900)])
@@ -143,6 +154,35 @@ def test_rule_10_a_stream_of_unfollows_does_not_hold_the_watermark_back_for_ever
         assert progress.watermark() == max(1_000, ms - 300)
     advance(progress, 30_000)
     assert progress.watermark() == 30_000
+
+
+def test_rule_10_a_stream_of_large_fanouts_does_not_hold_the_watermark_back_for_ever(progress: Progress):
+    for ms in range(1_000, 21_000, 100):
+        progress.hold_for_fanouts([(ms, ms + 300)])
+        advance(progress, ms)
+        assert progress.watermark() == max(1_000, ms - 300)
+    advance(progress, 30_000)
+    assert progress.watermark() == 30_000
+
+
+def test_rule_10_a_pin_that_was_dated_again_waits_for_the_ranges_of_its_new_date(progress: Progress):
+    progress.hold([(1_500, 3_000)])
+    progress.hold_for_fanouts([(3_000, 5_000), (3_500, 6_000)])
+    advance(progress, 5_000)
+    assert progress.watermark() == 1_500
+    advance(progress, 5_001)
+    assert progress.watermark() == 3_500
+
+
+def test_rule_10_a_fanout_of_which_a_range_was_put_off_waits_for_it(progress: Progress):
+    """What a reader of both sees: one of the two holds is there at any time."""
+    progress.hold_for_fanouts([(1_500, 3_000)])
+    progress.hold([(1_500, 6_000)])
+    advance(progress, 5_000)
+    assert progress.state().fanouts == [1_500]
+    advance(progress, 6_001)
+    assert progress.watermark() == 6_001
+    assert progress.state().fanouts == []
 
 
 @pytest.mark.parametrize("put_off_ms", [2_000, 3_000])

@@ -178,7 +178,7 @@ _OF_CLUSTERS: Final = (
 
 def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Values]:
     """The gauges of a cluster by its notes, at a time. Pure."""
-    held = {"put_off": state.put_off, "refill": state.refills, "parked": state.parked}
+    held = holds_of(state)
     found: dict[Definition, Values] = {
         metrics.HOLDS: {(cluster, kind): len(since) for kind, since in held.items()},
         metrics.HOLD_AGE: {
@@ -214,10 +214,17 @@ def kept_back_by(state: State) -> str:
     """The group that keeps a cluster's watermark back, as the label of the metric names it. Pure."""
     if state.watermark is None:
         return "unknown"
-    for kind, since in (("parked", state.parked), ("put_off", state.put_off), ("refill", state.refills)):
+    for kind, since in holds_of(state).items():
         if state.watermark != state.settled and state.watermark in since:
             return kind
     return "ticks"
+
+
+def holds_of(state: State) -> dict[str, Sequence[int]]:
+    """When the actions committed that may keep a cluster back, by the kind of hold, as metrics name it; what may last
+    longest comes first. Pure.
+    """
+    return {"parked": state.parked, "put_off": state.put_off, "refill": state.refills, "fanout": state.fanouts}
 
 
 def _ago_s(ms: int, now_ms: int) -> float:

@@ -16,7 +16,7 @@ from feedstore.widecolumn.behind import AHEAD_MS, behind_ms
 from feedstore.widecolumn.progress import Progress
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN
-from workers.app.gauges import ahead_ms, kept_back_by
+from workers.app.gauges import ahead_ms, holds_of, kept_back_by
 from workers.cli.output import ago, plural
 from workers.following import landed
 from workers.following.faults import fault
@@ -131,7 +131,7 @@ def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: f
         None if state.watermark is None else behind_ms(state.watermark, now_ms),
         error,
         kept_back_by(state),
-        {"put_off": len(state.put_off), "refill": len(state.refills), "parked": len(state.parked)},
+        {kind: len(since) for kind, since in holds_of(state).items()},
         max(0, now_ms - min(state.parked)) if state.parked else None,
     )
 

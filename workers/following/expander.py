@@ -3,7 +3,9 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self, TypeVar, assert_never
+from functools import partial
+from itertools import chain, islice
+from typing import NamedTuple, Self, TypeVar, assert_never
 
 from msgspec.structs import replace
 
@@ -14,8 +16,8 @@ from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics
 from workers.following.backfill import Backfill
-from workers.following.fanout import Fanout
-from workers.following.messages import Delivery, Hold, Packed, Task, encode_delivery
+from workers.following.fanout import CELLS, Fanout, Remainder
+from workers.following.messages import Delivery, Hold, Packed, Range, Task, encode_delivery, encode_range
 from workers.following.packing import packed
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
@@ -42,7 +44,19 @@ _PUBLISH_BYTES = 1_000_000
 _SPAN = f"send {DELIVERIES}", sending(DELIVERIES)
 """What a span says in which deliveries are published: its name, and its attributes."""
 
+_RANGES_AT_ONCE = 100
+
 _Action = TypeVar("_Action", bound=RecordedAction)
+_Answer = TypeVar("_Answer")
+_Remainder = Remainder[PinSaved] | Remainder[PinDeleted]
+
+
+class _Left(NamedTuple):
+    """What is left of fanouts, and what their tasks said. after_ms: as of a task."""
+
+    remainder: _Remainder
+    cluster: str | None
+    after_ms: int | None
 
 
 def sender_of(task: Task) -> int:
@@ -113,7 +127,7 @@ class Expander:
     """Expands actions, at most MAX_BATCH at once. Any number may run: each only remembers what it has begun.
 
     respace: makes room on boards. It leads to no deliveries. meter: what is counted. tracer: what is published carries
-    on the traces of its current lot.
+    on the traces of its current lot. cells: as of `Fanout`.
     """
 
     def __init__(
@@ -124,6 +138,7 @@ class Expander:
         respace: Callable[[Sequence[RespaceAsked]], None],
         meter: Meter = UNCOUNTED,
         tracer: Tracer = UNTRACED,
+        cells: int = CELLS,
     ) -> None:
         self._meter = meter
         self._tracer = tracer
@@ -137,7 +152,7 @@ class Expander:
         self._queue = queue
         self._known = KnownPartitions(queue, ACTIONS)
         self._limits = limits
-        self._fanout = Fanout(follows, self._publish, limits)
+        self._fanout = Fanout(follows, self._publish, limits, cells)
         self._backfill = Backfill(follows, self._publish, limits)
         self._purging = Purging(follows, self._publish, limits)
         self._respace = respace
@@ -149,7 +164,7 @@ class Expander:
         raises, `expand` does all of it.
         """
         read_ms = self._follows.about_now().earliest_ms
-        fresh = [task for task in tasks if not self._is_late(task.action, read_ms)]
+        fresh = [task for task in tasks if task.range is None and not self._is_late(task.action, read_ms)]
         self._index(_Sorted.of(fresh))
         self._begun = fresh  # only now that all of it is durable
 
@@ -160,24 +175,33 @@ class Expander:
         # By identity, which is cheap: an equal task that has come again enters the indexes again.
         done, self._begun = self._begun, []
         begun = set(map(id, done))
-        fresh: defaultdict[str | None, list[Task]] = defaultdict(list)
+        fresh: list[Task] = []
         for task in tasks:
             if self._is_late(task.action, read_ms):
                 self._redate(task)
             else:
-                fresh[task.cluster].append(task)
+                fresh.append(task)
         # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
         # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
-        self._index(_Sorted.of(task for some in fresh.values() for task in some if id(task) not in begun))
-        each = {cluster: _Sorted.of(some) for cluster, some in fresh.items()}
-        for cluster, actions in each.items():
-            after_ms = max(task.after_ms or 0 for task in fresh[cluster])
-            self._expand(actions, max(read_ms, after_ms), cluster)
-            for kind, number in actions.by_kind().items():
-                self._meter.add(metrics.ACTIONS, number, kind)
+        self._index(_Sorted.of(task for task in fresh if task.range is None and id(task) not in begun))
+        groups: defaultdict[tuple[str | None, Range | None], list[Task]] = defaultdict(list)
+        for task in fresh:
+            groups[task.cluster, task.range].append(task)
+        left: list[_Left] = []
+        for (cluster, within), some in groups.items():
+            after_ms = max(task.after_ms or 0 for task in some)
+            actions = _Sorted.of(some)
+            since_ms = max(read_ms, after_ms)
+            remainders = self._fan_out(actions, since_ms, cluster, within, len(groups))
+            left += [_Left(remainder, cluster, after_ms or None) for remainder in remainders]
+            if within is None:
+                self._backfill_and_purge(actions, since_ms, cluster)
+                for kind, number in actions.by_kind().items():
+                    self._meter.add(metrics.ACTIONS, number, kind)
+        self._leave(left)
         now_ms = self._follows.about_now().latest_ms
-        some, of_each = sampled(tasks)
-        waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in some]
+        observed, of_each = sampled([task for task in tasks if task.range is None])
+        waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in observed]
         self._meter.observe(metrics.STAGE_SECONDS, waited_s, "expanded", each=of_each)
 
     def _is_late(self, action: RecordedAction, now_ms: int) -> bool:
@@ -187,10 +211,44 @@ class Expander:
     def _index(self, actions: _Sorted) -> None:
         self._follows.index(edges=actions.edges, pins=actions.saved, deletions=actions.deleted)
 
-    def _expand(self, actions: _Sorted, read_ms: int, cluster: str | None) -> None:
-        """Publishes the deliveries of actions that are in the indexes. cluster: as of the deliveries."""
-        _in_turn(self._fanout.save, actions.saved, read_ms, cluster)
-        _in_turn(self._fanout.delete, actions.deleted, read_ms, cluster)
+    def _fan_out(
+        self, actions: _Sorted, read_ms: int, cluster: str | None, within: Range | None, calls: int
+    ) -> list[_Remainder]:
+        """Publishes the deliveries of pins that are in the indexes, and returns what is left. cluster: as of the
+        deliveries. within, calls: as of `Fanout.save`.
+        """
+        save = partial(self._fanout.save, within=within, calls=calls)
+        delete = partial(self._fanout.delete, within=within, calls=calls)
+        saved = _in_turn(save, actions.saved, read_ms, cluster)
+        deleted = _in_turn(delete, actions.deleted, read_ms, cluster)
+        return [*chain.from_iterable(saved), *chain.from_iterable(deleted)]
+
+    def _leave(self, left: Sequence[_Left]) -> None:
+        """Puts off what is left of fanouts: others do it, and what waits behind them here is done before it."""
+        if not left:
+            return
+        # Published last of all: what failed before is done again, and would be published again.
+        messages = (value for each in left for value in self._messages(each))
+        while some := list(islice(messages, _RANGES_AT_ONCE)):
+            self._queue.publish(ACTIONS, some)
+        # A tick later than this time follows the tasks that were just published (rule 10).
+        until_ms = self._follows.now()
+        since_ms: dict[str | None, int] = {}
+        for remainder, cluster, _ in left:
+            committed_ms = min(action.committed_ms for action in remainder.actions)
+            since_ms[cluster] = min(committed_ms, since_ms.get(cluster, committed_ms))
+        holds = [Hold(ms, max(ms, until_ms), cluster, "fanout") for cluster, ms in since_ms.items()]
+        self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
+
+    def _messages(self, left: _Left) -> Iterator[bytes]:
+        remainder, cluster, after_ms = left
+        for followers in remainder.ranges:
+            yield encode_range(followers, remainder.actions, cluster, after_ms, self._tracer.onward())
+
+    def _backfill_and_purge(self, actions: _Sorted, read_ms: int, cluster: str | None) -> None:
+        """Publishes the deliveries of follows, unfollows and refills that are in the indexes; and makes room on boards.
+        cluster: as of the deliveries.
+        """
         _in_turn(self._backfill.follow, actions.followed, read_ms, cluster)
         _in_turn(self._purging.unfollow, actions.unfollowed, read_ms, cluster)
         _in_turn(self._backfill.refill, actions.refills, read_ms, cluster)
@@ -276,10 +334,10 @@ def _ages(action: RecordedAction) -> bool:
 
 
 def _in_turn(
-    handle: Callable[[Sequence[_Action], int, str | None], None],
+    handle: Callable[[Sequence[_Action], int, str | None], _Answer],
     actions: Sequence[_Action],
     read_ms: int,
     cluster: str | None,
-) -> None:
-    for start in range(0, len(actions), AT_ONCE):
-        handle(actions[start : start + AT_ONCE], read_ms, cluster)
+) -> list[_Answer]:
+    starts = range(0, len(actions), AT_ONCE)
+    return [handle(actions[start : start + AT_ONCE], read_ms, cluster) for start in starts]

@@ -1,31 +1,72 @@
-"""One pin into many feeds: what saving and deleting a pin does."""
+"""One pin into many feeds: what saving and deleting a pin does.
 
+A followee may have so many followers that the actions behind it in the queue would wait for minutes. One call does so
+much for each followee, and says which ranges of followers are left: other calls do these, at any time, anywhere.
+"""
+
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from feedstore.domain import Followee, Pin, PinDeleted, PinSaved
+from feedstore.domain import MAX_ID, Followee, Pin, PinDeleted, PinSaved
 from feedstore.following import Limits
 from feedstore.follows.port import Follower, FollowStore
-from workers.following.messages import Block, Delivery
+from workers.following.messages import Block, Delivery, Range
 
 Publish = Callable[[Iterable[Delivery]], None]
 """Puts deliveries on the queue, a bounded number at a time; all are durable when it returns."""
 
+CELLS: Final = 100_000
+"""About how many cells a call publishes of followees with many followers, before it leaves the rest of these: 0.3 s."""
+_SHARES: Final = 10
+"""Each followee has at least this part of CELLS. Nearly all fanouts are smaller."""
+_WIDER: Final = 64
+_RANGES: Final = 64
+"""What is left of a whole fanout is divided into ranges each of which is so many times as wide as the one before. What
+is left of a range is divided into so many, at most.
+"""
+
+_Action = TypeVar("_Action", PinSaved, PinDeleted)
+
+
+class Remainder(NamedTuple, Generic[_Action]):
+    """What is left of the fanouts of some actions: the same ranges of followers of each."""
+
+    actions: list[_Action]
+    ranges: list[Range]
+
 
 class Fanout:
-    """Handles saved and deleted pins. Memory is bounded by one page of followers, whatever their number."""
+    """Handles saved and deleted pins. Memory is bounded by one page of followers, whatever their number.
 
-    def __init__(self, follows: FollowStore, publish: Publish, limits: Limits) -> None:
+    cells: as CELLS.
+    """
+
+    def __init__(self, follows: FollowStore, publish: Publish, limits: Limits, cells: int = CELLS) -> None:
         self._follows = follows
         self._publish = publish
         self._limits = limits
+        self._cells = cells
 
-    def save(self, actions: Sequence[PinSaved], read_ms: int, cluster: str | None) -> None:
-        """Puts each pin into the feeds of the followers of its owner and of its board. The pins are in the index."""
+    def save(
+        self,
+        actions: Sequence[PinSaved],
+        read_ms: int,
+        cluster: str | None,
+        within: Range | None = None,
+        calls: int = 1,
+    ) -> list[Remainder[PinSaved]]:
+        """Puts each pin into the feeds of the followers of its owner and of its board. The pins are in the index.
+
+        Returns what is left to do: it must be durable before the actions count as done. within: only for these
+        followers. calls: how many calls like this one share CELLS.
+        """
         by_pin = {action.pin.pin: action for action in actions}
-        for followers in self._pages([action.pin for action in actions], tombstones=False):
+        visit = self._visit([action.pin for action in actions], within, calls)
+        for followers in visit.pages(tombstones=False):
             # Looked at after the followers were read and before anything is out: a deletion from now on finds them
             # under these edges (rule 7). Nothing is left to do after the publishing, so a handler may die there.
             deleted = self._follows.deletions([pin.pin for pin, _ in followers])
@@ -35,37 +76,110 @@ class Fanout:
                 for pin, rows in followers
                 if pin.pin not in deleted
             )
+        return [Remainder([by_pin[pin.pin] for pin in pins], ranges) for pins, ranges in visit.left]
 
-    def delete(self, actions: Sequence[PinDeleted], read_ms: int, cluster: str | None) -> None:
-        """Removes each pin from every feed that holds it or may yet receive it. The deletions are in the index."""
+    def delete(
+        self,
+        actions: Sequence[PinDeleted],
+        read_ms: int,
+        cluster: str | None,
+        within: Range | None = None,
+        calls: int = 1,
+    ) -> list[Remainder[PinDeleted]]:
+        """Removes each pin from every feed that holds it or may yet receive it. The deletions are in the index. within,
+        calls, what it returns: as of `save`.
+        """
         by_pin = {action.pin.pin: action for action in actions}
+        visit = self._visit([action.pin for action in actions], within, calls)
         # Tombstones included: a backfill under an edge that ended since may still be in flight.
-        for followers in self._pages([action.pin for action in actions], tombstones=True):
+        for followers in visit.pages(tombstones=True):
             self._publish(
                 Delivery(deletion, read_ms, markers=[_no_earlier(deletion.committed_ms, rows, pin)], cluster=cluster)
                 for pin, rows in followers
                 for deletion in [by_pin[pin.pin]]
             )
+        return [Remainder([by_pin[pin.pin] for pin in pins], ranges) for pins, ranges in visit.left]
 
-    def _pages(self, pins: Sequence[Pin], *, tombstones: bool) -> Iterator[list[tuple[Pin, list[tuple[int, int]]]]]:
-        """Pages through the followers of the owners and boards of all these pins: for each page the pins, each with
-        the rows (follower, timestamp of the edge) that the page holds for it.
-        """
+    def _visit(self, pins: Sequence[Pin], within: Range | None, calls: int) -> "_Visit":
         reached: defaultdict[Followee, list[Pin]] = defaultdict(list)
         for pin in pins:
-            for followee in pin.followees():
+            for followee in pin.followees() if within is None else [within.followee]:
                 reached[followee].append(pin)
-        if not reached:
-            return
-        followees = list(reached)
-        after: tuple[Followee, int] | None = None
-        while True:
-            page = self._follows.followers(followees, after, self._limits.chunk, tombstones=tombstones)
-            if page:
-                yield [(pin, rows) for followee, rows in _rows(page) for pin in reached[followee]]
-            if len(page) < self._limits.chunk:
+        share = self._cells // min(_SHARES, max(calls, len(reached)))
+        return _Visit(self._follows, reached, within, self._limits.chunk, share)
+
+
+class _Visit:
+    """Pages through the followers of followees, each until it has had its share.
+
+    reached: the pins that each followee brings to its followers. within: as of `Fanout.save`; then of one followee.
+    share: how many cells are enough for one followee. left: when all pages were read, the pins that are not done, and
+    for which followers.
+    """
+
+    def __init__(
+        self,
+        follows: FollowStore,
+        reached: dict[Followee, list[Pin]],
+        within: Range | None,
+        page: int,
+        share: int,
+    ) -> None:
+        self._follows = follows
+        self._reached = reached
+        self._within = within
+        self._page = page
+        self._share = share
+        self.left: list[tuple[list[Pin], list[Range]]] = []
+
+    def pages(self, *, tombstones: bool) -> Iterator[list[tuple[Pin, list[tuple[int, int]]]]]:
+        """For each page the pins, each with the rows (follower, timestamp of the edge) that the page holds for it."""
+        within = self._within
+        after = None if within is None else (within.followee, within.after)
+        followees = list(self._reached)
+        current: Followee | None = None  # that the page before ended with
+        first = cells = 0  # its first follower, and how many cells its followers got
+        while followees:
+            page = self._follows.followers(followees, after, self._page, tombstones=tombstones)
+            if within is not None:
+                page = page[: bisect_right(page, within.until, key=attrgetter("follower"))]
+            groups = list(_rows(page))
+            if groups:
+                yield [(pin, rows) for followee, rows in groups for pin in self._reached[followee]]
+            if len(page) < self._page:
                 return
-            after = (page[-1].followee, page[-1].follower)
+            followee, rows = groups[-1]
+            if followee != current:
+                current, first, cells = followee, rows[0][0], 0
+            last = rows[-1][0]
+            cells += len(rows) * len(self._reached[followee])
+            after = followee, last
+            if cells >= self._share:
+                if ranges := ranges_left(within, followee, first, last):
+                    self.left.append((self._reached[followee], ranges))
+                if len(followees) == 1:
+                    return
+                after = followee, MAX_ID
+
+
+def ranges_left(within: Range | None, followee: Followee, first: int, last: int) -> list[Range]:
+    """The ranges of followers behind `last`, which together end where `within` does. Pure.
+
+    first, last: the first and the last id that were done. What lies behind `last` is unknown, ids may lie close
+    together or far apart. So each range of a fanout that was whole is _WIDER times as wide as the one before, and one
+    that turns out to have many followers is divided evenly.
+    """
+    width = last - first + 1
+    until = MAX_ID if within is None else within.until
+    step = width * _WIDER if within is None else max(width, -(-(until - last) // _RANGES))
+    ranges: list[Range] = []
+    while last < until:
+        end = min(until, last + step)
+        ranges.append(Range(followee, last, end))
+        last = end
+        if within is None:
+            step *= _WIDER
+    return ranges
 
 
 def _rows(page: Sequence[Follower]) -> Iterator[tuple[Followee, list[tuple[int, int]]]]:

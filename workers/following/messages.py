@@ -1,24 +1,25 @@
 """The messages of the queue, and their codec: versioned JSON.
 
 On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold, Packed and Tick. On `feed.retries`: Parked.
-Every message is an object `{"v": 1, "body": {"type": ..., ...}}`, or, of the tasks of many recorded actions,
-`{"v": 2, "actions": [...]}`; the JSON Schema of each topic is exported into `schemas/`. Packed has version 2: an
-earlier writer that meets one says so.
+Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; of the tasks of many recorded actions,
+`{"v": 2, "actions": [...]}`; of tasks for some followers of one followee, `{"v": 3, "range": ..., "actions": [...]}`.
+The JSON Schema of each topic is exported into `schemas/`. Packed has version 2: an earlier writer that meets one says
+so.
 
 What is traced carries a context of its trace (`feedstore.tracing`), in members that earlier readers pass over and
 earlier messages lack: `trace` of a task, of a delivery, and of a recorded action, as its outbox row had it; `traces` of
 a pack.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Final, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
 from feedstore import validation
-from feedstore.domain import InvalidValueError, RecordedAction
+from feedstore.domain import MAX_ID, Followee, InvalidValueError, PinDeleted, PinSaved, RecordedAction
 from feedstore.following import MAX_CHUNK, ROW_BYTES
 from feedstore.follows import port as follows
 from workers.pipeline.ticks import Tick
@@ -27,6 +28,7 @@ from workers.queue.port import MAX_MESSAGE_BYTES, Malformed, MalformedError
 VERSION: Final = 1
 PACKED_VERSION: Final = 2
 ACTIONS_VERSION: Final = 2
+RANGE_VERSION: Final = 3
 
 PACK_CELLS: Final = 10_000
 """The most cells in one pack."""
@@ -42,6 +44,14 @@ Trace = Annotated[str, Meta(max_length=128)]
 """The context of a trace (`feedstore.tracing`)."""
 
 
+class Range(msgspec.Struct, frozen=True):
+    """Some of the followers of a followee: those with ids larger than `after`, and `until` at most."""
+
+    followee: Followee
+    after: Annotated[int, Meta(ge=0, le=MAX_ID)]
+    until: Annotated[int, Meta(ge=1, le=MAX_ID)]
+
+
 class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
     """An action to expand.
 
@@ -49,12 +59,22 @@ class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defau
     after_ms: a store time; the deliveries count as read then or later. The sender of the task notes this time, and
         what was read before it is not sent back again: a clock that was set back must not let new deliveries look old.
     trace: the context of the trace that it belongs to; None: it is not traced.
+    range: the followers for whom the pin is saved or deleted; None: all of them.
     """
 
     action: RecordedAction
     cluster: str | None = None
     after_ms: Ms | None = None
     trace: Trace | None = None
+    range: Range | None = None
+
+    def __post_init__(self) -> None:
+        if self.range is None:
+            return
+        if not isinstance(self.action, PinSaved | PinDeleted):
+            raise InvalidValueError("range", type(self.action).__name__, "a pin that is saved or deleted")
+        if self.range.followee not in self.action.pin.followees():
+            raise InvalidValueError("range.followee", str(self.range.followee), "the pin's owner or its board")
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -200,11 +220,14 @@ class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defau
     Until a tick later than `until_ms` has come through, no watermark may pass `since_ms`.
 
     cluster: the only cluster whose watermark it keeps back; None for all.
+    kind: `fanout` if ranges of followers were put off because a pin has many. Such holds come in a stream, and do not
+        prolong each other.
     """
 
     since_ms: Ms
     until_ms: Ms
     cluster: str | None = None
+    kind: Literal["put_off", "fanout"] = "put_off"
 
 
 class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
@@ -237,9 +260,31 @@ class _ActionsEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=ACTIONS_V
     actions: Annotated[list[RecordedAction], Meta(min_length=1)]
 
 
+class _RangeEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=RANGE_VERSION, omit_defaults=True):
+    """Tasks of recorded actions, all for the same range, cluster and time. traces: of those that are traced, counted
+    from 0, their contexts.
+    """
+
+    range: Range
+    actions: Annotated[list[PinSaved | PinDeleted], Meta(min_length=1, max_length=ACTIONS_A_MESSAGE)]
+    cluster: str | None = None
+    after_ms: Ms | None = None
+    traces: list[tuple[Annotated[int, Meta(ge=0, lt=ACTIONS_A_MESSAGE)], Trace]] = msgspec.field(default_factory=list)
+
+    def tasks(self) -> tuple[Task, ...]:
+        traces = dict(self.traces)
+        return tuple(
+            Task(action, self.cluster, self.after_ms, traces.get(number), self.range)
+            for number, action in enumerate(self.actions)
+        )
+
+
 class _RawActions(msgspec.Struct, frozen=True):
     v: Literal[2]
     actions: Annotated[list[msgspec.Raw], Meta(min_length=1)]
+
+
+_ActionMessages = _ActionEnvelope | _ActionsEnvelope | _RangeEnvelope
 
 
 class _DeliveryEnvelope(msgspec.Struct, frozen=True):
@@ -274,7 +319,7 @@ class _CarryingActions(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.json.Encoder()
-_actions = msgspec.json.Decoder(_ActionEnvelope | _ActionsEnvelope)
+_actions = msgspec.json.Decoder(_ActionMessages)
 _raw_actions = msgspec.json.Decoder(_RawActions)
 _recorded = msgspec.json.Decoder(RecordedAction)
 _deliveries = msgspec.json.Decoder(_DeliveryEnvelope)
@@ -286,7 +331,26 @@ _CARRIES: Final = b'"trace":"'
 
 
 def encode_action(message: ActionMessage) -> bytes:
-    return _encoder.encode(_ActionEnvelope(message))
+    match message:
+        case Task(action=PinSaved() | PinDeleted() as action, range=Range() as followers):
+            traces = {} if message.trace is None else {action: message.trace}
+            return encode_range(followers, [action], message.cluster, message.after_ms, traces)
+        case _:
+            return _encoder.encode(_ActionEnvelope(message))
+
+
+def encode_range(
+    followers: Range,
+    actions: Sequence[PinSaved] | Sequence[PinDeleted] | Sequence[PinSaved | PinDeleted],
+    cluster: str | None,
+    after_ms: int | None,
+    traces: Mapping[Any, str],
+) -> bytes:
+    """The message of the tasks of some actions for one range. Its tasks stay together, and share their reads. traces:
+    the contexts of those that are traced.
+    """
+    found = [(number, traces[action]) for number, action in enumerate(actions) if action in traces] if traces else []
+    return _encoder.encode(_RangeEnvelope(followers, [*actions], cluster, after_ms, found))
 
 
 def wrap_action(recorded: bytes) -> bytes:
@@ -346,10 +410,15 @@ def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
     try:
         envelope = _actions.decode(value)
     except (msgspec.ValidationError, InvalidValueError) as error:
-        _refuse_other_version(value, ACTIONS_VERSION)
-        return _each_action(value, _malformed(error, value, _ActionEnvelope | _ActionsEnvelope))
+        _refuse_other_version(value, RANGE_VERSION)
+        return _each_action(value, _malformed(error, value, _ActionMessages))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return _each_action(value, MalformedError("not_json", validation.malformed(error)))
+    if isinstance(envelope, _RangeEnvelope):
+        try:
+            return envelope.tasks()
+        except InvalidValueError as error:
+            raise MalformedError("malformed", str(error)) from error
     traced = _CARRIES in value
     if isinstance(envelope, _ActionEnvelope):
         body = envelope.body
@@ -456,7 +525,7 @@ def _refuse_version(version: int, newest: int) -> None:
 def schemas() -> dict[str, dict[str, object]]:
     """The JSON Schema of each topic's messages, by the name of its file in `schemas/`."""
     return {
-        "feed.actions.schema.json": msgspec.json.schema(_ActionEnvelope | _ActionsEnvelope),
+        "feed.actions.schema.json": msgspec.json.schema(_ActionMessages),
         "feed.deliveries.schema.json": msgspec.json.schema(_DeliveryEnvelope),
         "feed.retries.schema.json": msgspec.json.schema(_RetryEnvelope),
     }

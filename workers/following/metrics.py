@@ -89,23 +89,24 @@ DAMAGED: Final = _PART_GAUGES.gauge(
 HOLDS: Final = _GAUGES.gauge(
     "feed_cluster_holds",
     "Notes in a cluster that may keep its watermark back: for work that was `put_off`, for `refill`s after unfollows,"
-    " for `parked` deliveries (1,000 of these at most). Absent if it does not answer",
+    " for large `fanout`s that are not done, for `parked` deliveries (1,000 of these at most). Absent if it does not"
+    " answer",
     CLUSTER,
-    Label("kind", ("put_off", "refill", "parked")),
+    Label("kind", ("put_off", "refill", "fanout", "parked")),
 )
 HOLD_AGE: Final = _GAUGES.gauge(
     "feed_cluster_hold_age_seconds",
     "How long ago the oldest action committed of the notes that may keep a cluster's watermark back; 0 if there are"
     " none. Absent if the cluster does not answer",
     CLUSTER,
-    Label("kind", ("put_off", "refill", "parked")),
+    Label("kind", ("put_off", "refill", "fanout", "parked")),
 )
 KEPT_BACK: Final = _GAUGES.gauge(
     "feed_cluster_kept_back_by",
     "1 for what a cluster's watermark waits for, 0 for all else: ticks that have not come through every partition, or a"
     " kind of hold. `unknown`: no tick has come through some partition yet",
     CLUSTER,
-    Label("by", ("ticks", "put_off", "refill", "parked", "unknown")),
+    Label("by", ("ticks", "put_off", "refill", "fanout", "parked", "unknown")),
 )
 PARTITION_BEHIND: Final = _GAUGES.gauge(
     "feed_cluster_partition_behind_seconds",

@@ -80,6 +80,7 @@ class Writer:
         self._late_before_ms = late_before_ms
         ours = [message for message in messages if message.cluster in (None, self._cluster)]
         holds: list[tuple[int, int]] = []
+        fanouts: list[tuple[int, int]] = []
         deliveries: list[Delivery] = []
         packs: list[Pack] = []
         late: list[Delivery | Pack] = []
@@ -90,7 +91,7 @@ class Writer:
                 case Hold():
                     # By a clock that was ahead: what it waits for was published before now, too.
                     until_ms = message.until_ms if message.until_ms <= ahead_ms else now_ms
-                    holds.append((message.since_ms, until_ms))
+                    (fanouts if message.kind == "fanout" else holds).append((message.since_ms, until_ms))
                 case Delivery() | Pack() if not late_before_ms <= message.read_ms <= ahead_ms:
                     late.append(message)
                 case Delivery():
@@ -108,6 +109,8 @@ class Writer:
         self._finish_purges([delivery for delivery in deliveries if delivery.purge is not None])
         if holds:
             self._progress.hold(holds)
+        if fanouts:
+            self._progress.hold_for_fanouts(fanouts)
         self._send_back(late, late_before_ms)
 
     def _apply(self, batch: Sequence[Mutation], cells: int) -> None:

@@ -1,0 +1,298 @@
+"""A fanout in ranges: what one call does of it, what it leaves, and that nothing is left out or done twice."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedstore.boards import Boards
+from feedstore.domain import MAX_ID, Edge, Follow, Followee, Pin, PinDeleted, PinSaved, SavePin, board, user
+from feedstore.following import Limits
+from feedstore.follows.port import FollowStore, Request
+from feedstore.metering import UNCOUNTED, Counting, Meter
+from tests.follows.memory_follows import open_in_memory
+from tests.metering.readings import value
+from tests.queue.memory_queue import MemoryQueue
+from workers.boards import Respacing
+from workers.following import Expander, metrics
+from workers.following.fanout import Fanout, ranges_left
+from workers.following.messages import Delivery, Hold, Range, Task
+from workers.following.packs import Pack
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.queue.port import QueueUnavailableError, Topic
+
+NOW = 1_341_100_972_000
+HOUR_MS = 3_600_000
+PAGE = 10
+LIMITS = Limits(100, 10, action_age_ms=HOUR_MS, delivery_age_ms=HOUR_MS, purge_window_ms=4 * HOUR_MS, chunk=PAGE)
+PIN = Pin(7, 2**50 + 1, 21, NOW)
+SAVED, DELETED = PinSaved(PIN, NOW), PinDeleted(PIN, NOW)
+OWNER, BOARD = PIN.followees()
+
+IDS = st.integers(1, MAX_ID).filter(lambda number: number != OWNER.id)
+
+
+# The ranges
+
+
+@given(IDS, IDS, st.none() | st.tuples(st.integers(0, MAX_ID), IDS))
+def test_ranges_follow_each_other_and_end_where_the_range_ends(one: int, other: int, bounds: tuple[int, int] | None):
+    first, last = sorted((one, other))
+    within = None if bounds is None else Range(OWNER, min(bounds[0], first - 1), max(bounds[1], last))
+    until = MAX_ID if within is None else within.until
+    left = ranges_left(within, OWNER, first, last)
+    assert [each.after for each in left] == [last, *(each.until for each in left[:-1])][: len(left)]
+    assert all(each.after < each.until for each in left)
+    assert bool(left) == (last < until)
+    assert not left or left[-1].until == until
+    assert len(left) <= 64
+
+
+def test_ranges_of_a_whole_fanout_become_wider():
+    left = ranges_left(None, OWNER, 1_001, 2_000)
+    assert [each.until - each.after for each in left[:3]] == [64_000, 64**2 * 1_000, 64**3 * 1_000]
+
+
+def test_a_range_is_divided_evenly():
+    left = ranges_left(Range(OWNER, 0, 65_000), OWNER, 1, 1_000)
+    assert {each.until - each.after for each in left} == {1_000}
+    assert len(left) == 64
+
+
+def test_few_followers_that_are_left_are_one_range():
+    assert ranges_left(Range(OWNER, 0, 1_200), OWNER, 1, 1_000) == [Range(OWNER, 1_000, 1_200)]
+
+
+# What one call does
+
+
+@dataclass
+class Fed:
+    """What was published: how often each follower got each pin."""
+
+    rows: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def publish(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            for block in [*delivery.puts, *delivery.markers]:
+                for follower, _ in block.rows:
+                    for pin, _ in block.pins:
+                        self.rows[follower, pin] = self.rows.get((follower, pin), 0) + 1
+
+
+@pytest.fixture
+def follows() -> Iterator[FollowStore]:
+    store = open_in_memory(lambda: NOW)
+    yield store
+    store.close()
+
+
+def follow(store: FollowStore, followers: Iterable[int], followee: Followee = OWNER, *, active: bool = True) -> None:
+    store.index(edges=[Edge(each, followee, NOW, active=active) for each in followers])
+
+
+def all_of_it(store: FollowStore, actions: list[PinSaved] | list[PinDeleted], cells: int) -> tuple[Fed, int]:
+    """Everything that follows from some actions, and how many calls it took."""
+    fed = Fed()
+    fanout = Fanout(store, fed.publish, LIMITS, cells)
+    first = actions[0]
+    todo: list[tuple[list[Any], Range | None]] = [(list(actions), None)]
+    calls = 0
+    while todo:
+        some, within = todo.pop()
+        handle = fanout.save if isinstance(first, PinSaved) else fanout.delete
+        calls += 1
+        todo += [(rest.actions, each) for rest in handle(some, NOW, None, within) for each in rest.ranges]
+    return fed, calls
+
+
+FOLLOWERS = st.sets(st.one_of(st.integers(1, 100), st.integers(1, 2**40), IDS), max_size=60)
+
+
+@given(FOLLOWERS, FOLLOWERS, st.sampled_from([1, 15, 40, 10_000]), st.booleans())
+def test_every_follower_gets_every_pin_once_an_edge(of_owner: set[int], of_board: set[int], cells: int, deleted: bool):
+    store = open_in_memory(lambda: NOW)
+    follow(store, of_owner)
+    follow(store, of_board, BOARD)
+    pins = [PIN, Pin(8, PIN.owner, 22, NOW)]
+    actions = [PinDeleted(pin, NOW) for pin in pins] if deleted else [PinSaved(pin, NOW) for pin in pins]
+    fed, _ = all_of_it(store, actions, cells)
+    store.close()
+    expected: dict[tuple[int, int], int] = {}
+    for followers, reached in ((of_owner, (7, 8)), (of_board, (7,))):
+        for follower in followers:
+            for pin in reached:
+                expected[follower, pin] = expected.get((follower, pin), 0) + 1
+    assert fed.rows == expected
+
+
+def test_a_fanout_that_is_not_large_is_done_in_one_call(follows: FollowStore):
+    follow(follows, range(1, 100))
+    _, calls = all_of_it(follows, [SAVED], 200)  # its owner has half of them, its board the other half
+    assert calls == 1
+
+
+def test_one_call_does_little_more_than_its_cells(follows: FollowStore):
+    follow(follows, range(1, 1_001))
+    fed = Fed()
+    left = Fanout(follows, fed.publish, LIMITS, 200).save([SAVED], NOW, None)
+    assert len(fed.rows) == 100
+    assert [rest.actions for rest in left] == [[SAVED]]
+
+
+def test_many_calls_at_once_share_their_cells(follows: FollowStore):
+    follow(follows, range(1, 1_001))
+    fed = Fed()
+    fanout = Fanout(follows, fed.publish, LIMITS, 200)
+    fanout.save([SAVED], NOW, None, Range(OWNER, 0, MAX_ID), calls=5)
+    assert len(fed.rows) == 40
+    fed.rows.clear()
+    fanout.save([SAVED], NOW, None, Range(OWNER, 0, MAX_ID), calls=1_000)
+    assert len(fed.rows) == 20
+
+
+def test_a_large_fanout_does_not_keep_those_behind_it_in_the_same_call(follows: FollowStore):
+    follow(follows, range(1, 1_001))
+    other = Pin(8, 2**50 + 2, 22, NOW)
+    follow(follows, [5_000], user(2**50 + 2))
+    fed = Fed()
+    left = Fanout(follows, fed.publish, LIMITS, 20).save([SAVED, PinSaved(other, NOW)], NOW, None)
+    assert (5_000, 8) in fed.rows
+    assert [rest.actions for rest in left] == [[SAVED]]
+
+
+def test_a_range_reads_no_other_followee(follows: FollowStore):
+    follow(follows, range(1, 31))
+    follow(follows, range(101, 131), BOARD)
+    fed = Fed()
+    assert Fanout(follows, fed.publish, LIMITS, 1_000).save([SAVED], NOW, None, Range(OWNER, 5, 15)) == []
+    assert sorted(follower for follower, _ in fed.rows) == list(range(6, 16))
+
+
+def test_rule_7_a_range_of_a_deletion_has_tombstones(follows: FollowStore):
+    follow(follows, range(1, 31), active=False)
+    fed, calls = all_of_it(follows, [DELETED], 1)
+    assert len(fed.rows) == 30
+    assert calls > 1
+
+
+# What the expander makes of it
+
+
+class Queue(MemoryQueue):
+    """away: of a topic that takes no messages. order: of which topic each call was."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(TOPICS, 1), lambda: NOW)
+        self.away: Topic[object] | None = None
+        self.order: list[str] = []
+
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+        if topic is self.away:
+            raise QueueUnavailableError("away")
+        if values:
+            self.order.append(topic.name)
+        super().publish(topic, values, partition)
+
+    def bodies(self, topic: Topic[object]) -> list[Any]:
+        """All that was published since the last call."""
+        consumer = self.consumer(topic, "test")
+        found: list[Any] = []
+        while messages := consumer.poll(1_000, 0):
+            found += [body for message in messages for body in topic.decode(message.value)]
+            consumer.commit({message.partition: message.offset + 1 for message in messages})
+        consumer.close()
+        return found
+
+
+@dataclass
+class World:
+    follows: FollowStore
+    queue: Queue = field(default_factory=Queue)
+
+    def expander(self, cells: int, meter: Meter = UNCOUNTED) -> Expander:
+        respace = Respacing(Boards(self.follows), lambda: 0.0).respace
+        return Expander(self.follows, self.queue, LIMITS, respace, meter, cells=cells)
+
+
+@pytest.fixture
+def world(follows: FollowStore) -> World:
+    follow(follows, range(1, 101))
+    return World(follows)
+
+
+def recorded(world: World, pin: Pin = PIN) -> PinSaved:
+    (saved,) = world.follows.record([Request(SavePin(pin))])
+    assert isinstance(saved, PinSaved)
+    return saved
+
+
+def test_rule_10_a_hold_follows_what_was_left(world: World):
+    saved = recorded(world)
+    world.expander(cells=40).expand([Task(saved, "b", NOW - 5)])
+    assert world.queue.order[-2:] == [ACTIONS.name, DELIVERIES.name]
+    left = world.queue.bodies(ACTIONS)
+    assert {(task.action, task.cluster, task.after_ms) for task in left} == {(saved, "b", NOW - 5)}
+    assert left[0].range == Range(OWNER, 20, 20 + 64 * 20)
+    *packs, hold = world.queue.bodies(DELIVERIES)
+    assert all(isinstance(pack, Pack) for pack in packs)
+    assert isinstance(hold, Hold)
+    assert (hold.since_ms, hold.cluster, hold.kind) == (saved.committed_ms, "b", "fanout")
+    assert hold.until_ms >= saved.committed_ms
+
+
+def test_rule_11_what_cannot_be_left_is_done_again(world: World):
+    saved = recorded(world)
+    world.queue.away = ACTIONS
+    expander = world.expander(cells=20)
+    with pytest.raises(QueueUnavailableError):
+        expander.expand([Task(saved)])
+    assert not any(isinstance(each, Hold) for each in world.queue.bodies(DELIVERIES))
+    world.queue.away = None
+    expander.expand([Task(saved)])
+    assert world.queue.bodies(ACTIONS)
+
+
+def test_nothing_is_left_before_all_else_is_done(world: World):
+    """A call that fails is made again, and what it had left would be there twice."""
+    saved = recorded(world)
+    (followed,) = world.follows.record([Request(Follow(500, OWNER))])
+    world.expander(cells=20).expand([Task(saved), Task(followed)])
+    assert world.queue.order[-2:] == [ACTIONS.name, DELIVERIES.name]
+    assert world.queue.order.count(ACTIONS.name) == 1
+
+
+def test_pins_of_one_user_stay_together(world: World):
+    some = [recorded(world, Pin(each, PIN.owner, PIN.board, NOW)) for each in range(1, 4)]
+    world.expander(cells=20).expand([Task(each) for each in some])
+    left = world.queue.bodies(ACTIONS)
+    assert [task.action for task in left[:3]] == some
+    assert len({task.range for task in left[:3]}) == 1
+
+
+def test_a_range_is_no_action_and_enters_no_index(world: World):
+    meter = Counting(lambda: 0.0)
+    saved = recorded(world)
+    expander = world.expander(20, meter)
+    expander.expand([Task(saved)])
+    left = world.queue.bodies(ACTIONS)
+    expander.begin(left)
+    expander.expand(left)
+    assert value(meter, metrics.ACTIONS, "save") == 1
+
+
+def test_rule_8_a_range_that_waited_too_long_is_dated_again_as_a_whole(world: World):
+    saved = recorded(world)
+    late = PinSaved(saved.pin, saved.committed_ms - 2 * HOUR_MS)
+    world.expander(20).expand([Task(late, range=Range(OWNER, 50, MAX_ID))])
+    assert world.queue.bodies(ACTIONS) == []
+    (hold,) = world.queue.bodies(DELIVERIES)
+    assert (hold.since_ms, hold.kind) == (late.committed_ms, "put_off")
+
+
+def test_a_range_of_what_a_pin_does_not_reach_cannot_be():
+    with pytest.raises(ValueError, match="the pin's owner or its board"):
+        Task(SAVED, range=Range(board(22), 0, 9))
