@@ -97,7 +97,7 @@ def follow(store: FollowStore, followers: Iterable[int], followee: Followee = OW
 def all_of_it(store: FollowStore, actions: list[PinSaved] | list[PinDeleted], cells: int) -> tuple[Fed, int]:
     """Everything that follows from some actions, and how many calls it took."""
     fed = Fed()
-    fanout = Fanout(store, fed.publish, LIMITS, cells)
+    fanout = Fanout(store, fed.publish, LIMITS)
     first = actions[0]
     todo: list[tuple[list[Any], Range | None]] = [(list(actions), None)]
     calls = 0
@@ -105,7 +105,7 @@ def all_of_it(store: FollowStore, actions: list[PinSaved] | list[PinDeleted], ce
         some, within = todo.pop()
         handle = fanout.save if isinstance(first, PinSaved) else fanout.delete
         calls += 1
-        todo += [(rest.actions, each) for rest in handle(some, NOW, None, within) for each in rest.ranges]
+        todo += [(left.actions, each) for left in handle(some, NOW, None, within, cells).left for each in left.ranges]
     return fed, calls
 
 
@@ -138,20 +138,9 @@ def test_a_fanout_that_is_not_large_is_done_in_one_call(follows: FollowStore):
 def test_one_call_does_little_more_than_its_cells(follows: FollowStore):
     follow(follows, range(1, 1_001))
     fed = Fed()
-    left = Fanout(follows, fed.publish, LIMITS, 200).save([SAVED], NOW, None)
-    assert len(fed.rows) == 100
-    assert [rest.actions for rest in left] == [[SAVED]]
-
-
-def test_many_calls_at_once_share_their_cells(follows: FollowStore):
-    follow(follows, range(1, 1_001))
-    fed = Fed()
-    fanout = Fanout(follows, fed.publish, LIMITS, 200)
-    fanout.save([SAVED], NOW, None, Range(OWNER, 0, MAX_ID), calls=5)
-    assert len(fed.rows) == 40
-    fed.rows.clear()
-    fanout.save([SAVED], NOW, None, Range(OWNER, 0, MAX_ID), calls=1_000)
-    assert len(fed.rows) == 20
+    visited = Fanout(follows, fed.publish, LIMITS).save([SAVED], NOW, None, None, 200)
+    assert len(fed.rows) == visited.cells == 100
+    assert [each.actions for each in visited.left] == [[SAVED]]
 
 
 def test_a_large_fanout_does_not_keep_those_behind_it_in_the_same_call(follows: FollowStore):
@@ -159,16 +148,16 @@ def test_a_large_fanout_does_not_keep_those_behind_it_in_the_same_call(follows: 
     other = Pin(8, 2**50 + 2, 22, NOW)
     follow(follows, [5_000], user(2**50 + 2))
     fed = Fed()
-    left = Fanout(follows, fed.publish, LIMITS, 20).save([SAVED, PinSaved(other, NOW)], NOW, None)
+    visited = Fanout(follows, fed.publish, LIMITS).save([SAVED, PinSaved(other, NOW)], NOW, None, None, 20)
     assert (5_000, 8) in fed.rows
-    assert [rest.actions for rest in left] == [[SAVED]]
+    assert [each.actions for each in visited.left] == [[SAVED]]
 
 
 def test_a_range_reads_no_other_followee(follows: FollowStore):
     follow(follows, range(1, 31))
     follow(follows, range(101, 131), BOARD)
     fed = Fed()
-    assert Fanout(follows, fed.publish, LIMITS, 1_000).save([SAVED], NOW, None, Range(OWNER, 5, 15)) == []
+    assert Fanout(follows, fed.publish, LIMITS).save([SAVED], NOW, None, Range(OWNER, 5, 15), 1_000) == (10, [])
     assert sorted(follower for follower, _ in fed.rows) == list(range(6, 16))
 
 
@@ -213,9 +202,9 @@ class World:
     follows: FollowStore
     queue: Queue = field(default_factory=Queue)
 
-    def expander(self, cells: int, meter: Meter = UNCOUNTED) -> Expander:
+    def expander(self, cells: int, meter: Meter = UNCOUNTED, window: Any = None) -> Expander:
         respace = Respacing(Boards(self.follows), lambda: 0.0).respace
-        return Expander(self.follows, self.queue, LIMITS, respace, meter, cells=cells)
+        return Expander(self.follows, self.queue, LIMITS, respace, meter, cells=cells, window=window)
 
 
 @pytest.fixture
@@ -296,3 +285,76 @@ def test_rule_8_a_range_that_waited_too_long_is_dated_again_as_a_whole(world: Wo
 def test_a_range_of_what_a_pin_does_not_reach_cannot_be():
     with pytest.raises(ValueError, match="the pin's owner or its board"):
         Task(SAVED, range=Range(board(22), 0, 9))
+
+
+# What waits
+
+
+class Windowed:
+    """A window that a test fills. published: how often something large was."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.count = 0
+
+    def is_full(self) -> bool:
+        return self.full
+
+    def published(self) -> None:
+        self.count += 1
+
+    def due_ms(self) -> int:
+        return 7
+
+
+def test_ranges_wait_while_the_window_is_full_and_nothing_else_does(world: World):
+    saved, other = recorded(world), recorded(world, Pin(8, 2**50 + 2, 22, NOW))
+    follow(world.follows, [5_000], user(2**50 + 2))
+    window = Windowed()
+    expander = world.expander(200, window=window)
+    window.full = True
+    within = Range(OWNER, 50, MAX_ID)
+    expander.expand([Task(saved, "b", NOW - 5, range=within), Task(other)])
+    assert world.queue.bodies(ACTIONS) == [Task(saved, "b", NOW - 5, range=within)]
+    pack, hold = world.queue.bodies(DELIVERIES)
+    assert [each.action for each in pack.deliveries()] == [other]
+    assert (hold.since_ms, hold.kind) == (saved.committed_ms, "fanout")
+    assert window.count == 0
+
+
+def test_large_fanouts_are_in_the_window_and_small_ones_are_not(world: World):
+    saved, other = recorded(world), recorded(world, Pin(8, 2**50 + 2, 22, NOW))
+    window = Windowed()
+    expander = world.expander(40, window=window)
+    expander.expand([Task(other)])
+    assert window.count == 0
+    expander.expand([Task(saved)])
+    assert window.count == 1
+    expander.expand(world.queue.bodies(ACTIONS))
+    assert window.count == 2
+
+
+def test_what_is_for_a_range_waits_for_the_next_look_at_a_full_window(world: World):
+    saved = recorded(world)
+    expander = world.expander(40, window=Windowed())
+    assert expander.due_ms(Task(saved)) == 0
+    assert expander.due_ms(Task(saved, range=Range(OWNER, 50, MAX_ID))) == 7
+    assert world.expander(40).due_ms(Task(saved, range=Range(OWNER, 50, MAX_ID))) == 0
+
+
+def test_ranges_beyond_the_cells_of_a_call_are_left_as_they_are(world: World):
+    saved = recorded(world)
+    first, second, third = (Range(OWNER, after, after + 30) for after in (0, 30, 60))
+    world.expander(20).expand([Task(saved, range=each) for each in (first, second, third)])
+    left = [task.range for task in world.queue.bodies(ACTIONS)]
+    assert left[-2:] == [second, third]
+    assert {each.until for each in left[:-2]} == {30}
+
+
+def test_a_range_that_came_twice_is_left_once(world: World):
+    saved = recorded(world)
+    window = Windowed()
+    window.full = True
+    within = Range(OWNER, 50, MAX_ID)
+    world.expander(40, window=window).expand([Task(saved, range=within)] * 3)
+    assert world.queue.bodies(ACTIONS) == [Task(saved, range=within)]

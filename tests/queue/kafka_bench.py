@@ -125,6 +125,7 @@ class TestedQueue:
         self.rewind = self.queue.rewind
         self.positions = self.queue.positions
         self.earliest = self.queue.earliest
+        self.ends = self.queue.ends
         self.go_back = self.queue.go_back
         self.reset = self.queue.reset
 

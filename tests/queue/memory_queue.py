@@ -149,6 +149,10 @@ class MemoryQueue:
         with self._open() as state:
             return {partition: log.earliest for partition, log in enumerate(state.logs[topic])}
 
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        with self._open() as state:
+            return {partition: log.end for partition, log in enumerate(state.logs[topic])}
+
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         with self._open() as state:
             for partition in positions:

@@ -151,6 +151,7 @@ class Agreement(RuleBasedStateMachine):
         self.both(lambda bench, _: bench.queue.go_back(topic, group, positions))
         self.both(lambda bench, _: bench.queue.positions(topic, group))
         self.both(lambda bench, _: bench.queue.earliest(topic))
+        self.both(lambda bench, _: bench.queue.ends(topic))
 
     @rule(step=st.integers(-2, 5))
     def pass_time(self, step: int) -> None:

@@ -482,6 +482,20 @@ def test_a_group_that_goes_back_to_what_is_gone_has_lost_its_position(bench: Ben
         drain(bench.consumer("a"))
 
 
+def test_a_group_that_is_at_the_ends_has_read_all(bench: Bench) -> None:
+    assert bench.queue.ends(DELIVERIES) == dict.fromkeys(range(bench.partitions), 0)
+    for partition in range(bench.partitions):
+        bench.queue.publish(DELIVERIES, numbered(3 + partition), partition)
+    ends = bench.queue.ends(DELIVERIES)
+    assert ends == {partition: 3 + partition for partition in range(bench.partitions)}
+    consumer = bench.consumer("a")
+    consumer.commit(after(drain(consumer)))
+    assert bench.queue.positions(DELIVERIES, "a") == ends
+    bench.clock.now_ms += 10
+    bench.queue.expire(0, {})
+    assert bench.queue.ends(DELIVERIES) == ends, "what has expired counts"
+
+
 def test_a_group_goes_back_only_while_it_has_no_consumer_and_only_in_what_there_is(bench: Bench) -> None:
     assert bench.queue.positions(DELIVERIES, "a") == {}
     assert bench.queue.go_back(DELIVERIES, "a", {0: 0}) == 0, "a group that was never there has nothing to go back from"

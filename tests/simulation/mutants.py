@@ -642,6 +642,9 @@ _PARKED = replace(
     sweep=0,
 )
 _GROWN = replace(GROWING, sticky=GENERAL.sticky)
+_DELETED = replace(
+    DIVIDING, owners=(11,), boards=(21,), followees=(user(11),), follow_all=1, unfollow=0.3, delete=5, slow=0.45, walk=0
+)
 _DIVIDED = replace(DIVIDING, ticking=1, tick=0.5, delete=0, walk=0, sticky=(0.2, 0.5), again=0)
 _REFILLS = replace(
     _STUCK, owners=(11,), walk=4, delete=4, save=5, unfollow=0.5, leap=0, past=0, prelude=4, slow=0.5, crash=0
@@ -705,7 +708,7 @@ MUTANTS: dict[str, Taken] = {
             7,
             "only the first call for a pin looks again whether it was deleted",
             _first_calls_look_at_deletions,
-            profile=DIVIDING,
+            profile=_DELETED,
         ),
         Taken("no_tombstones", 7, "a deletion leaves out who unfollowed", tampered=_no_tombstones),
         Taken(

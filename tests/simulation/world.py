@@ -229,6 +229,7 @@ class World:
             self.limits,
             Respacing(Boards(self.follows), lambda: 0.0).respace,
             cells=profile.cells or fanout.CELLS,
+            window=_SometimesFull(rng) if profile.cells else None,  # type: ignore[arg-type]
         )
         self.writers = {
             name: Writer(name, port.tables[FEEDS], Progress(port.progress), self.follows, self.queue, self.limits)
@@ -818,6 +819,19 @@ class _Recording(Port):
         rows = self._target.unrelayed(min(limit, 1 + int(self._world.rng.random() * 6)), shard)
         self._world.scheduler.pause()
         return rows
+
+
+class _SometimesFull:
+    """The window of an expander, as if clusters took now more and now less time."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def is_full(self) -> bool:
+        return self._rng.random() < 0.3
+
+    def published(self) -> None:
+        """Nothing to remember."""
 
 
 class _Silent:

@@ -42,6 +42,7 @@ from workers.following.ports import Ports
 from workers.following.slots import DeliverySlots, ParkedSlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.following.traces import of_deliveries, of_parked, of_tasks
+from workers.following.window import FanoutWindow
 from workers.pipeline.begun import Begun
 from workers.pipeline.gathering import Gathering
 from workers.pipeline.relay import Relay, Ticker
@@ -347,7 +348,10 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 def expander(ports: Ports, config: Config) -> Loop:
     respacing = Respacing(Boards(ports.follows), time.monotonic, meter=ports.meter)
-    handler = Expander(ports.follows, ports.queue, config.limits, respacing.respace, ports.meter, ports.tracer)
+    window = FanoutWindow(ports.queue, list(map(writer_group, ports.replicas)), time.monotonic, ports.clock)
+    handler = Expander(
+        ports.follows, ports.queue, config.limits, respacing.respace, ports.meter, ports.tracer, window=window
+    )
     about = processing(ACTIONS, EXPANDER)
     return _stage(ports, config, EXPANDER, ACTIONS)(
         encode=encode_action,
@@ -358,6 +362,7 @@ def expander(ports: Ports, config: Config) -> Loop:
         in_flight=MAX_WAITING,
         turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
         slots=TaskSlots(ports.follows),
+        due_ms=handler.due_ms,
         lost="actions were lost before they were expanded: rebuild every cluster",
     )
 

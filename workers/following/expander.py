@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, Self, TypeVar, assert_never
 
@@ -16,11 +15,12 @@ from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics
 from workers.following.backfill import Backfill
-from workers.following.fanout import CELLS, Fanout, Remainder
+from workers.following.fanout import CELLS, Fanout, PinAction, Remainder
 from workers.following.messages import Delivery, Hold, Packed, Range, Task, encode_delivery, encode_range
 from workers.following.packing import packed
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
+from workers.following.window import FanoutWindow
 from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import Queue
 from workers.queue.traced import sending
@@ -47,14 +47,12 @@ _SPAN = f"send {DELIVERIES}", sending(DELIVERIES)
 _RANGES_AT_ONCE = 100
 
 _Action = TypeVar("_Action", bound=RecordedAction)
-_Answer = TypeVar("_Answer")
-_Remainder = Remainder[PinSaved] | Remainder[PinDeleted]
 
 
 class _Left(NamedTuple):
-    """What is left of fanouts, and what their tasks said. after_ms: as of a task."""
+    """What is left of some fanouts, for all of which tasks said the same cluster and time."""
 
-    remainder: _Remainder
+    remainders: Sequence[Remainder]
     cluster: str | None
     after_ms: int | None
 
@@ -127,7 +125,8 @@ class Expander:
     """Expands actions, at most MAX_BATCH at once. Any number may run: each only remembers what it has begun.
 
     respace: makes room on boards. It leads to no deliveries. meter: what is counted. tracer: what is published carries
-    on the traces of its current lot. cells: as of `Fanout`.
+    on the traces of its current lot. cells: as of `Fanout.save`, of each call. window: if it is full, ranges of large
+    fanouts wait; None: they never do.
     """
 
     def __init__(
@@ -139,6 +138,7 @@ class Expander:
         meter: Meter = UNCOUNTED,
         tracer: Tracer = UNTRACED,
         cells: int = CELLS,
+        window: FanoutWindow | None = None,
     ) -> None:
         self._meter = meter
         self._tracer = tracer
@@ -152,7 +152,9 @@ class Expander:
         self._queue = queue
         self._known = KnownPartitions(queue, ACTIONS)
         self._limits = limits
-        self._fanout = Fanout(follows, self._publish, limits, cells)
+        self._cells = cells
+        self._window = window
+        self._fanout = Fanout(follows, self._publish, limits)
         self._backfill = Backfill(follows, self._publish, limits)
         self._purging = Purging(follows, self._publish, limits)
         self._respace = respace
@@ -183,26 +185,18 @@ class Expander:
                 fresh.append(task)
         # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
         # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
-        self._index(_Sorted.of(task for task in fresh if task.range is None and id(task) not in begun))
-        groups: defaultdict[tuple[str | None, Range | None], list[Task]] = defaultdict(list)
-        for task in fresh:
-            groups[task.cluster, task.range].append(task)
-        left: list[_Left] = []
-        for (cluster, within), some in groups.items():
-            after_ms = max(task.after_ms or 0 for task in some)
-            actions = _Sorted.of(some)
-            since_ms = max(read_ms, after_ms)
-            remainders = self._fan_out(actions, since_ms, cluster, within, len(groups))
-            left += [_Left(remainder, cluster, after_ms or None) for remainder in remainders]
-            if within is None:
-                self._backfill_and_purge(actions, since_ms, cluster)
-                for kind, number in actions.by_kind().items():
-                    self._meter.add(metrics.ACTIONS, number, kind)
-        self._leave(left)
+        whole = [task for task in fresh if task.range is None]
+        self._index(_Sorted.of(task for task in whole if id(task) not in begun))
+        left = [*self._expand(whole, read_ms), *self._expand_ranges(fresh, read_ms)]
+        self._leave(left)  # last of all: if anything fails, all of it is done again
         now_ms = self._follows.about_now().latest_ms
-        observed, of_each = sampled([task for task in tasks if task.range is None])
-        waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in observed]
+        some, of_each = sampled([task for task in tasks if task.range is None])
+        waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in some]
         self._meter.observe(metrics.STAGE_SECONDS, waited_s, "expanded", each=of_each)
+
+    def due_ms(self, task: Task) -> int:
+        """The time, by a wall clock, before which a task need not be tried; 0: at once."""
+        return 0 if task.range is None or self._window is None else self._window.due_ms()
 
     def _is_late(self, action: RecordedAction, now_ms: int) -> bool:
         """Whether an action must be dated again before it is expanded (rule 8)."""
@@ -211,49 +205,89 @@ class Expander:
     def _index(self, actions: _Sorted) -> None:
         self._follows.index(edges=actions.edges, pins=actions.saved, deletions=actions.deleted)
 
-    def _fan_out(
-        self, actions: _Sorted, read_ms: int, cluster: str | None, within: Range | None, calls: int
-    ) -> list[_Remainder]:
-        """Publishes the deliveries of pins that are in the indexes, and returns what is left. cluster: as of the
-        deliveries. within, calls: as of `Fanout.save`.
+    def _expand(self, tasks: Sequence[Task], read_ms: int) -> list[_Left]:
+        """Publishes the deliveries of tasks that are in the indexes, and returns what is left of large fanouts."""
+        groups: defaultdict[str | None, list[Task]] = defaultdict(list)
+        for task in tasks:
+            groups[task.cluster].append(task)
+        left: list[_Left] = []
+        for cluster, some in groups.items():
+            after_ms = _after_ms(some)
+            since_ms = max(read_ms, after_ms or 0)
+            actions = _Sorted.of(some)
+            left.append(_Left(self._fan_out(actions, since_ms, cluster), cluster, after_ms))
+            for followed in _in_turn(actions.followed):
+                self._backfill.follow(followed, since_ms, cluster)
+            for unfollowed in _in_turn(actions.unfollowed):
+                self._purging.unfollow(unfollowed, since_ms, cluster)
+            for refills in _in_turn(actions.refills):
+                self._backfill.refill(refills, since_ms, cluster)
+            if actions.respaces:
+                self._respace(actions.respaces)
+            for kind, number in actions.by_kind().items():
+                self._meter.add(metrics.ACTIONS, number, kind)
+        if self._window is not None and any(each.remainders for each in left):
+            self._window.published()
+        return left
+
+    def _fan_out(self, actions: _Sorted, read_ms: int, cluster: str | None) -> list[Remainder]:
+        left: list[Remainder] = []
+        for saved in _in_turn(actions.saved):
+            left += self._fanout.save(saved, read_ms, cluster, None, self._cells).left
+        for deleted in _in_turn(actions.deleted):
+            left += self._fanout.delete(deleted, read_ms, cluster, None, self._cells).left
+        return left
+
+    def _expand_ranges(self, tasks: Sequence[Task], read_ms: int) -> list[_Left]:
+        """The same of those that are for a range. What exceeds the cells of a call is left as it is; if the window is
+        full, all of it.
         """
-        save = partial(self._fanout.save, within=within, calls=calls)
-        delete = partial(self._fanout.delete, within=within, calls=calls)
-        saved = _in_turn(save, actions.saved, read_ms, cluster)
-        deleted = _in_turn(delete, actions.deleted, read_ms, cluster)
-        return [*chain.from_iterable(saved), *chain.from_iterable(deleted)]
+        groups: defaultdict[tuple[str | None, Range], list[Task]] = defaultdict(list)
+        for task in tasks:
+            if task.range is not None:
+                groups[task.cluster, task.range].append(task)
+        left: list[_Left] = []
+        if not groups:
+            return left
+        allowed = cells_left = 0 if self._window is not None and self._window.is_full() else self._cells
+        for (cluster, within), some in groups.items():
+            after_ms = _after_ms(some)
+            actions = _Sorted.of(some)
+            if cells_left <= 0:
+                pins: dict[PinAction, None] = dict.fromkeys([*actions.saved, *actions.deleted])
+                left.append(_Left([Remainder(list(pins), [within])], cluster, after_ms))
+                continue
+            since_ms = max(read_ms, after_ms or 0)
+            saved = self._fanout.save(actions.saved, since_ms, cluster, within, cells_left)
+            deleted = self._fanout.delete(actions.deleted, since_ms, cluster, within, cells_left)
+            left.append(_Left([*saved.left, *deleted.left], cluster, after_ms))
+            cells_left -= saved.cells + deleted.cells
+        if self._window is not None and cells_left < allowed:
+            self._window.published()
+        return left
 
     def _leave(self, left: Sequence[_Left]) -> None:
-        """Puts off what is left of fanouts: others do it, and what waits behind them here is done before it."""
-        if not left:
-            return
-        # Published last of all: what failed before is done again, and would be published again.
-        messages = (value for each in left for value in self._messages(each))
+        """Puts off what is left of fanouts: it comes after what is behind them now, and any expander may do it."""
+        messages = chain.from_iterable(map(self._messages, left))
+        since_ms: dict[str | None, int] = {}
         while some := list(islice(messages, _RANGES_AT_ONCE)):
             self._queue.publish(ACTIONS, some)
-        # A tick later than this time follows the tasks that were just published (rule 10).
-        until_ms = self._follows.now()
-        since_ms: dict[str | None, int] = {}
-        for remainder, cluster, _ in left:
-            committed_ms = min(action.committed_ms for action in remainder.actions)
-            since_ms[cluster] = min(committed_ms, since_ms.get(cluster, committed_ms))
-        holds = [Hold(ms, max(ms, until_ms), cluster, "fanout") for cluster, ms in since_ms.items()]
-        self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
+        for each in left:
+            for remainder in each.remainders:
+                committed_ms = min(action.committed_ms for action in remainder.actions)
+                since_ms[each.cluster] = min(committed_ms, since_ms.get(each.cluster, committed_ms))
+        if since_ms:
+            # A tick later than this time follows the tasks that were just published (rule 10).
+            until_ms = self._follows.now()
+            holds = [Hold(ms, max(ms, until_ms), cluster, "fanout") for cluster, ms in since_ms.items()]
+            self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
 
     def _messages(self, left: _Left) -> Iterator[bytes]:
-        remainder, cluster, after_ms = left
-        for followers in remainder.ranges:
-            yield encode_range(followers, remainder.actions, cluster, after_ms, self._tracer.onward())
-
-    def _backfill_and_purge(self, actions: _Sorted, read_ms: int, cluster: str | None) -> None:
-        """Publishes the deliveries of follows, unfollows and refills that are in the indexes; and makes room on boards.
-        cluster: as of the deliveries.
-        """
-        _in_turn(self._backfill.follow, actions.followed, read_ms, cluster)
-        _in_turn(self._purging.unfollow, actions.unfollowed, read_ms, cluster)
-        _in_turn(self._backfill.refill, actions.refills, read_ms, cluster)
-        if actions.respaces:
-            self._respace(actions.respaces)
+        onward = self._tracer.onward()
+        for actions, ranges in left.remainders:
+            for within in ranges:
+                for some in _in_turn(actions):
+                    yield encode_range(within, some, left.cluster, left.after_ms, onward)
 
     def tick(self, ticks: Sequence[Tick]) -> None:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
@@ -333,11 +367,11 @@ def _ages(action: RecordedAction) -> bool:
     return not isinstance(action, RespaceAsked)
 
 
-def _in_turn(
-    handle: Callable[[Sequence[_Action], int, str | None], _Answer],
-    actions: Sequence[_Action],
-    read_ms: int,
-    cluster: str | None,
-) -> list[_Answer]:
-    starts = range(0, len(actions), AT_ONCE)
-    return [handle(actions[start : start + AT_ONCE], read_ms, cluster) for start in starts]
+def _in_turn(actions: Sequence[_Action]) -> Iterator[Sequence[_Action]]:
+    for start in range(0, len(actions), AT_ONCE):
+        yield actions[start : start + AT_ONCE]
+
+
+def _after_ms(tasks: Sequence[Task]) -> int | None:
+    """The time from which the deliveries of these tasks count as read."""
+    return max((task.after_ms for task in tasks if task.after_ms is not None), default=None)

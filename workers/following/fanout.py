@@ -6,10 +6,10 @@ much for each followee, and says which ranges of followers are left: other calls
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from feedstore.domain import MAX_ID, Followee, Pin, PinDeleted, PinSaved
 from feedstore.following import Limits
@@ -22,50 +22,48 @@ Publish = Callable[[Iterable[Delivery]], None]
 CELLS: Final = 100_000
 """About how many cells a call publishes of followees with many followers, before it leaves the rest of these: 0.3 s."""
 _SHARES: Final = 10
-"""Each followee has at least this part of CELLS. Nearly all fanouts are smaller."""
+"""Of a whole fanout, each followee has at least this part of them. Nearly all fanouts are smaller."""
 _WIDER: Final = 64
 _RANGES: Final = 64
 """What is left of a whole fanout is divided into ranges each of which is so many times as wide as the one before. What
 is left of a range is divided into so many, at most.
 """
 
-_Action = TypeVar("_Action", PinSaved, PinDeleted)
+PinAction = PinSaved | PinDeleted
 
 
-class Remainder(NamedTuple, Generic[_Action]):
+class Remainder(NamedTuple):
     """What is left of the fanouts of some actions: the same ranges of followers of each."""
 
-    actions: list[_Action]
-    ranges: list[Range]
+    actions: Sequence[PinAction]
+    ranges: Sequence[Range]
+
+
+class Visited(NamedTuple):
+    """What a call has done: how many cells it has published, and what it left."""
+
+    cells: int
+    left: list[Remainder]
 
 
 class Fanout:
-    """Handles saved and deleted pins. Memory is bounded by one page of followers, whatever their number.
+    """Handles saved and deleted pins. Memory is bounded by one page of followers, whatever their number."""
 
-    cells: as CELLS.
-    """
-
-    def __init__(self, follows: FollowStore, publish: Publish, limits: Limits, cells: int = CELLS) -> None:
+    def __init__(self, follows: FollowStore, publish: Publish, limits: Limits) -> None:
         self._follows = follows
         self._publish = publish
         self._limits = limits
-        self._cells = cells
 
     def save(
-        self,
-        actions: Sequence[PinSaved],
-        read_ms: int,
-        cluster: str | None,
-        within: Range | None = None,
-        calls: int = 1,
-    ) -> list[Remainder[PinSaved]]:
+        self, actions: Sequence[PinSaved], read_ms: int, cluster: str | None, within: Range | None, cells: int
+    ) -> Visited:
         """Puts each pin into the feeds of the followers of its owner and of its board. The pins are in the index.
 
-        Returns what is left to do: it must be durable before the actions count as done. within: only for these
-        followers. calls: how many calls like this one share CELLS.
+        within: only for these followers. cells: after so many, what is left of large fanouts is left to the caller. It
+        must be durable before the actions count as done.
         """
         by_pin = {action.pin.pin: action for action in actions}
-        visit = self._visit([action.pin for action in actions], within, calls)
+        visit = self._visit([action.pin for action in actions], within, cells)
         for followers in visit.pages(tombstones=False):
             # Looked at after the followers were read and before anything is out: a deletion from now on finds them
             # under these edges (rule 7). Nothing is left to do after the publishing, so a handler may die there.
@@ -76,21 +74,16 @@ class Fanout:
                 for pin, rows in followers
                 if pin.pin not in deleted
             )
-        return [Remainder([by_pin[pin.pin] for pin in pins], ranges) for pins, ranges in visit.left]
+        return visit.done(by_pin)
 
     def delete(
-        self,
-        actions: Sequence[PinDeleted],
-        read_ms: int,
-        cluster: str | None,
-        within: Range | None = None,
-        calls: int = 1,
-    ) -> list[Remainder[PinDeleted]]:
+        self, actions: Sequence[PinDeleted], read_ms: int, cluster: str | None, within: Range | None, cells: int
+    ) -> Visited:
         """Removes each pin from every feed that holds it or may yet receive it. The deletions are in the index. within,
-        calls, what it returns: as of `save`.
+        cells: as of `save`.
         """
         by_pin = {action.pin.pin: action for action in actions}
-        visit = self._visit([action.pin for action in actions], within, calls)
+        visit = self._visit([action.pin for action in actions], within, cells)
         # Tombstones included: a backfill under an edge that ended since may still be in flight.
         for followers in visit.pages(tombstones=True):
             self._publish(
@@ -98,14 +91,14 @@ class Fanout:
                 for pin, rows in followers
                 for deletion in [by_pin[pin.pin]]
             )
-        return [Remainder([by_pin[pin.pin] for pin in pins], ranges) for pins, ranges in visit.left]
+        return visit.done(by_pin)
 
-    def _visit(self, pins: Sequence[Pin], within: Range | None, calls: int) -> "_Visit":
+    def _visit(self, pins: Sequence[Pin], within: Range | None, cells: int) -> "_Visit":
         reached: defaultdict[Followee, list[Pin]] = defaultdict(list)
         for pin in pins:
             for followee in pin.followees() if within is None else [within.followee]:
                 reached[followee].append(pin)
-        share = self._cells // min(_SHARES, max(calls, len(reached)))
+        share = cells // min(_SHARES, max(1, len(reached)))
         return _Visit(self._follows, reached, within, self._limits.chunk, share)
 
 
@@ -113,14 +106,13 @@ class _Visit:
     """Pages through the followers of followees, each until it has had its share.
 
     reached: the pins that each followee brings to its followers. within: as of `Fanout.save`; then of one followee.
-    share: how many cells are enough for one followee. left: when all pages were read, the pins that are not done, and
-    for which followers.
+    share: how many cells are enough for one followee; it has at least a page.
     """
 
     def __init__(
         self,
         follows: FollowStore,
-        reached: dict[Followee, list[Pin]],
+        reached: Mapping[Followee, list[Pin]],
         within: Range | None,
         page: int,
         share: int,
@@ -130,7 +122,8 @@ class _Visit:
         self._within = within
         self._page = page
         self._share = share
-        self.left: list[tuple[list[Pin], list[Range]]] = []
+        self._cells = 0
+        self._left: list[tuple[list[Pin], list[Range]]] = []
 
     def pages(self, *, tombstones: bool) -> Iterator[list[tuple[Pin, list[tuple[int, int]]]]]:
         """For each page the pins, each with the rows (follower, timestamp of the edge) that the page holds for it."""
@@ -144,22 +137,29 @@ class _Visit:
             if within is not None:
                 page = page[: bisect_right(page, within.until, key=attrgetter("follower"))]
             groups = list(_rows(page))
+            for followee, rows in groups:
+                if followee != current:
+                    current, first, cells = followee, rows[0][0], 0
+                cells += len(rows) * len(self._reached[followee])
+                self._cells += len(rows) * len(self._reached[followee])
             if groups:
                 yield [(pin, rows) for followee, rows in groups for pin in self._reached[followee]]
             if len(page) < self._page:
                 return
             followee, rows = groups[-1]
-            if followee != current:
-                current, first, cells = followee, rows[0][0], 0
             last = rows[-1][0]
-            cells += len(rows) * len(self._reached[followee])
             after = followee, last
             if cells >= self._share:
                 if ranges := ranges_left(within, followee, first, last):
-                    self.left.append((self._reached[followee], ranges))
+                    self._left.append((self._reached[followee], ranges))
                 if len(followees) == 1:
                     return
                 after = followee, MAX_ID
+
+    def done(self, actions: Mapping[int, PinAction]) -> Visited:
+        """What the pages came to. actions: by pin."""
+        left = [Remainder([actions[pin.pin] for pin in pins], ranges) for pins, ranges in self._left]
+        return Visited(self._cells, left)
 
 
 def ranges_left(within: Range | None, followee: Followee, first: int, last: int) -> list[Range]:

@@ -341,7 +341,7 @@ def encode_action(message: ActionMessage) -> bytes:
 
 def encode_range(
     followers: Range,
-    actions: Sequence[PinSaved] | Sequence[PinDeleted] | Sequence[PinSaved | PinDeleted],
+    actions: Sequence[PinSaved | PinDeleted],
     cluster: str | None,
     after_ms: int | None,
     traces: Mapping[Any, str],

@@ -146,6 +146,7 @@ _REWOUND = """
 _ENDS = "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition"
 
 _EARLIEST = "SELECT partition, earliest_offset FROM partitions WHERE topic = ?"
+_NEXT_OFFSETS = "SELECT partition, next_offset FROM partitions WHERE topic = ?"
 
 _GROUP_POSITIONS = """
     SELECT p.partition, p.id, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
@@ -352,6 +353,9 @@ class EmbeddedQueue:
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
         return dict(self._file.rows(_EARLIEST, (topic.name,)))
+
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        return dict(self._file.rows(_NEXT_OFFSETS, (topic.name,)))
 
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         for partition in positions:

@@ -114,6 +114,9 @@ class MeteredQueue:
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
         return self._queue.earliest(topic)
 
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        return self._queue.ends(topic)
+
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         return self._queue.go_back(topic, group, positions)
 

@@ -287,6 +287,14 @@ class Queue(Protocol):
         """
         ...
 
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        """The offset of the next message that each partition will get: a group with this position has read all of it.
+
+        Raises:
+            QueueUnavailableError: later.
+        """
+        ...
+
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns
         how many messages come again. For effects that were lost after they were committed. If the message at a position

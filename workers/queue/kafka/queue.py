@@ -184,6 +184,10 @@ class KafkaQueue:
         with self._calling(topic):
             return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.EARLIEST).items()}
 
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        with self._calling(topic):
+            return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.LATEST).items()}
+
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         """The port's; refused while the group has any live member."""
         with self._calling(topic):

@@ -1,0 +1,111 @@
+"""The window of an expander: what it has published of large fanouts and no cluster has taken."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.queue.memory_queue import MemoryQueue
+from workers.following.topics import DELIVERIES, TOPICS
+from workers.following.window import CALLS, LONGEST_S, LOOK_MS, FanoutWindow
+
+PARTITIONS = 2
+
+
+class World:
+    def __init__(self, groups: Iterable[str] = ("a", "b")) -> None:
+        self.now_s = 100.0
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, PARTITIONS), lambda: 0)
+        self.consumers = {group: self.queue.consumer(DELIVERIES, group) for group in groups}
+        self.window = FanoutWindow(self.queue, list(self.consumers), lambda: self.now_s, self.wall_ms)
+        self.looks = 0
+        positions = self.queue.positions
+
+        def counted(*args: object) -> dict[int, int]:
+            self.looks += 1
+            return positions(*args)  # type: ignore[arg-type]
+
+        self.queue.positions = counted  # type: ignore[method-assign]
+
+    def wall_ms(self) -> int:
+        return int(self.now_s * 1_000)
+
+    def publish(self, calls: int) -> None:
+        for _ in range(calls):
+            for partition in range(PARTITIONS):
+                self.queue.publish(DELIVERIES, [b"cells"], partition)
+            self.window.published()
+
+    def take(self, group: str, messages: int) -> None:
+        consumer = self.consumers[group]
+        taken = consumer.poll(messages, 0)
+        consumer.commit({each.partition: each.offset + 1 for each in taken})
+
+    def wait(self) -> None:
+        self.now_s += LOOK_MS / 1_000
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_it_is_full_when_so_many_calls_are_on_their_way(world: World):
+    for _ in range(CALLS):
+        assert not world.window.is_full()
+        assert world.window.due_ms() == 0
+        world.publish(1)
+    assert world.window.is_full()
+    assert world.looks == 2
+
+
+def test_what_one_cluster_has_taken_is_on_its_way_no_more(world: World):
+    world.publish(CALLS)
+    assert world.window.is_full()
+    world.take("b", 1)  # of one partition, while the other has some too
+    world.wait()
+    assert world.window.is_full()
+    world.take("b", 100)
+    world.wait()
+    assert not world.window.is_full()
+    assert world.window.due_ms() == 0
+
+
+def test_what_others_publish_meanwhile_is_not_waited_for(world: World):
+    world.publish(CALLS)
+    world.take("a", 100)
+    world.queue.publish(DELIVERIES, [b"another's"] * 50)
+    assert not world.window.is_full()
+
+
+def test_it_looks_now_and_then(world: World):
+    world.publish(CALLS)
+    for _ in range(10):
+        assert world.window.is_full()
+    assert world.looks == 2
+    world.take("a", 100)
+    assert world.window.is_full(), "as far as is known"
+    due_ms = world.window.due_ms()
+    assert world.wall_ms() < due_ms <= world.wall_ms() + LOOK_MS
+    world.now_s += 0.001
+    assert world.window.due_ms() == due_ms, "what comes meanwhile is tried with it"
+    world.wait()
+    assert world.window.due_ms() == 0
+    assert not world.window.is_full()
+
+
+def test_clusters_that_are_all_away_hold_nothing_up_for_long(world: World):
+    world.publish(CALLS)
+    assert world.window.is_full()
+    world.now_s += LONGEST_S
+    assert not world.window.is_full()
+
+
+def test_groups_that_were_never_there_count_as_away():
+    world = World(groups=())
+    window = FanoutWindow(world.queue, ["never there"], lambda: world.now_s, world.wall_ms)
+    for _ in range(CALLS):
+        world.queue.publish(DELIVERIES, [b"cells"], 0)
+        window.published()
+    assert window.is_full()
+    world.now_s += LONGEST_S
+    assert not window.is_full()
