@@ -69,7 +69,7 @@ def storm(config: Config, scratch: Path, follows: int, pins: int) -> Storm:
     with child(ours.feedctl(config.home, "work"), log), closing(open_follows(config, wall_ms)) as store:
         store.record([Request(Follow(FOLLOWER, user(OWNER)))])
         with closing(open_service(config)) as service:
-            _shown_s(service, store, 1)  # the worker is there
+            shown_s(service, store, 1)  # the worker is there
             began_s = time.perf_counter()
             with child(ours.feedctl(config.home, "replay", str(scratch / "storm")), log) as replay:
                 took = list(_others(service, store, began_s))
@@ -97,12 +97,13 @@ def _others(service: FeedService, follows: FollowStore, began_s: float) -> Itera
     pin = 1
     while time.perf_counter() - began_s < MINUTE_S:
         pin += 1
-        took_s = _shown_s(service, follows, pin)
+        took_s = shown_s(service, follows, pin)
         yield took_s
         time.sleep(max(0.0, 1.0 - took_s))
 
 
-def _shown_s(service: FeedService, follows: FollowStore, pin: int) -> float:
+def shown_s(service: FeedService, follows: FollowStore, pin: int) -> float:
+    """How long a pin of OWNER takes from its saving until a page of FOLLOWER's shows it. Raises TimeoutError."""
     began_s = time.perf_counter()
     follows.record([Request(SavePin(Pin(pin, OWNER, OWNER, wall_ms())))])
     while pin not in {entry.pin for entry in service.page(FOLLOWER, 25, None).entries}:
