@@ -123,7 +123,7 @@ def simulate(given: Assumptions, partitions: int, expanders: int, span_s: float,
     of it, the most followed user of all saves one.
 
     part: a fanout is cut into tasks of so many followers, each of which waits for its turn in some partition;
-    math.inf: one handler reads all followers of a pin, as today.
+    math.inf: one handler reads all followers of a pin.
     """
     rng = np.random.default_rng(seed)
     pins = int(given.deliveries / given.mean_followers * span_s)
