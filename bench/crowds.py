@@ -1,7 +1,8 @@
 """`python -m bench.crowds`: how long others' pins take while one user with many followers saves some pins at once.
 
 Two workers in turn, each in a home of its own, embedded: one does a fanout in ranges, the other as a whole. Somebody
-else saves one pin after the other, and a follower of theirs looks until the page shows it.
+else saves one pin after the other, and a follower of theirs looks until the page shows it. `python -m bench.stack
+--only crowds` does the same on the real servers.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 from bench import ours
 from bench.children import child
 from bench.storm import FOLLOWER, OWNER, shown_s
+from feedstore.app.config import Config
 from feedstore.app.services import open_service
 from feedstore.app.wiring import open_follows, wall_ms
 from feedstore.domain import Edge, Follow, Pin, SavePin, user
@@ -60,7 +62,9 @@ def main() -> None:
     taken: dict[str, list[Crowd]] = {"in ranges": [], "as a whole": []}
     for number, (name, crowds) in itertools.product(range(chosen.repeats), taken.items()):
         with tempfile.TemporaryDirectory() as folder:
-            crowds.append(crowd(Path(folder), chosen.followers, chosen.pins, whole=name == "as a whole"))
+            scratch = Path(folder)
+            home = ours.make_home(scratch / "home")
+            crowds.append(crowd(home, scratch, chosen.followers, chosen.pins, whole=name == "as a whole"))
         print(f"{number + 1} of {chosen.repeats}, {name}: {max(crowds[-1].shown_s):.2f} s, {crowds[-1].all_s:.1f} s")
     print(f"\n{chosen.pins} pins at once of a user with {chosen.followers:,} followers\n")
     print("| fanouts | others' pins are shown after: median | longest | all of its followers have them after |")
@@ -79,8 +83,8 @@ def _work_with_whole_fanouts(args: Sequence[str]) -> None:
     feedctl(list(args))
 
 
-def crowd(scratch: Path, followers: int, pins: int, *, whole: bool) -> Crowd:
-    config = ours.make_home(scratch / "home")
+def crowd(config: Config, scratch: Path, followers: int, pins: int, *, whole: bool) -> Crowd:
+    """In a home without any data and without a worker. whole: its worker does each fanout as a whole."""
     with ours.ports(config) as opened:
         for edges in _edges(followers):
             opened.follows.index(edges=edges)

@@ -14,6 +14,7 @@ from bench.results import Row
 from bench.stack import (
     boards,
     catalog,
+    crowds,
     drills,
     fanout,
     fanout_on_read,
@@ -39,6 +40,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     serving.NAME: serving.measure,
     space.NAME: space.measure,
     storm.NAME: storm.measure,
+    crowds.NAME: crowds.measure,
     sync.NAME: sync.measure,
     trim.NAME: trim.measure,
     trim.NAME_LONG: trim.measure_long,

@@ -57,7 +57,7 @@ def new_listener(
 ) -> Listener[Task]:
     rest = Rest(clock, rng=random.Random(1))
     ttl_s = LIFETIMES.ttl_ms / 1_000
-    hears = hears_actions(catalog, lambda task: pin_update(task.action), clock_ms)
+    hears = hears_actions(catalog, pin_update, clock_ms)
     return Listener("l", hears, connect, ACTIONS, clock, clock_ms, ttl_s, rest)
 
 
@@ -539,7 +539,7 @@ class Simulation:
                 self.settled.note(message)
                 self.reader.known_ms = max(self.reader.known_ms, (self.settled.settled_ms() or 1) - 1)
             else:
-                self.enter(pin_update(message.action))
+                self.enter(pin_update(message))
 
     def enter(self, update: Any) -> None:
         if update.time_ms > self.times.get(update.key, 0):

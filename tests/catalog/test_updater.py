@@ -10,7 +10,7 @@ from tests.catalog.memory_catalog import MemoryCatalog
 from tests.queue.memory_queue import MemoryQueue
 from workers.app.catalogs import pin_updates
 from workers.catalog.updater import CLOCKS_APART_MS, Updater, updater_group
-from workers.following.messages import Task, decode_actions, encode_action
+from workers.following.messages import Range, Task, decode_actions, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.ticks import Tick
 
@@ -218,3 +218,9 @@ def test_many_updates_are_entered_in_calls_that_are_bounded(bench: Bench):
     actions = [Task(PinSaved(Pin(pin, 7, 70, 1_000), START)) for pin in range(1, 2_502)]
     bench.updater().enter(actions)
     assert bench.store.delta().entries == len(actions)
+
+
+def test_a_range_of_a_fanout_says_nothing() -> None:
+    action = PinSaved(Pin(3, 7, 70, 1_000), START)
+    assert len(pin_updates([Task(action)])) == 1
+    assert pin_updates([Task(action, range=Range(action.pin.followees()[0], 5, 9))]) == []

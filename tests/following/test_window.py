@@ -6,7 +6,7 @@ import pytest
 
 from tests.queue.memory_queue import MemoryQueue
 from workers.following.topics import DELIVERIES, TOPICS
-from workers.following.window import CALLS, LONGEST_S, LOOK_MS, FanoutWindow
+from workers.following.window import CALLS, LONGEST_S, LOOK_MS, SLOW_S, FanoutWindow
 
 PARTITIONS = 2
 
@@ -29,19 +29,28 @@ class World:
     def wall_ms(self) -> int:
         return int(self.now_s * 1_000)
 
-    def publish(self, calls: int) -> None:
-        for _ in range(calls):
-            for partition in range(PARTITIONS):
-                self.queue.publish(DELIVERIES, [b"cells"], partition)
-            self.window.published()
+    def publish(self, partitions: Iterable[int] = range(PARTITIONS)) -> None:
+        """A call."""
+        for partition in partitions:
+            self.queue.publish(DELIVERIES, [b"cells"], partition)
+        self.window.published()
 
-    def take(self, group: str, messages: int) -> None:
+    def fill(self) -> int:
+        """Publishes until it is full; how many calls that took. Time passes, so that it may look."""
+        calls = 0
+        while not self.window.is_full():
+            self.publish()
+            calls += 1
+            self.wait()
+        return calls
+
+    def take(self, group: str, messages: int = 100) -> None:
         consumer = self.consumers[group]
         taken = consumer.poll(messages, 0)
         consumer.commit({each.partition: each.offset + 1 for each in taken})
 
-    def wait(self) -> None:
-        self.now_s += LOOK_MS / 1_000
+    def wait(self, seconds: float = LOOK_MS / 1_000) -> None:
+        self.now_s += seconds
 
 
 @pytest.fixture
@@ -49,55 +58,83 @@ def world() -> World:
     return World()
 
 
-def test_it_is_full_when_so_many_calls_are_on_their_way(world: World):
-    for _ in range(CALLS):
-        assert not world.window.is_full()
-        assert world.window.due_ms() == 0
-        world.publish(1)
+def test_it_is_full_when_some_calls_are_on_their_way(world: World):
+    assert not world.window.is_full()
+    assert world.fill() == CALLS // 2
     assert world.window.is_full()
-    assert world.looks == 2
 
 
 def test_what_one_cluster_has_taken_is_on_its_way_no_more(world: World):
-    world.publish(CALLS)
-    assert world.window.is_full()
+    world.fill()
     world.take("b", 1)  # of one partition, while the other has some too
     world.wait()
     assert world.window.is_full()
-    world.take("b", 100)
+    world.take("b")
     world.wait()
     assert not world.window.is_full()
     assert world.window.due_ms() == 0
 
 
 def test_what_others_publish_meanwhile_is_not_waited_for(world: World):
-    world.publish(CALLS)
-    world.take("a", 100)
+    world.fill()
+    world.take("a")
     world.queue.publish(DELIVERIES, [b"another's"] * 50)
+    world.wait()
     assert not world.window.is_full()
 
 
 def test_it_looks_now_and_then(world: World):
-    world.publish(CALLS)
+    world.fill()
+    world.wait()
+    world.looks = 0
     for _ in range(10):
         assert world.window.is_full()
-    assert world.looks == 2
-    world.take("a", 100)
+    assert world.looks == 2, "one for each group"
+    world.take("a")
     assert world.window.is_full(), "as far as is known"
     due_ms = world.window.due_ms()
     assert world.wall_ms() < due_ms <= world.wall_ms() + LOOK_MS
-    world.now_s += 0.001
+    world.wait(0.001)
     assert world.window.due_ms() == due_ms, "what comes meanwhile is tried with it"
     world.wait()
     assert world.window.due_ms() == 0
     assert not world.window.is_full()
 
 
+def test_clusters_that_are_fast_have_more_on_their_way_and_slow_ones_less(world: World):
+    sizes = []
+    for _ in range(CALLS):
+        sizes.append(world.fill())
+        world.take("a")
+        world.wait()
+    assert sizes == [2, 3, 4, 4]
+    for _ in range(CALLS + 1):
+        sizes.append(world.fill())
+        world.wait(SLOW_S)
+        assert world.window.is_full()
+        world.wait()
+        world.take("a")
+    assert sizes[CALLS:] == [4, 3, 2, 1, 1]
+    world.fill()
+    world.take("a")
+    world.wait()
+    assert world.fill() == 2
+
+
+def test_a_pause_between_fanouts_is_not_taken_for_a_slow_cluster(world: World):
+    for expected in (2, 3, 4):
+        assert world.fill() == expected
+        world.take("a")
+        world.wait(1_000)
+
+
 def test_clusters_that_are_all_away_hold_nothing_up_for_long(world: World):
-    world.publish(CALLS)
-    assert world.window.is_full()
-    world.now_s += LONGEST_S
-    assert not world.window.is_full()
+    began_s = world.now_s
+    world.fill()
+    while world.window.is_full():
+        world.wait()
+    assert world.now_s - began_s < LONGEST_S + 1
+    assert world.fill() == 1
 
 
 def test_groups_that_were_never_there_count_as_away():
@@ -107,5 +144,5 @@ def test_groups_that_were_never_there_count_as_away():
         world.queue.publish(DELIVERIES, [b"cells"], 0)
         window.published()
     assert window.is_full()
-    world.now_s += LONGEST_S
+    world.wait(LONGEST_S)
     assert not window.is_full()

@@ -18,7 +18,7 @@ from feedstore.catalog.port import CatalogStore, Update
 from feedstore.catalog.posting import LATE_MS
 from feedstore.catalog.reader import Catalog
 from feedstore.catalog.settings import PINS
-from feedstore.domain import PinDeleted, PinSaved, RecordedAction
+from feedstore.domain import PinDeleted, PinSaved
 from feedstore.errors import NotNowError
 from workers.catalog.listener import Hears, Listener, hears_actions, hears_posted, running
 from workers.catalog.messages import encode_update
@@ -79,12 +79,15 @@ def ticker(ports: Ports, config: Config) -> Ticker:
     return Ticker(settled_ms, ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER, ports.meter)
 
 
-def pin_update(action: RecordedAction) -> Update | None:
-    return pins.update_of(action) if isinstance(action, PinSaved | PinDeleted) else None
+def pin_update(task: Task) -> Update | None:
+    """What a task says to the catalog of pins. A range of followers says nothing: it follows the task of its action."""
+    if task.range is not None or not isinstance(task.action, PinSaved | PinDeleted):
+        return None
+    return pins.update_of(task.action)
 
 
 def pin_updates(tasks: Iterable[Task]) -> list[Update]:
-    return [update for task in tasks if (update := pin_update(task.action)) is not None]
+    return [update for task in tasks if (update := pin_update(task)) is not None]
 
 
 @contextmanager
@@ -92,7 +95,7 @@ def listening(
     config: Config, catalog: Catalog[Any], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
     """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
-    hears: Hears[Task] = hears_actions(catalog, lambda task: pin_update(task.action), clock)
+    hears: Hears[Task] = hears_actions(catalog, pin_update, clock)
     silent_s = config.catalogs[PINS].ttl_ms / 1_000
     with running(Listener(f"catalog-{PINS}-listener", hears, open_queue, ACTIONS, monotonic_s, clock, silent_s)):
         yield
