@@ -158,7 +158,7 @@ def test_a_screen_says_rates_and_what_needs_attention():
     assert any(re.fullmatch(r"expander +1,234 +100", line) for line in lines)
     assert any(re.fullmatch(r"writer-a +0 +-", line) for line in lines), "one that went back has no rate"
     assert any(re.fullmatch(r"relay +0 +-", line) for line in lines)
-    assert any(re.fullmatch(r"a +0.5 s  ticks +0 +0 +0", line) for line in lines)
+    assert any(re.fullmatch(r"a +0.5 s  ticks +0 +0 +0 +0", line) for line in lines)
     assert "the oldest action that is not relayed: 2.0 s" in lines
     assert "disk            10.0 GiB free (10%): cluster a" in lines
     assert list(rendered("/srv/home", None, LastLook(0.0, HEALTHY)))[1] == "nothing needs attention"

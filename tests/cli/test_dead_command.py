@@ -17,7 +17,7 @@ BAD = {
     "truncated": (GOOD[:-9], "not_json"),
     "oversized": (b'{"v":1,"pad":"' + b"x" * (MAX_MESSAGE_BYTES - 20) + b'"}', "malformed"),
     "wrongly typed": (GOOD.replace(b'"pin":60', b'"pin":"60"'), "malformed"),
-    "of another version": (b'{"v":3,"body":{"type":"task"}}', "unknown_version"),
+    "of another version": (b'{"v":4,"body":{"type":"task"}}', "unknown_version"),
     "of another kind": (b'{"v":1,"body":{"type":"delivery"}}', "malformed"),
     "empty": (b"", "not_json"),
     "zero bytes": (bytes(40), "not_json"),
@@ -52,6 +52,15 @@ IMPOSSIBLE = [
     (ACTIONS, {"type": "tick", "settled_ms": 1, "source": 2**33, "sources": 2**34}),
     (DELIVERIES, {"type": "tick", "settled_ms": 1, "source": 0, "sources": 1, "partitions": 2**33}),
     (DELIVERIES, {"type": "hold", "since_ms": 1, "until_ms": END_MS - 1}),
+    (DELIVERIES, {"type": "hold", "since_ms": 1, "until_ms": END_MS - 1, "kind": "fanout"}),
+    (
+        ACTIONS,
+        {
+            "type": "task",
+            "action": {"type": "save_pin", "pin": PIN_OF_2, "committed_ms": 1},
+            "range": {"followee": {"kind": "user", "id": 77}, "after": 1, "until": 2},
+        },
+    ),
     (
         ACTIONS,
         {
@@ -92,7 +101,7 @@ def test_rule_12_what_is_well_formed_and_cannot_be_true_stops_nobody(filled: Cli
 
     assert filled.feed(1)[0] == 61
     # In any order: each group buries its own, in a thread of its own.
-    assert sorted(letter["group"] for letter in letters(filled)) == ["expander", "retries-a", "retries-b"]
+    assert sorted(letter["group"] for letter in letters(filled)) == ["expander", "expander", "retries-a", "retries-b"]
     assert "no difference" in filled("verify").stderr
 
 
