@@ -10,7 +10,7 @@ from tests.catalog.memory_catalog import MemoryCatalog
 from tests.queue.memory_queue import MemoryQueue
 from workers.app.catalogs import pin_updates
 from workers.catalog.updater import CLOCKS_APART_MS, Updater, updater_group
-from workers.following.messages import Range, Task, decode_actions, encode_action
+from workers.following.messages import Range, RangeTask, Task, decode_actions, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.ticks import Tick
 
@@ -223,4 +223,4 @@ def test_many_updates_are_entered_in_calls_that_are_bounded(bench: Bench):
 def test_a_range_of_a_fanout_says_nothing() -> None:
     action = PinSaved(Pin(3, 7, 70, 1_000), START)
     assert len(pin_updates([Task(action)])) == 1
-    assert pin_updates([Task(action, range=Range(action.pin.followees()[0], 5, 9))]) == []
+    assert pin_updates([RangeTask(Range(action.pin.followees()[0], 5, 9), [action])]) == []

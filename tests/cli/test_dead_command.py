@@ -57,14 +57,6 @@ IMPOSSIBLE = [
         ACTIONS,
         {
             "type": "task",
-            "action": {"type": "save_pin", "pin": PIN_OF_2, "committed_ms": 1},
-            "range": {"followee": {"kind": "user", "id": 77}, "after": 1, "until": 2},
-        },
-    ),
-    (
-        ACTIONS,
-        {
-            "type": "task",
             "action": {
                 "type": "follow",
                 "follower": 77,
@@ -91,10 +83,18 @@ IMPOSSIBLE = [
 ]
 
 
+OF_ANOTHER_FOLLOWEE = {
+    "v": 3,
+    "range": {"followee": {"kind": "user", "id": 77}, "after": 1, "until": 2},
+    "actions": [{"type": "save_pin", "pin": PIN_OF_2, "committed_ms": 1}],
+}
+
+
 def test_rule_12_what_is_well_formed_and_cannot_be_true_stops_nobody(filled: Cli) -> None:
     with filled.ports() as ports:
         for topic, body in IMPOSSIBLE:
             ports.queue.publish(topic, [json.dumps({"v": 1, "body": body}).encode()])
+        ports.queue.publish(ACTIONS, [json.dumps(OF_ANOTHER_FOLLOWEE).encode()])
     filled.work()
     filled("save-pin", 61, "--owner", 2, "--board", 20)
     filled.work()

@@ -1,7 +1,8 @@
-"""A fanout in ranges: what one call does of it, what it leaves, and that nothing is left out or done twice."""
+"""A fanout in ranges: what one call does of it, what it leaves, and that nothing is left out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,14 +16,20 @@ from feedstore.follows.port import FollowStore, Request
 from feedstore.metering import UNCOUNTED, Counting, Meter
 from tests.follows.memory_follows import open_in_memory
 from tests.metering.readings import value
-from tests.queue.memory_queue import MemoryQueue
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.boards import Respacing
 from workers.following import Expander, metrics
+from workers.following.expander import halves_of_range, sender_of
 from workers.following.fanout import Fanout, ranges_left
-from workers.following.messages import Delivery, Hold, Range, Task
+from workers.following.messages import Delivery, Hold, Range, RangeTask, Task, encode_action, encode_delivery
 from workers.following.packs import Pack
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.queue.port import QueueUnavailableError, Topic
+from workers.following.traces import of_tasks
+from workers.following.window import CALLS, LOOK_MS, FanoutWindow
+from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.stage import Stage
+from workers.pipeline.turns import Turns
+from workers.queue.port import Message, QueueUnavailableError, Topic
 
 NOW = 1_341_100_972_000
 HOUR_MS = 3_600_000
@@ -172,10 +179,10 @@ def test_rule_7_a_range_of_a_deletion_has_tombstones(follows: FollowStore):
 
 
 class Queue(MemoryQueue):
-    """away: of a topic that takes no messages. order: of which topic each call was."""
+    """away: publishing to this topic fails. order: of which topic each call was."""
 
-    def __init__(self) -> None:
-        super().__init__(dict.fromkeys(TOPICS, 1), lambda: NOW)
+    def __init__(self, partitions: int = 1) -> None:
+        super().__init__(dict.fromkeys(TOPICS, partitions), lambda: NOW)
         self.away: Topic[object] | None = None
         self.order: list[str] = []
 
@@ -186,15 +193,35 @@ class Queue(MemoryQueue):
             self.order.append(topic.name)
         super().publish(topic, values, partition)
 
-    def bodies(self, topic: Topic[object]) -> list[Any]:
+    def messages(self, topic: Topic[object]) -> list[Message]:
         """All that was published since the last call."""
         consumer = self.consumer(topic, "test")
-        found: list[Any] = []
+        found: list[Message] = []
         while messages := consumer.poll(1_000, 0):
-            found += [body for message in messages for body in topic.decode(message.value)]
+            found += messages
             consumer.commit({message.partition: message.offset + 1 for message in messages})
         consumer.close()
         return found
+
+    def bodies(self, topic: Topic[object]) -> list[Any]:
+        return [body for message in self.messages(topic) for body in topic.decode(message.value)]
+
+
+class Windowed:
+    """A window that a test fills. count: how often something large was published."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.count = 0
+
+    def is_full(self) -> bool:
+        return self.full
+
+    def published(self) -> None:
+        self.count += 1
+
+    def due_ms(self) -> int:
+        return 7
 
 
 @dataclass
@@ -219,30 +246,51 @@ def recorded(world: World, pin: Pin = PIN) -> PinSaved:
     return saved
 
 
+def some_pins(world: World, count: int) -> list[PinSaved]:
+    return [recorded(world, Pin(100 + each, PIN.owner, PIN.board, NOW)) for each in range(count)]
+
+
+def reached(bodies: Iterable[Any]) -> list[tuple[int, int]]:
+    """Each (follower, pin) of packs."""
+    packs = [each for each in bodies if isinstance(each, Pack)]
+    blocks = [block for pack in packs for delivery in pack.deliveries() for block in delivery.puts]
+    return [(follower, pin) for block in blocks for follower, _ in block.rows for pin, _ in block.pins]
+
+
 def test_rule_10_a_hold_follows_what_was_left(world: World):
     saved = recorded(world)
     world.expander(cells=40).expand([Task(saved, "b", NOW - 5)])
     assert world.queue.order[-2:] == [ACTIONS.name, DELIVERIES.name]
-    left = world.queue.bodies(ACTIONS)
-    assert {(task.action, task.cluster, task.after_ms) for task in left} == {(saved, "b", NOW - 5)}
-    assert left[0].range == Range(OWNER, 20, 20 + 64 * 20)
+    first, *others = world.queue.bodies(ACTIONS)
+    assert first == RangeTask(Range(OWNER, 20, 20 + 64 * 20), [saved], "b", NOW - 5)
+    assert all((each.actions, each.cluster, each.after_ms) == ([saved], "b", NOW - 5) for each in others)
     *packs, hold = world.queue.bodies(DELIVERIES)
-    assert all(isinstance(pack, Pack) for pack in packs)
-    assert isinstance(hold, Hold)
+    assert len(reached(packs)) == 20
     assert (hold.since_ms, hold.cluster, hold.kind) == (saved.committed_ms, "b", "fanout")
     assert hold.until_ms >= saved.committed_ms
 
 
-def test_rule_11_what_cannot_be_left_is_done_again(world: World):
+@pytest.mark.parametrize("away", [ACTIONS, DELIVERIES])
+def test_rule_11_what_cannot_be_left_is_done_again(world: World, away: Topic[object]):
     saved = recorded(world)
-    world.queue.away = ACTIONS
-    expander = world.expander(cells=20)
+    expander = world.expander(cells=40)
+    publish = world.queue.publish
+
+    def failing(topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+        hold = topic is DELIVERIES and ACTIONS.name in world.queue.order
+        if topic is ACTIONS if away is ACTIONS else hold:
+            raise QueueUnavailableError("away")
+        publish(topic, values, partition)
+
+    world.queue.publish = failing  # type: ignore[method-assign]
     with pytest.raises(QueueUnavailableError):
         expander.expand([Task(saved)])
     assert not any(isinstance(each, Hold) for each in world.queue.bodies(DELIVERIES))
-    world.queue.away = None
+    world.queue.publish = publish  # type: ignore[method-assign]
+    world.queue.bodies(ACTIONS)
     expander.expand([Task(saved)])
     assert world.queue.bodies(ACTIONS)
+    assert isinstance(world.queue.bodies(DELIVERIES)[-1], Hold)
 
 
 def test_nothing_is_left_before_all_else_is_done(world: World):
@@ -254,12 +302,26 @@ def test_nothing_is_left_before_all_else_is_done(world: World):
     assert world.queue.order.count(ACTIONS.name) == 1
 
 
+def test_rule_12_no_shard_is_asked_for_the_time_of_what_is_left(world: World):
+    """One that is away would have the ranges published again and again."""
+    saved = recorded(world)
+    world.follows.now = None  # type: ignore[method-assign, assignment]
+    world.expander(cells=20).expand([Task(saved)])
+    assert world.queue.bodies(ACTIONS)
+
+
+def test_ranges_go_to_one_partition_after_the_other(follows: FollowStore):
+    follow(follows, range(1, 101))
+    world = World(follows, Queue(partitions=3))
+    world.expander(cells=20).expand([Task(recorded(world))])
+    partitions = [message.partition for message in world.queue.messages(ACTIONS)]
+    assert all(partitions.count(each) >= len(partitions) // 3 for each in range(3))
+
+
 def test_pins_of_one_user_stay_together(world: World):
-    some = [recorded(world, Pin(each, PIN.owner, PIN.board, NOW)) for each in range(1, 4)]
+    some = some_pins(world, 3)
     world.expander(cells=20).expand([Task(each) for each in some])
-    left = world.queue.bodies(ACTIONS)
-    assert [task.action for task in left[:3]] == some
-    assert len({task.range for task in left[:3]}) == 1
+    assert all(task.actions == some for task in world.queue.bodies(ACTIONS))
 
 
 def test_a_range_is_no_action_and_enters_no_index(world: World):
@@ -268,56 +330,53 @@ def test_a_range_is_no_action_and_enters_no_index(world: World):
     expander = world.expander(20, meter)
     expander.expand([Task(saved)])
     left = world.queue.bodies(ACTIONS)
+    world.follows.index = None  # type: ignore[method-assign, assignment]
+    with pytest.raises(TypeError):
+        expander.begin([Task(saved)])
+    world.follows.index = lambda **rows: None if not any(rows.values()) else pytest.fail("indexed")  # type: ignore[method-assign]
     expander.begin(left)
     expander.expand(left)
     assert value(meter, metrics.ACTIONS, "save") == 1
 
 
-def test_rule_8_a_range_that_waited_too_long_is_dated_again_as_a_whole(world: World):
-    saved = recorded(world)
+def test_rule_8_what_waited_too_long_is_dated_again_as_a_whole(world: World):
+    saved, other = recorded(world), recorded(world, Pin(8, PIN.owner, 22, NOW))
     late = PinSaved(saved.pin, saved.committed_ms - 2 * HOUR_MS)
-    world.expander(20).expand([Task(late, range=Range(OWNER, 50, MAX_ID))])
+    world.expander(1_000).expand([RangeTask(Range(OWNER, 50, MAX_ID), [late, other], None, None, [(1, "x")])])
     assert world.queue.bodies(ACTIONS) == []
-    (hold,) = world.queue.bodies(DELIVERIES)
+    hold, *packs = world.queue.bodies(DELIVERIES)
     assert (hold.since_ms, hold.kind) == (late.committed_ms, "put_off")
+    assert {pin for _, pin in reached(packs)} == {8}
 
 
 def test_a_range_of_what_a_pin_does_not_reach_cannot_be():
-    with pytest.raises(ValueError, match="the pin's owner or its board"):
-        Task(SAVED, range=Range(board(22), 0, 9))
+    with pytest.raises(ValueError, match="the owner and board of each pin"):
+        RangeTask(Range(board(22), 0, 9), [SAVED])
+
+
+def test_halves_are_the_whole():
+    pins = [PinSaved(Pin(each, PIN.owner, PIN.board, NOW), NOW) for each in range(1, 4)]
+    task = RangeTask(Range(OWNER, 3, 9), list(pins), "b", 5, [(0, "x"), (2, "y")])
+    first, second = halves_of_range(task) or pytest.fail("no halves")
+    assert (first.actions + second.actions, first.range, second.cluster) == (pins, task.range, "b")
+    assert of_tasks([first, second]) == of_tasks([task]) == {pins[0]: "x", pins[2]: "y"}
+    assert halves_of_range(first) is None
+    assert halves_of_range(Task(SAVED)) is None
 
 
 # What waits
-
-
-class Windowed:
-    """A window that a test fills. published: how often something large was."""
-
-    def __init__(self) -> None:
-        self.full = False
-        self.count = 0
-
-    def is_full(self) -> bool:
-        return self.full
-
-    def published(self) -> None:
-        self.count += 1
-
-    def due_ms(self) -> int:
-        return 7
 
 
 def test_ranges_wait_while_the_window_is_full_and_nothing_else_does(world: World):
     saved, other = recorded(world), recorded(world, Pin(8, 2**50 + 2, 22, NOW))
     follow(world.follows, [5_000], user(2**50 + 2))
     window = Windowed()
-    expander = world.expander(200, window=window)
     window.full = True
-    within = Range(OWNER, 50, MAX_ID)
-    expander.expand([Task(saved, "b", NOW - 5, range=within), Task(other)])
-    assert world.queue.bodies(ACTIONS) == [Task(saved, "b", NOW - 5, range=within)]
+    waiting = RangeTask(Range(OWNER, 50, MAX_ID), [saved], "b", NOW - 5, [(0, "x")])
+    world.expander(200, window=window).expand([waiting, Task(other)])
+    assert world.queue.bodies(ACTIONS) == [waiting]
     pack, hold = world.queue.bodies(DELIVERIES)
-    assert [each.action for each in pack.deliveries()] == [other]
+    assert reached([pack]) == [(5_000, 8)]
     assert (hold.since_ms, hold.kind) == (saved.committed_ms, "fanout")
     assert window.count == 0
 
@@ -336,25 +395,77 @@ def test_large_fanouts_are_in_the_window_and_small_ones_are_not(world: World):
 
 def test_what_is_for_a_range_waits_for_the_next_look_at_a_full_window(world: World):
     saved = recorded(world)
-    expander = world.expander(40, window=Windowed())
-    assert expander.due_ms(Task(saved)) == 0
-    assert expander.due_ms(Task(saved, range=Range(OWNER, 50, MAX_ID))) == 7
-    assert world.expander(40).due_ms(Task(saved, range=Range(OWNER, 50, MAX_ID))) == 0
+    waiting = RangeTask(Range(OWNER, 50, MAX_ID), [saved])
+    assert world.expander(40, window=Windowed()).due_ms(Task(saved)) == 0
+    assert world.expander(40, window=Windowed()).due_ms(waiting) == 7
+    assert world.expander(40).due_ms(waiting) == 0
 
 
 def test_ranges_beyond_the_cells_of_a_call_are_left_as_they_are(world: World):
     saved = recorded(world)
-    first, second, third = (Range(OWNER, after, after + 30) for after in (0, 30, 60))
-    world.expander(20).expand([Task(saved, range=each) for each in (first, second, third)])
-    left = [task.range for task in world.queue.bodies(ACTIONS)]
-    assert left[-2:] == [second, third]
-    assert {each.until for each in left[:-2]} == {30}
+    ranges = [RangeTask(Range(OWNER, after, after + 30), [saved]) for after in (0, 30, 60)]
+    world.expander(20).expand(ranges)
+    left = world.queue.bodies(ACTIONS)
+    assert left[-2:] == ranges[1:]
+    assert {each.range.until for each in left[:-2]} == {30}
 
 
-def test_a_range_that_came_twice_is_left_once(world: World):
-    saved = recorded(world)
-    window = Windowed()
-    window.full = True
-    within = Range(OWNER, 50, MAX_ID)
-    world.expander(40, window=window).expand([Task(saved, range=within)] * 3)
-    assert world.queue.bodies(ACTIONS) == [Task(saved, range=within)]
+def test_many_pins_for_one_range_are_done_in_several_calls(world: World):
+    pins = some_pins(world, 50)
+    expander = world.expander(100)
+    done: list[tuple[int, int]] = []
+    todo = [RangeTask(Range(OWNER, 50, MAX_ID), list(pins))]
+    while todo:
+        expander.expand(todo)
+        cells = reached(world.queue.bodies(DELIVERIES))
+        assert len(cells) <= 100 + 10 * PAGE, "the cells of a call, and a page for as many pins as fit in them"
+        done += cells
+        todo = world.queue.bodies(ACTIONS)
+    assert sorted(done) == sorted((follower, 100 + pin) for follower in range(51, 101) for pin in range(50))
+
+
+# Through a stage
+
+
+def test_ranges_wait_in_a_stage_until_the_window_opens_and_others_do_not(world: World):
+    saved, other = recorded(world), recorded(world, Pin(8, 2**50 + 2, 22, NOW))
+    follow(world.follows, [5_000], user(2**50 + 2))
+    clock = [100.0]
+    window = FanoutWindow(world.queue, ["writer"], lambda: clock[0], lambda: int(clock[0] * 1_000))
+    handler = world.expander(1_000, window=window)
+    writer = world.queue.consumer(DELIVERIES, "writer")
+    stage = Stage(
+        "expander",
+        ACTIONS,
+        world.queue.consumer(ACTIONS, "expander"),
+        MemoryDeadLetters(),
+        encode=encode_action,
+        handle=handler.expand,
+        ticks=lambda _: None,
+        policy=RetryPolicy(),
+        rng=Random(1),
+        clock=lambda: clock[0],
+        wall_ms=lambda: int(clock[0] * 1_000),
+        turns=Turns(sender_of, 50, 500),
+        due_ms=handler.due_ms,
+        halves=halves_of_range,
+        patience_s=0.0,
+    )
+    for _ in range(CALLS):
+        world.queue.publish(DELIVERIES, [encode_delivery(Hold(1, 2))], 0)
+        window.published()
+    world.queue.publish(ACTIONS, [encode_action(RangeTask(Range(OWNER, 50, MAX_ID), [saved]))], 0)
+    world.queue.publish(ACTIONS, [encode_action(Task(other))], 0)
+    published = len(world.queue.order)
+    for _ in range(10):
+        stage.step()
+        clock[0] += LOOK_MS / 1_000
+    assert world.queue.order[published:] == [DELIVERIES.name], "the pin of others, and nothing of the range"
+    assert not stage.idle()
+    taken = writer.poll(1_000, 0)
+    writer.commit({each.partition: each.offset + 1 for each in taken})
+    while not stage.idle():
+        stage.step()
+        clock[0] += LOOK_MS / 1_000
+    assert len(reached(world.queue.bodies(DELIVERIES))) == 50 + 1
+    stage.close()

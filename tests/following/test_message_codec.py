@@ -38,6 +38,7 @@ from workers.following.messages import (
     Parked,
     Purge,
     Range,
+    RangeTask,
     Stray,
     Task,
     decode_actions,
@@ -46,7 +47,6 @@ from workers.following.messages import (
     encode_action,
     encode_delivery,
     encode_parked,
-    encode_range,
     schemas,
     wrap_action,
     wrap_actions,
@@ -80,13 +80,14 @@ ACTIONS: st.SearchStrategy[RecordedAction] = st.one_of(
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> Task:
-    action = draw(st.builds(draw(st.sampled_from([PinSaved, PinDeleted])), pin=PINS, committed_ms=TIMES))
-    after = draw(st.integers(0, MAX_ID))
-    followee = draw(st.sampled_from(action.pin.followees()))
-    until = draw(st.integers(max(1, after), MAX_ID))
-    trace = draw(st.none() | st.just("00-01"))
-    return Task(action, draw(CLUSTERS), draw(st.none() | NUMBERS), trace, Range(followee, after, until))
+def ranges(draw: st.DrawFn) -> RangeTask:
+    followee = draw(st.builds(Followee, kind=st.just("user"), id=NUMBERS))
+    pins = st.builds(Pin, pin=NUMBERS, owner=st.just(followee.id), board=NUMBERS, created_ms=NUMBERS)
+    kind = draw(st.sampled_from([PinSaved, PinDeleted]))
+    actions = draw(st.lists(st.builds(kind, pin=pins, committed_ms=TIMES), min_size=1, max_size=5))
+    traces = [(number, "00-01") for number in range(len(actions)) if draw(st.booleans())]
+    within = Range(followee, draw(st.integers(0, MAX_ID)), draw(NUMBERS))
+    return RangeTask(within, actions, draw(CLUSTERS), draw(st.none() | NUMBERS), traces)
 
 
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4)
@@ -152,12 +153,10 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "refill": (encode_action(Task(RefillAsked(1, "a", 2))), decode_actions),
     "sent back": (encode_action(Task(PinSaved(PIN, 15), "b", 16)), decode_actions),
     "range": (
-        encode_range(
-            Range(Followee("user", 12), 16, 17),
-            [PinSaved(PIN, 15), PinDeleted(PIN, 18)],
-            "b",
-            19,
-            {PinSaved(PIN, 15): "x"},
+        encode_action(
+            RangeTask(
+                Range(Followee("user", 12), 16, 17), [PinSaved(PIN, 15), PinDeleted(PIN, 18)], "b", 19, [(0, "x")]
+            )
         ),
         decode_actions,
     ),

@@ -7,14 +7,16 @@ import pytest
 from tests.queue.memory_queue import MemoryQueue
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.following.window import CALLS, LONGEST_S, LOOK_MS, SLOW_S, FanoutWindow
+from workers.queue.port import QueueUnavailableError
 
 PARTITIONS = 2
 
 
 class World:
-    def __init__(self, groups: Iterable[str] = ("a", "b")) -> None:
+    def __init__(self, groups: Iterable[str] = ("a", "b"), partitions: int = PARTITIONS) -> None:
         self.now_s = 100.0
-        self.queue = MemoryQueue(dict.fromkeys(TOPICS, PARTITIONS), lambda: 0)
+        self.partitions = partitions
+        self.queue = MemoryQueue(dict.fromkeys(TOPICS, partitions), lambda: 0)
         self.consumers = {group: self.queue.consumer(DELIVERIES, group) for group in groups}
         self.window = FanoutWindow(self.queue, list(self.consumers), lambda: self.now_s, self.wall_ms)
         self.looks = 0
@@ -29,16 +31,22 @@ class World:
     def wall_ms(self) -> int:
         return int(self.now_s * 1_000)
 
-    def publish(self, partitions: Iterable[int] = range(PARTITIONS)) -> None:
+    def publish(self) -> None:
         """A call."""
-        for partition in partitions:
+        for partition in range(self.partitions):
             self.queue.publish(DELIVERIES, [b"cells"], partition)
         self.window.published()
+
+    def is_full(self) -> bool:
+        """After a look, if it is time for one."""
+        due_ms = self.window.due_ms()
+        assert self.window.is_full() == bool(due_ms)
+        return bool(due_ms)
 
     def fill(self) -> int:
         """Publishes until it is full; how many calls that took. Time passes, so that it may look."""
         calls = 0
-        while not self.window.is_full():
+        while not self.is_full():
             self.publish()
             calls += 1
             self.wait()
@@ -59,20 +67,19 @@ def world() -> World:
 
 
 def test_it_is_full_when_some_calls_are_on_their_way(world: World):
-    assert not world.window.is_full()
+    assert not world.is_full()
     assert world.fill() == CALLS // 2
-    assert world.window.is_full()
+    assert world.is_full()
 
 
 def test_what_one_cluster_has_taken_is_on_its_way_no_more(world: World):
     world.fill()
     world.take("b", 1)  # of one partition, while the other has some too
     world.wait()
-    assert world.window.is_full()
+    assert world.is_full()
     world.take("b")
     world.wait()
-    assert not world.window.is_full()
-    assert world.window.due_ms() == 0
+    assert not world.is_full()
 
 
 def test_what_others_publish_meanwhile_is_not_waited_for(world: World):
@@ -80,7 +87,7 @@ def test_what_others_publish_meanwhile_is_not_waited_for(world: World):
     world.take("a")
     world.queue.publish(DELIVERIES, [b"another's"] * 50)
     world.wait()
-    assert not world.window.is_full()
+    assert not world.is_full()
 
 
 def test_it_looks_now_and_then(world: World):
@@ -88,17 +95,42 @@ def test_it_looks_now_and_then(world: World):
     world.wait()
     world.looks = 0
     for _ in range(10):
-        assert world.window.is_full()
+        assert world.is_full()
     assert world.looks == 2, "one for each group"
     world.take("a")
-    assert world.window.is_full(), "as far as is known"
+    assert world.is_full(), "as far as is known"
     due_ms = world.window.due_ms()
     assert world.wall_ms() < due_ms <= world.wall_ms() + LOOK_MS
     world.wait(0.001)
     assert world.window.due_ms() == due_ms, "what comes meanwhile is tried with it"
     world.wait()
-    assert world.window.due_ms() == 0
-    assert not world.window.is_full()
+    assert not world.is_full()
+
+
+@pytest.mark.parametrize("call", ["ends", "positions"])
+def test_rule_12_a_queue_that_does_not_answer_slows_fanouts_and_fails_nothing(world: World, call: str):
+    def away(*_args: object) -> dict[int, int]:
+        raise QueueUnavailableError("away")
+
+    setattr(world.queue, call, away)
+    world.fill()
+    world.take("a")
+    world.wait()
+    assert world.is_full()
+    world.wait(LONGEST_S)
+    assert not world.is_full()
+
+
+def test_a_writer_that_hangs_in_one_of_many_partitions_slows_nothing():
+    world = World(partitions=5)
+    for _ in range(CALLS // 2):
+        world.publish()
+    consumer = world.consumers["a"]
+    for message in consumer.poll(100, 0):
+        if message.partition != 3:
+            consumer.commit({message.partition: message.offset + 1})
+    world.wait()
+    assert not world.is_full()
 
 
 def test_clusters_that_are_fast_have_more_on_their_way_and_slow_ones_less(world: World):
@@ -111,7 +143,7 @@ def test_clusters_that_are_fast_have_more_on_their_way_and_slow_ones_less(world:
     for _ in range(CALLS + 1):
         sizes.append(world.fill())
         world.wait(SLOW_S)
-        assert world.window.is_full()
+        assert world.is_full()
         world.wait()
         world.take("a")
     assert sizes[CALLS:] == [4, 3, 2, 1, 1]
@@ -131,7 +163,7 @@ def test_a_pause_between_fanouts_is_not_taken_for_a_slow_cluster(world: World):
 def test_clusters_that_are_all_away_hold_nothing_up_for_long(world: World):
     began_s = world.now_s
     world.fill()
-    while world.window.is_full():
+    while world.is_full():
         world.wait()
     assert world.now_s - began_s < LONGEST_S + 1
     assert world.fill() == 1
@@ -139,10 +171,7 @@ def test_clusters_that_are_all_away_hold_nothing_up_for_long(world: World):
 
 def test_groups_that_were_never_there_count_as_away():
     world = World(groups=())
-    window = FanoutWindow(world.queue, ["never there"], lambda: world.now_s, world.wall_ms)
-    for _ in range(CALLS):
-        world.queue.publish(DELIVERIES, [b"cells"], 0)
-        window.published()
-    assert window.is_full()
+    world.window = FanoutWindow(world.queue, ["never there"], lambda: world.now_s, world.wall_ms)
+    world.fill()
     world.wait(LONGEST_S)
-    assert not window.is_full()
+    assert not world.is_full()

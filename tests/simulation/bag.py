@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from workers.following.messages import Hold, Parked
+from workers.following.messages import Hold, Parked, RangeTask
 from workers.following.packs import Pack
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.ticks import Tick
@@ -175,5 +175,7 @@ def _action_ms(body: Any) -> int:
         return 2**63
     if isinstance(body, Parked):
         body = body.delivery
+    if isinstance(body, RangeTask):
+        return min(action.committed_ms for action in body.actions)
     actions = body.recorded() if isinstance(body, Pack) else [body.action]
     return min(action.committed_ms for action in actions)

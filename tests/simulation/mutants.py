@@ -37,7 +37,7 @@ from tests.widecolumn.written import cells_in
 from workers.following import Expander, Parking, Writer, fanout, parking
 from workers.following.backfill import Backfill
 from workers.following.fanout import Fanout
-from workers.following.messages import Delivery, Hold, Parked, Task
+from workers.following.messages import Delivery, Hold, Parked, RangeTask, Task
 from workers.following.packs import Pack
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
@@ -398,16 +398,16 @@ def _time_stands_still_for_writers(world: World) -> None:
 
 
 def _no_hold_for_the_redated(world: World) -> None:
-    world.expander._redate = lambda task: world.follows.redate(task.action)  # type: ignore[method-assign]
+    world.expander._redate = lambda action, _cluster: world.follows.redate(action)  # type: ignore[method-assign]
 
 
 def _left_without_hold() -> Patches:
     real = Expander._leave
 
-    def leave(expander: Expander, left: Sequence[Any]) -> None:
-        def publish(topic: Topic[object], values: Sequence[bytes]) -> None:
+    def leave(expander: Expander, left: Sequence[RangeTask]) -> None:
+        def publish(topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
             if topic is ACTIONS:
-                expander._queue.publish(topic, values)
+                expander._queue.publish(topic, values, partition)
 
         without = copy(expander)
         without._queue = _Lying(expander._queue, publish=publish)  # type: ignore[assignment]
@@ -424,11 +424,11 @@ def _without_the_last_range() -> Patches:
 def _first_calls_look_at_deletions() -> Patches:
     real = Fanout.save
 
-    def save(handler: Fanout, actions: Any, read_ms: int, cluster: str | None, within: Any, calls: int) -> Any:
+    def save(handler: Fanout, actions: Any, read_ms: int, cluster: str | None, within: Any, cells: int) -> Any:
         blind = copy(handler)
         if within is not None:
             blind._follows = _Lying(handler._follows, deletions=lambda _pins: {})  # type: ignore[assignment]
-        return real(blind, actions, read_ms, cluster, within, calls)
+        return real(blind, actions, read_ms, cluster, within, cells)
 
     return [(Fanout, "save", save)]
 

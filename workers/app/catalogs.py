@@ -25,7 +25,7 @@ from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import PostedUpdater, Updater, posted_to, updater_group
 from workers.following.groups import UPDATES_TICKER
-from workers.following.messages import Task, encode_action
+from workers.following.messages import RangeTask, Task, encode_action
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
 from workers.pipeline.begun import Begun
@@ -79,14 +79,14 @@ def ticker(ports: Ports, config: Config) -> Ticker:
     return Ticker(settled_ms, ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER, ports.meter)
 
 
-def pin_update(task: Task) -> Update | None:
-    """What a task says to the catalog of pins. A range of followers says nothing: it follows the task of its action."""
-    if task.range is not None or not isinstance(task.action, PinSaved | PinDeleted):
+def pin_update(task: Task | RangeTask) -> Update | None:
+    """What a task says to the catalog of pins. One for a range says nothing: it follows those of its actions."""
+    if isinstance(task, RangeTask) or not isinstance(task.action, PinSaved | PinDeleted):
         return None
     return pins.update_of(task.action)
 
 
-def pin_updates(tasks: Iterable[Task]) -> list[Update]:
+def pin_updates(tasks: Iterable[Task | RangeTask]) -> list[Update]:
     return [update for task in tasks if (update := pin_update(task)) is not None]
 
 
@@ -95,7 +95,7 @@ def listening(
     config: Config, catalog: Catalog[Any], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
     """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
-    hears: Hears[Task] = hears_actions(catalog, pin_update, clock)
+    hears: Hears[Task | RangeTask] = hears_actions(catalog, pin_update, clock)
     silent_s = config.catalogs[PINS].ttl_ms / 1_000
     with running(Listener(f"catalog-{PINS}-listener", hears, open_queue, ACTIONS, monotonic_s, clock, silent_s)):
         yield

@@ -26,7 +26,7 @@ from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, landed, metrics
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.canary import CanaryFlights, CanaryWatch
-from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
+from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, halves_of_range, sender_of
 from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
 from workers.following.messages import (
@@ -363,6 +363,7 @@ def expander(ports: Ports, config: Config) -> Loop:
         turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
         slots=TaskSlots(ports.follows),
         due_ms=handler.due_ms,
+        halves=halves_of_range,
         lost="actions were lost before they were expanded: rebuild every cluster",
     )
 

@@ -3,8 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import NamedTuple, Self, TypeVar, assert_never
+from typing import Self, TypeVar, assert_never
 
 from msgspec.structs import replace
 
@@ -15,8 +14,8 @@ from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics
 from workers.following.backfill import Backfill
-from workers.following.fanout import CELLS, Fanout, PinAction, Remainder
-from workers.following.messages import Delivery, Hold, Packed, Range, Task, encode_delivery, encode_range
+from workers.following.fanout import CELLS, Fanout, Remainder
+from workers.following.messages import Delivery, Hold, Packed, RangeTask, Task, encode_action, encode_delivery
 from workers.following.packing import packed
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
@@ -44,22 +43,12 @@ _PUBLISH_BYTES = 1_000_000
 _SPAN = f"send {DELIVERIES}", sending(DELIVERIES)
 """What a span says in which deliveries are published: its name, and its attributes."""
 
-_RANGES_AT_ONCE = 100
-
 _Action = TypeVar("_Action", bound=RecordedAction)
 
 
-class _Left(NamedTuple):
-    """What is left of some fanouts, for all of which tasks said the same cluster and time."""
-
-    remainders: Sequence[Remainder]
-    cluster: str | None
-    after_ms: int | None
-
-
-def sender_of(task: Task) -> int:
+def sender_of(task: Task | RangeTask) -> int:
     """Whose action it is: the follower's, or the owner's of the pin."""
-    action = task.action
+    action = task.actions[0] if isinstance(task, RangeTask) else task.action
     match action:
         case PinSaved() | PinDeleted():
             return action.pin.owner
@@ -71,6 +60,11 @@ def sender_of(task: Task) -> int:
             return -action.board  # people's ids are positive
         case _:
             assert_never(action)
+
+
+def halves_of_range(task: Task | RangeTask) -> tuple[RangeTask, RangeTask] | None:
+    """Two tasks that together do the same; None if there is one action."""
+    return task.halves() if isinstance(task, RangeTask) else None
 
 
 @dataclass
@@ -108,6 +102,10 @@ class _Sorted:
                 case _:
                     assert_never(action)
         return found
+
+    @classmethod
+    def of_pins(cls, actions: Iterable[PinSaved | PinDeleted]) -> Self:
+        return cls.of(map(Task, actions))
 
     def by_kind(self) -> dict[str, int]:
         """How many there are, by the names of metrics."""
@@ -159,44 +157,63 @@ class Expander:
         self._purging = Purging(follows, self._publish, limits)
         self._respace = respace
         self._begun: list[Task] = []
+        self._next_partition = 0
 
-    def begin(self, tasks: Sequence[Task]) -> None:
+    def begin(self, tasks: Sequence[Task | RangeTask]) -> None:
         """The first step of `expand` for the same tasks, which it then leaves out, while other tasks are expanded. Rule
         4 asks that it precedes the reads for these tasks, and other expanders write the same indexes at any time. If it
         raises, `expand` does all of it.
         """
         read_ms = self._follows.about_now().earliest_ms
-        fresh = [task for task in tasks if task.range is None and not self._is_late(task.action, read_ms)]
+        whole = (task for task in tasks if isinstance(task, Task))
+        fresh = [task for task in whole if not self._is_late(task.action, read_ms)]
         self._index(_Sorted.of(fresh))
         self._begun = fresh  # only now that all of it is durable
 
-    def expand(self, tasks: Sequence[Task]) -> None:
-        """Publishes every delivery that these tasks lead to. If it raises, expand them all again."""
+    def expand(self, tasks: Sequence[Task | RangeTask]) -> None:
+        """Publishes every delivery that these tasks lead to, but for what it leaves of large fanouts: that it publishes
+        as tasks. If it raises, expand them all again.
+        """
         # The store's time from before the first read: what deliveries age by (rule 8).
         read_ms = self._follows.about_now().earliest_ms
         # By identity, which is cheap: an equal task that has come again enters the indexes again.
         done, self._begun = self._begun, []
         begun = set(map(id, done))
-        fresh: list[Task] = []
+        whole: list[Task] = []
+        ranges: list[RangeTask] = []
         for task in tasks:
-            if self._is_late(task.action, read_ms):
-                self._redate(task)
+            if isinstance(task, RangeTask):
+                ranges += self._not_late(task, read_ms)
+            elif self._is_late(task.action, read_ms):
+                self._redate(task.action, task.cluster)
             else:
-                fresh.append(task)
+                whole.append(task)
         # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
         # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
-        whole = [task for task in fresh if task.range is None]
         self._index(_Sorted.of(task for task in whole if id(task) not in begun))
-        left = [*self._expand(whole, read_ms), *self._expand_ranges(fresh, read_ms)]
-        self._leave(left)  # last of all: if anything fails, all of it is done again
+        left = list(self._expand(whole, read_ms))
+        if ranges:
+            left += self._expand_ranges(ranges, read_ms)
+        if left:
+            self._leave(left)  # last of all: if anything before fails, all of it is done again
         now_ms = self._follows.about_now().latest_ms
-        some, of_each = sampled([task for task in tasks if task.range is None])
+        some, of_each = sampled([task for task in tasks if isinstance(task, Task)])
         waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in some]
         self._meter.observe(metrics.STAGE_SECONDS, waited_s, "expanded", each=of_each)
 
-    def due_ms(self, task: Task) -> int:
+    def due_ms(self, task: Task | RangeTask) -> int:
         """The time, by a wall clock, before which a task need not be tried; 0: at once."""
-        return 0 if task.range is None or self._window is None else self._window.due_ms()
+        return self._window.due_ms() if isinstance(task, RangeTask) and self._window is not None else 0
+
+    def _not_late(self, task: RangeTask, now_ms: int) -> list[RangeTask]:
+        """The task without the actions that must be dated again. Those are, as a whole."""
+        fresh: list[int] = []
+        for number, action in enumerate(task.actions):
+            if self._is_late(action, now_ms):
+                self._redate(action, task.cluster)
+            else:
+                fresh.append(number)
+        return [task.only(fresh)] if fresh else []
 
     def _is_late(self, action: RecordedAction, now_ms: int) -> bool:
         """Whether an action must be dated again before it is expanded (rule 8)."""
@@ -205,17 +222,19 @@ class Expander:
     def _index(self, actions: _Sorted) -> None:
         self._follows.index(edges=actions.edges, pins=actions.saved, deletions=actions.deleted)
 
-    def _expand(self, tasks: Sequence[Task], read_ms: int) -> list[_Left]:
+    def _expand(self, tasks: Sequence[Task], read_ms: int) -> Iterator[RangeTask]:
         """Publishes the deliveries of tasks that are in the indexes, and returns what is left of large fanouts."""
         groups: defaultdict[str | None, list[Task]] = defaultdict(list)
         for task in tasks:
             groups[task.cluster].append(task)
-        left: list[_Left] = []
+        large = False
         for cluster, some in groups.items():
-            after_ms = _after_ms(some)
+            after_ms = max((task.after_ms for task in some if task.after_ms is not None), default=None)
             since_ms = max(read_ms, after_ms or 0)
             actions = _Sorted.of(some)
-            left.append(_Left(self._fan_out(actions, since_ms, cluster), cluster, after_ms))
+            for each in self._left(self._fan_out(actions, since_ms, cluster), cluster, after_ms):
+                large = True
+                yield each
             for followed in _in_turn(actions.followed):
                 self._backfill.follow(followed, since_ms, cluster)
             for unfollowed in _in_turn(actions.unfollowed):
@@ -226,68 +245,66 @@ class Expander:
                 self._respace(actions.respaces)
             for kind, number in actions.by_kind().items():
                 self._meter.add(metrics.ACTIONS, number, kind)
-        if self._window is not None and any(each.remainders for each in left):
+        if large and self._window is not None:
             self._window.published()
-        return left
 
-    def _fan_out(self, actions: _Sorted, read_ms: int, cluster: str | None) -> list[Remainder]:
-        left: list[Remainder] = []
+    def _fan_out(self, actions: _Sorted, read_ms: int, cluster: str | None) -> Iterator[Remainder]:
         for saved in _in_turn(actions.saved):
-            left += self._fanout.save(saved, read_ms, cluster, None, self._cells).left
+            yield from self._fanout.save(saved, read_ms, cluster, None, self._cells).left
         for deleted in _in_turn(actions.deleted):
-            left += self._fanout.delete(deleted, read_ms, cluster, None, self._cells).left
-        return left
+            yield from self._fanout.delete(deleted, read_ms, cluster, None, self._cells).left
 
-    def _expand_ranges(self, tasks: Sequence[Task], read_ms: int) -> list[_Left]:
-        """The same of those that are for a range. What exceeds the cells of a call is left as it is; if the window is
-        full, all of it.
+    def _expand_ranges(self, tasks: Sequence[RangeTask], read_ms: int) -> Iterator[RangeTask]:
+        """The same of tasks for ranges. What exceeds the cells of a call is left as it is; if the window is full, all
+        of it.
         """
-        groups: defaultdict[tuple[str | None, Range], list[Task]] = defaultdict(list)
-        for task in tasks:
-            if task.range is not None:
-                groups[task.cluster, task.range].append(task)
-        left: list[_Left] = []
-        if not groups:
-            return left
         allowed = cells_left = 0 if self._window is not None and self._window.is_full() else self._cells
-        for (cluster, within), some in groups.items():
-            after_ms = _after_ms(some)
-            actions = _Sorted.of(some)
-            if cells_left <= 0:
-                pins: dict[PinAction, None] = dict.fromkeys([*actions.saved, *actions.deleted])
-                left.append(_Left([Remainder(list(pins), [within])], cluster, after_ms))
+        for task in tasks:
+            # A page of followers at least, so no more actions than their cells may be.
+            most = max(1, cells_left // self._limits.chunk) if cells_left > 0 else 0
+            now, later = range(len(task.actions))[:most], range(len(task.actions))[most:]
+            if later:
+                yield task.only(later)
+            if not now:
                 continue
-            since_ms = max(read_ms, after_ms or 0)
-            saved = self._fanout.save(actions.saved, since_ms, cluster, within, cells_left)
-            deleted = self._fanout.delete(actions.deleted, since_ms, cluster, within, cells_left)
-            left.append(_Left([*saved.left, *deleted.left], cluster, after_ms))
-            cells_left -= saved.cells + deleted.cells
-        if self._window is not None and cells_left < allowed:
+            actions = _Sorted.of_pins(task.only(now).actions)
+            since_ms = max(read_ms, task.after_ms or 0)
+            for visited in (
+                self._fanout.save(actions.saved, since_ms, task.cluster, task.range, cells_left),
+                self._fanout.delete(actions.deleted, since_ms, task.cluster, task.range, cells_left),
+            ):
+                cells_left -= visited.cells
+                yield from self._left(visited.left, task.cluster, task.after_ms)
+        if cells_left < allowed and self._window is not None:
             self._window.published()
-        return left
 
-    def _leave(self, left: Sequence[_Left]) -> None:
-        """Puts off what is left of fanouts: it comes after what is behind them now, and any expander may do it."""
-        messages = chain.from_iterable(map(self._messages, left))
-        since_ms: dict[str | None, int] = {}
-        while some := list(islice(messages, _RANGES_AT_ONCE)):
-            self._queue.publish(ACTIONS, some)
-        for each in left:
-            for remainder in each.remainders:
-                committed_ms = min(action.committed_ms for action in remainder.actions)
-                since_ms[each.cluster] = min(committed_ms, since_ms.get(each.cluster, committed_ms))
-        if since_ms:
-            # A tick later than this time follows the tasks that were just published (rule 10).
-            until_ms = self._follows.now()
-            holds = [Hold(ms, max(ms, until_ms), cluster, "fanout") for cluster, ms in since_ms.items()]
-            self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
-
-    def _messages(self, left: _Left) -> Iterator[bytes]:
+    def _left(self, remainders: Iterable[Remainder], cluster: str | None, after_ms: int | None) -> Iterator[RangeTask]:
+        """The tasks of what is left of fanouts."""
         onward = self._tracer.onward()
-        for actions, ranges in left.remainders:
-            for within in ranges:
-                for some in _in_turn(actions):
-                    yield encode_range(within, some, left.cluster, left.after_ms, onward)
+        for actions, ranges in remainders:
+            for some in _in_turn(actions):
+                traces = [(number, onward[action]) for number, action in enumerate(some) if action in onward]
+                for each in ranges:
+                    yield RangeTask(each, list(some), cluster, after_ms, traces)
+
+    def _leave(self, left: Sequence[RangeTask]) -> None:
+        """Publishes what is left of fanouts: it comes after what is behind them now, and any expander may do it."""
+        partitions = self._queue.partitions(ACTIONS)
+        messages: defaultdict[int, list[bytes]] = defaultdict(list)
+        for task in left:
+            # One after the other, so that several expanders do them at once.
+            self._next_partition = (self._next_partition + 1) % partitions
+            messages[self._next_partition].append(encode_action(task))
+        for partition, some in messages.items():
+            self._queue.publish(ACTIONS, some, partition)
+        # A tick later than this time follows the tasks that were just published (rule 10).
+        until_ms = self._follows.about_now().latest_ms
+        since_ms: dict[str | None, int] = {}
+        for task in left:
+            committed_ms = min(action.committed_ms for action in task.actions)
+            since_ms[task.cluster] = min(committed_ms, since_ms.get(task.cluster, committed_ms))
+        holds = [Hold(ms, max(ms, until_ms), cluster, "fanout") for cluster, ms in since_ms.items()]
+        self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
 
     def tick(self, ticks: Sequence[Tick]) -> None:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
@@ -301,11 +318,10 @@ class Expander:
         for partition in range(partitions):
             self._queue.publish(DELIVERIES, values, partition)
 
-    def _redate(self, task: Task) -> None:
+    def _redate(self, action: RecordedAction, cluster: str | None) -> None:
         """An action that waited too long comes again with a new time, through the outbox, and for every cluster: what
         the follow store says of it has changed. A crash here repeats at worst.
         """
-        action = task.action
         redated = self._follows.redate(action)
         if isinstance(redated, Followed | Unfollowed):
             # Its first handler may have died after the index was written. A tombstone that keeps its old time there
@@ -314,7 +330,7 @@ class Expander:
         # Hold until the replacement has landed. It may come from an earlier attempt that crashed before it published
         # its hold.
         until_ms = self._standing_ms(action) if redated is None else redated.committed_ms
-        hold = Hold(action.committed_ms, max(until_ms, self._follows.now()), task.cluster)
+        hold = Hold(action.committed_ms, max(until_ms, self._follows.now()), cluster)
         self._queue.publish(DELIVERIES, [encode_delivery(hold)])
         self._meter.add(metrics.REDATED, 1)
 
@@ -370,8 +386,3 @@ def _ages(action: RecordedAction) -> bool:
 def _in_turn(actions: Sequence[_Action]) -> Iterator[Sequence[_Action]]:
     for start in range(0, len(actions), AT_ONCE):
         yield actions[start : start + AT_ONCE]
-
-
-def _after_ms(tasks: Sequence[Task]) -> int | None:
-    """The time from which the deliveries of these tasks count as read."""
-    return max((task.after_ms for task in tasks if task.after_ms is not None), default=None)

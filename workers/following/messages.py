@@ -1,18 +1,17 @@
 """The messages of the queue, and their codec: versioned JSON.
 
-On `feed.actions`: Task and Tick. On `feed.deliveries`: Delivery, Hold, Packed and Tick. On `feed.retries`: Parked.
-Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; of the tasks of many recorded actions,
-`{"v": 2, "actions": [...]}`; of tasks for some followers of one followee, `{"v": 3, "range": ..., "actions": [...]}`.
-The JSON Schema of each topic is exported into `schemas/`. Packed has version 2: an earlier writer that meets one says
-so.
+On `feed.actions`: Task, RangeTask and Tick. On `feed.deliveries`: Delivery, Hold, Packed and Tick. On `feed.retries`:
+Parked. Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; of the tasks of many recorded actions,
+`{"v": 2, "actions": [...]}`; a RangeTask is `{"v": 3, "range": ..., "actions": [...]}`. The JSON Schema of each topic
+is exported into `schemas/`. Packed has version 2: an earlier writer that meets one says so.
 
 What is traced carries a context of its trace (`feedstore.tracing`), in members that earlier readers pass over and
 earlier messages lack: `trace` of a task, of a delivery, and of a recorded action, as its outbox row had it; `traces` of
 a pack.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -44,6 +43,21 @@ Trace = Annotated[str, Meta(max_length=128)]
 """The context of a trace (`feedstore.tracing`)."""
 
 
+class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
+    """An action to expand.
+
+    cluster: the only cluster that the deliveries are for, because some came too late there (rule 8); None for all.
+    after_ms: a store time; the deliveries count as read then or later. The sender of the task notes this time, and
+        what was read before it is not sent back again: a clock that was set back must not let new deliveries look old.
+    trace: the context of the trace that it belongs to; None: it is not traced.
+    """
+
+    action: RecordedAction
+    cluster: str | None = None
+    after_ms: Ms | None = None
+    trace: Trace | None = None
+
+
 class Range(msgspec.Struct, frozen=True):
     """Some of the followers of a followee: those with ids larger than `after`, and `until` at most."""
 
@@ -52,29 +66,35 @@ class Range(msgspec.Struct, frozen=True):
     until: Annotated[int, Meta(ge=1, le=MAX_ID)]
 
 
-class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
-    """An action to expand.
+class RangeTask(msgspec.Struct, frozen=True, tag_field="v", tag=RANGE_VERSION, omit_defaults=True):
+    """What is left of large fanouts: pins to save or delete for some followers. They share the reads of these.
 
-    cluster: the only cluster that the deliveries are for, because some came too late there (rule 8); None for all.
-    after_ms: a store time; the deliveries count as read then or later. The sender of the task notes this time, and
-        what was read before it is not sent back again: a clock that was set back must not let new deliveries look old.
-    trace: the context of the trace that it belongs to; None: it is not traced.
-    range: the followers for whom the pin is saved or deleted; None: all of them.
+    cluster, after_ms: as of a task. traces: of actions that are traced, counted from 0, their contexts.
     """
 
-    action: RecordedAction
+    range: Range
+    actions: Annotated[list[PinSaved | PinDeleted], Meta(min_length=1, max_length=ACTIONS_A_MESSAGE)]
     cluster: str | None = None
     after_ms: Ms | None = None
-    trace: Trace | None = None
-    range: Range | None = None
+    traces: list[tuple[Annotated[int, Meta(ge=0, lt=ACTIONS_A_MESSAGE)], Trace]] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.range is None:
-            return
-        if not isinstance(self.action, PinSaved | PinDeleted):
-            raise InvalidValueError("range", type(self.action).__name__, "a pin that is saved or deleted")
-        if self.range.followee not in self.action.pin.followees():
-            raise InvalidValueError("range.followee", str(self.range.followee), "the pin's owner or its board")
+        for action in self.actions:
+            if self.range.followee not in action.pin.followees():
+                raise InvalidValueError("range.followee", str(self.range.followee), "the owner and board of each pin")
+
+    def only(self, numbers: Sequence[int]) -> "RangeTask":
+        """The same for some of its actions, counted from 0."""
+        contexts = dict(self.traces)
+        traces = [(new, contexts[old]) for new, old in enumerate(numbers) if old in contexts]
+        return replace(self, actions=[self.actions[number] for number in numbers], traces=traces)
+
+    def halves(self) -> "tuple[RangeTask, RangeTask] | None":
+        """Two that together do the same; None if there is one action."""
+        middle = len(self.actions) // 2
+        if not middle:
+            return None
+        return self.only(range(middle)), self.only(range(middle, len(self.actions)))
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -246,12 +266,12 @@ class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
     delivery: Delivery
 
 
-ActionMessage = Task | Tick
+ActionMessage = Task | RangeTask | Tick
 DeliveryMessage = Delivery | Hold | Tick | Packed
 
 
 class _ActionEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
-    body: ActionMessage
+    body: Task | Tick
 
 
 class _ActionsEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=ACTIONS_VERSION):
@@ -260,31 +280,12 @@ class _ActionsEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=ACTIONS_V
     actions: Annotated[list[RecordedAction], Meta(min_length=1)]
 
 
-class _RangeEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=RANGE_VERSION, omit_defaults=True):
-    """Tasks of recorded actions, all for the same range, cluster and time. traces: of those that are traced, counted
-    from 0, their contexts.
-    """
-
-    range: Range
-    actions: Annotated[list[PinSaved | PinDeleted], Meta(min_length=1, max_length=ACTIONS_A_MESSAGE)]
-    cluster: str | None = None
-    after_ms: Ms | None = None
-    traces: list[tuple[Annotated[int, Meta(ge=0, lt=ACTIONS_A_MESSAGE)], Trace]] = msgspec.field(default_factory=list)
-
-    def tasks(self) -> tuple[Task, ...]:
-        traces = dict(self.traces)
-        return tuple(
-            Task(action, self.cluster, self.after_ms, traces.get(number), self.range)
-            for number, action in enumerate(self.actions)
-        )
-
-
 class _RawActions(msgspec.Struct, frozen=True):
     v: Literal[2]
     actions: Annotated[list[msgspec.Raw], Meta(min_length=1)]
 
 
-_ActionMessages = _ActionEnvelope | _ActionsEnvelope | _RangeEnvelope
+_ActionMessages = _ActionEnvelope | _ActionsEnvelope | RangeTask
 
 
 class _DeliveryEnvelope(msgspec.Struct, frozen=True):
@@ -331,26 +332,7 @@ _CARRIES: Final = b'"trace":"'
 
 
 def encode_action(message: ActionMessage) -> bytes:
-    match message:
-        case Task(action=PinSaved() | PinDeleted() as action, range=Range() as followers):
-            traces = {} if message.trace is None else {action: message.trace}
-            return encode_range(followers, [action], message.cluster, message.after_ms, traces)
-        case _:
-            return _encoder.encode(_ActionEnvelope(message))
-
-
-def encode_range(
-    followers: Range,
-    actions: Sequence[PinSaved | PinDeleted],
-    cluster: str | None,
-    after_ms: int | None,
-    traces: Mapping[Any, str],
-) -> bytes:
-    """The message of the tasks of some actions for one range. Its tasks stay together, and share their reads. traces:
-    the contexts of those that are traced.
-    """
-    found = [(number, traces[action]) for number, action in enumerate(actions) if action in traces] if traces else []
-    return _encoder.encode(_RangeEnvelope(followers, [*actions], cluster, after_ms, found))
+    return _encoder.encode(message if isinstance(message, RangeTask) else _ActionEnvelope(message))
 
 
 def wrap_action(recorded: bytes) -> bytes:
@@ -414,11 +396,8 @@ def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
         return _each_action(value, _malformed(error, value, _ActionMessages))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return _each_action(value, MalformedError("not_json", validation.malformed(error)))
-    if isinstance(envelope, _RangeEnvelope):
-        try:
-            return envelope.tasks()
-        except InvalidValueError as error:
-            raise MalformedError("malformed", str(error)) from error
+    if isinstance(envelope, RangeTask):
+        return (envelope,)
     traced = _CARRIES in value
     if isinstance(envelope, _ActionEnvelope):
         body = envelope.body

@@ -11,7 +11,7 @@ from typing import Final
 from feedstore.domain import Unfollowed
 from feedstore.following import bucket
 from feedstore.follows.port import FollowStore
-from workers.following.messages import Block, Delivery, Hold, Parked, Task
+from workers.following.messages import Block, Delivery, Hold, Parked, RangeTask, Task
 from workers.following.packs import Pack
 
 BUCKETS: Final = 256
@@ -28,11 +28,13 @@ class TaskSlots:
         self.count = follows.shards()
         self._follows = follows
 
-    def needed(self, body: Task) -> frozenset[int]:
+    def needed(self, body: Task | RangeTask) -> frozenset[int]:
+        if isinstance(body, RangeTask):
+            return frozenset().union(*map(self._follows.shards_of, body.actions))
         return self._follows.shards_of(body.action)
 
-    def divided(self, body: Task, slots: frozenset[int]) -> None:
-        """An action is expanded as a whole."""
+    def divided(self, body: Task | RangeTask, slots: frozenset[int]) -> None:
+        """A task is not divided by the shards that it needs."""
 
 
 class DeliverySlots:

@@ -6,6 +6,7 @@ from workers.following.messages import (
     Delivery,
     Hold,
     Parked,
+    RangeTask,
     Task,
     decode_actions,
     decode_parked,
@@ -14,7 +15,7 @@ from workers.following.packs import Pack, decode_body
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Malformed, Topic, single
 
-ACTIONS: Final[Topic[Task | Tick | Malformed]] = Topic("feed.actions", durable=True, decode=decode_actions)
+ACTIONS: Final[Topic[Task | RangeTask | Tick | Malformed]] = Topic("feed.actions", durable=True, decode=decode_actions)
 """Tasks: recorded actions, for the expander; many in a message."""
 DELIVERIES: Final[Topic[Delivery | Hold | Pack | Tick]] = Topic(
     "feed.deliveries", durable=False, decode=single(decode_body)

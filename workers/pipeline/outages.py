@@ -60,12 +60,13 @@ class Group(Generic[Body]):
     """Items that are tried together.
 
     failures: how often they failed because something was unavailable. since_s: when the first attempt that failed
-    began.
+    began. at_the_latest_s: when they are tried, if it was too early for them when they came.
     """
 
     items: list[Item[Body]]
     failures: int = 0
     since_s: float | None = None
+    at_the_latest_s: float | None = None
 
 
 @dataclass(eq=False)

@@ -117,7 +117,8 @@ class Stage(Generic[Body]):
     in_flight, in_flight_bytes: how many bodies may wait, and how many bytes of messages, before nothing more is polled.
     park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
         whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
-    due_ms: the time, by `wall_ms`, before which a message is not tried; wrong clocks delay it by `longest_s` at most.
+    due_ms: the time, by `wall_ms`, before which a message is not tried; it is asked again then. It delays a message by
+        `longest_s` at most: clocks may be wrong.
     gathering: when the next messages are tried, if few have come; they are polled meanwhile. None: at once.
     note: gets what is done of each partition (its first offset, and the one after its last message), before ticks are
         passed on and before it is committed; durable when it returns. If nothing was done, it sometimes gets an empty
@@ -373,10 +374,14 @@ class Stage(Generic[Body]):
             for item in bad
         ]
 
-    def _leave_until_due(self, items: list[Item[Body]]) -> list[Item[Body]]:
-        """Puts messages that are not due yet aside; returns the rest."""
+    def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
+        """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: of those that were put aside
+        before, as of a group.
+        """
         if self._due_ms is None:
             return items
+        if at_the_latest_s is None:
+            at_the_latest_s = self._clock() + self._policy.longest_s
         now_ms = self._wall_ms()
         waits: dict[float, list[Item[Body]]] = {}
         for item in items:
@@ -384,7 +389,7 @@ class Stage(Generic[Body]):
             waits.setdefault(max(0.0, wait_s), []).append(item)
         ready = waits.pop(0.0, [])
         for wait_s, later in waits.items():
-            self._put_later(Group(later), wait_s)
+            self._put_later(Group(later, at_the_latest_s=at_the_latest_s), wait_s)
         return ready
 
     def _settle(self) -> bool:
@@ -481,7 +486,10 @@ class Stage(Generic[Body]):
             entry = heapq.heappop(self._later)
             due_s, _, group = entry
             if not _is_retry(group):
-                self._ready.append(group)
+                if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
+                    group.items = self._leave_until_due(group.items, group.at_the_latest_s)
+                if group.items:
+                    self._ready.append(group)
             elif (
                 may_retry
                 and (retried or outage_s is None or due_s <= outage_s)
