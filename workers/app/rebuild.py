@@ -79,9 +79,9 @@ def make_anew(
     """Replaces a cluster by an empty one, and asks for the refill of every feed. The caller holds the home.
 
     What is queued or parked for the cluster is passed over: it was in the indexes before the refills are asked for, so
-    that they bring it. The markers that mask some of it are gone. Expanders on other machines may have read before that what
-    they publish later: the new cluster remembers when it was made, and what was read before is late there (rule 8).
-    The new cluster's watermark stays at the beginning of time until the refills have landed.
+    that they bring it. The markers that mask some of it are gone. Expanders on other machines may have read before that
+    what they publish later: the new cluster remembers when it was made, and what was read before is late there (rule
+    8). The new cluster's watermark stays at the beginning of time until the refills have landed.
 
     worker: runs a worker until it ends by itself.
 
@@ -91,8 +91,8 @@ def make_anew(
     place(config, cluster).remove()
     for topic, group in groups:
         ports.queue.reset(topic, group)
-    # Everything that was recorded so far enters the indexes, in which the refills find it; no process writes the cluster
-    # meanwhile.
+    # Everything that was recorded so far enters the indexes, in which the refills find it; no process writes the
+    # cluster meanwhile.
     worker(wiring.worker(ports, config, writers=[]))
     for topic, group in groups:
         _pass_over(ports.queue, topic, group)

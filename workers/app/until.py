@@ -145,8 +145,8 @@ class RecordedLanded(_Asked):
 
 
 class RecordedExpanded(_Asked):
-    """Says when what had been recorded before it was first asked has been relayed, and then passed by the expander: it is
-    in the indexes, and expanded but for what was left of large fanouts. Whatever is recorded meanwhile.
+    """Says when what had been recorded before it was first asked has been relayed, and then passed by the expander: it
+    is in the indexes, and expanded but for what was left of large fanouts. Whatever is recorded meanwhile.
     """
 
     rests_within_s = 5.0

@@ -16,8 +16,8 @@ _CANARY: Final = Counted("workers/following/canary.py", ("work", "relay"))
 # From an action to what shows it
 STAGE_SECONDS: Final = _STAGES.histogram(
     "feed_action_stage_seconds",
-    "From the commit of an action until its deliveries were in the queue (`expanded`), of a pin with very many followers"
-    " the first of them. `relayed`: with each"
+    "From the commit of an action until its deliveries were in the queue (`expanded`); of a pin for very many"
+    " followers, the first of them. `relayed`: with each"
     " tick, how long ago the time was before which every action had been relayed",
     Label("stage", ("relayed", "expanded")),
     buckets=DECADES,
