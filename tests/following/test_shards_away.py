@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from feedstore.boards import Boards
-from feedstore.domain import Action, DeletePin, Follow, Pin, PinSaved, SavePin, Unfollow, user
+from feedstore.domain import MAX_ID, Action, DeletePin, Follow, Pin, PinDeleted, PinSaved, SavePin, Unfollow, user
 from feedstore.following import Limits, feed_table
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.sharded import ShardedFollowStore
@@ -21,6 +21,8 @@ from workers.following import Expander, Writer
 from workers.following.messages import (
     Block,
     Delivery,
+    Range,
+    RangeTask,
     Task,
     encode_delivery,
     wrap_actions,
@@ -214,5 +216,24 @@ def test_what_a_task_needs_are_the_shards_that_its_expansion_asks(world: World) 
         expander.expand([Task(action)])
         assert world.asked <= slots.needed(Task(action)), action
         kinds.add(type(action))
+        if isinstance(action, PinSaved | PinDeleted):
+            for followee in action.pin.followees():
+                world.asked.clear()
+                part = RangeTask(Range(followee, 0, MAX_ID), [action])
+                expander.expand([part])
+                assert world.asked <= slots.needed(part), action
     assert len(kinds) == 5
     assert slots.count == 3
+
+
+def test_the_pins_of_a_range_that_need_a_shard_which_is_away_do_not_hold_up_the_others(world: World) -> None:
+    slots = TaskSlots(world.follows)
+    pins = [Pin(number, 5_000, 100_000 + number, 1_000) for number in range(1, 61)]
+    task = RangeTask(Range(user(5_000), 0, MAX_ID), [PinSaved(pin, START_MS) for pin in pins], "a")
+    away = AWAY
+    inside, outside = slots.divided(task, frozenset([away])) or pytest.fail("not divided")
+    assert {action.pin for action in inside.actions + outside.actions} == set(pins)
+    assert all(away in world.follows.shards_of(action) for action in inside.actions)
+    assert away not in slots.needed(outside)
+    assert slots.divided(outside, frozenset([away])) is None
+    assert slots.divided(Task(task.actions[0]), frozenset([away])) is None

@@ -260,7 +260,7 @@ class Expander:
         """
         allowed = cells_left = 0 if self._window is not None and self._window.is_full() else self._cells
         for task in tasks:
-            # A page of followers at least, so no more actions than their cells may be.
+            # One page of followers is done at least. With more actions it would have more cells than are left.
             most = max(1, cells_left // self._limits.chunk) if cells_left > 0 else 0
             now, later = range(len(task.actions))[:most], range(len(task.actions))[most:]
             if later:

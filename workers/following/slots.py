@@ -33,8 +33,13 @@ class TaskSlots:
             return frozenset().union(*map(self._follows.shards_of, body.actions))
         return self._follows.shards_of(body.action)
 
-    def divided(self, body: Task | RangeTask, slots: frozenset[int]) -> None:
-        """A task is not divided by the shards that it needs."""
+    def divided(self, body: Task | RangeTask, slots: frozenset[int]) -> tuple[RangeTask, RangeTask] | None:
+        """The pins of a range that need some shards, and the others; an action is expanded as a whole."""
+        if not isinstance(body, RangeTask):
+            return None
+        needs = [not slots.isdisjoint(self._follows.shards_of(action)) for action in body.actions]
+        inside, outside = ([n for n, is_so in enumerate(needs) if is_so is wanted] for wanted in (True, False))
+        return (body.only(inside), body.only(outside)) if inside and outside else None
 
 
 class DeliverySlots:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from workers.following.topics import DELIVERIES
-from workers.queue.port import Queue, QueueUnavailableError
+from workers.queue.port import Queue, QueueError
 
 _log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class FanoutWindow:
     def due_ms(self) -> int:
         """The time before which ranges need not be tried, because the window is full; 0: now. If it is full, it looks
         how far the clusters are, every LOOK_MS at most. The same for all that ask within LOOK_MS: they are tried
-        together.
+        together. It does not raise.
         """
         with self._lock:
             now_s = self._clock()
@@ -95,7 +95,7 @@ class FanoutWindow:
     def _asked(self, ask: Callable[[], dict[int, int]]) -> dict[int, int] | None:
         try:
             return ask()
-        except QueueUnavailableError as error:
+        except QueueError as error:
             _log.warning("fanouts.not_looked", error=str(error))
             return None
 

@@ -118,7 +118,7 @@ class Stage(Generic[Body]):
     park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
         whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
     due_ms: the time, by `wall_ms`, before which a message is not tried; it is asked again then. It delays a message by
-        `longest_s` at most: clocks may be wrong.
+        `longest_s` at most: clocks may be wrong. It must not raise.
     gathering: when the next messages are tried, if few have come; they are polled meanwhile. None: at once.
     note: gets what is done of each partition (its first offset, and the one after its last message), before ticks are
         passed on and before it is committed; durable when it returns. If nothing was done, it sometimes gets an empty
