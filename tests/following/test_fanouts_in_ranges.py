@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from feedstore.boards import Boards
 from feedstore.domain import MAX_ID, Edge, Follow, Followee, Pin, PinDeleted, PinSaved, SavePin, board, user
 from feedstore.following import Limits
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
 from feedstore.metering import UNCOUNTED, Counting, Meter
 from tests.follows.memory_follows import open_in_memory
 from tests.metering.readings import value
@@ -302,12 +302,20 @@ def test_nothing_is_left_before_all_else_is_done(world: World):
     assert world.queue.order.count(ACTIONS.name) == 1
 
 
-def test_rule_12_no_shard_is_asked_for_the_time_of_what_is_left(world: World):
+def test_rule_12_a_shard_that_is_away_does_not_fail_what_was_left(world: World):
     """One that is away would have the ranges published again and again."""
     saved = recorded(world)
-    world.follows.now = None  # type: ignore[method-assign, assignment]
+    asked: list[object] = []
+
+    def away(shard: int | None = None) -> int:
+        asked.append(shard)
+        raise FollowStoreUnavailableError("away")
+
+    world.follows.now = away  # type: ignore[method-assign]
     world.expander(cells=20).expand([Task(saved)])
+    assert asked == [0], "one that has answered in this call"
     assert world.queue.bodies(ACTIONS)
+    assert isinstance(world.queue.bodies(DELIVERIES)[-1], Hold)
 
 
 def test_ranges_go_to_one_partition_after_the_other(follows: FollowStore):
@@ -431,7 +439,7 @@ def test_ranges_wait_in_a_stage_until_the_window_opens_and_others_do_not(world: 
     saved, other = recorded(world), recorded(world, Pin(8, 2**50 + 2, 22, NOW))
     follow(world.follows, [5_000], user(2**50 + 2))
     clock = [100.0]
-    window = FanoutWindow(world.queue, ["writer"], lambda: clock[0], lambda: int(clock[0] * 1_000))
+    window = FanoutWindow(world.queue, ["writer"], lambda: clock[0], lambda: int(clock[0] * 1_000), lambda look: look())
     handler = world.expander(1_000, window=window)
     writer = world.queue.consumer(DELIVERIES, "writer")
     stage = Stage(

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -237,3 +238,17 @@ def test_the_pins_of_a_range_that_need_a_shard_which_is_away_do_not_hold_up_the_
     assert away not in slots.needed(outside)
     assert slots.divided(outside, frozenset([away])) is None
     assert slots.divided(Task(task.actions[0]), frozenset([away])) is None
+
+
+def test_what_is_left_as_it_is_does_not_say_that_a_shard_answers(world: World) -> None:
+    """The stage would try everything that waits for the shard, again and again."""
+    full = SimpleNamespace(is_full=lambda: True, published=lambda: None)
+    respace = Respacing(Boards(world.follows), lambda: 0.0).respace
+    expander = Expander(world.follows, world.queue, LIMITS, respace, window=full)  # type: ignore[arg-type]
+    pins = [Pin(number, 5_000, 100_000 + number, 1_000) for number in range(1, 61)]
+    needing = [pin for pin in pins if AWAY in world.follows.shards_of(PinSaved(pin, START_MS))]
+    others = [pin for pin in pins if pin not in needing]
+    world.away = True
+    with pytest.raises(FollowStoreUnavailableError):
+        expander.expand([RangeTask(Range(user(5_000), 0, MAX_ID), [PinSaved(pin, START_MS) for pin in needing])])
+    expander.expand([RangeTask(Range(user(5_000), 0, MAX_ID), [PinSaved(pin, START_MS) for pin in others])])

@@ -3,18 +3,28 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Self, TypeVar, assert_never
 
 from msgspec.structs import replace
 
-from feedstore.domain import Edge, Followed, PinDeleted, PinSaved, RecordedAction, RefillAsked, RespaceAsked, Unfollowed
+from feedstore.domain import (
+    Edge,
+    Followed,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
+    RefillAsked,
+    RespaceAsked,
+    Unfollowed,
+)
 from feedstore.following import Limits
-from feedstore.follows.port import FollowStore
+from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
 from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics
 from workers.following.backfill import Backfill
-from workers.following.fanout import CELLS, Fanout, Remainder
+from workers.following.fanout import CELLS, Fanout, PinAction, Remainder, Visited
 from workers.following.messages import Delivery, Hold, Packed, RangeTask, Task, encode_action, encode_delivery
 from workers.following.packing import packed
 from workers.following.purge import Purging
@@ -103,10 +113,6 @@ class _Sorted:
                     assert_never(action)
         return found
 
-    @classmethod
-    def of_pins(cls, actions: Iterable[PinSaved | PinDeleted]) -> Self:
-        return cls.of(map(Task, actions))
-
     def by_kind(self) -> dict[str, int]:
         """How many there are, by the names of metrics."""
         return {
@@ -183,7 +189,7 @@ class Expander:
         ranges: list[RangeTask] = []
         for task in tasks:
             if isinstance(task, RangeTask):
-                ranges += self._not_late(task, read_ms)
+                ranges.append(task)
             elif self._is_late(task.action, read_ms):
                 self._redate(task.action, task.cluster)
             else:
@@ -191,9 +197,9 @@ class Expander:
         # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
         # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
         self._index(_Sorted.of(task for task in whole if id(task) not in begun))
-        left = list(self._expand(whole, read_ms))
         if ranges:
-            left += self._expand_ranges(ranges, read_ms)
+            self._ask_shards(ranges)
+        left = [*self._expand(whole, read_ms), *self._expand_ranges(ranges, read_ms)]
         if left:
             self._leave(left)  # last of all: if anything before fails, all of it is done again
         now_ms = self._follows.about_now().latest_ms
@@ -205,15 +211,20 @@ class Expander:
         """The time, by a wall clock, before which a task need not be tried; 0: at once."""
         return self._window.due_ms() if isinstance(task, RangeTask) and self._window is not None else 0
 
-    def _not_late(self, task: RangeTask, now_ms: int) -> list[RangeTask]:
-        """The task without the actions that must be dated again. Those are, as a whole."""
-        fresh: list[int] = []
-        for number, action in enumerate(task.actions):
-            if self._is_late(action, now_ms):
-                self._redate(action, task.cluster)
-            else:
-                fresh.append(number)
-        return [task.only(fresh)] if fresh else []
+    def _ask_shards(self, tasks: Iterable[RangeTask]) -> None:
+        """Asks each shard that these tasks need. A call that ends well tells a stage that all of them answer, and what
+        is left as it is has asked none.
+        """
+        asked: set[int] = set()
+        some: list[PinAction] = []
+        for action in chain.from_iterable(task.actions for task in tasks):
+            needed = self._follows.shards_of(action)
+            if not needed <= asked:
+                asked |= needed
+                some.append(action)
+        followees = {followee for action in some for followee in action.pin.followees()}
+        self._follows.followers(sorted(followees), None, 1, tombstones=False)
+        self._follows.deletions([action.pin.pin for action in some if isinstance(action, PinSaved)])
 
     def _is_late(self, action: RecordedAction, now_ms: int) -> bool:
         """Whether an action must be dated again before it is expanded (rule 8)."""
@@ -258,6 +269,8 @@ class Expander:
         """The same of tasks for ranges. What exceeds the cells of a call is left as it is; if the window is full, all
         of it.
         """
+        if not tasks:
+            return
         allowed = cells_left = 0 if self._window is not None and self._window.is_full() else self._cells
         for task in tasks:
             # One page of followers is done at least. With more actions it would have more cells than are left.
@@ -265,18 +278,26 @@ class Expander:
             now, later = range(len(task.actions))[:most], range(len(task.actions))[most:]
             if later:
                 yield task.only(later)
-            if not now:
-                continue
-            actions = _Sorted.of_pins(task.only(now).actions)
+            fresh: list[PinAction] = []
+            for action in task.only(now).actions if now else []:
+                if self._is_late(action, read_ms):
+                    self._redate(action, task.cluster)
+                    cells_left -= self._limits.chunk  # it takes as long
+                else:
+                    fresh.append(action)
             since_ms = max(read_ms, task.after_ms or 0)
-            for visited in (
-                self._fanout.save(actions.saved, since_ms, task.cluster, task.range, cells_left),
-                self._fanout.delete(actions.deleted, since_ms, task.cluster, task.range, cells_left),
-            ):
+            actions = _Sorted.of(map(Task, fresh))
+            for visited in self._visits(actions, since_ms, task, cells_left):
                 cells_left -= visited.cells
                 yield from self._left(visited.left, task.cluster, task.after_ms)
         if cells_left < allowed and self._window is not None:
             self._window.published()
+
+    def _visits(self, pins: _Sorted, read_ms: int, task: RangeTask, cells: int) -> Iterator[Visited]:
+        if pins.saved:
+            yield self._fanout.save(pins.saved, read_ms, task.cluster, task.range, cells)
+        if pins.deleted:
+            yield self._fanout.delete(pins.deleted, read_ms, task.cluster, task.range, cells)
 
     def _left(self, remainders: Iterable[Remainder], cluster: str | None, after_ms: int | None) -> Iterator[RangeTask]:
         """The tasks of what is left of fanouts."""
@@ -297,14 +318,23 @@ class Expander:
             messages[self._next_partition].append(encode_action(task))
         for partition, some in messages.items():
             self._queue.publish(ACTIONS, some, partition)
-        # A tick later than this time follows the tasks that were just published (rule 10).
-        until_ms = self._follows.about_now().latest_ms
+        until_ms = self._now_after(left[0].actions[0])
         since_ms: dict[str | None, int] = {}
         for task in left:
             committed_ms = min(action.committed_ms for action in task.actions)
             since_ms[task.cluster] = min(committed_ms, since_ms.get(task.cluster, committed_ms))
         holds = [Hold(ms, max(ms, until_ms), cluster, "fanout") for cluster, ms in since_ms.items()]
         self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
+
+    def _now_after(self, action: PinAction) -> int:
+        """A time such that a tick which is later follows all that was just published (rule 10): the clock of any shard.
+        One that this action needs has answered just now. If it is away now, what is known of its clock will do: if the
+        call failed, its tasks would be published again.
+        """
+        try:
+            return self._follows.now(min(self._follows.shards_of(action)))
+        except FollowStoreUnavailableError:
+            return self._follows.about_now().latest_ms
 
     def tick(self, ticks: Sequence[Tick]) -> None:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those

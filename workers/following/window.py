@@ -29,6 +29,10 @@ LOOK_MS: Final = 250
 """How often it is asked how far the clusters are, while ranges wait."""
 
 
+def on_a_thread(look: Callable[[], None]) -> None:
+    threading.Thread(target=look, name="fanout-window", daemon=True).start()
+
+
 class _OnItsWay(NamedTuple):
     """published_s: when. ends: the positions of a group that has all of it, by partition."""
 
@@ -40,20 +44,29 @@ class FanoutWindow:
     """What one expander has published of large fanouts and no cluster has taken yet. Thread-safe.
 
     groups: those that write the clusters. The first that is done counts: one that is away holds up nothing. clock:
-    monotonic seconds. wall_ms: ms since 1970.
+    monotonic seconds. wall_ms: ms since 1970. background: runs a look, which asks the queue and may take long, on
+    another thread.
     """
 
     def __init__(
-        self, queue: Queue, groups: Collection[str], clock: Callable[[], float], wall_ms: Callable[[], int]
+        self,
+        queue: Queue,
+        groups: Collection[str],
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        background: Callable[[Callable[[], None]], None] = on_a_thread,
     ) -> None:
         self._queue = queue
         self._groups = groups
         self._clock = clock
         self._wall_ms = wall_ms
+        self._background = background
         self._lock = threading.Lock()
         self._on_their_way: list[_OnItsWay] = []
         self._calls = CALLS // 2
         self._looked_s = clock()
+        self._quarter = 0  # the last in which a look began
+        self._looking = threading.Lock()
 
     def published(self) -> None:
         """Ranges were published, of large fanouts, just now."""
@@ -67,30 +80,42 @@ class FanoutWindow:
         return len(self._on_their_way) >= self._calls
 
     def due_ms(self) -> int:
-        """The time before which ranges need not be tried, because the window is full; 0: now. If it is full, it looks
-        how far the clusters are, every LOOK_MS at most. The same for all that ask within LOOK_MS: they are tried
-        together. It does not raise.
+        """The time before which ranges need not be tried, because the window is full; 0: now. The same for all that ask
+        within LOOK_MS: they are tried together. If it is full, a look begins, one every LOOK_MS at most. It does not
+        wait or raise.
         """
+        self._drop_old()
+        quarter = self._wall_ms() // LOOK_MS
+        if self.is_full() and quarter != self._quarter and self._looking.acquire(blocking=False):
+            self._quarter = quarter
+            self._background(self._look)
+        return (quarter + 1) * LOOK_MS if self.is_full() else 0
+
+    def _drop_old(self) -> None:
         with self._lock:
             now_s = self._clock()
-            if self.is_full() and now_s >= self._looked_s + LOOK_MS / 1_000:
-                self._look(now_s)
-            return (self._wall_ms() // LOOK_MS + 1) * LOOK_MS if self.is_full() else 0
+            left = [each for each in self._on_their_way if now_s - each.published_s < LONGEST_S]
+            if len(left) < len(self._on_their_way) and self._is_slow():
+                self._calls = max(1, self._calls - 1)
+            self._on_their_way = left
 
-    def _look(self, now_s: float) -> None:
-        asked = (self._asked(partial(self._queue.positions, DELIVERIES, group)) for group in self._groups)
-        positions = [found for found in asked if found is not None]
-        left = [
-            each
-            for each in self._on_their_way
-            if now_s - each.published_s < LONGEST_S and not any(_is_past(taken, each.ends) for taken in positions)
-        ]
-        if len(left) < len(self._on_their_way):
-            # It may have been there for longer; for so long it was there.
-            slow = self._looked_s - self._on_their_way[0].published_s > SLOW_S
-            self._calls = max(1, self._calls - 1) if slow else min(CALLS, self._calls + 1)
-        self._on_their_way = left
-        self._looked_s = now_s
+    def _look(self) -> None:
+        try:
+            asked = (self._asked(partial(self._queue.positions, DELIVERIES, group)) for group in self._groups)
+            positions = [found for found in asked if found is not None]
+            with self._lock:
+                way = self._on_their_way
+                left = [each for each in way if not any(_is_past(some, each.ends) for some in positions)]
+                if len(left) < len(way):
+                    self._calls = max(1, self._calls - 1) if self._is_slow() else min(CALLS, self._calls + 1)
+                self._on_their_way = left
+                self._looked_s = self._clock()
+        finally:
+            self._looking.release()
+
+    def _is_slow(self) -> bool:
+        """Whether the first call was on its way for longer than SLOW_S for certain: it was, at the last look."""
+        return self._looked_s - self._on_their_way[0].published_s > SLOW_S
 
     def _asked(self, ask: Callable[[], dict[int, int]]) -> dict[int, int] | None:
         try:

@@ -181,11 +181,13 @@ class Outages(Generic[Body]):
             # The outages of its slots, each once, in the order of the slots.
             for outage in {id(each): each for slot in sorted(needed) if (each := self._by_slot.get(slot))}.values():
                 taken = self._slots_of(outage) & needed
+                if not taken:
+                    continue
                 if taken == needed or (part := self._split(item, taken)) is None:
                     outage.join([item], tried_s)
                     break
                 outage.join([part], tried_s)
-                needed -= taken
+                needed = self._item_slots(item)
             else:
                 free.append(item)
         return free

@@ -1,0 +1,44 @@
+"""What waits for slots of a store that are away: parts of messages that need them, and nothing else."""
+
+from random import Random
+from typing import Any
+
+from workers.pipeline.lots import Item
+from workers.pipeline.outages import Outages
+
+Needs = frozenset[int]
+
+
+class Parts:
+    """Messages of parts, each of which needs some slots. A message is divided by its parts."""
+
+    count = 3
+
+    def needed(self, body: tuple[Needs, ...]) -> frozenset[int]:
+        return frozenset().union(*body)
+
+    def divided(self, body: tuple[Needs, ...], slots: frozenset[int]) -> tuple[Any, Any] | None:
+        inside = tuple(each for each in body if each & slots)
+        outside = tuple(each for each in body if not each & slots)
+        return (inside, outside) if inside and outside else None
+
+
+def test_rule_12_a_part_that_needs_no_slot_that_is_away_is_tried() -> None:
+    """The part that is taken out of its message needs more than the slot for which it waits."""
+    slots = Parts()
+
+    def split(item: Item[Any], away: frozenset[int]) -> Item[Any] | None:
+        divided = slots.divided(item.body, away)
+        if divided is None:
+            return None
+        part, item.body = divided
+        return Item(item.number, item.lot, item.taken, part)
+
+    outages: Outages[Any] = Outages(slots, split, lambda _: None, Random(1))
+    for slot in (0, 2):
+        outages._begin(frozenset([slot]), 0.0, 1, 10.0)
+    item: Item[Any] = Item(1, None, None, (frozenset({0, 1, 2}), frozenset({1})))  # type: ignore[arg-type]
+    assert outages.admit([item], None) == [item]
+    assert item.body == (frozenset({1}),)
+    waiting = [each.body for outage in outages for each in outage.items]
+    assert waiting == [(frozenset({0, 1, 2}),)]
