@@ -19,11 +19,12 @@ from pathlib import Path
 
 from bench import ours
 from bench.children import child
+from bench.measurements.fanout import FIRST_FOLLOWER, index_followers
 from bench.storm import FOLLOWER, OWNER, shown_s
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
 from feedstore.app.wiring import open_follows, wall_ms
-from feedstore.domain import Edge, Follow, Pin, SavePin, user
+from feedstore.domain import Follow, Pin, SavePin, user
 from feedstore.following.service import FeedService
 from feedstore.follows.port import Request
 from workers.app import wiring
@@ -32,8 +33,6 @@ from workers.following import Expander
 
 WHOLE = "--whole-fanouts"
 POPULAR = 4
-FIRST_FOLLOWER = 1_000_000
-AT_ONCE = 5_000
 SAMPLE = 20
 """So many of the followers, spread over them, are looked at."""
 PAUSE_S = 0.1
@@ -86,8 +85,7 @@ def _work_with_whole_fanouts(args: Sequence[str]) -> None:
 def crowd(config: Config, scratch: Path, followers: int, pins: int, *, whole: bool) -> Crowd:
     """In a home without any data and without a worker. whole: its worker does each fanout as a whole."""
     with ours.ports(config) as opened:
-        for edges in _edges(followers):
-            opened.follows.index(edges=edges)
+        index_followers(opened.follows, POPULAR, followers)
     worker = ours.feedctl(config.home, "work")
     if whole:
         worker = [sys.executable, "-m", "bench.crowds", WHOLE, *worker[1:]]
@@ -105,12 +103,6 @@ def crowd(config: Config, scratch: Path, followers: int, pins: int, *, whole: bo
                 all_s = time.perf_counter() - began_s
                 time.sleep(PAUSE_S)
             return Crowd(took_s, all_s)
-
-
-def _edges(followers: int) -> Iterator[list[Edge]]:
-    for start in range(FIRST_FOLLOWER, FIRST_FOLLOWER + followers, AT_ONCE):
-        stop = min(start + AT_ONCE, FIRST_FOLLOWER + followers)
-        yield [Edge(follower, user(POPULAR), wall_ms(), active=True) for follower in range(start, stop)]
 
 
 def _until_all_have_them(service: FeedService, followers: int, pins: int) -> Iterator[None]:

@@ -8,12 +8,13 @@ from bench.context import Context
 from bench.results import Row, at_most, ratios
 from feedstore.app.config import Config
 from feedstore.app.wiring import wall_ms
-from feedstore.domain import Follow, Pin, SavePin, user
+from feedstore.domain import Edge, Follow, Pin, SavePin, user
 from feedstore.following import FEEDS, row_key
-from feedstore.follows.port import Request
+from feedstore.follows.port import FollowStore, Request
 
 NAME = "fanout"
 FIRST_FOLLOWER = 1_000
+INDEXED_AT_ONCE = 5_000
 WORK_S = 300.0
 FLAT = 1.25
 """How much more memory than with the fewest followers still counts as flat."""
@@ -79,3 +80,11 @@ def check(config: Config, pin: Pin, last: int) -> None:
             columns = replica.tables[FEEDS].read(row_key(last), None, 1)
             assert columns, f"{replica.name}: nothing in the feed of {last}"
             assert int.from_bytes(columns[0][8:], "big") == pin.pin
+
+
+def index_followers(follows: FollowStore, owner: int, size: int) -> None:
+    """Index rows of so many followers, as the expander leaves them; a fanout reads nothing else."""
+    last = FIRST_FOLLOWER + size
+    for start in range(FIRST_FOLLOWER, last, INDEXED_AT_ONCE):
+        some = range(start, min(last, start + INDEXED_AT_ONCE))
+        follows.index(edges=[Edge(follower, user(owner), wall_ms(), active=True) for follower in some])

@@ -1,20 +1,17 @@
 """A pin with a million followers into two HBase clusters: how long, and what memory the worker needs."""
 
-from collections.abc import Iterator
-
 from bench import ours
 from bench.children import MIB, run
 from bench.context import Context
-from bench.measurements.fanout import FIRST_FOLLOWER, FLAT, check
+from bench.measurements.fanout import FIRST_FOLLOWER, FLAT, check, index_followers
 from bench.results import Row, at_most, ratios
 from bench.stack.servers import Servers, home
 from feedstore.app.wiring import wall_ms
-from feedstore.domain import Edge, Pin, SavePin, user
-from feedstore.follows.port import FollowStore, Request
+from feedstore.domain import Pin, SavePin
+from feedstore.follows.port import Request
 
 NAME = "fanout"
 WORK_S = 600.0
-INDEXED_AT_ONCE = 5_000
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
@@ -25,7 +22,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     with home(servers, context) as config:
         with ours.ports(config) as opened:
             for owner, size in enumerate(sizes, start=1):
-                _followed(opened.follows, owner, size)
+                index_followers(opened.follows, owner, size)
                 context.say(f"{NAME}: {size:,} followers")
         pin = 0
         for _ in range(context.repeats):
@@ -62,16 +59,3 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         *(Row(NAME, f"a pin with {size:,} followers, into both clusters", "s", seconds[size]) for size in sizes[:-1]),
         *(Row(NAME, f"worker's peak memory, {size:,} followers", "MiB", peaks[size]) for size in sizes[:-1]),
     ]
-
-
-def _followed(follows: FollowStore, owner: int, size: int) -> None:
-    """Index rows of so many followers, as the expander leaves them; a fanout reads nothing else."""
-    for edges in _chunks(owner, size):
-        follows.index(edges=edges)
-
-
-def _chunks(owner: int, size: int) -> Iterator[list[Edge]]:
-    last = FIRST_FOLLOWER + size
-    for start in range(FIRST_FOLLOWER, last, INDEXED_AT_ONCE):
-        stop = min(last, start + INDEXED_AT_ONCE)
-        yield [Edge(follower, user(owner), wall_ms(), active=True) for follower in range(start, stop)]

@@ -1,12 +1,17 @@
 """Rule 10: the watermark never claims what has not landed, and moves when nothing happens."""
 
 import itertools
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress, Through, progress_table
 from tests.widecolumn.memory_store import MemoryStore
+
+Holds = Callable[[Progress, Iterable[tuple[int, int]]], None]
+IN_STREAMS = pytest.mark.parametrize("hold", [Progress.hold_for_refills, Progress.hold_for_fanouts])
+"""Holds that do not prolong each other."""
 
 
 @pytest.fixture
@@ -146,32 +151,15 @@ def test_rule_10_what_was_put_off_twice_is_held_until_the_second_time(progress: 
     assert progress.watermark() == 8_001
 
 
-def test_rule_10_a_stream_of_unfollows_does_not_hold_the_watermark_back_for_ever(progress: Progress):
-    """Each waits 300 ms for its refill, and before that the next one has come."""
+@IN_STREAMS
+def test_rule_10_a_stream_of_holds_does_not_keep_the_watermark_back_for_ever(progress: Progress, hold: Holds):
+    """Each waits 300 ms for its refill or its ranges, and before that the next one has come."""
     for ms in range(1_000, 21_000, 100):
-        progress.hold_for_refills([(ms, ms + 300)])
+        hold(progress, [(ms, ms + 300)])
         advance(progress, ms)
         assert progress.watermark() == max(1_000, ms - 300)
     advance(progress, 30_000)
     assert progress.watermark() == 30_000
-
-
-def test_rule_10_a_stream_of_large_fanouts_does_not_hold_the_watermark_back_for_ever(progress: Progress):
-    for ms in range(1_000, 21_000, 100):
-        progress.hold_for_fanouts([(ms, ms + 300)])
-        advance(progress, ms)
-        assert progress.watermark() == max(1_000, ms - 300)
-    advance(progress, 30_000)
-    assert progress.watermark() == 30_000
-
-
-def test_rule_10_a_pin_that_was_dated_again_waits_for_the_ranges_of_its_new_date(progress: Progress):
-    progress.hold([(1_500, 3_000)])
-    progress.hold_for_fanouts([(3_000, 5_000), (3_500, 6_000)])
-    advance(progress, 5_000)
-    assert progress.watermark() == 1_500
-    advance(progress, 5_001)
-    assert progress.watermark() == 3_500
 
 
 def test_rule_10_a_fanout_of_which_a_range_was_put_off_waits_for_it(progress: Progress):
@@ -205,9 +193,12 @@ def test_rule_10_an_unfollow_waits_for_its_refill_if_that_is_parked(progress: Pr
     assert progress.watermark() == 9_000
 
 
-def test_rule_10_an_unfollow_that_was_dated_again_waits_for_the_refill_of_its_new_date(progress: Progress):
+@IN_STREAMS
+def test_rule_10_what_was_dated_again_waits_for_the_refill_or_the_ranges_of_its_new_date(
+    progress: Progress, hold: Holds
+):
     progress.hold([(1_500, 3_000)])
-    progress.hold_for_refills([(3_000, 5_000), (3_500, 6_000)])
+    hold(progress, [(3_000, 5_000), (3_500, 6_000)])
     advance(progress, 5_000)
     assert progress.watermark() == 1_500
     advance(progress, 5_001)

@@ -146,7 +146,6 @@ _REWOUND = """
 _ENDS = "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition"
 
 _EARLIEST = "SELECT partition, earliest_offset FROM partitions WHERE topic = ?"
-_NEXT_OFFSETS = "SELECT partition, next_offset FROM partitions WHERE topic = ?"
 
 _GROUP_POSITIONS = """
     SELECT p.partition, p.id, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
@@ -315,7 +314,7 @@ class EmbeddedQueue:
 
     def tail(self, topic: Topic[object]) -> "EmbeddedTail":
         name = topic.name
-        positions = [end for _, end in self._file.rows(_ENDS, (name,))]
+        positions = list(self.ends(topic).values())
         with self._file.unavailable():
             connection = self._file.connect()
         return EmbeddedTail(self._shared, name, "a tail", self._ids[name], positions, connection)
@@ -355,7 +354,7 @@ class EmbeddedQueue:
         return dict(self._file.rows(_EARLIEST, (topic.name,)))
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
-        return dict(self._file.rows(_NEXT_OFFSETS, (topic.name,)))
+        return {partition: end for partition, (_, end) in enumerate(self._file.rows(_ENDS, (topic.name,)))}
 
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         for partition in positions:
