@@ -1,7 +1,8 @@
-"""A page of 25 from a feed of 1,000 through a gateway, against `Get` of HBase's own client; and deep in the feed."""
+"""A page of 25 from a feed of 1,000, against `Get` of HBase's own client; and deep in the feed."""
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 
 from bench import ours
 from bench.context import Context
@@ -11,10 +12,11 @@ from bench.measurements.page import Times
 from bench.native import write_pages
 from bench.ours import fill
 from bench.results import Row, at_most, interleaved, latencies, ratios
-from bench.stack.servers import Servers, replica
+from bench.stack.servers import PURGE_MS, SLACK, Servers, replica
 from feedstore.domain import Entry
-from feedstore.following import FEEDS, columns, row_key
+from feedstore.following import FEEDS, columns, feed_table, row_key
 from feedstore.following.pages import FeedPages
+from feedstore.widecolumn.hbase import HBaseCluster
 
 NAME = "pages"
 NAMESPACE = f"bench{os.getpid()}pages"
@@ -32,7 +34,12 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     files = {"first": folder / "first", "deep": folder / "deep"}
     write_pages(files["first"], [(row_key(feed.user), None) for feed in feeds])
     write_pages(files["deep"], [(row_key(feed.user), columns([feed.entries[DEEP - 1]])[0]) for feed in feeds])
-    with replica(servers, NAMESPACE) as place:
+    url = f"{servers.url('a', NAMESPACE)}&reads=gateways"
+    feeds_table = feed_table(CAP, SLACK, PURGE_MS)
+    with (
+        replica(servers, NAMESPACE) as place,
+        closing(HBaseCluster.open(url, [feeds_table], check=False)) as gateways,
+    ):
         table = f"{NAMESPACE}:{FEEDS}"
         fill(place, feeds)
         context.say(f"{NAME}: filled {len(feeds):,} feeds")
@@ -57,6 +64,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             "through": through,
             "first": times.of(feeds, lambda user: reader.page(user, LIMIT).entries),
             "store": times.of(feeds, lambda user: place.tables[FEEDS].read(row_key(user), None, LIMIT + 1)),
+            "by gateway": times.of(feeds, lambda user: gateways.table(FEEDS).read(row_key(user), None, LIMIT + 1)),
             "native deep": native("deep"),
             "deep": times.of(feeds, lambda user: reader.page(user, LIMIT, cursors[user]).entries),
         }
@@ -81,6 +89,15 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             "x",
             ratios(at["p50"]["through"], at["p50"]["native first"]),
         ),
+        *(
+            Row(
+                NAME,
+                f"the adapter's read, of the region server / through a gateway, {share}",
+                "x",
+                ratios(p["store"], p["by gateway"]),
+            )
+            for share, p in at.items()
+        ),
         Row(NAME, "page 900 deep / first page, p50", "x", ratios(at["p50"]["deep"], at["p50"]["first"]), at_most(1.5)),
         *(Row(NAME, f"{what}, {share}", "us", p[side]) for side, what in SIDES.items() for share, p in at.items()),
     ]
@@ -90,6 +107,7 @@ SIDES = {
     "first": "first page of 25",
     "deep": "page of 25, 900 deep",
     "store": "of which the adapter's read",
+    "by gateway": "the adapter's read through a gateway",
     "through": "Get of 26 through the gateway, Thrift's Java client",
     "native first": "native Get of 26",
     "native deep": "native Get of 26 with a ColumnRangeFilter, 900 deep",

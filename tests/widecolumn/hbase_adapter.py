@@ -7,7 +7,7 @@ care how long they are. And HBase purges by its own clock, where the tests say w
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +28,8 @@ from feedstore.widecolumn import (
     WideColumnStore,
 )
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
-from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.hbase import HBaseCluster, regionserver
+from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
 from feedstore.widecolumn.hbase.schema import definition
 
 PREFIX_BYTES = 8
@@ -70,7 +71,7 @@ def used(stack: Stack) -> Iterator[None]:
     """Meanwhile a cluster of the stack has a namespace of ours."""
     stack.up("cluster-a")
     thrift2, thrift1 = (f"127.0.0.1:{stack.port(name)}" for name in ("thrift2-a", "thrift1-a"))
-    url = f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}"
+    url = f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}&reads=gateways"
     cluster = HBaseCluster.open(url, [], check=False)
     cluster.administration.create_namespace()
     _urls[:] = [url]
@@ -175,3 +176,40 @@ class PrefixedStore:
 def open_hbase(directory: Path, table: Table, now_ms: int = NOW) -> WideColumnStore:
     """now_ms: the time at which the test sweeps."""
     return PrefixedStore(directory, table, _times.setdefault(directory, Times(now_ms)))
+
+
+def look_at_once(look: Callable[[], None]) -> None:
+    look()
+
+
+def region_servers() -> RegionServers:
+    return RegionServers(regionserver.connect, 16, time.monotonic)
+
+
+def direct_reads(cluster: HBaseCluster, table: Table, servers: RegionServers) -> DirectReads:
+    """Reads of region servers alone: what they do not answer is None. A look for them takes place at once."""
+    return DirectReads(table, lambda: cluster.regions(table.name), servers, 5_000, time.monotonic, look_at_once)
+
+
+class DirectStore(PrefixedStore):
+    """One of which the pages are read without a gateway."""
+
+    def __init__(self, directory: Path, table: Table, times: Times) -> None:
+        super().__init__(directory, table, times)
+        self._servers = region_servers()
+        self._direct = direct_reads(self._cluster, there(table), self._servers)
+        self._direct.read(self._prefix + bytes(table.row_bytes), None, 1, None)  # it does not wait for its look
+
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
+        super().read(row, after, limit, deadline_s)  # it checks the arguments, and that the store is open
+        found = self._direct.read(self._prefix + row, after, limit, None)
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        super().close()
+        self._servers.close()
+
+
+def open_direct(directory: Path, table: Table, now_ms: int = NOW) -> WideColumnStore:
+    return DirectStore(directory, table, _times.setdefault(directory, Times(now_ms)))

@@ -5,12 +5,12 @@ No gateway offers either, so this asks the region servers themselves.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import happybase
 
-from feedstore.widecolumn.hbase import Addresses
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from tests.widecolumn.hbase_wire import TIMEOUT_S, conversation, fields, number, text
 
 
@@ -38,9 +38,8 @@ class Regions:
     """The regions of a table, looked up again for each call: they move."""
 
     def __init__(self, url: str, table: str) -> None:
-        addresses = Addresses.parse(url)
-        self._thrift1 = addresses.thrift1[0]
-        self._table = table if addresses.namespace == "default" else f"{addresses.namespace}:{table}"
+        self._url = url
+        self._table = table
 
     def flush(self) -> None:
         """What is in memory goes to files."""
@@ -84,22 +83,31 @@ class Regions:
         with conversation(master, "MasterService") as ask:
             ask("MoveRegion", text(1, _specifier(region)))
 
+    def split(self, region: Region, at: bytes, master: tuple[str, int]) -> None:
+        """Divides a region before a row, and waits until its two halves are open."""
+        there = len(self.all())
+        table, _, rest = region.name.partition(b",")
+        start, _, last = rest.rpartition(b",")
+        namespace, _, qualifier = table.partition(b":")
+        described = number(1, int(last.partition(b".")[0])) + text(2, text(1, namespace) + text(2, qualifier))
+        end = min((_start(each) for each in self.all() if _start(each) > start), default=b"")
+        with conversation(master, "MasterService") as ask:
+            ask("SplitRegion", text(1, described + text(3, start) + text(4, end)) + text(2, at))
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(self.all()) != there + 1:
+            assert time.monotonic() < deadline, f"{region.name!r} is not split after {TIMEOUT_S} s"
+            time.sleep(0.05)
+
     def all(self) -> Sequence[Region]:
-        connection = happybase.Connection(self._thrift1.host, self._thrift1.port, timeout=60_000)
-        try:
-            # Its rows sort by their parts, not as bytes, so a prefix would miss some.
-            rows = connection.table("hbase:meta").scan(columns=[b"info:server"])
-            prefix = f"{self._table},".encode()
-            found = [Region(name, _server(cells[b"info:server"])) for name, cells in rows if name.startswith(prefix)]
-        finally:
-            connection.close()
+        """Those that are open."""
+        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+            found = [Region(each.name, each.server) for each in cluster.regions(self._table) if each.server]
         assert found, self._table
         return found
 
 
-def _server(text: bytes) -> tuple[str, int]:
-    host, _, port = text.decode().rpartition(":")
-    return host, int(port)
+def _start(region: Region) -> bytes:
+    return region.name.partition(b",")[2].rpartition(b",")[0]
 
 
 def _specifier(region: Region) -> bytes:

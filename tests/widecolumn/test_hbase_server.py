@@ -3,6 +3,7 @@
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,6 +14,7 @@ import hbase_adapter
 import pytest
 from hbase_regions import Regions
 
+from deploy.local import Stack
 from feedstore.widecolumn import (
     Cell,
     DeleteColumns,
@@ -24,6 +26,7 @@ from feedstore.widecolumn import (
     UnsafeTableError,
 )
 from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.hbase.direct import DirectReads
 from feedstore.widecolumn.hbase.schema import SchemaChanges, apply, definition, differences
 from feedstore.widecolumn.hbase.tables import TableDefinition
 
@@ -312,3 +315,54 @@ def test_a_gateway_that_is_not_there_is_passed_over(cluster: HBaseCluster):
         assert store.read(b"g" * 9, None, 10) == [column(each) for each in range(number + 1)]
         assert list(store.scan(b"g" * 9, b"h")) == [(b"g" * 9, [column(each) for each in range(number + 1)])]
     other.close()
+
+
+# ---- region servers
+
+
+def answered(reads: DirectReads, row: bytes) -> list[bytes]:
+    """What the region servers answer, as soon as they were found."""
+    deadline_s = time.monotonic() + 60
+    while (found := reads.read(row, None, 10, None)) is None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture
+def direct(cluster: HBaseCluster) -> Iterator[DirectReads]:
+    with closing(hbase_adapter.region_servers()) as servers:
+        yield hbase_adapter.direct_reads(cluster, WIDE, servers)
+
+
+def test_a_page_after_its_region_was_away(cluster: HBaseCluster, direct: DirectReads, stack: Stack):
+    regions, master = Regions(hbase_adapter.made(), WIDE.name), ("127.0.0.1", stack.port("hbase-a", "master"))
+    low, high = b"\0" * 9, b"\xff" * 9
+    cluster.table(WIDE.name).apply([Put([(low, 5), (high, 5)], [column(1)])])
+    assert (answered(direct, low), answered(direct, high)) == ([column(1)], [column(1)])
+    with regions.one_away(master) as name:
+        assert name.startswith(regions.all()[0].name.partition(b",")[0])
+        assert direct.read(low, None, 10, None) is None
+        assert direct.read(high, None, 10, None) == [column(1)], "the others are asked as before"
+    assert answered(direct, low) == [column(1)]
+
+
+def test_pages_of_a_region_that_was_split(cluster: HBaseCluster, direct: DirectReads, stack: Stack):
+    regions, master = Regions(hbase_adapter.made(), WIDE.name), ("127.0.0.1", stack.port("hbase-a", "master"))
+    rows = [bytes([0x43, number]) + b"s" * 7 for number in range(0, 256, 16)]
+    cluster.table(WIDE.name).apply([Put([(row, 5) for row in rows], [column(2)])])
+    assert answered(direct, rows[0]) == [column(2)]
+    there = regions.all()
+    [whole] = [each for each in there if each.name.partition(b",")[2].startswith(b"\x40,")]
+    regions.split(whole, b"\x43\x80", master)
+    assert [answered(direct, row) for row in rows] == [[column(2)]] * len(rows)
+    assert len(regions.all()) == len(there) + 1
+
+
+def test_where_the_regions_are_is_looked_up_in_the_background(cluster: HBaseCluster):
+    """As a web process reads: no read waits for it, and each is right meanwhile."""
+    url = hbase_adapter.made().replace("&reads=gateways", "")
+    with closing(opened(WIDE, url=url)) as other:
+        store = other.table(WIDE.name)
+        store.apply([Put([(ROW, 5)], [column(3)])])
+        assert [store.read(ROW, None, 10) for _ in range(200)] == [[column(3)]] * 200

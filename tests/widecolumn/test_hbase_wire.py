@@ -81,7 +81,7 @@ class Gateway:
 @contextmanager
 def opened(*ports: int, options: str = "") -> Iterator[HBaseCluster]:
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-    cluster = HBaseCluster.open(f"hbase://{hosts}/?thrift1={hosts}{options}", [TABLE], check=False)
+    cluster = HBaseCluster.open(f"hbase://{hosts}/?thrift1={hosts}&reads=gateways{options}", [TABLE], check=False)
     yield cluster
     cluster.close()
 

@@ -51,5 +51,8 @@ EMBEDDED = {
     "memory": Adapter(open=lambda _, table: MemoryStore(table), is_durable=False),
     "rocksdb": Adapter(open=open_rocks, is_durable=True),
 }
-SERVERS = {"hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True)}
+SERVERS = {
+    "hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True),
+    "hbase-direct": Adapter(open=hbase_adapter.open_direct, is_durable=True),
+}
 ADAPTERS = EMBEDDED | SERVERS

@@ -10,7 +10,8 @@ list lead to the same cluster: any of them may answer. NAMESPACE is HBase's, `de
 Options: `connections` (the most to each kind of gateway, 16), `connect_ms` (1000), `read_ms` (5000), `write_ms`
 (30000): how long one call may take in all, on whatever gateways it is tried. `sync` (`disk`): what a write waits for.
 `disk`: every server that gets the log has it on its disk. `memory`: they have it in memory, and a zone that loses its
-power loses what it acknowledged last.
+power loses what it acknowledged last. `reads` (`direct`): who is asked for pages. `direct`: the region servers that
+have them, as long as they can be reached from here, else the gateways. `gateways`: only these.
 """
 
 import re
@@ -20,6 +21,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 Sync = Literal["disk", "memory"]
 """Where a write is, on every server that gets the log, when it is acknowledged."""
+
+Reads = Literal["direct", "gateways"]
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_]{1,64}")
 
@@ -46,6 +49,7 @@ class Addresses:
     read_ms: int = 5_000
     write_ms: int = 30_000
     sync: Sync = "disk"
+    reads: Reads = "direct"
 
     def __post_init__(self) -> None:
         for name in ("thrift2", "thrift1"):
@@ -55,6 +59,8 @@ class Addresses:
             raise ValueError(f"namespace: expected letters, digits and underscores, got {self.namespace!r}")
         if self.sync not in get_args(Sync):
             raise ValueError(f"sync: expected disk or memory, got {self.sync!r}")
+        if self.reads not in get_args(Reads):
+            raise ValueError(f"reads: expected direct or gateways, got {self.reads!r}")
         for name in _NUMBERS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
@@ -77,12 +83,12 @@ def _parse(url: str) -> dict[str, Any]:
         raise ValueError("expected hbase://HOST:PORT/?thrift1=HOST:PORT")
     options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     thrift1 = _addresses(options.pop("thrift1", ""))
-    sync = options.pop("sync", "disk")
+    words: dict[str, Any] = {name: options.pop(name) for name in ("sync", "reads") if name in options}
     if unknown := options.keys() - _NUMBERS:
         raise ValueError(f"unknown option {', '.join(sorted(unknown))}")
     numbers = {name: _number(name, text) for name, text in options.items()}
     namespace = parts.path.strip("/") or "default"
-    return {"thrift2": _addresses(parts.netloc), "thrift1": thrift1, "namespace": namespace, "sync": sync, **numbers}
+    return {"thrift2": _addresses(parts.netloc), "thrift1": thrift1, "namespace": namespace, **words, **numbers}
 
 
 def _addresses(text: str) -> tuple[Address, ...]:

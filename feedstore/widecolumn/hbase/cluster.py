@@ -2,17 +2,23 @@
 
 import time
 from collections.abc import Sequence
-from typing import Self
+from functools import partial
+from typing import Any, Final, Self
 
-from feedstore.widecolumn.hbase import thrift1, thrift2
+from feedstore.widecolumn.hbase import regions, regionserver, thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Addresses
+from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers, on_a_thread
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.records import RecordTable
+from feedstore.widecolumn.hbase.regions import Region
 from feedstore.widecolumn.hbase.schema import definition, refuse_unsafe
 from feedstore.widecolumn.hbase.store import HBaseStore
 from feedstore.widecolumn.hbase.tables import Tables
+from feedstore.widecolumn.hbase.thrift2 import structs
 from feedstore.widecolumn.port import Table
+
+_REGIONS_AT_ONCE: Final = 1_000
 
 
 class HBaseCluster:
@@ -37,8 +43,19 @@ class HBaseCluster:
         self.administration = Tables(self._thrift2, addresses.namespace)
         self._addresses = addresses
         self._parallel = ParallelWriter(size)
+        self._servers = RegionServers(
+            lambda to, left_s: regionserver.connect(to, min(left_s, connect_s)), size, time.monotonic
+        )
         self._stores = {
-            table.name: HBaseStore(table, addresses, self._thrift2, self._thrift1, self._parallel) for table in tables
+            table.name: HBaseStore(
+                table,
+                addresses,
+                self._thrift2,
+                self._thrift1,
+                self._parallel,
+                self._direct(table) if addresses.reads == "direct" else None,
+            )
+            for table in tables
         }
 
     @classmethod
@@ -69,9 +86,33 @@ class HBaseCluster:
         """A table of records, whether it is there or not. It is closed with the cluster."""
         return RecordTable(name, self._addresses, self._thrift2, self._parallel)
 
+    def regions(self, name: str) -> list[Region]:
+        """The regions of a table now, in the order of their rows; none if it is not there. Raises UnavailableError."""
+        namespace = self._addresses.namespace
+        table = (name if namespace == "default" else f"{namespace}:{name}").encode()
+        start, stop = regions.bounds(table)
+        columns = [structs.TColumn(regions.FAMILY, each) for each in (regions.SERVER, regions.STATE)]
+        found: list[tuple[bytes, dict[bytes, bytes]]] = []
+        while True:
+            scan = structs.TScan(start, stop, columns, limit=_REGIONS_AT_ONCE)
+            some = self._thrift2.call(partial(_scanned, scan=scan), self._addresses.read_ms)
+            found += [(each.row, {cell.qualifier: cell.value for cell in each.columnValues}) for each in some]
+            if len(some) < _REGIONS_AT_ONCE:
+                return regions.regions(table, found)
+            start = found[-1][0] + b"\0"
+
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
         self._parallel.close()
+        self._servers.close()
         self._thrift2.close()
         self._thrift1.close()
+
+    def _direct(self, table: Table) -> DirectReads:
+        look_up, within_ms = partial(self.regions, table.name), self._addresses.read_ms
+        return DirectReads(table, look_up, self._servers, within_ms, time.monotonic, on_a_thread)
+
+
+def _scanned(to: thrift2.Thrift2Connection, scan: Any) -> Any:
+    return to.records.getScannerResults(regions.CATALOG, scan, _REGIONS_AT_ONCE)

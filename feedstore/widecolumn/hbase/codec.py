@@ -29,4 +29,4 @@ def shown(message: object) -> str:
 def unexpected(error: TApplicationException, kind: str) -> str:
     """The error of a gateway that could not decode a call, or failed on it."""
     hint = f"; is it a {kind} gateway?" if error.type == TApplicationException.UNKNOWN_METHOD else ""
-    return shown(error) + hint
+    return shown(error.message or error) + hint

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol
 
 from feedstore.widecolumn.hbase.addresses import Sync
+from feedstore.widecolumn.hbase.protobuf import number, text
 
 FAMILY = b"feed"
 
@@ -86,12 +87,5 @@ def columns_after(column: bytes) -> bytes:
     """The filter that passes columns strictly after one, as HBase's own protobuf: unlike its filter language, that
     carries any bytes, and the region server seeks to the column instead of walking there.
     """
-    column_range = _field(1, column) + b"\x10\x00"  # the lower end, exclusive; no upper end
-    return _field(1, _RANGE_FILTER) + _field(2, column_range)
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """A protobuf field of bytes, shorter than 128."""
-    if len(value) > 127:
-        raise ValueError(f"expected at most 127 bytes, got {len(value)}")
-    return bytes((number << 3 | 2, len(value))) + value
+    column_range = text(1, column) + number(2, 0)  # the lower end, exclusive; no upper end
+    return text(1, _RANGE_FILTER) + text(2, column_range)

@@ -51,14 +51,14 @@ class DeadlineSocket:
         return not self._poll.poll(0)
 
     def read(self, size: int) -> bytes:
-        self._socket.settimeout(self._left())
+        self._socket.settimeout(self.left_s())
         data = self._socket.recv(size)
         if not data:
-            raise ConnectionResetError("the gateway closed the connection")
+            raise ConnectionResetError("the server closed the connection")
         return data
 
     def write(self, data: bytes) -> None:
-        self._socket.settimeout(self._left())
+        self._socket.settimeout(self.left_s())
         self._socket.sendall(data)
 
     def flush(self) -> None:
@@ -73,7 +73,8 @@ class DeadlineSocket:
     def close(self) -> None:
         self._socket.close()
 
-    def _left(self) -> float:
+    def left_s(self) -> float:
+        """Until the deadline. Raises TimeoutError if it has passed."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the deadline of the call has passed")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.hbase.addresses import Addresses
+from feedstore.widecolumn.hbase.direct import DirectReads
 from feedstore.widecolumn.hbase.encoding import FAMILY, columns_after
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
@@ -41,6 +42,7 @@ class HBaseStore:
         thrift2: Gateways[Thrift2Connection],
         thrift1: Gateways[Thrift1Connection],
         parallel: ParallelWriter,
+        direct: DirectReads | None,
     ) -> None:
         self._table = table
         self._name = f"{addresses.namespace}:{table.name}".encode()
@@ -50,6 +52,7 @@ class HBaseStore:
         self._parallel = parallel
         self._family = [structs.TColumn(FAMILY)]
         self._frames: Frames | None = None
+        self._direct = direct
         self._closed = False
 
     def apply(self, batch: Sequence[Mutation]) -> None:
@@ -69,6 +72,11 @@ class HBaseStore:
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)
+        self._check_open()
+        if self._direct is not None:
+            found = self._direct.read(row, after, limit, deadline_s)
+            if found is not None:
+                return found
         page = structs.TGet(row, self._family, limit, None if after is None else columns_after(after))
         return [each.qualifier for each in self._get(lambda to: to.pages.get(self._name, page), deadline_s)]
 

@@ -1,0 +1,177 @@
+"""Reads that region servers answer themselves, without a gateway in between.
+
+A gateway takes as long for a page as HBase, and it is a machine more that can fail. So a reader looks up where the
+regions of its table are, and asks their servers. This is an optimistic way and no second one: whatever is not answered
+with cells (a region that moved, a server that is away or cannot be reached from here) is asked of the gateways, and the
+region is left to them until it has been looked up again. No read waits for a look-up: threads of their own do them.
+"""
+
+import math
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from feedstore.widecolumn.hbase.addresses import Address
+from feedstore.widecolumn.hbase.gateways import Gateways, WillNotError
+from feedstore.widecolumn.hbase.regions import Region
+from feedstore.widecolumn.hbase.regionserver import RegionServerConnection
+from feedstore.widecolumn.port import Table, UnavailableError
+
+_log = structlog.get_logger()
+
+Background = Callable[[Callable[[], None]], None]
+"""Runs something elsewhere, and does not wait for it."""
+
+LOOK_S, LOOK_S_MAX = 1.0, 30.0
+"""How long the next look-up waits after one. It is doubled while some regions are not to be had."""
+ANSWERS_WITHIN_S: Final = 1.0
+"""A server that does not answer a look-up by then is left to the gateways."""
+SHARE: Final = 0.5
+"""Of a read's time, for a region server that hangs. The rest is the gateways'."""
+
+
+class RegionServers:
+    """The region servers of a cluster that were met. Thread-safe.
+
+    connect: opens a connection; raises OSError. size: the most connections to each server. clock: as the sockets wait.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[Address, float], RegionServerConnection],
+        size: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._connect = connect
+        self._size = size
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._met: dict[Address, Gateways[RegionServerConnection]] = {}
+        self._closed = False
+
+    def at(self, server: Address) -> Gateways[RegionServerConnection]:
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the cluster is closed")
+            if server not in self._met:
+                self._met[server] = Gateways([server], self._connect, lambda error: error, self._size, self._clock)
+            return self._met[server]
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            met = list(self._met.values())
+        for each in met:
+            each.close()
+
+
+def on_a_thread(look: Callable[[], None]) -> None:
+    threading.Thread(target=look, name="hbase-regions", daemon=True).start()
+
+
+class DirectReads:
+    """Those of one table. Thread-safe.
+
+    look_up: the regions of the table, in the order of their rows; raises UnavailableError. within_ms: how long a read
+    may take, if its caller does not say. background: runs a look-up elsewhere.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        look_up: Callable[[], Sequence[Region]],
+        servers: RegionServers,
+        within_ms: int,
+        clock: Callable[[], float],
+        background: Background,
+    ) -> None:
+        self._table = table
+        self._look_up = look_up
+        self._servers = servers
+        self._within_s = within_ms / 1_000
+        self._clock = clock
+        self._background = background
+        self._regions: list[Region] = []
+        self._wait_s = LOOK_S
+        self._look_again_s = -math.inf
+        self._looking = threading.Lock()
+
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None) -> list[bytes] | None:
+        """As `WideColumnStore.read`; None: the gateways must be asked."""
+        regions = self._regions
+        at = bisect_right(regions, row, key=_start) - 1
+        region = regions[at] if at >= 0 else None
+        if region is None or region.server is None:
+            self._look_soon()
+            return None
+        now_s = self._clock()
+        left_s = self._within_s if deadline_s is None else min(self._within_s, deadline_s - now_s)
+        try:
+            found = self._columns(region.name, region.server, row, after, limit, now_s + SHARE * left_s)
+        except WillNotError as error:  # the server answered: only this region is not as it was
+            _log.info(
+                "hbase.region_lost", table=self._table.name, region=region.name.decode("latin-1"), error=str(error)
+            )
+            regions[at] = region._replace(server=None)
+        except UnavailableError as error:
+            _log.info("hbase.region_server_lost", table=self._table.name, server=str(region.server), error=str(error))
+            self._regions = [_without(each, region.server) for each in regions]
+        else:
+            return found
+        self._look_soon()
+        return None
+
+    def _columns(
+        self, region: bytes, server: Address, row: bytes, after: bytes | None, limit: int, deadline_s: float
+    ) -> list[bytes]:
+        """Raises WillNotError if the server answers that it will not, else UnavailableError."""
+        column_bytes = self._table.column_bytes
+        within_ms = math.ceil(1_000 * (deadline_s - self._clock()))
+        return self._servers.at(server).call(
+            lambda to: to.columns(region, row, after, limit, column_bytes), within_ms, deadline_s=deadline_s
+        )
+
+    def _look_soon(self) -> None:
+        """Begins a look-up, unless one is under way or has just ended. It does not wait or raise."""
+        if self._clock() >= self._look_again_s and self._looking.acquire(blocking=False):
+            self._background(self._look)
+
+    def _look(self) -> None:
+        regions: list[Region] = []
+        try:
+            found = self._look_up()
+            # Each is asked something, by which it shows that it can be reached from here, and answers.
+            of_servers = {region.server: region for region in found if region.server is not None}
+            well = {server for server, region in of_servers.items() if self._answers(region, server)}
+            regions = [each if each.server in well else each._replace(server=None) for each in found]
+        except UnavailableError as error:
+            _log.info("hbase.regions_not_found", table=self._table.name, error=str(error))
+        finally:
+            away = sum(each.server is None for each in regions)
+            if regions and not away:
+                self._wait_s = LOOK_S
+            else:
+                self._wait_s = min(LOOK_S_MAX, 2 * self._wait_s)
+            self._regions = regions
+            self._look_again_s = self._clock() + self._wait_s
+            self._looking.release()
+            _log.info("hbase.regions", table=self._table.name, regions=len(regions), left_to_gateways=away)
+
+    def _answers(self, region: Region, server: Address) -> bool:
+        try:
+            self._columns(region.name, server, region.start or b"\0", None, 1, self._clock() + ANSWERS_WITHIN_S)
+        except UnavailableError as error:
+            _log.info("hbase.region_server_lost", table=self._table.name, server=str(server), error=str(error))
+            return False
+        return True
+
+
+def _start(region: Region) -> bytes:
+    return region.start
+
+
+def _without(region: Region, server: Address | None) -> Region:
+    return region._replace(server=None) if region.server == server else region

@@ -1,0 +1,49 @@
+"""Where the rows of a table are, as HBase's catalog of regions (hbase:meta) has it.
+
+A row of it is a region: `TABLE,START,TIME.HASH.`, with its server and its state. Its rows sort by these parts.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from feedstore.widecolumn.hbase.addresses import Address
+
+CATALOG: Final = b"hbase:meta"
+FAMILY: Final = b"info"
+SERVER: Final = b"server"
+STATE: Final = b"state"
+_OPEN: Final = b"OPEN"
+
+
+class Region(NamedTuple):
+    """start: its first row. name: as the catalog has it. server: who serves it; None: unknown, or not to be asked."""
+
+    start: bytes
+    name: bytes
+    server: Address | None
+
+
+def bounds(table: bytes) -> tuple[bytes, bytes]:
+    """The first key of the regions of a table in the catalog, and one behind the last."""
+    return table + b",,", table + b" ,,"
+
+
+def regions(table: bytes, found: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> list[Region]:
+    """The regions of a table in the order of their rows, each of another start. found: rows of the catalog, with their
+    values.
+
+    The halves of a region that was split are there with it for a while, and the first begins where it does: what is
+    open counts.
+    """
+    by_start: dict[bytes, Region] = {}
+    for name, values in found:
+        start = name[len(table) + 1 : name.rindex(b",")]
+        is_open = values.get(STATE) == _OPEN and SERVER in values
+        if is_open or start not in by_start:
+            by_start[start] = Region(start, name, _server(values[SERVER]) if is_open else None)
+    return sorted(by_start.values())
+
+
+def _server(text: bytes) -> Address:
+    host, _, port = text.decode().rpartition(":")
+    return Address(host, int(port))

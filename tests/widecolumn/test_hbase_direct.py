@@ -1,0 +1,250 @@
+"""Direct reads, with region servers that are only objects: which are asked, and when the gateways must be."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from feedstore.widecolumn import Table, UnavailableError
+from feedstore.widecolumn.hbase.addresses import Address
+from feedstore.widecolumn.hbase.direct import (
+    ANSWERS_WITHIN_S,
+    LOOK_S,
+    LOOK_S_MAX,
+    SHARE,
+    DirectReads,
+    RegionServers,
+)
+from feedstore.widecolumn.hbase.gateways import AnsweredError
+from feedstore.widecolumn.hbase.regions import Region
+
+TABLE = Table("feed", 2, 3, trim=None, purge_window_ms=0)
+S1, S2 = Address("s1", 1), Address("s2", 2)
+LOW, HIGH = Region(b"", b"t,,1.", S1), Region(b"m", b"t,m,1.", S2)
+ROW, HIGHER_ROW = b"aa", b"zz"
+A, B = b"aaa", b"bbb"
+WITHIN_MS = 1_000
+
+
+class Asked(NamedTuple):
+    """within_s: how much time the call had."""
+
+    server: Address
+    region: bytes
+    row: bytes
+    within_s: float
+
+
+class Connection:
+    def __init__(self, world: "World", server: Address) -> None:
+        self._world = world
+        self._server = server
+        self._deadline_s = 0.0
+
+    def set_deadline(self, deadline: float) -> None:
+        self._deadline_s = deadline
+
+    def columns(self, region: bytes, row: bytes, after: bytes | None, limit: int, column_bytes: int) -> list[bytes]:
+        assert column_bytes == TABLE.column_bytes
+        self._world.asked.append(Asked(self._server, region, row, self._deadline_s - self._world.now_s))
+        if error := self._world.errors.get(self._server) or self._world.errors.get(region):
+            self._world.now_s += self._world.took_s
+            raise error
+        return [each for each in (A, B) if after is None or each > after][:limit]
+
+    def is_silent(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class World:
+    """The servers, and a clock. errors: what a server or a region answers. took_s: how long that takes."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.took_s = 0.0
+        self.regions: Sequence[Region] | Exception = [LOW, HIGH]
+        self.errors: dict[Address | bytes, Exception] = {}
+        self.refusing: set[Address] = set()
+        self.asked: list[Asked] = []
+        self.looks = 0
+        self.waiting: list[Callable[[], None]] = []
+
+    def connect(self, server: Address, timeout_s: float) -> Any:
+        assert timeout_s > 0
+        if server in self.refusing:
+            raise ConnectionRefusedError("refused")
+        return Connection(self, server)
+
+    def look_up(self) -> Sequence[Region]:
+        self.looks += 1
+        if isinstance(self.regions, Exception):
+            raise self.regions
+        return self.regions
+
+    def reads(self) -> DirectReads:
+        def clock() -> float:
+            return self.now_s
+
+        servers = RegionServers(self.connect, 4, clock)
+        return DirectReads(TABLE, self.look_up, servers, WITHIN_MS, clock, self.waiting.append)
+
+    def look(self) -> None:
+        """The look-up that was begun takes place."""
+        [look] = self.waiting
+        self.waiting.clear()
+        look()
+        self.asked.clear()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def reads(world: World) -> DirectReads:
+    """Regions were looked up."""
+    found = world.reads()
+    assert found.read(ROW, None, 9, None) is None
+    world.look()
+    return found
+
+
+def test_a_read_does_not_wait_for_the_first_look(world: World):
+    reads = world.reads()
+    assert reads.read(ROW, None, 9, None) is None
+    assert reads.read(ROW, None, 9, None) is None
+    assert (len(world.waiting), world.looks, world.asked) == (1, 0, [])
+
+
+def test_the_server_of_a_rows_region_is_asked(world: World, reads: DirectReads):
+    assert reads.read(ROW, None, 9, None) == [A, B]
+    assert reads.read(HIGHER_ROW, A, 1, None) == [B]
+    assert [(each.server, each.region, each.row) for each in world.asked] == [
+        (S1, LOW.name, ROW),
+        (S2, HIGH.name, HIGHER_ROW),
+    ]
+
+
+def test_the_first_row_of_a_region_is_in_it(world: World, reads: DirectReads):
+    assert reads.read(HIGH.start + b"\0", None, 9, None) == [A, B]
+    assert world.asked[0].region == HIGH.name
+
+
+def test_a_region_that_moved_is_left_to_the_gateways_until_it_is_looked_up(world: World, reads: DirectReads):
+    world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
+    assert reads.read(ROW, None, 9, None) is None
+    assert reads.read(ROW, None, 9, None) is None
+    assert reads.read(HIGHER_ROW, None, 9, None) == [A, B]
+    assert [each.server for each in world.asked] == [S1, S2]
+
+    world.regions = [LOW._replace(server=S2), HIGH]
+    del world.errors[LOW.name]
+    world.now_s += LOOK_S
+    assert reads.read(ROW, None, 9, None) is None
+    world.look()
+    assert reads.read(ROW, None, 9, None) == [A, B]
+    assert world.asked[0].server == S2
+
+
+@pytest.mark.parametrize("error", [TimeoutError("timed out"), ValueError("garbage")])
+def test_a_server_that_breaks_off_is_not_asked_again(world: World, error: Exception):
+    world.regions = [LOW, HIGH._replace(server=S1)]
+    reads = world.reads()
+    reads.read(ROW, None, 9, None)
+    world.look()
+    world.errors[S1] = error
+    assert reads.read(ROW, None, 9, None) is None
+    assert reads.read(HIGHER_ROW, None, 9, None) is None
+    assert len(world.asked) == 1
+
+
+def test_a_server_that_was_started_again_is_asked_on_a_new_connection(world: World, reads: DirectReads):
+    reads.read(ROW, None, 9, None)
+    world.errors[S1] = ConnectionResetError("the server closed the connection")
+    seen = len(world.asked)
+    assert reads.read(ROW, None, 9, None) is None
+    assert len(world.asked) == seen + 2
+
+
+@pytest.mark.parametrize("deadline_s", [None, 0.4])
+def test_a_server_that_hangs_gets_its_share_of_the_time(world: World, reads: DirectReads, deadline_s: float | None):
+    world.errors[S1] = TimeoutError("timed out")
+    assert reads.read(ROW, None, 9, None if deadline_s is None else world.now_s + deadline_s) is None
+    assert world.asked[0].within_s == pytest.approx(SHARE * (deadline_s or WITHIN_MS / 1_000))
+
+
+def test_no_server_is_asked_if_the_time_is_over(world: World, reads: DirectReads):
+    assert reads.read(ROW, None, 9, world.now_s) is None
+    assert world.asked == []
+
+
+def test_a_server_that_cannot_be_reached_costs_no_read_anything(world: World):
+    world.refusing = {S1}
+    reads = world.reads()
+    reads.read(ROW, None, 9, None)
+    world.look()
+    assert reads.read(ROW, None, 9, None) is None
+    assert reads.read(HIGHER_ROW, None, 9, None) == [A, B]
+    assert [each.server for each in world.asked] == [S2]
+
+
+def test_a_server_must_answer_a_look(world: World):
+    reads = world.reads()
+    reads.read(ROW, None, 9, None)
+    world.errors[S1] = TimeoutError("timed out")
+    [look] = world.waiting
+    look()
+    assert {(each.server, each.within_s) for each in world.asked} == {(S1, ANSWERS_WITHIN_S), (S2, ANSWERS_WITHIN_S)}
+    assert reads.read(ROW, None, 9, None) is None
+
+
+def test_a_region_without_a_server_is_the_gateways(world: World):
+    world.regions = [LOW, HIGH._replace(server=None)]
+    reads = world.reads()
+    reads.read(ROW, None, 9, None)
+    world.look()
+    assert reads.read(HIGHER_ROW, None, 9, None) is None
+    assert reads.read(ROW, None, 9, None) == [A, B]
+
+
+def test_looks_are_rare_while_something_is_away(world: World):
+    world.regions = UnavailableError("no gateway answers")
+    reads = world.reads()
+    began_s = world.now_s
+    looked_s = []
+    while world.now_s < began_s + 200:
+        reads.read(ROW, None, 9, None)
+        if world.waiting:
+            looked_s.append(world.now_s - began_s)
+            world.look()
+        world.now_s += 0.5
+    assert looked_s == [0, 2, 6, 14, 30, *range(60, 200, int(LOOK_S_MAX))]
+
+
+def test_looks_are_as_often_as_before_once_all_is_well(world: World):
+    world.regions = UnavailableError("no gateway answers")
+    reads = world.reads()
+    for _ in range(9):
+        reads.read(ROW, None, 9, None)
+        world.look()
+        world.now_s += LOOK_S_MAX
+    world.regions = [LOW, HIGH]
+    reads.read(ROW, None, 9, None)
+    world.look()
+    world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
+    reads.read(ROW, None, 9, None)
+    assert world.waiting == []
+    world.now_s += LOOK_S
+    reads.read(ROW, None, 9, None)
+    assert len(world.waiting) == 1
+
+
+def test_a_closed_cluster_is_not_asked(world: World):
+    servers = RegionServers(world.connect, 4, lambda: world.now_s)
+    servers.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        servers.at(S1)
