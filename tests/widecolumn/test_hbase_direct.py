@@ -16,11 +16,11 @@ from feedstore.widecolumn.hbase.direct import (
     RegionServers,
 )
 from feedstore.widecolumn.hbase.gateways import AnsweredError
-from feedstore.widecolumn.hbase.regions import Region
+from feedstore.widecolumn.hbase.regions import TableRegion
 
 TABLE = Table("feed", 2, 3, trim=None, purge_window_ms=0)
 S1, S2 = Address("s1", 1), Address("s2", 2)
-LOW, HIGH = Region(b"", b"t,,1.", S1), Region(b"m", b"t,m,1.", S2)
+LOW, HIGH = TableRegion(b"", b"t,,1.", S1), TableRegion(b"m", b"t,m,1.", S2)
 ROW, HIGHER_ROW = b"aa", b"zz"
 A, B = b"aaa", b"bbb"
 WITHIN_MS = 1_000
@@ -65,7 +65,7 @@ class World:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.took_s = 0.0
-        self.regions: Sequence[Region] | Exception = [LOW, HIGH]
+        self.regions: Sequence[TableRegion] | Exception = [LOW, HIGH]
         self.errors: dict[Address | bytes, Exception] = {}
         self.refusing: set[Address] = set()
         self.asked: list[Asked] = []
@@ -78,7 +78,7 @@ class World:
             raise ConnectionRefusedError("refused")
         return Connection(self, server)
 
-    def look_up(self) -> Sequence[Region]:
+    def look_up(self) -> Sequence[TableRegion]:
         self.looks += 1
         if isinstance(self.regions, Exception):
             raise self.regions

@@ -3,7 +3,7 @@
 from itertools import permutations
 
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.hbase.regions import SERVER, STATE, Region, bounds, regions
+from feedstore.widecolumn.hbase.regions import SERVER, STATE, TableRegion, bounds, regions
 
 TABLE = b"feeds:following_feed"
 S1, S2 = Address("h1", 16020), Address("h2", 16020)
@@ -19,12 +19,12 @@ def values(state: bytes, server: bytes | None = b"h1:16020") -> dict[bytes, byte
 
 def test_the_regions_of_a_table():
     found = [(row(b""), values(b"OPEN")), (row(b"\x40"), values(b"OPEN", b"h2:16020"))]
-    assert regions(TABLE, found) == [Region(b"", row(b""), S1), Region(b"\x40", row(b"\x40"), S2)]
+    assert regions(TABLE, found) == [TableRegion(b"", row(b""), S1), TableRegion(b"\x40", row(b"\x40"), S2)]
 
 
 def test_a_row_may_have_any_bytes():
     start = b",\x00.,1"
-    assert regions(TABLE, [(row(start), values(b"OPEN"))]) == [Region(start, row(start), S1)]
+    assert regions(TABLE, [(row(start), values(b"OPEN"))]) == [TableRegion(start, row(start), S1)]
 
 
 def test_a_region_that_is_not_open_has_no_server():
@@ -36,7 +36,7 @@ def test_a_region_that_is_not_open_has_no_server():
 def test_of_a_region_that_was_split_the_halves_count():
     there = [(row(b""), values(b"SPLIT")), (row(b"", 2), values(b"OPEN")), (row(b"m", 2), values(b"OPEN", b"h2:16020"))]
     for found in permutations(there):
-        assert regions(TABLE, found) == [Region(b"", row(b"", 2), S1), Region(b"m", row(b"m", 2), S2)]
+        assert regions(TABLE, found) == [TableRegion(b"", row(b"", 2), S1), TableRegion(b"m", row(b"m", 2), S2)]
 
 
 def test_where_they_are_in_the_catalog():

@@ -11,7 +11,7 @@ from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers, on_a_t
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.records import RecordTable
-from feedstore.widecolumn.hbase.regions import Region
+from feedstore.widecolumn.hbase.regions import TableRegion
 from feedstore.widecolumn.hbase.schema import definition, refuse_unsafe
 from feedstore.widecolumn.hbase.store import HBaseStore
 from feedstore.widecolumn.hbase.tables import Tables
@@ -86,7 +86,7 @@ class HBaseCluster:
         """A table of records, whether it is there or not. It is closed with the cluster."""
         return RecordTable(name, self._addresses, self._thrift2, self._parallel)
 
-    def regions(self, name: str) -> list[Region]:
+    def regions(self, name: str) -> list[TableRegion]:
         """The regions of a table now, in the order of their rows; none if it is not there. Raises UnavailableError."""
         namespace = self._addresses.namespace
         table = (name if namespace == "default" else f"{namespace}:{name}").encode()

@@ -16,7 +16,7 @@ import structlog
 
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import Gateways, WillNotError
-from feedstore.widecolumn.hbase.regions import Region
+from feedstore.widecolumn.hbase.regions import TableRegion
 from feedstore.widecolumn.hbase.regionserver import RegionServerConnection
 from feedstore.widecolumn.port import Table, UnavailableError
 
@@ -82,7 +82,7 @@ class DirectReads:
     def __init__(
         self,
         table: Table,
-        look_up: Callable[[], Sequence[Region]],
+        look_up: Callable[[], Sequence[TableRegion]],
         servers: RegionServers,
         within_ms: int,
         clock: Callable[[], float],
@@ -94,7 +94,7 @@ class DirectReads:
         self._within_s = within_ms / 1_000
         self._clock = clock
         self._background = background
-        self._regions: list[Region] = []
+        self._regions: list[TableRegion] = []
         self._wait_s = LOOK_S
         self._look_again_s = -math.inf
         self._looking = threading.Lock()
@@ -140,7 +140,7 @@ class DirectReads:
             self._background(self._look)
 
     def _look(self) -> None:
-        regions: list[Region] = []
+        regions: list[TableRegion] = []
         try:
             found = self._look_up()
             # Each is asked something, by which it shows that it can be reached from here, and answers.
@@ -160,7 +160,7 @@ class DirectReads:
             self._looking.release()
             _log.info("hbase.regions", table=self._table.name, regions=len(regions), left_to_gateways=away)
 
-    def _answers(self, region: Region, server: Address) -> bool:
+    def _answers(self, region: TableRegion, server: Address) -> bool:
         try:
             self._columns(region.name, server, region.start or b"\0", None, 1, self._clock() + ANSWERS_WITHIN_S)
         except UnavailableError as error:
@@ -169,9 +169,9 @@ class DirectReads:
         return True
 
 
-def _start(region: Region) -> bytes:
+def _start(region: TableRegion) -> bytes:
     return region.start
 
 
-def _without(region: Region, server: Address | None) -> Region:
+def _without(region: TableRegion, server: Address | None) -> TableRegion:
     return region._replace(server=None) if region.server == server else region

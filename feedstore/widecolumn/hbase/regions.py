@@ -15,7 +15,7 @@ STATE: Final = b"state"
 _OPEN: Final = b"OPEN"
 
 
-class Region(NamedTuple):
+class TableRegion(NamedTuple):
     """start: its first row. name: as the catalog has it. server: who serves it; None: unknown, or not to be asked."""
 
     start: bytes
@@ -28,19 +28,19 @@ def bounds(table: bytes) -> tuple[bytes, bytes]:
     return table + b",,", table + b" ,,"
 
 
-def regions(table: bytes, found: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> list[Region]:
+def regions(table: bytes, found: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> list[TableRegion]:
     """The regions of a table in the order of their rows, each of another start. found: rows of the catalog, with their
     values.
 
     The halves of a region that was split are there with it for a while, and the first begins where it does: what is
     open counts.
     """
-    by_start: dict[bytes, Region] = {}
+    by_start: dict[bytes, TableRegion] = {}
     for name, values in found:
         start = name[len(table) + 1 : name.rindex(b",")]
         is_open = values.get(STATE) == _OPEN and SERVER in values
         if is_open or start not in by_start:
-            by_start[start] = Region(start, name, _server(values[SERVER]) if is_open else None)
+            by_start[start] = TableRegion(start, name, _server(values[SERVER]) if is_open else None)
     return sorted(by_start.values())
 
 
