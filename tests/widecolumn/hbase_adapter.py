@@ -192,19 +192,25 @@ def direct_reads(cluster: HBaseCluster, table: Table, servers: RegionServers) ->
 
 
 class DirectStore(PrefixedStore):
-    """One of which the pages are read without a gateway."""
+    """One of which rows are read without a gateway."""
 
     def __init__(self, directory: Path, table: Table, times: Times) -> None:
         super().__init__(directory, table, times)
         self._servers = region_servers()
         self._direct = direct_reads(self._cluster, there(table), self._servers)
-        self._direct.read(self._prefix + bytes(table.row_bytes), None, 1, None)  # it does not wait for its look
+        self._direct.cells(self._prefix + bytes(table.row_bytes))  # it does not wait for its look
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         super().read(row, after, limit, deadline_s)  # it checks the arguments, and that the store is open
-        found = self._direct.read(self._prefix + row, after, limit, None)
+        found = self._direct.cells(self._prefix + row, after, limit)
         assert found is not None
-        return found
+        return [column for column, _ in found]
+
+    def cells(self, row: bytes) -> list[Cell]:
+        super().cells(row)
+        found = self._direct.cells(self._prefix + row)
+        assert found is not None
+        return [Cell(column, self._times.here(ts)) for column, ts in found]
 
     def close(self) -> None:
         super().close()

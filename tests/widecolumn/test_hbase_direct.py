@@ -44,13 +44,13 @@ class Connection:
     def set_deadline(self, deadline: float) -> None:
         self._deadline_s = deadline
 
-    def columns(self, region: bytes, row: bytes, after: bytes | None, limit: int, column_bytes: int) -> list[bytes]:
+    def cells(self, region: bytes, row: bytes, after: bytes | None, limit: int, column_bytes: int) -> list:
         assert column_bytes == TABLE.column_bytes
         self._world.asked.append(Asked(self._server, region, row, self._deadline_s - self._world.now_s))
         if error := self._world.errors.get(self._server) or self._world.errors.get(region):
             self._world.now_s += self._world.took_s
             raise error
-        return [each for each in (A, B) if after is None or each > after][:limit]
+        return [(each, 5) for each in (A, B) if after is None or each > after][:limit]
 
     def is_silent(self) -> bool:
         return True
@@ -108,21 +108,21 @@ def world() -> World:
 def reads(world: World) -> DirectReads:
     """Regions were looked up."""
     found = world.reads()
-    assert found.read(ROW, None, 9, None) is None
+    assert found.cells(ROW, None, 9, None) is None
     world.look()
     return found
 
 
 def test_a_read_does_not_wait_for_the_first_look(world: World):
     reads = world.reads()
-    assert reads.read(ROW, None, 9, None) is None
-    assert reads.read(ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) is None
     assert (len(world.waiting), world.looks, world.asked) == (1, 0, [])
 
 
 def test_the_server_of_a_rows_region_is_asked(world: World, reads: DirectReads):
-    assert reads.read(ROW, None, 9, None) == [A, B]
-    assert reads.read(HIGHER_ROW, A, 1, None) == [B]
+    assert reads.cells(ROW, None, 9, None) == [(A, 5), (B, 5)]
+    assert reads.cells(HIGHER_ROW, A, 1, None) == [(B, 5)]
     assert [(each.server, each.region, each.row) for each in world.asked] == [
         (S1, LOW.name, ROW),
         (S2, HIGH.name, HIGHER_ROW),
@@ -130,23 +130,23 @@ def test_the_server_of_a_rows_region_is_asked(world: World, reads: DirectReads):
 
 
 def test_the_first_row_of_a_region_is_in_it(world: World, reads: DirectReads):
-    assert reads.read(HIGH.start + b"\0", None, 9, None) == [A, B]
+    assert reads.cells(HIGH.start + b"\0", None, 9, None) == [(A, 5), (B, 5)]
     assert world.asked[0].region == HIGH.name
 
 
 def test_a_region_that_moved_is_left_to_the_gateways_until_it_is_looked_up(world: World, reads: DirectReads):
     world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
-    assert reads.read(ROW, None, 9, None) is None
-    assert reads.read(ROW, None, 9, None) is None
-    assert reads.read(HIGHER_ROW, None, 9, None) == [A, B]
+    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(HIGHER_ROW, None, 9, None) == [(A, 5), (B, 5)]
     assert [each.server for each in world.asked] == [S1, S2]
 
     world.regions = [LOW._replace(server=S2), HIGH]
     del world.errors[LOW.name]
     world.now_s += LOOK_S
-    assert reads.read(ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) is None
     world.look()
-    assert reads.read(ROW, None, 9, None) == [A, B]
+    assert reads.cells(ROW, None, 9, None) == [(A, 5), (B, 5)]
     assert world.asked[0].server == S2
 
 
@@ -154,61 +154,61 @@ def test_a_region_that_moved_is_left_to_the_gateways_until_it_is_looked_up(world
 def test_a_server_that_breaks_off_is_not_asked_again(world: World, error: Exception):
     world.regions = [LOW, HIGH._replace(server=S1)]
     reads = world.reads()
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     world.look()
     world.errors[S1] = error
-    assert reads.read(ROW, None, 9, None) is None
-    assert reads.read(HIGHER_ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(HIGHER_ROW, None, 9, None) is None
     assert len(world.asked) == 1
 
 
 def test_a_server_that_was_started_again_is_asked_on_a_new_connection(world: World, reads: DirectReads):
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     world.errors[S1] = ConnectionResetError("the server closed the connection")
     seen = len(world.asked)
-    assert reads.read(ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) is None
     assert len(world.asked) == seen + 2
 
 
 @pytest.mark.parametrize("deadline_s", [None, 0.4])
 def test_a_server_that_hangs_gets_its_share_of_the_time(world: World, reads: DirectReads, deadline_s: float | None):
     world.errors[S1] = TimeoutError("timed out")
-    assert reads.read(ROW, None, 9, None if deadline_s is None else world.now_s + deadline_s) is None
+    assert reads.cells(ROW, None, 9, None if deadline_s is None else world.now_s + deadline_s) is None
     assert world.asked[0].within_s == pytest.approx(SHARE * (deadline_s or WITHIN_MS / 1_000))
 
 
 def test_no_server_is_asked_if_the_time_is_over(world: World, reads: DirectReads):
-    assert reads.read(ROW, None, 9, world.now_s) is None
+    assert reads.cells(ROW, None, 9, world.now_s) is None
     assert world.asked == []
 
 
 def test_a_server_that_cannot_be_reached_costs_no_read_anything(world: World):
     world.refusing = {S1}
     reads = world.reads()
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     world.look()
-    assert reads.read(ROW, None, 9, None) is None
-    assert reads.read(HIGHER_ROW, None, 9, None) == [A, B]
+    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(HIGHER_ROW, None, 9, None) == [(A, 5), (B, 5)]
     assert [each.server for each in world.asked] == [S2]
 
 
 def test_a_server_must_answer_a_look(world: World):
     reads = world.reads()
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     world.errors[S1] = TimeoutError("timed out")
     [look] = world.waiting
     look()
     assert {(each.server, each.within_s) for each in world.asked} == {(S1, ANSWERS_WITHIN_S), (S2, ANSWERS_WITHIN_S)}
-    assert reads.read(ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) is None
 
 
 def test_a_region_without_a_server_is_the_gateways(world: World):
     world.regions = [LOW, HIGH._replace(server=None)]
     reads = world.reads()
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     world.look()
-    assert reads.read(HIGHER_ROW, None, 9, None) is None
-    assert reads.read(ROW, None, 9, None) == [A, B]
+    assert reads.cells(HIGHER_ROW, None, 9, None) is None
+    assert reads.cells(ROW, None, 9, None) == [(A, 5), (B, 5)]
 
 
 def test_looks_are_rare_while_something_is_away(world: World):
@@ -217,7 +217,7 @@ def test_looks_are_rare_while_something_is_away(world: World):
     began_s = world.now_s
     looked_s = []
     while world.now_s < began_s + 200:
-        reads.read(ROW, None, 9, None)
+        reads.cells(ROW, None, 9, None)
         if world.waiting:
             looked_s.append(world.now_s - began_s)
             world.look()
@@ -229,17 +229,17 @@ def test_looks_are_as_often_as_before_once_all_is_well(world: World):
     world.regions = UnavailableError("no gateway answers")
     reads = world.reads()
     for _ in range(9):
-        reads.read(ROW, None, 9, None)
+        reads.cells(ROW, None, 9, None)
         world.look()
         world.now_s += LOOK_S_MAX
     world.regions = [LOW, HIGH]
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     world.look()
     world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     assert world.waiting == []
     world.now_s += LOOK_S
-    reads.read(ROW, None, 9, None)
+    reads.cells(ROW, None, 9, None)
     assert len(world.waiting) == 1
 
 

@@ -65,13 +65,13 @@ def answering(answer: bytes, *, closes: bool = False) -> Iterator[tuple[RegionSe
         thread.join()
 
 
-def read(connection: RegionServerConnection) -> list[bytes]:
-    return connection.columns(REGION, ROW, None, 9, len(A))
+def read(connection: RegionServerConnection) -> list[tuple[bytes, int]]:
+    return connection.cells(REGION, ROW, None, 9, len(A))
 
 
 def test_the_columns_of_a_row():
     with answering(found(cell(A), cell(B))) as (connection, received):
-        assert read(connection) == [A, B]
+        assert read(connection) == [(A, 5), (B, 5)]
     assert received.startswith(b"HBas\x00\x50")
     assert REGION in received
 

@@ -7,11 +7,11 @@ list lead to the same cluster: any of them may answer. NAMESPACE is HBase's, `de
 
     hbase://10.0.0.1:9091,10.0.0.2:9091/?thrift1=10.0.0.1:9090,10.0.0.2:9090&read_ms=800
 
-Options: `connections` (the most to each kind of gateway, 16), `connect_ms` (1000), `read_ms` (5000), `write_ms`
-(30000): how long one call may take in all, on whatever gateways it is tried. `sync` (`disk`): what a write waits for.
-`disk`: every server that gets the log has it on its disk. `memory`: they have it in memory, and a zone that loses its
-power loses what it acknowledged last. `reads` (`direct`): who is asked for pages. `direct`: the region servers that
-have them, as long as they can be reached from here, else the gateways. `gateways`: only these.
+Options: `connections` (the most to each kind of gateway, and to each region server, 16), `connect_ms` (1000), `read_ms`
+(5000), `write_ms` (30000): how long one call may take in all, on whatever gateways it is tried. `sync` (`disk`): what a
+write waits for. `disk`: every server that gets the log has it on its disk. `memory`: they have it in memory, and a zone
+that loses its power loses what it acknowledged last. `reads` (`direct`): who is asked for rows. `direct`: the region
+servers that have them, as long as they can be reached from here, else the gateways. `gateways`: only these.
 """
 
 import re
@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """The parts of a url. connections: the most that are open to each kind of gateway."""
+    """The parts of a url. connections: the most that are open to each kind of gateway, and to each region server."""
 
     thrift2: tuple[Address, ...]
     thrift1: tuple[Address, ...]

@@ -99,8 +99,10 @@ class DirectReads:
         self._look_again_s = -math.inf
         self._looking = threading.Lock()
 
-    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None) -> list[bytes] | None:
-        """As `WideColumnStore.read`; None: the gateways must be asked."""
+    def cells(
+        self, row: bytes, after: bytes | None = None, limit: int | None = None, deadline_s: float | None = None
+    ) -> list[tuple[bytes, int]] | None:
+        """As `WideColumnStore.read`, with the timestamp of each column. None: the gateways must be asked."""
         regions = self._regions
         at = bisect_right(regions, row, key=_start) - 1
         region = regions[at] if at >= 0 else None
@@ -110,7 +112,7 @@ class DirectReads:
         now_s = self._clock()
         left_s = self._within_s if deadline_s is None else min(self._within_s, deadline_s - now_s)
         try:
-            found = self._columns(region.name, region.server, row, after, limit, now_s + SHARE * left_s)
+            found = self._asked(region.name, region.server, row, after, limit, now_s + SHARE * left_s)
         except WillNotError as error:  # the server answered: only this region is not as it was
             _log.info(
                 "hbase.region_lost", table=self._table.name, region=region.name.decode("latin-1"), error=str(error)
@@ -124,14 +126,14 @@ class DirectReads:
         self._look_soon()
         return None
 
-    def _columns(
-        self, region: bytes, server: Address, row: bytes, after: bytes | None, limit: int, deadline_s: float
-    ) -> list[bytes]:
+    def _asked(
+        self, region: bytes, server: Address, row: bytes, after: bytes | None, limit: int | None, deadline_s: float
+    ) -> list[tuple[bytes, int]]:
         """Raises WillNotError if the server answers that it will not, else UnavailableError."""
         column_bytes = self._table.column_bytes
         within_ms = math.ceil(1_000 * (deadline_s - self._clock()))
         return self._servers.at(server).call(
-            lambda to: to.columns(region, row, after, limit, column_bytes), within_ms, deadline_s=deadline_s
+            lambda to: to.cells(region, row, after, limit, column_bytes), within_ms, deadline_s=deadline_s
         )
 
     def _look_soon(self) -> None:
@@ -162,7 +164,7 @@ class DirectReads:
 
     def _answers(self, region: TableRegion, server: Address) -> bool:
         try:
-            self._columns(region.name, server, region.start or b"\0", None, 1, self._clock() + ANSWERS_WITHIN_S)
+            self._asked(region.name, server, region.start or b"\0", None, 1, self._clock() + ANSWERS_WITHIN_S)
         except UnavailableError as error:
             _log.info("hbase.region_server_lost", table=self._table.name, server=str(server), error=str(error))
             return False

@@ -47,8 +47,11 @@ class RegionServerConnection:
         self.is_silent = connected.is_silent
         self.close = connected.close
 
-    def columns(self, region: bytes, row: bytes, after: bytes | None, limit: int, column_bytes: int) -> list[bytes]:
-        """As `WideColumnStore.read`, of a row of a region. region: its name, as hbase:meta has it.
+    def cells(
+        self, region: bytes, row: bytes, after: bytes | None, limit: int | None, column_bytes: int
+    ) -> list[tuple[bytes, int]]:
+        """As `WideColumnStore.read`, of a row of a region, with the timestamp of each column. region: its name, as
+        hbase:meta has it. limit: None for all.
 
         Raises:
             AnsweredError: the region is not here, the server will not, or a cell is not as this adapter writes cells.
@@ -56,7 +59,9 @@ class RegionServerConnection:
         """
         self._calls += 1
         left_ms = max(1, int(1_000 * self._socket.left_s()))
-        get = text(1, row) + _THE_FAMILY + number(8, limit)
+        get = text(1, row) + _THE_FAMILY
+        if limit is not None:
+            get += number(8, limit)
         if after is not None:
             get += text(4, columns_after(after))
         head = number(1, self._calls) + _GET + number(7, left_ms)  # after so long, the server drops it
@@ -64,11 +69,11 @@ class RegionServerConnection:
         message = delimited(head) + delimited(request)
         hello = _PREAMBLE if self._calls == 1 else b""
         self._socket.write(hello + struct.pack(">I", len(message)) + message)
-        count, cells = self._found(self._answer())
-        columns = _cut(cells, row, column_bytes)
-        if len(columns) != count:
-            raise AnsweredError(f"expected {count} cells, got {len(columns)}", may_retry=False)
-        return columns
+        count, block = self._found(self._answer())
+        cells = _cut(block, row, column_bytes)
+        if len(cells) != count:
+            raise AnsweredError(f"expected {count} cells, got {len(cells)}", may_retry=False)
+        return cells
 
     def _found(self, answer: bytes) -> tuple[int, bytes]:
         """How many cells the response announces, and the cells behind it."""
@@ -114,14 +119,16 @@ def _message(value: int | bytes | None) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def _cut(cells: bytes, row: bytes, column_bytes: int) -> list[bytes]:
-    """The column of each cell. Every cell must be of this row and without a value: all have the same head then."""
+def _cut(block: bytes, row: bytes, column_bytes: int) -> list[tuple[bytes, int]]:
+    """The column and the timestamp of each cell. Every cell must be of this row and without a value: all have the same
+    head then.
+    """
     key_bytes = 2 + len(row) + 1 + len(FAMILY) + column_bytes + _TIME_AND_TYPE_BYTES
     head = struct.pack(">IIIH", 8 + key_bytes, key_bytes, 0, len(row)) + row + bytes([len(FAMILY)]) + FAMILY
-    each = struct.Struct(f"{len(head)}s{column_bytes}s{_TIME_AND_TYPE_BYTES}x")
-    if len(cells) % each.size:
+    each = struct.Struct(f">{len(head)}s{column_bytes}sQx")
+    if len(block) % each.size:
         raise AnsweredError("a cell has a value, or another width", may_retry=False)
-    found = [column for start, column in each.iter_unpack(cells) if start == head]
-    if len(found) * each.size != len(cells):
+    found = [(column, timestamp) for start, column, timestamp in each.iter_unpack(block) if start == head]
+    if len(found) * each.size != len(block):
         raise AnsweredError("a cell has a value, or another width", may_retry=False)
     return found

@@ -74,14 +74,19 @@ class HBaseStore:
         check_read(self._table, row, after, limit)
         self._check_open()
         if self._direct is not None:
-            found = self._direct.read(row, after, limit, deadline_s)
+            found = self._direct.cells(row, after, limit, deadline_s)
             if found is not None:
-                return found
+                return [column for column, _ in found]
         page = structs.TGet(row, self._family, limit, None if after is None else columns_after(after))
         return [each.qualifier for each in self._get(lambda to: to.pages.get(self._name, page), deadline_s)]
 
     def cells(self, row: bytes) -> list[Cell]:
         check_row(self._table, row)
+        self._check_open()
+        if self._direct is not None:
+            found = self._direct.cells(row)
+            if found is not None:
+                return [*map(Cell._make, found)]
         get = structs.TGet(row, self._family)
         return [Cell(each.qualifier, each.timestamp) for each in self._get(lambda to: to.cells.get(self._name, get))]
 
