@@ -188,7 +188,7 @@ def region_servers() -> RegionServers:
 
 def direct_reads(cluster: HBaseCluster, table: Table, servers: RegionServers) -> DirectReads:
     """Reads of region servers alone: what they do not answer is None. A look for them takes place at once."""
-    return DirectReads(table, lambda: cluster.regions(table.name), servers, 5_000, time.monotonic, look_at_once)
+    return DirectReads("a", table, lambda: cluster.regions(table.name), servers, 5_000, time.monotonic, look_at_once)
 
 
 class DirectStore(PrefixedStore):

@@ -89,7 +89,7 @@ class World:
             return self.now_s
 
         servers = RegionServers(self.connect, 4, clock)
-        return DirectReads(TABLE, self.look_up, servers, WITHIN_MS, clock, self.waiting.append)
+        return DirectReads("a", TABLE, self.look_up, servers, WITHIN_MS, clock, self.waiting.append)
 
     def look(self) -> None:
         """The look-up that was begun takes place."""
@@ -241,6 +241,19 @@ def test_looks_are_as_often_as_before_once_all_is_well(world: World):
     world.now_s += LOOK_S
     reads.cells(ROW, None, 9, None)
     assert len(world.waiting) == 1
+
+
+def test_a_look_that_cannot_begin_costs_no_read_anything(world: World):
+    refused: list[Callable[[], None]] = []
+
+    def refuse(look: Callable[[], None]) -> None:
+        refused.append(look)
+        raise RuntimeError("can't start new thread")
+
+    servers = RegionServers(world.connect, 4, lambda: world.now_s)
+    reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, lambda: world.now_s, refuse)
+    assert [reads.cells(ROW), reads.cells(ROW)] == [None, None]
+    assert len(refused) == 2, "the next read tries it again"
 
 
 def test_a_closed_cluster_is_not_asked(world: World):

@@ -111,7 +111,8 @@ class HBaseCluster:
 
     def _direct(self, table: Table) -> DirectReads:
         look_up, within_ms = partial(self.regions, table.name), self._addresses.read_ms
-        return DirectReads(table, look_up, self._servers, within_ms, time.monotonic, on_a_thread)
+        cluster = str(self._addresses.thrift2[0])
+        return DirectReads(cluster, table, look_up, self._servers, within_ms, time.monotonic, on_a_thread)
 
 
 def _scanned(to: thrift2.Thrift2Connection, scan: Any) -> Any:

@@ -75,12 +75,14 @@ def on_a_thread(look: Callable[[], None]) -> None:
 class DirectReads:
     """Those of one table. Thread-safe.
 
-    look_up: the regions of the table, in the order of their rows; raises UnavailableError. within_ms: how long a read
-    may take, if its caller does not say. background: runs a look-up elsewhere.
+    cluster: names it in the log. look_up: the regions of the table, in the order of their rows; raises
+    UnavailableError. within_ms: how long a read may take, if its caller does not say. background: runs a look-up
+    elsewhere.
     """
 
     def __init__(
         self,
+        cluster: str,
         table: Table,
         look_up: Callable[[], Sequence[TableRegion]],
         servers: RegionServers,
@@ -89,6 +91,7 @@ class DirectReads:
         background: Background,
     ) -> None:
         self._table = table
+        self._log = _log.bind(cluster=cluster, table=table.name)
         self._look_up = look_up
         self._servers = servers
         self._within_s = within_ms / 1_000
@@ -114,12 +117,10 @@ class DirectReads:
         try:
             found = self._asked(region.name, region.server, row, after, limit, now_s + SHARE * left_s)
         except WillNotError as error:  # the server answered: only this region is not as it was
-            _log.info(
-                "hbase.region_lost", table=self._table.name, region=region.name.decode("latin-1"), error=str(error)
-            )
+            self._log.info("hbase.region_lost", region=region.name.decode("latin-1"), error=str(error))
             regions[at] = region._replace(server=None)
         except UnavailableError as error:
-            _log.info("hbase.region_server_lost", table=self._table.name, server=str(region.server), error=str(error))
+            self._log.info("hbase.region_server_lost", server=str(region.server), error=str(error))
             self._regions = [_without(each, region.server) for each in regions]
         else:
             return found
@@ -137,9 +138,13 @@ class DirectReads:
         )
 
     def _look_soon(self) -> None:
-        """Begins a look-up, unless one is under way or has just ended. It does not wait or raise."""
+        """Begins a look-up, unless one is under way or has just ended. It does not wait, and it does not raise."""
         if self._clock() >= self._look_again_s and self._looking.acquire(blocking=False):
-            self._background(self._look)
+            try:
+                self._background(self._look)
+            except RuntimeError as error:  # there are too many threads
+                self._looking.release()
+                self._log.warning("hbase.not_looked_up", error=str(error))
 
     def _look(self) -> None:
         regions: list[TableRegion] = []
@@ -150,7 +155,7 @@ class DirectReads:
             well = {server for server, region in of_servers.items() if self._answers(region, server)}
             regions = [each if each.server in well else each._replace(server=None) for each in found]
         except UnavailableError as error:
-            _log.info("hbase.regions_not_found", table=self._table.name, error=str(error))
+            self._log.info("hbase.regions_not_found", error=str(error))
         finally:
             away = sum(each.server is None for each in regions)
             if regions and not away:
@@ -160,13 +165,13 @@ class DirectReads:
             self._regions = regions
             self._look_again_s = self._clock() + self._wait_s
             self._looking.release()
-            _log.info("hbase.regions", table=self._table.name, regions=len(regions), left_to_gateways=away)
+            self._log.info("hbase.regions", regions=len(regions), left_to_gateways=away)
 
     def _answers(self, region: TableRegion, server: Address) -> bool:
         try:
             self._asked(region.name, server, region.start or b"\0", None, 1, self._clock() + ANSWERS_WITHIN_S)
         except UnavailableError as error:
-            _log.info("hbase.region_server_lost", table=self._table.name, server=str(server), error=str(error))
+            self._log.info("hbase.region_server_lost", server=str(server), error=str(error))
             return False
         return True
 
