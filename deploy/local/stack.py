@@ -230,6 +230,7 @@ class Stack:
 
     def _start(self, names: Sequence[str], deadline_s: float) -> None:
         """Starts each when those of these servers that it needs are ready; waits for all."""
+        self._prepare(names)
         began = time.monotonic()
         waiting = {name: self._servers[name] for name in names}
         reasons: dict[str, str] = {}
@@ -256,6 +257,12 @@ class Stack:
                 why = reasons.get(late, "there was no time to start it")
                 raise StackError(self._with_log(late, f"not ready after {deadline_s:.0f} s: {why}"))
             time.sleep(_ASK_S)
+
+    def _prepare(self, names: Sequence[str]) -> None:
+        """Of these servers those that do not run. Maven may take minutes to get what they need, at the first start."""
+        for name in names:
+            if self.pid(name) is None:
+                self._servers[name].prepare(self._say)
 
     def _advance(self, server: Server, asked_s: dict[str, float | None]) -> None:
         """Asks the server; before that, starts it once if it does not run, or does not answer."""

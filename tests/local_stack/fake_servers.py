@@ -31,18 +31,21 @@ class FakeServer:
     needs: tuple[str, ...] = ()
     ports: Mapping[str, int] = field(default_factory=dict)
     patience_s: float = 10.0
-    starts: int = 0
 
     @property
     def mark(self) -> str:
         return f"--mark={self.home.root / self.name}"
 
     @property
+    def starts(self) -> int:
+        return self.home.log(self.name).read_text(encoding="utf-8").count("started by the stack")
+
+    @property
     def answer(self) -> Path:
         return self.home.root / f"{self.name}.answer"
 
     def prepare(self, say: Say) -> None:
-        self.starts += 1
+        say(f"{self.name}: prepared")
         self.answer.unlink(missing_ok=True)
 
     def command(self) -> Command:
