@@ -86,9 +86,12 @@ class Stack:
             )
         try:
             self._home.create()
-            with self._home.lock():
-                self._ports = self._home.ports(_WANTED_PORTS)
-                self._home.password()
+            # A command that only looks must not wait for a start that takes minutes.
+            if not self._home.is_complete(_WANTED_PORTS):
+                with self._home.lock(self._say):
+                    self._home.ports(_WANTED_PORTS)
+                    self._home.password()
+            self._ports = self._home.ports(_WANTED_PORTS)
         except OSError as error:
             raise StackError(f"{home}: {error.strerror or error}") from error
         self._servers = {server.name: server for server in _servers(self._home, self._ports)}
@@ -133,7 +136,7 @@ class Stack:
             StackError: one cannot be started, ended, or did not answer in time; the message ends with the tail of its
                 log. The others keep running.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             wanted = self._with_needs(expand(names))
             for name in self.outdated(*wanted):
                 self._say(f"{name}: runs as it was started before, and would be started otherwise now: stop it first")
@@ -145,7 +148,7 @@ class Stack:
         Raises:
             StackError: as `up`.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             if wait:
                 self._start(expand(names), deadline_s)
                 return
@@ -159,7 +162,7 @@ class Stack:
         Raises:
             StackError: one survived both.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             remaining = [self._servers[name] for name in expand(names)]
             while remaining:
                 needed = {need for server in remaining for need in server.needs}
@@ -176,19 +179,19 @@ class Stack:
         Raises:
             StackError: one does not go.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             self._kill(expand(names))
 
     def suspend(self, *names: str) -> None:
         """SIGSTOP: they keep their connections and answer nothing."""
-        with self._home.lock(), self._held(expand(names)) as held:
+        with self._home.lock(self._say), self._held(expand(names)) as held:
             for server, process in held:
                 process.suspend()
                 self._say(f"{server.name}: suspended")
 
     def resume(self, *names: str) -> None:
         """SIGCONT."""
-        with self._home.lock():
+        with self._home.lock(self._say):
             self._resume(expand(names))
 
     def check(self, name: str) -> None:
