@@ -107,11 +107,10 @@ class Clusters:
         """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
 
         Raises:
-            StackError: the engine does not do it, or the clusters are those of another home.
+            StackError: the engine does not do it or does not answer, or the clusters are those of another home.
         """
-        if not engine.Engine(self.home).answers():
-            self._say("no engine answers: nothing runs")
-        else:
+        files = [path for path in (self._places, self._token, self._secret) if path.exists()]
+        if engine.Engine(self.home).answers():
             self.refuse_those_of_another_home()
             # The services do not include the profile `setup`, but an interrupted set-up may have left its container.
             self._compose(
@@ -119,8 +118,17 @@ class Clusters:
                 failed="the clusters could not be taken away",
             )  # fmt: skip
             self._say("down: containers, networks and volumes are gone")
-        for path in (self._places, self._token, self._secret):
-            path.unlink(missing_ok=True)
+        elif files:
+            # An engine that was stopped keeps containers and volumes, and a later `up` needs their secrets.
+            raise StackError(
+                "no engine answers, and one that was stopped keeps the clusters' containers and data: "
+                "`make docker-ready` starts it, then they can be taken away. If that engine is gone for good, remove "
+                f"{self.home}"
+            )
+        else:
+            self._say("no engine answers, and nothing was started from here")
+        for path in files:
+            path.unlink()
 
     def status(self) -> list[ContainerStatus]:
         """The status of every container. Those that run are asked."""
