@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from deploy.docker.engine import install
 from deploy.local import jars
 from deploy.local.errors import StackError
 from deploy.local.programs import PROJECT, run, succeeds
@@ -48,11 +49,11 @@ def ensure_base(say: Say) -> str:
     say(f"base: asking the registry for {BASE}")
     if succeeds("docker", "pull", "--quiet", BASE, timeout_s=_PULL_S):
         return BASE
-    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+    if os.geteuid() != 0:
         raise StackError(
-            f"no registry gives {BASE}. It can be made of Debian's packages, by root and with debootstrap: "
-            f"apt-get install debootstrap, then `make docker-ready` as root"
+            f"no registry gives {BASE}. Only root can make one of Debian's packages: run `make docker-ready` as root"
         )
+    install("debootstrap")
     say(f"base: no registry; making {MADE_BASE} of Debian's packages (a minute)")
     with tempfile.TemporaryDirectory(prefix="feedstore-base-") as folder:
         root = Path(folder, "root")
