@@ -16,6 +16,7 @@ ASK_S = 0.5
 """How often something is asked whether it answers."""
 
 STOP_S = 15.0
+"""How long all processes together may take to end in order, before the engine kills the container."""
 _CONNECT_S = 0.3
 _STABLE_S = 30.0
 _DELAY_MAX_S = 15.0
@@ -135,10 +136,14 @@ class Supervisor:
             _say(f"{child.process.name}: ended {how}{after}")
 
     def _end(self) -> None:
-        """Ends the processes, the last first: a region server can still close its files while the DataNode runs."""
-        deadline = self.clock() + STOP_S
-        for child in reversed(self._children):
+        """Ends the processes, the last first: a region server can still close its files while the DataNode runs.
+
+        Each has its share of the time that is left: one that does not end leaves the others theirs.
+        """
+        end_s = self.clock() + STOP_S
+        for left, child in reversed(list(enumerate(self._children, 1))):
             self._signal(child, signal.SIGTERM)
+            deadline = self.clock() + (end_s - self.clock()) / left
             while child.pid is not None and self.clock() < deadline:
                 signal.sigtimedwait([signal.SIGCHLD], min(0.5, max(0.0, deadline - self.clock())))
                 self._reap()

@@ -26,16 +26,28 @@ server = SupervisedProcess("server", [sys.executable, "-c", sys.argv[1]], lambda
 other = SupervisedProcess("other", ["sleep", "1000"], lambda: None)
 Supervisor([server, other], Restarts(0.05)).run()
 """
+DEAF_LAST = """
+import sys
+from deploy.docker import supervisor
+from deploy.docker.supervisor import Restarts, SupervisedProcess, Supervisor
+supervisor.STOP_S = 4.0
+tidy = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), sys.exit(0)));"
+deaf = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+def process(name, does):
+    program = f"{does} print('{name} hears', file=sys.stderr); time.sleep(999)"
+    return SupervisedProcess(name, [sys.executable, "-c", program], lambda: None)
+Supervisor([process("tidy", tidy), process("deaf", deaf)], Restarts(0.05)).run()
+"""
 LASTS = "import time; time.sleep(1000)"
 
 
 class Running:
     """A supervisor and what it says."""
 
-    def __init__(self, log: Path, *words: str) -> None:
+    def __init__(self, log: Path, *words: str, program: str = PROGRAM) -> None:
         self._log = log
         with log.open("w") as out:
-            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=out)
+            self.process = subprocess.Popen([sys.executable, "-c", program, *words], stderr=out)
 
     def lines(self, part: str) -> list[str]:
         return [line for line in self._log.read_text().splitlines() if part in line]
@@ -66,8 +78,8 @@ def is_alive(pid: int) -> bool:
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def make(*words: str) -> Running:
-        started.append(Running(tmp_path / f"log{len(started)}", *words))
+    def make(*words: str, program: str = PROGRAM) -> Running:
+        started.append(Running(tmp_path / f"log{len(started)}", *words, program=program))
         return started[-1]
 
     yield make
@@ -130,6 +142,16 @@ def test_it_ends_what_it_started(start: Callable[..., Running]) -> None:
     running.process.terminate()
     assert running.process.wait(timeout=30) == 0
     assert not any(is_alive(pid) for pid in pids)
+
+
+def test_one_that_does_not_end_leaves_the_others_their_time(start: Callable[..., Running]) -> None:
+    """A region server that hangs must not cost the DataNode its orderly end."""
+    running = start(program=DEAF_LAST)
+    running.until("tidy hears")
+    running.until("deaf hears")
+    running.process.terminate()
+    assert running.process.wait(timeout=30) == 0
+    assert running.lines("tidy: ended with status 0")
 
 
 def test_what_its_children_leave_behind_is_no_end_of_a_server(start: Callable[..., Running]) -> None:
