@@ -193,6 +193,9 @@ def _wheels(say: Say) -> Path:
         failed="the Python packages of the image could not be had",
     )  # fmt: skip
     new.rename(folder)
+    for other in WHEELS.iterdir():
+        if other != folder:
+            shutil.rmtree(other)
     return folder
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from deploy.local import processes
 from deploy.local.programs import PROJECT, installed, run
 
 POM = PROJECT / "deploy" / "pom.xml"
@@ -22,7 +23,8 @@ PLACEMENT_JAR = "feedstore-placement.jar"
 def folder(profile: str) -> Path:
     """Where the jars of a profile are, or will be.
 
-    The name carries the pom's hash: another pom gets another directory, and servers that run keep theirs.
+    The name carries the pom's hash: another pom gets another directory, and servers that run keep theirs until they
+    have ended.
     """
     return JARS / f"{profile}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
 
@@ -104,7 +106,21 @@ def _made(path: Path, said: str, say: Callable[[str], None], make: Callable[[Pat
         shutil.rmtree(new, ignore_errors=True)
         make(new)
         new.rename(path)
+        _remove_others(path)
     return path
+
+
+def _remove_others(made: Path) -> None:
+    """Removes the directories that others of this name were in, but for those that a running program names: a JVM opens
+    jars of its class path when it needs them.
+    """
+    others = [each for each in JARS.glob(f"{made.name.rpartition('-')[0]}-*") if each != made]
+    used = "\n".join(
+        word for each in Path("/proc").iterdir() if each.name.isdigit() for word in processes.arguments(int(each.name))
+    )
+    for other in others:
+        if str(other) not in used:
+            shutil.rmtree(other)
 
 
 def _maven(what: str, pom: Path, *words: str) -> None:

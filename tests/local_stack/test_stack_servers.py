@@ -3,6 +3,8 @@
 import json
 import shutil
 import stat
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -197,3 +199,32 @@ def test_sources_that_do_not_compile_are_told_of_and_built_again(
     program.write_text(f"#!/bin/sh\nmkdir $(dirname $4)/target && touch $(dirname $4)/target/{jars.TRIM_JAR}\n")
     made = jars.ensure_trim(lambda _: None)
     assert [each.name for each in made.iterdir()] == [jars.TRIM_JAR]
+
+
+def test_jars_of_other_sources_are_removed_once_no_program_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "mvn"
+    program.write_text(f"#!/bin/sh\nmkdir $(dirname $4)/target && touch $(dirname $4)/target/{jars.TRIM_JAR}\n")
+    program.chmod(0o755)
+    module = sources(tmp_path / "coprocessor")
+    monkeypatch.setattr(jars, "COPROCESSOR", module)
+    monkeypatch.setattr(jars, "JARS", tmp_path / "jars")
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(program))
+    unlike = tmp_path / "jars" / "kafka-0123456789ab"
+    unlike.mkdir(parents=True)
+
+    def made(text: str) -> Path:
+        (module / "pom.xml").write_text(text)
+        return jars.ensure_trim(lambda _: None)
+
+    first = made("first")
+    argv = [sys.executable, "-c", "input()", f"-cp={first}/*"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as server:
+        second = made("second")
+        assert first.is_dir()
+        assert server.stdin
+        server.stdin.close()
+        server.wait()
+    third = made("third")
+    assert [first.exists(), second.exists(), third.exists(), unlike.exists()] == [False, False, True, True]
