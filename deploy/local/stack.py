@@ -359,13 +359,13 @@ def expand(names: Iterable[str]) -> list[str]:
 
 
 def _servers(home: Home, chosen: Ports) -> Iterator[Server]:
-    yield kafka.Kafka(home, chosen[kafka.NAME])
-    yield mariadb.MariaDb(home, chosen[mariadb.NAME])
+    yield kafka.server(home, chosen[kafka.NAME])
+    yield mariadb.server(home, chosen[mariadb.NAME])
     watched = {name: of["metrics"] for name, of in chosen.items() if "metrics" in of}
-    yield prometheus.Prometheus(home, chosen[prometheus.NAME], watched)
+    yield prometheus.server(home, chosen[prometheus.NAME], watched)
     for cluster in CLUSTERS:
-        name = hbase.cluster_name(cluster)
-        yield hbase.LocalCluster(home, cluster, chosen[name])
+        of = chosen[hbase.cluster_name(cluster)]
+        yield hbase.cluster(home, cluster, of)
         for protocol in PROTOCOLS:
-            gateway = hbase.gateway_name(protocol, cluster)
-            yield hbase.Gateway(home, protocol, cluster, chosen[name]["zookeeper"], chosen[gateway])
+            ports_of = chosen[hbase.gateway_name(protocol, cluster)]
+            yield hbase.gateway(home, protocol, cluster, of["zookeeper"], ports_of)

@@ -78,9 +78,7 @@ def test_up_starts_again_what_runs_and_does_not_answer(
     assert said[0] == "hbase-a: runs and has not answered for 0 s, starting it again"
 
 
-def test_up_starts_again_what_ends_after_it_has_answered(
-    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_starts_again_what_ends_after_it_has_answered(home: Home, stack_of: StackOf) -> None:
     """An HBase that was suspended for long: it answers, and its master ends while the gateway is waited for."""
     cluster, gateway = FakeServer(home, "hbase-a"), FakeServer(home, "thrift2-a", needs=("hbase-a",))
     stack = stack_of(cluster, gateway)
@@ -92,7 +90,7 @@ def test_up_starts_again_what_ends_after_it_has_answered(
                 os.kill(pid, signal.SIGKILL)
             raise NotReadyError("the cluster does not answer")
 
-    monkeypatch.setattr(gateway, "check", asks_the_cluster)
+    gateway.asks = asks_the_cluster
     stack.up("hbase-a", "thrift2-a", deadline_s=20.0)
     assert (cluster.starts, gateway.starts) == (2, 1)
 
