@@ -149,8 +149,8 @@ def _make_context(say: Say) -> None:
         "jars/hbase": jars.ensure("hbase", say),
         "jars/kafka": jars.ensure("kafka", say),
         "jars/agent": jars.ensure(jars.AGENT, say),
-        "jars/trim": jars.ensure_trim(say),
-        "jars/placement": jars.ensure_placement(say),
+        "jars/trim": jars.build(jars.TRIM, say),
+        "jars/placement": jars.build(jars.PLACEMENT, say),
         "wheels": _wheels(own, say),
         "own": own,
     }

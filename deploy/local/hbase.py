@@ -46,7 +46,7 @@ def cluster(home: Home, letter: str, ports: Mapping[str, int]) -> Server:
 
     def prepare(say: Say) -> None:
         home.link(HBASE_JARS, jars.ensure(_PROFILE, say))
-        home.link(TRIM_JARS, jars.ensure_trim(say))
+        home.link(TRIM_JARS, jars.build(jars.TRIM, say))
         jars.ensure(jars.AGENT, say)
         data.mkdir(exist_ok=True, mode=0o700)
         write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
@@ -93,7 +93,7 @@ def cluster(home: Home, letter: str, ports: Mapping[str, int]) -> Server:
         return java.command(
             home,
             name,
-            jars=[jars.folder(_PROFILE), jars.trim_folder()],
+            jars=[jars.folder(_PROFILE), jars.built_folder(jars.TRIM)],
             heap_mib=_CLUSTER_HEAP_MIB,
             flags=(agent, java.STARTS_FAST, *java.HBASE_FLAGS),
             main=("org.apache.hadoop.hbase.master.HMaster", "start"),

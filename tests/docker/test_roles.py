@@ -237,7 +237,7 @@ def test_the_places_inside_are_those_of_names() -> None:
 
 def test_the_placement_is_built_against_the_hadoop_that_runs() -> None:
     versions = []
-    for pom in (jars.POM, jars.PLACEMENT / "pom.xml"):
+    for pom in (jars.POM, jars.BUILT[jars.PLACEMENT] / "pom.xml"):
         found = ET.parse(pom).getroot().find(".//{*}properties/{*}hadoop.version")
         assert found is not None
         versions.append(found.text)

@@ -80,7 +80,7 @@ def region_server(stack: Stack, name: str, settings: Mapping[str, str]) -> Itera
     command = java.command(
         home,
         name,
-        jars=[jars.folder("hbase"), jars.trim_folder()],
+        jars=[jars.folder("hbase"), jars.built_folder(jars.TRIM)],
         heap_mib=_HEAP_MIB,
         flags=(
             java.watched(jars.folder(jars.AGENT), conf, f"{LOOPBACK}:{metrics}"),
