@@ -1,6 +1,7 @@
 """A stack's home: one directory with its ports, configuration, data, logs, process ids and its password.
 
 - `stack.json`: the ports, chosen once
+- `places.json`: where its servers are, for `feedctl init --stack local`
 - `mariadb.password`: of the user of the follow store's databases; mode 600
 - `conf/SERVER/`: rewritten at every start
 - `data/SERVER/`: the server's data
@@ -44,6 +45,10 @@ class Home:
     @property
     def state(self) -> Path:
         return self.root / STATE_NAME
+
+    @property
+    def places(self) -> Path:
+        return self.root / "places.json"
 
     @property
     def password_file(self) -> Path:

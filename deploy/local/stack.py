@@ -1,6 +1,7 @@
 """The stack: all servers of one home, started, stopped, killed and asked by name."""
 
 import contextlib
+import json
 import re
 import signal
 import time
@@ -12,7 +13,7 @@ from typing import Literal
 
 from deploy.local import hbase, kafka, logs, mariadb, ports, processes, prometheus
 from deploy.local.errors import NotReadyError, StackError
-from deploy.local.home import Home, Ports
+from deploy.local.home import Home, Ports, write
 from deploy.local.servers import Say, Server
 
 CLUSTERS = ("a", "b")
@@ -92,9 +93,17 @@ class Stack:
                     self._home.ports(_WANTED_PORTS)
                     self._home.password()
             self._ports = self._home.ports(_WANTED_PORTS)
+            self._write_places()
         except OSError as error:
             raise StackError(f"{home}: {error.strerror or error}") from error
         self._servers = {server.name: server for server in _servers(self._home, self._ports)}
+
+    def _write_places(self) -> None:
+        """The directory may have been moved since, or a port changed by hand."""
+        path, text = self._home.places, json.dumps(_places(self._home, self._ports), indent=2) + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            with self._home.lock(self._say):
+                write(path, text, mode=0o600)
 
     @property
     def home(self) -> Path:
@@ -356,6 +365,29 @@ def expand(names: Iterable[str]) -> list[str]:
             raise StackError(f"there is no server {name!r}; there are {', '.join((*NAMES, *GROUPS))}")
         wanted.update(GROUPS.get(name, (name,)))
     return [name for name in NAMES if name in wanted or not wanted]
+
+
+def _places(home: Home, chosen: Ports) -> dict[str, object]:
+    """Where the servers are, as `feedctl init --stack local` reads it."""
+
+    def at(server: str, purpose: str = "client") -> str:
+        return f"{ports.LOOPBACK}:{chosen[server][purpose]}"
+
+    def gateways(cluster: str) -> dict[str, list[str] | str]:
+        return {
+            **{protocol: [at(hbase.gateway_name(protocol, cluster))] for protocol in PROTOCOLS},
+            "zookeeper": at(hbase.cluster_name(cluster), "zookeeper"),
+        }
+
+    return {
+        "clusters": {cluster: gateways(cluster) for cluster in CLUSTERS},
+        "database": at(mariadb.NAME),
+        "password_file": str(home.password_file),
+        "kafka": at(kafka.NAME),
+        "jars": ":".join(f"{home.root / folder}/*" for folder in (hbase.HBASE_JARS, hbase.TRIM_JARS)),
+        "prometheus": at(prometheus.NAME),
+        "targets": str(home.targets),
+    }
 
 
 def _servers(home: Home, chosen: Ports) -> Iterator[Server]:

@@ -195,7 +195,7 @@ def test_the_password_is_in_no_argument_and_in_no_file_that_others_read(folders:
 
 def parsed(directory: Path) -> config.Config:
     text = config.DEFAULT
-    for there, instead in stacks.docker_replacements(directory).items():
+    for there, instead in stacks.replacements("docker", directory).items():
         assert text.count(there) == 1
         text = text.replace(there, instead)
     tomllib.loads(text)
