@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from deploy.docker import engine, hadoop_settings, image, names
+from deploy.docker import engine, image, names, roles
 from deploy.docker.container import MODULE
 from deploy.local.errors import StackError
 from deploy.local.home import write
@@ -86,7 +86,7 @@ class Clusters:
                 did not answer in time. The message ends with the end of its log then, and the containers that were
                 started keep running.
         """
-        settings = hadoop_settings.named(os.environ.get(SITES) or "tuned")
+        settings = roles.settings_named(os.environ.get(SITES) or "tuned")
         if not engine.Engine(self.home).answers():
             raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
         self.refuse_those_of_another_home()

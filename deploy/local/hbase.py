@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from typing import Literal
-from xml.sax.saxutils import escape
 
+from deploy.hbase.settings import layers, site_xml
 from deploy.local import jars, java, logs, probes
 from deploy.local.errors import NotReadyError
 from deploy.local.home import Home, write_conf
@@ -21,8 +21,6 @@ _PROFILE = "hbase"
 _CLUSTER_HEAP_MIB = 768
 _GATEWAY_HEAP_MIB = 192
 _HOST = "localhost"
-_CONNECTIONS_MAX = 256
-_BURST_MAX = 64
 _INITIALIZED = "Master has completed initialization"
 _QUIET = ("org.apache.zookeeper", "org.apache.hadoop.metrics2", "org.apache.hadoop.hbase.thirdparty")
 
@@ -118,21 +116,11 @@ def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: 
     def prepare(say: Say) -> None:
         jars.ensure(_PROFILE, say)
         write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
-        site = {
+        own = {
             **_zookeeper(zookeeper),
             "hbase.cluster.distributed": "true",  # or the client would take its ZooKeeper to be in its own process
             "hbase.regionserver.thrift.port": str(port),
             "hbase.regionserver.thrift.ipaddress": LOOPBACK,
-            "hbase.thrift.info.port": "-1",
-            # The default closes connections that were idle for a minute, but the pool of a reader keeps them.
-            "hbase.thrift.server.socket.read.timeout": "0",
-            # A connection beyond the minimum of threads would wait in a queue of 1,000 for another one to end, and its
-            # client for an answer. With minimum and maximum alike and a short queue it gets a thread, or is refused.
-            # The queue must still hold a burst: once every thread was needed, connections pass through it on their way
-            # to a free one.
-            "hbase.thrift.minWorkerThreads": str(_CONNECTIONS_MAX),
-            "hbase.thrift.maxWorkerThreads": str(_CONNECTIONS_MAX),
-            "hbase.thrift.maxQueuedRequests": str(_BURST_MAX),
             # A gateway must report a dead cluster in seconds, not in twenty minutes: the callers retry by themselves.
             "hbase.client.operation.timeout": "15000",
             "hbase.client.meta.operation.timeout": "10000",
@@ -144,6 +132,8 @@ def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: 
             # Right after a restart the gateway must try again, not remember that no server was there.
             "hbase.ipc.client.failed.servers.expiry": "300",
         }
+        # Its connections are those of every gateway. Its timeouts are its own: they fit a cluster of one server.
+        site = layers("hbase-site.gateway.xml", own=own, of="defaults")
         write_conf(conf, "hbase-site.xml", site_xml(site))
 
     def command() -> Command:
@@ -164,12 +154,3 @@ def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: 
 
 def _zookeeper(port: int) -> dict[str, str]:
     return {"hbase.zookeeper.quorum": LOOPBACK, "hbase.zookeeper.property.clientPort": str(port)}
-
-
-def site_xml(values: Mapping[str, str]) -> str:
-    """A Hadoop configuration file."""
-    properties = "".join(
-        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
-        for name, value in values.items()
-    )
-    return f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n'

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.docker import clusters, hadoop_settings, image, names, roles
+from deploy.docker import clusters, image, names, roles
 from deploy.docker.container import PLACES
 from deploy.docker.supervisor import SupervisedProcess
+from deploy.hbase import settings as hadoop_settings
 from deploy.local import jars
 from deploy.local.errors import StackError
 from feedstore.app import config

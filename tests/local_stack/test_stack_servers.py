@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.hbase.settings import site_xml
 from deploy.local import StackError, hbase, jars, java, kafka, mariadb, prometheus
 from deploy.local.home import Home
 from deploy.local.servers import Server
@@ -160,7 +161,7 @@ def test_a_gateway_keeps_idle_connections_and_finds_its_cluster(
 
 
 def test_site_files_escape_what_xml_needs() -> None:
-    assert "<name>a</name><value>&lt;&amp;&gt;</value>" in hbase.site_xml({"a": "<&>"})
+    assert "<name>a</name><value>&lt;&amp;&gt;</value>" in site_xml({"a": "<&>"})
 
 
 def test_another_pom_gets_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

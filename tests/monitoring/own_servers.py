@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from deploy.hbase.settings import site_xml
 from deploy.local import Stack, jars, java, kafka, ports, processes
-from deploy.local.hbase import cluster_name, site_xml
+from deploy.local.hbase import cluster_name
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command, HeldProcess
