@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.docker import roles
-from deploy.docker.supervisor import Restarts, Supervisor
+from deploy.docker.supervisor import Supervisor
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.home import write
 
@@ -54,8 +54,7 @@ def _main(*words: str) -> int:
 
 
 def _run(role: str, cluster: str) -> None:
-    delay_s = float(os.environ.get("FEED_RESTART_S", "10"))
-    Supervisor(roles.processes(role, cluster), Restarts(delay_s)).run()
+    Supervisor(roles.processes(role, cluster), float(os.environ.get("FEED_RESTART_S", "10"))).run()
 
 
 def _setup(token: str | None = None) -> int:
