@@ -10,9 +10,6 @@ from deploy.drills.hosts import Host, HostError, Hosts
 CHAIN = "FEED-DRILL"
 """The chain of iptables that drops packets for a drill, so that its rules can be found and taken away."""
 
-CORE = "feedstore-core"
-"""The network between the zones."""
-
 _JOIN = f"""
 for chain in INPUT OUTPUT; do
     iptables -w -S $chain | sed -n 's/^-A \\(.*-j {CHAIN}\\)$/-D \\1/p' | while read -r rule; do iptables -w $rule; done

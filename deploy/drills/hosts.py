@@ -11,6 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from deploy.docker import names
+
 LABEL = "feedstore.drillable"
 HELPER_LABEL = "feedstore.drill"
 """The label of the containers that drills run next to a host for a moment: by it, one that was left behind is found."""
@@ -179,7 +181,7 @@ class Hosts:
     @_translated
     def lacks(self, name: str) -> str:
         """Why the servers of a host are not ready, as one line; empty if they are."""
-        code, output = self._container(name).exec_run(["python3", "-m", "deploy.docker.container", "check"])
+        code, output = self._container(name).exec_run([*names.CHECK])
         said = "; ".join(line for line in output.decode(errors="replace").splitlines() if line.strip())
         return "" if code == 0 else said or f"its check ended with status {code}"
 

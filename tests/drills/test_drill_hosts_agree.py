@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.docker import names
-from deploy.docker.clusters import container_name, run_check
+from deploy.docker.clusters import run_check
 from deploy.drills.faults import Blackhole, SlowDisk, SlowNetwork
 from deploy.drills.hosts import HostError, Hosts, HostState, NotDrillableError
 from tests.cli.command import eventually
@@ -26,7 +26,7 @@ def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
     request.getfixturevalue("clusters")
     yield Hosts.connect()
     deadline = time.monotonic() + PATIENCE_S
-    while lack := run_check(container_name("b-gateway-2")):
+    while lack := run_check(names.container("b-gateway-2")):
         assert time.monotonic() < deadline, lack
 
 
