@@ -19,7 +19,6 @@ import structlog
 
 from bench import actions, report
 from bench.context import Context
-from bench.redis_server import MissingServerError, require
 from bench.results import Row
 
 GENERATED_SIZE = 200_000
@@ -62,11 +61,6 @@ def options(
 
 def main(chosen: argparse.Namespace, run: Callable[[argparse.Namespace, Path, Path], int]) -> int:
     """Calls `run(options, out, scratch)` in surroundings where what it starts also ends."""
-    try:
-        require()
-    except MissingServerError as missing:
-        print(missing, file=sys.stderr)
-        return 2
     # Workers that run in this process say only what goes wrong; stdout is for the table.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("warning"),

@@ -8,9 +8,9 @@ from deep within, and a scan of everything.
 import argparse
 import random
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -62,12 +62,10 @@ def cells_in(batch: Batch) -> int:
 def written(store: HBaseStore, batches: Sequence[Batch], streams: int) -> float:
     """Cells a second."""
     shares = [batches[number::streams] for number in range(streams)]
-    threads = [threading.Thread(target=lambda share: [*map(store.apply, share)], args=(share,)) for share in shares]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(streams) as pool:
+        began = time.perf_counter()
+        # A list: it raises what a stream has raised.
+        list(pool.map(lambda share: [*map(store.apply, share)], shares))
     return sum(map(cells_in, batches)) / (time.perf_counter() - began)
 
 

@@ -7,9 +7,9 @@ import argparse
 import itertools
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -111,15 +111,9 @@ def _recording(store: FollowStore, ids: Iterator[int], size: int, batches: int, 
         work = [
             [[Request(Follow(next(ids), user(1))) for _ in range(size)] for _ in range(batches)] for _ in range(threads)
         ]
-        workers = [threading.Thread(target=record, args=(mine,)) for mine in work]
-
-        def run() -> None:
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-
-        return threads * batches * size / _seconds(run)
+        with ThreadPoolExecutor(threads) as pool:
+            # A list: it raises what a thread has raised.
+            return threads * batches * size / _seconds(lambda: list(pool.map(record, work)))
 
     next(ids)  # no follower follows themselves
     return measure

@@ -19,13 +19,6 @@ class MissingServerError(Exception):
     """There is no redis-server to compare with."""
 
 
-def require() -> str:
-    program = shutil.which("redis-server")
-    if program is None:
-        raise MissingServerError("redis-server is not installed: apt-get install redis-server")
-    return program
-
-
 @contextmanager
 def redis_client(folder: Path) -> Iterator[redis.Redis]:
     """A client of a server of its own."""
@@ -36,7 +29,9 @@ def redis_client(folder: Path) -> Iterator[redis.Redis]:
 @contextmanager
 def redis_server(folder: Path) -> Iterator[int]:
     """Yields the port. AOF everysec, as the targets say; its rewriting is off, which only helps Redis."""
-    program = require()
+    program = shutil.which("redis-server")
+    if program is None:
+        raise MissingServerError("redis-server is not installed: apt-get install redis-server")
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -39,21 +39,29 @@ def arriving(config: Config, log: Path, per_s: float, at_once: int = 0) -> Itera
             yield
         finally:
             stop.set()
-            pacing.exception()
+            # First, or a replay that takes no more would be waited for for ever.
             replay.terminate()
+            pacing.exception()
+            with suppress(BrokenPipeError):
+                replay.stdin.close()
         pacing.result()
 
 
 def _pace(to: IO[bytes], stop: threading.Event, per_s: float, at_once: int) -> None:
+    """Raises BrokenPipeError: the replay has ended before it should."""
     pins = _pins()
-    to.writelines(_follows())
-    to.writelines(itertools.islice(pins, at_once))
-    began, sent = time.perf_counter(), 0
-    while not stop.wait(_PACE_S):
-        due = int((time.perf_counter() - began) * per_s)
-        to.writelines(itertools.islice(pins, due - sent))
-        to.flush()
-        sent = due
+    try:
+        to.writelines(_follows())
+        to.writelines(itertools.islice(pins, at_once))
+        began, sent = time.perf_counter(), 0
+        while not stop.wait(_PACE_S):
+            due = int((time.perf_counter() - began) * per_s)
+            to.writelines(itertools.islice(pins, due - sent))
+            to.flush()
+            sent = due
+    except BrokenPipeError:
+        if not stop.is_set():
+            raise
 
 
 def _follows() -> Iterator[bytes]:

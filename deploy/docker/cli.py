@@ -1,16 +1,13 @@
-"""The command line of the Docker clusters. Progress goes to stderr, the requested output to stdout."""
+"""The command line of the Docker clusters."""
 
 import argparse
-import dataclasses
-import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from deploy.docker import image, smoke
 from deploy.docker.clusters import READY_S, Clusters, ContainerStatus
 from deploy.docker.engine import Engine, NoEngineError
-from deploy.local.errors import StackError
+from deploy.local.command import run, say, show
 
 _DEFAULT_HOME = Path(".cluster")
 
@@ -33,57 +30,47 @@ _NO_ENGINE = 4
 def main(arguments: Sequence[str]) -> int:
     """Runs one command and returns the exit status."""
     options = _parser().parse_args(arguments)
-    try:
-        return _run(options)
-    except NoEngineError as error:
-        print(f"error: no engine can run here: {error}", file=sys.stderr)
-        return _NO_ENGINE
-    except StackError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        after = "what was started" + (
-            " was removed" if options.command == "smoke" else " keeps running: `make cluster-down` removes it"
-        )
-        print(f"interrupted; {after}", file=sys.stderr)
-        return 130
+    is_smoke = options.command == "smoke"
+    removed = "was removed" if is_smoke else "keeps running: `make cluster-down` removes it"
+    return run(lambda: _run(options), f"what was started {removed}")
 
 
 def _run(options: argparse.Namespace) -> int:
+    try:
+        return _done(options)
+    except NoEngineError as error:
+        say(f"error: no engine can run here: {error}")
+        return _NO_ENGINE
+
+
+def _done(options: argparse.Namespace) -> int:
     engine = Engine(options.home.resolve())
     match options.command:
         case "ready":
-            smoke.make_ready(engine.home, _say)
+            smoke.make_ready(engine.home, say)
         case "stop":
-            if not engine.stop(_say):
-                _say("engine: none was started here; one that others started is left alone")
+            if not engine.stop(say):
+                say("engine: none was started here; one that others started is left alone")
         case "build":
-            image.build(_say)
+            image.build(say)
         case "up":
-            Clusters(options.home, _say).up(options.deadline)
+            Clusters(options.home, say).up(options.deadline)
         case "down":
-            Clusters(options.home, _say).down()
+            Clusters(options.home, say).down()
         case "smoke":
-            smoke.smoke(engine.home, _say)
+            smoke.smoke(engine.home, say)
         case _:
-            return _show(Clusters(options.home, _say).status(), as_json=options.json)
+            states = Clusters(options.home, say).status()
+            return show(states, _lines(states), as_json=options.json)
     return 0
 
 
-def _show(states: Sequence[ContainerStatus], *, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps([dataclasses.asdict(state) for state in states], indent=2))
-    else:
-        print(f"{'CONTAINER':<14}{'STATE':<11}{'RESTARTS':>8}{'MIB':>6}")
-        for state in states:
-            detail = f"  ({state.detail})" if state.detail else ""
-            print(f"{state.name:<14}{state.state:<11}{state.restarts:>8}{state.memory_bytes >> 20:>6}{detail}")
-        print(f"{'':<14}{'':<11}{'':>8}{sum(state.memory_bytes for state in states) >> 20:>6}")
-    return 0 if all(state.state == "ready" for state in states) else 3
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _lines(states: Sequence[ContainerStatus]) -> Iterator[str]:
+    yield f"{'CONTAINER':<14}{'STATE':<11}{'RESTARTS':>8}{'MIB':>6}"
+    for state in states:
+        detail = f"  ({state.detail})" if state.detail else ""
+        yield f"{state.name:<14}{state.state:<11}{state.restarts:>8}{state.memory_bytes >> 20:>6}{detail}"
+    yield f"{'':<14}{'':<11}{'':>8}{sum(state.memory_bytes for state in states) >> 20:>6}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from deploy.docker import engine, hadoop_settings, image, names
-from deploy.docker.container import MODULE
+from deploy.docker import engine, image, names, roles
 from deploy.local.errors import StackError
 from deploy.local.home import write
 from deploy.local.programs import PROJECT, run
 from deploy.local.servers import Say
 
 COMPOSE_FILE = PROJECT / "deploy" / "docker" / "compose.yml"
-PROJECT_NAME = "feedstore"
 HOME_LABEL = "feedstore.home"
 SITES = "FEED_CLUSTER_SITES"
 """The environment variable: `tuned`, or `defaults` for servers with Hadoop's and HBase's own settings."""
@@ -86,7 +84,7 @@ class Clusters:
                 did not answer in time. The message ends with the end of its log then, and the containers that were
                 started keep running.
         """
-        settings = hadoop_settings.named(os.environ.get(SITES) or "tuned")
+        settings = roles.settings_named(os.environ.get(SITES) or "tuned")
         if not engine.Engine(self.home).answers():
             raise StackError("no Docker engine answers: `make docker-ready` starts one, or says why it cannot")
         self.refuse_those_of_another_home()
@@ -107,11 +105,10 @@ class Clusters:
         """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
 
         Raises:
-            StackError: the engine does not do it, or the clusters are those of another home.
+            StackError: the engine does not do it or does not answer, or the clusters are those of another home.
         """
-        if not engine.Engine(self.home).answers():
-            self._say("no engine answers: nothing runs")
-        else:
+        files = [path for path in (self._places, self._token, self._secret) if path.exists()]
+        if engine.Engine(self.home).answers():
             self.refuse_those_of_another_home()
             # The services do not include the profile `setup`, but an interrupted set-up may have left its container.
             self._compose(
@@ -119,8 +116,17 @@ class Clusters:
                 failed="the clusters could not be taken away",
             )  # fmt: skip
             self._say("down: containers, networks and volumes are gone")
-        for path in (self._places, self._token, self._secret):
-            path.unlink(missing_ok=True)
+        elif files:
+            # An engine that was stopped keeps containers and volumes, and a later `up` needs their secrets.
+            raise StackError(
+                "no engine answers, and one that was stopped keeps the clusters' containers and data: "
+                "`make docker-ready` starts it, then they can be taken away. If that engine is gone for good, remove "
+                f"{self.home}"
+            )
+        else:
+            self._say("no engine answers, and nothing was started from here")
+        for path in files:
+            path.unlink()
 
     def status(self) -> list[ContainerStatus]:
         """The status of every container. Those that run are asked."""
@@ -171,7 +177,7 @@ class Clusters:
     def refuse_those_of_another_home(self) -> None:
         """Raises StackError: there are such clusters, or they left data; the message says how to take them away."""
         words = (
-            "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
+            "--filter", f"label=com.docker.compose.project={names.PROJECT_NAME}",
             "--format", f'{{{{.Label "{HOME_LABEL}"}}}}',
         )  # fmt: skip
         failed = "the engine cannot be asked"
@@ -234,7 +240,7 @@ class Clusters:
             raise StackError(f"the set-up printed no token for the web:\n{said}")
         if self._inspected((names.WEB,))[names.WEB] is not None:
             # It may have started before there was a file of tokens.
-            run("docker", "restart", container_name(names.WEB), failed="the web could not be started again")
+            run("docker", "restart", names.container(names.WEB), failed="the web could not be started again")
         write(self._token, f"{token}\n", 0o600)
         self._say(f"the web's token is in {self._token}")
 
@@ -278,7 +284,7 @@ class Clusters:
         if name in names.WORKERS:
             # Workers answer no requests. A worker that cannot work ends, and is started again a moment later.
             return "" if container.age_s > _WORKER_STABLE_S else "it has just been started"
-        return run_check(container_name(name))
+        return run_check(names.container(name))
 
     def _web_detail(self) -> str:
         url = f"http://{_LOOPBACK}:{self._web_port()}/readyz"
@@ -291,17 +297,17 @@ class Clusters:
     def _inspected(self, wanted: Sequence[str]) -> dict[str, _Container | None]:
         """The state of each container, as the engine has it; None if it does not run."""
         said = run(
-            "docker", "ps", "--no-trunc", "--filter", f"label=com.docker.compose.project={PROJECT_NAME}",
+            "docker", "ps", "--no-trunc", "--filter", f"label=com.docker.compose.project={names.PROJECT_NAME}",
             "--format", "{{.Names}}", failed="the engine cannot be asked",
         )  # fmt: skip
         running = set(said.split())
-        asked = [container_name(name) for name in wanted if container_name(name) in running]
+        asked = [names.container(name) for name in wanted if names.container(name) in running]
         states: dict[str, _Container] = {}
         if asked:
             for each in json.loads(run("docker", "inspect", *asked, failed="the engine cannot be asked")):
                 age_s = time.time() - _seconds(each["State"]["StartedAt"])
                 states[each["Name"].lstrip("/")] = _Container(int(each["RestartCount"]), age_s)
-        return {name: states.get(container_name(name)) for name in wanted}
+        return {name: states.get(names.container(name)) for name in wanted}
 
     def _memory(self) -> dict[str, int]:
         said = run(
@@ -310,12 +316,12 @@ class Clusters:
         memory = {}
         for line in said.splitlines():
             name, used, *_ = line.split()
-            memory[name.removeprefix(f"{PROJECT_NAME}-")] = _bytes(used)
+            memory[name.removeprefix(f"{names.PROJECT_NAME}-")] = _bytes(used)
         return memory
 
     def log(self, name: str, lines: int) -> str:
         """The end of a container's log, or why it cannot be read."""
-        words = ("sh", "-c", f'docker logs --tail {lines} "$0" 2>&1', container_name(name))
+        words = ("sh", "-c", f'docker logs --tail {lines} "$0" 2>&1', names.container(name))
         try:
             return run(*words, failed="no log")
         except StackError as error:
@@ -323,11 +329,11 @@ class Clusters:
 
     def _with_log(self, name: str, what: str) -> str:
         log = self.log(name, _SHOWN_LINES)
-        return f"{name}: {what}. The end of its log (docker logs {container_name(name)}):\n{log}"
+        return f"{name}: {what}. The end of its log (docker logs {names.container(name)}):\n{log}"
 
     def _compose(self, *words: str, failed: str) -> str:
         return run(
-            *engine.compose(), "--project-name", PROJECT_NAME, "--file", COMPOSE_FILE, *words,
+            *engine.compose(), "--project-name", names.PROJECT_NAME, "--file", COMPOSE_FILE, *words,
             failed=failed, env={"FEED_CLUSTER_HOME": str(self.home)},
         )  # fmt: skip
 
@@ -342,13 +348,9 @@ def _asked(question: str) -> Any:
         return json.load(answer)["data"]
 
 
-def container_name(name: str) -> str:
-    return f"{PROJECT_NAME}-{name}"
-
-
 def run_check(container: str) -> str:
     """Why the servers of a container are not ready, as one line; empty if they are."""
-    words = ("docker", "exec", container, "python3", "-m", MODULE, "check")
+    words = ("docker", "exec", container, *names.CHECK)
     try:
         run(*words, failed="its check", timeout_s=_CHECK_S)
     except StackError as error:

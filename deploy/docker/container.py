@@ -15,12 +15,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.docker import roles
-from deploy.docker.supervisor import Restarts, Supervisor
+from deploy.docker import names, roles
+from deploy.docker.supervisor import Supervisor
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.home import write
 
-MODULE = "deploy.docker.container"
 PLACES = Path(__file__).with_name("places.json")
 
 _TOKEN_SCOPES = ("read", "write", "operate")
@@ -54,8 +53,7 @@ def _main(*words: str) -> int:
 
 
 def _run(role: str, cluster: str) -> None:
-    delay_s = float(os.environ.get("FEED_RESTART_S", "10"))
-    Supervisor(roles.processes(role, cluster), Restarts(delay_s)).run()
+    Supervisor(roles.processes(role, cluster), float(os.environ.get("FEED_RESTART_S", "10"))).run()
 
 
 def _setup(token: str | None = None) -> int:
@@ -100,7 +98,7 @@ def _check(words: Sequence[str]) -> int:
 def _words_of_host() -> list[str]:
     """The arguments of the first process of this container."""
     words = [os.fsdecode(word) for word in Path("/proc/1/cmdline").read_bytes().split(b"\0")[:-1]]
-    return words[words.index(MODULE) + 1 :]
+    return words[words.index(names.MODULE) + 1 :]
 
 
 if __name__ == "__main__":

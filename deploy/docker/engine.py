@@ -27,8 +27,8 @@ class NoEngineError(StackError):
     """This machine runs no engine, and none can be started on it by this user; or its engine runs no containers."""
 
 
-def install() -> None:
-    """Installs the programs that are missing.
+def install(*programs: str) -> None:
+    """Installs what is missing of engine and Compose, and of these programs.
 
     Raises:
         NoEngineError: some are missing, and nothing may be installed here.
@@ -36,7 +36,7 @@ def install() -> None:
     """
     failed = "what is needed is not there"
     try:
-        run(PROJECT / "deploy" / "docker" / "install", failed=failed, is_shown=True)
+        run(PROJECT / "deploy" / "docker" / "install", *programs, failed=failed, is_shown=True)
     except EndedError as error:
         if error.status == CANNOT_BE_HERE:
             raise NoEngineError(f"{failed}, and cannot be installed here (see above)") from error

@@ -1,17 +1,17 @@
 """The image of every container: its base, its build context, and the build."""
 
 import hashlib
+import json
 import os
-import re
 import shutil
 import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from deploy.docker.engine import install
 from deploy.local import jars
 from deploy.local.errors import StackError
 from deploy.local.programs import PROJECT, run, succeeds
@@ -48,11 +48,11 @@ def ensure_base(say: Say) -> str:
     say(f"base: asking the registry for {BASE}")
     if succeeds("docker", "pull", "--quiet", BASE, timeout_s=_PULL_S):
         return BASE
-    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+    if os.geteuid() != 0:
         raise StackError(
-            f"no registry gives {BASE}. It can be made of Debian's packages, by root and with debootstrap: "
-            f"apt-get install debootstrap, then `make docker-ready` as root"
+            f"no registry gives {BASE}. Only root can make one of Debian's packages: run `make docker-ready` as root"
         )
+    install("debootstrap")
     say(f"base: no registry; making {MADE_BASE} of Debian's packages (a minute)")
     with tempfile.TemporaryDirectory(prefix="feedstore-base-") as folder:
         root = Path(folder, "root")
@@ -144,14 +144,15 @@ def build(say: Say) -> None:
 
 def _make_context(say: Say) -> None:
     shutil.rmtree(CONTEXT, ignore_errors=True)
+    own = _own_wheel(say)
     folders = {
         "jars/hbase": jars.ensure("hbase", say),
         "jars/kafka": jars.ensure("kafka", say),
         "jars/agent": jars.ensure(jars.AGENT, say),
-        "jars/trim": jars.ensure_trim(say),
-        "jars/placement": jars.ensure_placement(say),
-        "wheels": _wheels(say),
-        "own": _own_wheel(say),
+        "jars/trim": jars.build(jars.TRIM, say),
+        "jars/placement": jars.build(jars.PLACEMENT, say),
+        "wheels": _wheels(own, say),
+        "own": own,
     }
     for name, folder in folders.items():
         _linked(folder, CONTEXT / name)
@@ -175,49 +176,31 @@ def _link(source: str | Path, target: str | Path) -> None:
         shutil.copy2(source, target)
 
 
-def _wheels(say: Say) -> Path:
-    """The folder with the wheels that the Python package needs, for the Python of the image."""
+def _wheels(own: Path, say: Say) -> Path:
+    """The folder with the wheels that the Python package needs, for the Python of the image. own: that of its wheel."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = requirements(project, _EXTRAS)
-    folder = WHEELS / hashlib.sha256("\n".join([_PYTHON, *needed]).encode()).hexdigest()[:12]
+    needed = [_PYTHON, _EXTRAS, project["dependencies"], project["optional-dependencies"]]
+    folder = WHEELS / hashlib.sha256(json.dumps(needed).encode()).hexdigest()[:12]
     if folder.is_dir():
         return folder
     say("wheels: getting them with pip")
     new = folder.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     platforms = [word for each in _PLATFORMS for word in ("--platform", each)]
+    # No index knows this package: pip reads in its wheel what it needs.
+    (wheel,) = own.glob("*.whl")
     run(
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
-        "--implementation", "cp", "--python-version", _PYTHON, *platforms, "--dest", new, *needed,
+        "--implementation", "cp", "--python-version", _PYTHON, *platforms, "--dest", new,
+        f"{project['name']}[{','.join(_EXTRAS)}] @ {wheel.as_uri()}",
         failed="the Python packages of the image could not be had",
     )  # fmt: skip
+    (new / wheel.name).unlink()
     new.rename(folder)
+    for other in WHEELS.iterdir():
+        if other not in (folder, own):
+            shutil.rmtree(other)
     return folder
-
-
-def requirements(project: dict[str, Any], extras: Iterable[str]) -> list[str]:
-    """The requirements of a package with these extras, as its pyproject.toml lists them.
-
-    An extra may name other extras of the package itself (`feedstore[metrics]`). No index knows the package, so the
-    requirements of those extras take their place.
-
-    Args:
-        project: the table `project` of pyproject.toml.
-        extras: names of `project.optional-dependencies`.
-    """
-    own = re.compile(re.escape(project["name"]) + r"\[([^]]*)\]")
-    needed = dict.fromkeys(project["dependencies"])
-    waiting = list(extras)
-    seen = set(waiting)
-    for extra in waiting:
-        for each in project["optional-dependencies"][extra]:
-            if names := own.fullmatch(each):
-                more = [name for name in re.split(r"\s*,\s*", names[1].strip()) if name not in seen]
-                seen.update(more)
-                waiting += more
-            else:
-                needed[each] = None
-    return list(needed)
 
 
 def _own_wheel(say: Say) -> Path:

@@ -21,7 +21,21 @@ WORKER_METRICS_PORT = 9464
 MASTER_METRICS_PORT, REGIONSERVER_METRICS_PORT, KAFKA_METRICS_PORT = 16010, 16030, 9404
 """Where JVMs show their metrics. HBase's servers use the ports where others have their web pages."""
 
+PROJECT_NAME = "feedstore"
+CORE_NETWORK = "feedstore-core"
+"""The network between the zones."""
+
+MODULE = "deploy.docker.container"
+"""What the first process of a container runs."""
+CHECK = ("python3", "-m", MODULE, "check")
+"""Asks the servers of a container, inside it, whether they are ready: a line for each that is not."""
+
 _GATEWAY_LOOPBACK_BASE = 19_000
+
+
+def container(name: str) -> str:
+    """The container of a host, as the engine names it."""
+    return f"{PROJECT_NAME}-{name}"
 
 
 def control(cluster: str) -> str:

@@ -15,14 +15,15 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from deploy import monitoring
-from deploy.docker import hadoop_settings, names
+from deploy.docker import names
 from deploy.docker.class_archive import class_path
 from deploy.docker.supervisor import SupervisedProcess
+from deploy.hbase import settings
 from deploy.local import java, kafka, mariadb, probes, prometheus
 from deploy.local.errors import NotReadyError, StackError
-from deploy.local.hbase import site_xml
 from deploy.local.home import write_conf
 from deploy.local.programs import run
 from deploy.monitoring import servers
@@ -37,7 +38,7 @@ TOKEN = DATA / "token"
 """The token with which Prometheus asks the web for its metrics."""
 PASSWORD = Path("/run/secrets/mariadb-password")
 SITES = "FEED_SITES"
-"""The environment variable with the set of settings (deploy/docker/hadoop_settings.py) of the clusters' servers."""
+"""The environment variable with the set of settings (deploy/hbase/settings.py) of the clusters' servers."""
 
 _QUIET = (
     "org.apache.zookeeper",
@@ -326,8 +327,21 @@ def _watched(conf: _Conf, port: int) -> str:
     return java.watched(JARS / "agent", conf.folder, f"0.0.0.0:{port}")  # of the zone's network, or the core's
 
 
+def settings_named(name: str) -> settings.Set:
+    """The set of settings of this name.
+
+    Raises:
+        StackError: there is none.
+    """
+    for each in get_args(settings.Set):
+        if each == name:
+            found: settings.Set = each
+            return found
+    raise StackError(f"there are no settings {name!r}; there are {', '.join(get_args(settings.Set))}")
+
+
 def _settings(*files: str, own: Mapping[str, str]) -> dict[str, str]:
-    return hadoop_settings.layers(*files, own=own, of=hadoop_settings.named(os.environ.get(SITES, "tuned")))
+    return settings.layers(*files, own=own, of=settings_named(os.environ.get(SITES, "tuned")))
 
 
 def _core_site(cluster: str) -> dict[str, str]:
@@ -371,7 +385,7 @@ def _hbase_conf(name: str, cluster: str, *kinds: str, own: dict[str, str] | None
 
 
 def _conf(name: str, site_files: Mapping[str, Mapping[str, str]], others: Mapping[str, str] | None = None) -> _Conf:
-    files = {file: site_xml(values) for file, values in site_files.items()}
+    files = {file: settings.site_xml(values) for file, values in site_files.items()}
     return _Conf(CONF / name, {java.LOG_CONF: java.log_conf(_QUIET), **files, **(others or {})})
 
 

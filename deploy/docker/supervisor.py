@@ -16,9 +16,11 @@ ASK_S = 0.5
 """How often something is asked whether it answers."""
 
 STOP_S = 15.0
+"""How long all processes together may take to end in order, before the engine kills the container."""
 _CONNECT_S = 0.3
 _STABLE_S = 30.0
 _DELAY_MAX_S = 15.0
+_ALONE_S = 1.0
 _EVENTS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
 
@@ -46,21 +48,16 @@ class SupervisedProcess:
     is_alone: bool = False
 
 
-@dataclass(frozen=True)
-class Restarts:
+def restart_delay_s(first_s: float, short_lives: int, *, is_alone: bool) -> float:
     """How long a process that ended stays down. The time doubles with each life in a row that did not last.
 
-    delay_s: after the first end. Recovery must be the cluster's own work for as long as this. alone_s: the same of a
-    process that is alone.
+    first_s: after the first end; recovery must be the cluster's own work for as long as this. short_lives: how many
+    lives in a row, this one included, ended before they were stable; 0 for none. is_alone: it comes back sooner,
+    because no other takes its place.
     """
-
-    delay_s: float
-    alone_s: float = 1.0
-
-    def delay(self, short_lives: int, *, is_alone: bool) -> float:
-        """short_lives: how many lives in a row, this one included, ended before they were stable; 0 for none."""
-        first_s = min(self.alone_s, self.delay_s) if is_alone else self.delay_s
-        return min(first_s * 2.0 ** max(0, short_lives - 1), max(first_s, _DELAY_MAX_S))
+    if is_alone:
+        first_s = min(_ALONE_S, first_s)
+    return min(first_s * 2.0 ** max(0, short_lives - 1), max(first_s, _DELAY_MAX_S))
 
 
 @dataclass
@@ -75,10 +72,12 @@ class _Child:
 
 @dataclass
 class Supervisor:
-    """Runs the processes until it is asked to end. clock: monotonic seconds."""
+    """Runs the processes until it is asked to end. restart_s: how long one stays down that ended. clock: monotonic
+    seconds.
+    """
 
     processes: Sequence[SupervisedProcess]
-    restarts: Restarts
+    restart_s: float
     clock: Callable[[], float] = time.monotonic
     _children: list[_Child] = field(default_factory=list)
     _is_ending: bool = False
@@ -127,7 +126,7 @@ class Supervisor:
                 _spawn(child.process.after)
             child.pid = None
             child.short_lives = child.short_lives + 1 if now - child.began_s < _STABLE_S else 0
-            delay = self.restarts.delay(child.short_lives, is_alone=child.process.is_alone)
+            delay = restart_delay_s(self.restart_s, child.short_lives, is_alone=child.process.is_alone)
             child.due_s = now + delay
             code = os.waitstatus_to_exitcode(status)
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
@@ -135,10 +134,14 @@ class Supervisor:
             _say(f"{child.process.name}: ended {how}{after}")
 
     def _end(self) -> None:
-        """Ends the processes, the last first: a region server can still close its files while the DataNode runs."""
-        deadline = self.clock() + STOP_S
-        for child in reversed(self._children):
+        """Ends the processes, the last first: a region server can still close its files while the DataNode runs.
+
+        Each has its share of the time that is left: one that does not end leaves the others theirs.
+        """
+        end_s = self.clock() + STOP_S
+        for left, child in reversed(list(enumerate(self._children, 1))):
             self._signal(child, signal.SIGTERM)
+            deadline = self.clock() + (end_s - self.clock()) / left
             while child.pid is not None and self.clock() < deadline:
                 signal.sigtimedwait([signal.SIGCHLD], min(0.5, max(0.0, deadline - self.clock())))
                 self._reap()

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from deploy.drills.faults import CORE, Blackhole, Fault, KillHost, KillServers, SlowDisk, SlowNetwork, StopHost, Suspend
+from deploy.docker import names
+from deploy.drills.faults import Blackhole, Fault, KillHost, KillServers, SlowDisk, SlowNetwork, StopHost, Suspend
 
 Aim = Literal["region host", "active master", "control", "gateway", "zone", "broker", "database", "cluster"]
 """The target of a drill. region host: one of the hosts that hold regions of the feeds. zone: both gateways of a
@@ -111,7 +112,7 @@ _ALL = (
         "both gateways lose the network between the zones: the cluster is whole, and cannot be reached",
         "zone",
         "cluster",
-        Blackhole(CORE),
+        Blackhole(names.CORE_NETWORK),
         affected="all",
     ),
     Drill("kill-broker", "SIGKILL to Kafka", "broker", "broker", KillHost()),

@@ -10,7 +10,7 @@ import msgspec
 from deploy.drills import compare, history, page
 from deploy.drills.catalogue import DRILLS
 from deploy.drills.history import HistoryError, Kept
-from deploy.drills.hosts import DockerHosts, HostError, NotDrillableError, NotHealedError
+from deploy.drills.hosts import HostError, Hosts, NotDrillableError, NotHealedError
 from deploy.drills.report import DrillRun, Report, sections
 from deploy.local.signals import unwinding
 from feedstore.errors import ConfigError
@@ -116,7 +116,7 @@ def drill_run(
     try:
         from deploy.drills import course, running  # noqa: PLC0415 - they need extras
 
-        docker = DockerHosts.connect()
+        docker = Hosts.connect()
     except ImportError as error:
         raise ConfigError(f"to run drills, install feedstore[drills]: {error}") from error
     folder = out or session.home / "drills"

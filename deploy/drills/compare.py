@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from deploy.drills.report import MEANINGS, Report
+from deploy.drills.report import MEANINGS, NEVER, NOT_JUDGED, Report
 
 Change = Literal["better", "same", "worse"]
 
@@ -18,29 +18,6 @@ FLOOR_S = 0.5
 _FLOORS = {"ms": 100.0, "messages": 50.0}
 _EXACT = {"entries"}
 """Units of figures that must not grow at all."""
-
-_NOT_JUDGED = {
-    "pages",
-    "pages_from_other",
-    "hedged_pages",
-    "actions",
-    "quiet_at_end_s",
-    "processors_before",
-    "processors_recovering",
-}
-"""Figures of which more is neither better nor worse."""
-
-_NEVER = {
-    "page_gap_s",
-    "affected_read_back_s",
-    "affected_write_back_s",
-    "backlog_drain_s",
-    "landed_s",
-    "missing",
-    "extra",
-    "differing",
-}
-"""Figures whose missing value means that it never came, or could not be counted: worse than any value."""
 
 
 class Tolerance(NamedTuple):
@@ -109,9 +86,9 @@ def compared(old: Sequence[Report], new: Sequence[Report], tolerance: Tolerance)
     """Compares old and new reports of one drill; neither may be empty."""
     (drill,) = {each.setting.drill for each in (*old, *new)}
     rows = []
-    for figure in MEANINGS:
+    for figure, meaning in MEANINGS.items():
         before, after = spread(old, figure), spread(new, figure)
-        if figure in _NOT_JUDGED or before is None or after is None:
+        if NOT_JUDGED in meaning.marks or before is None or after is None:
             continue
         changes = {
             tolerance.change(figure, before.median, after.median),
@@ -209,9 +186,8 @@ def _short(value: float, figure: str) -> str:
 
 def _value(report: Report, figure: str) -> float | None:
     value: float | None = getattr(report.figures, figure)
-    if value is None and figure in _NEVER and (report.setting.affected or not figure.startswith("affected")):
-        return math.inf
-    return value
+    was_due = report.setting.affected or not figure.startswith("affected")
+    return math.inf if value is None and was_due and NEVER in MEANINGS[figure].marks else value
 
 
 def _median(values: Sequence[float]) -> float:

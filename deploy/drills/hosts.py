@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from deploy.docker import names
 
 LABEL = "feedstore.drillable"
 HELPER_LABEL = "feedstore.drill"
@@ -79,58 +81,6 @@ class HostState:
     peers: frozenset[str]
 
 
-class Hosts(Protocol):
-    """The hosts that may be broken. A method that breaks one returns when that began, in s of `time.monotonic`.
-
-    Every method but `all` raises NotDrillableError for a name that no marked host has, and HostError if it cannot be
-    done.
-    """
-
-    def all(self) -> list[Host]:
-        """Every host that is marked, whether it runs or not."""
-        ...
-
-    def kill(self, name: str) -> float:
-        """SIGKILL to everything on a host at once; it stays away."""
-        ...
-
-    def stop(self, name: str) -> float:
-        """Asks everything on a host to end, and waits for that; it stays away."""
-        ...
-
-    def start(self, name: str) -> None:
-        """Brings a host back, with its data. May be repeated."""
-        ...
-
-    def signal(self, name: str, servers: Collection[str], number: int) -> tuple[float, frozenset[str]]:
-        """A signal to servers of a host. Returns also which of them were there."""
-        ...
-
-    def in_network(self, name: str, script: str) -> float:
-        """Runs a script for `sh` in the network of a host that runs, with the right to change it."""
-        ...
-
-    def throttle(self, name: str, bytes_s: int) -> float:
-        """Limits how much a host that runs may read from its disk, and write to it, in bytes a second each; 0: no
-        limit. Gateways have no disk of their own.
-        """
-        ...
-
-    def lacks(self, name: str) -> str:
-        """Why the servers of a host are not ready, as one line; empty if they are."""
-        ...
-
-    def state(self, name: str, port: int) -> HostState: ...
-
-    def logs(self, name: str, since: float, until: float) -> list[LogLine]:
-        """The lines that a host printed in a span, in s since 1970: the last LINES_MAX of them at most."""
-        ...
-
-    def clean(self) -> None:
-        """Removes the containers that an interrupted drill may have left next to the hosts."""
-        ...
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -151,14 +101,19 @@ def _translated(call: Callable[P, R]) -> Callable[P, R]:
     return translated
 
 
-class DockerHosts:
-    """Containers with the label LABEL, and no others."""
+class Hosts:
+    """The hosts that may be broken: containers with the label LABEL, and no others. A method that breaks one returns
+    when that began, in s of `time.monotonic`.
+
+    Every method but `all` raises NotDrillableError for a name that no marked host has, and HostError if it cannot be
+    done.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     @classmethod
-    def connect(cls) -> "DockerHosts":
+    def connect(cls) -> "Hosts":
         """Raises NotDrillableError: no engine answers."""
         import docker  # noqa: PLC0415 - an extra
         from docker.errors import DockerException  # noqa: PLC0415
@@ -170,10 +125,12 @@ class DockerHosts:
 
     @_translated
     def all(self) -> list[Host]:
+        """Every host that is marked, whether it runs or not."""
         return sorted((_host(each) for each in self._marked()), key=lambda host: host.name)
 
     @_translated
     def kill(self, name: str) -> float:
+        """SIGKILL to everything on a host at once; it stays away."""
         container = self._container(name)
         began = time.monotonic()
         container.kill()
@@ -181,6 +138,7 @@ class DockerHosts:
 
     @_translated
     def stop(self, name: str) -> float:
+        """Asks everything on a host to end, and waits for that; it stays away."""
         container = self._container(name)
         began = time.monotonic()
         container.stop(timeout=_GRACE_S)
@@ -188,21 +146,27 @@ class DockerHosts:
 
     @_translated
     def start(self, name: str) -> None:
+        """Brings a host back, with its data. May be repeated."""
         self._container(name).start()
 
     @_translated
     def signal(self, name: str, servers: Collection[str], number: int) -> tuple[float, frozenset[str]]:
+        """A signal to servers of a host. Returns also which of them were there."""
         before = time.monotonic()
         said = self._inside(name, "signal", str(number), *servers)
         return _moment(said, before), frozenset(said["reached"])
 
     @_translated
     def in_network(self, name: str, script: str) -> float:
+        """Runs a script for `sh` in the network of a host that runs, with the right to change it."""
         container = self._container(name)
         return self._beside(container, "shell", script, network_mode=f"container:{container.id}", cap_add=["NET_ADMIN"])
 
     @_translated
     def throttle(self, name: str, bytes_s: int) -> float:
+        """Limits how much a host that runs may read from its disk, and write to it, in bytes a second each; 0: no
+        limit. Gateways have no disk of their own.
+        """
         container = self._container(name)
         return self._beside(
             container,
@@ -216,7 +180,8 @@ class DockerHosts:
 
     @_translated
     def lacks(self, name: str) -> str:
-        code, output = self._container(name).exec_run(["python3", "-m", "deploy.docker.container", "check"])
+        """Why the servers of a host are not ready, as one line; empty if they are."""
+        code, output = self._container(name).exec_run([*names.CHECK])
         said = "; ".join(line for line in output.decode(errors="replace").splitlines() if line.strip())
         return "" if code == 0 else said or f"its check ended with status {code}"
 
@@ -227,11 +192,13 @@ class DockerHosts:
 
     @_translated
     def logs(self, name: str, since: float, until: float) -> list[LogLine]:
+        """The lines that a host printed in a span, in s since 1970: the last LINES_MAX of them at most."""
         text = self._container(name).logs(since=since, until=until, timestamps=True, tail=LINES_MAX)
         return [line for each in text.decode(errors="replace").splitlines() if (line := _line(name, each))]
 
     @_translated
     def clean(self) -> None:
+        """Removes the containers that an interrupted drill may have left next to the hosts."""
         for each in self._client.containers.list(all=True, filters={"label": HELPER_LABEL}):
             each.remove(force=True)
 

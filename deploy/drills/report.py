@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -53,98 +53,93 @@ class Moments(msgspec.Struct, frozen=True):
     ended: float
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """MEANINGS says what each is. None: there was nothing to measure, or it never came."""
-
-    pages: int
-    pages_failed: int
-    pages_from_other: int
-    hedged_pages: int | None
-    page_gap_s: float | None
-    page_p50_ms: float | None
-    page_p99_ms: float | None
-    page_slowest_ms: float | None
-    actions: int
-    actions_failed: int
-    action_gap_s: float | None
-    affected_read_back_s: float | None
-    affected_write_back_s: float | None
-    affected_read_gap_s: float | None
-    affected_write_gap_s: float | None
-    unaffected_read_gap_s: float | None
-    unaffected_write_gap_s: float | None
-    return_read_gap_s: float | None
-    return_write_gap_s: float | None
-    detection_s: float | None
-    split_s: float | None
-    meta_open_s: float | None
-    reopen_s: float | None
-    expired_servers: int | None
-    backlog_most: int | None
-    backlog_drain_s: float | None
-    landed_s: float | None
-    quiet_at_end_s: float | None
-    missing: int | None
-    extra: int | None
-    differing: int | None
-    processors_before: float | None = None
-    processors_recovering: float | None = None
-
-
 class Meaning(NamedTuple):
-    """unit: s, ms, %, or the things that are counted. what: for people."""
+    """unit: s, ms, %, or the things that are counted. what: for people. marks: NOT_JUDGED, NEVER."""
 
     unit: str
     what: str
+    marks: frozenset[str]
 
 
-MEANINGS = {
-    "pages": Meaning("pages", "read by the system's readers, who prefer the drilled cluster"),
-    "pages_failed": Meaning("pages", "that failed, whatever the reader tried"),
-    "pages_from_other": Meaning("pages", "that another cluster than the drilled one served"),
-    "hedged_pages": Meaning("pages", "that another cluster was asked for too, because the first one said nothing"),
-    "page_gap_s": Meaning("s", "the longest that a reader was without a page; each reader's own"),
-    "page_p50_ms": Meaning("ms", "half of the pages took no longer, before, during and after the fault"),
-    "page_p99_ms": Meaning("ms", "99 of 100 pages took no longer"),
-    "page_slowest_ms": Meaning("ms", "the slowest page that was served"),
-    "actions": Meaning("actions", "recorded in the follow store, or tried to be"),
-    "actions_failed": Meaning("actions", "that were refused or got no answer"),
-    "action_gap_s": Meaning("s", "the longest time without an action that was recorded"),
-    "affected_read_back_s": Meaning(
-        "s", "until every affected region had been read again, from the fault or the healing"
-    ),
-    "affected_write_back_s": Meaning("s", "until every affected region had been written again, from the same moment"),
-    "affected_read_gap_s": Meaning("s", "the longest that an affected region was not read"),
-    "affected_write_gap_s": Meaning("s", "the longest that an affected region was not written"),
-    "unaffected_read_gap_s": Meaning(
-        "s", "the longest that any other region of the drilled cluster was not read, until the healing"
-    ),
-    "unaffected_write_gap_s": Meaning("s", "the longest that any of these was not written, until the healing"),
-    "return_read_gap_s": Meaning(
-        "s", "the longest that any region was not read since the healing; the balancer moves some of them back"
-    ),
-    "return_write_gap_s": Meaning("s", "the longest that any region was not written since the healing"),
-    "detection_s": Meaning("s", "from the fault until the master knew that the server was gone"),
-    "split_s": Meaning("s", "to split its logs, that of hbase:meta included"),
-    "meta_open_s": Meaning("s", "from the split of its log until hbase:meta was open, where it held that"),
-    "reopen_s": Meaning("s", "from the first of its regions that was assigned to the last that was open"),
-    "expired_servers": Meaning("servers", "that the master took for dead since the fault, the target included"),
-    "backlog_most": Meaning("messages", "the most that waited for the drilled cluster's writer"),
-    "backlog_drain_s": Meaning("s", "from that most until no more waited than before the fault"),
-    "landed_s": Meaning("s", "from the end of the load until all that was acknowledged stood in both clusters"),
-    "quiet_at_end_s": Meaning(
-        "s", "before the end of the load the last call was done of the caller who fell silent first"
-    ),
-    "missing": Meaning("entries", "acknowledged, and not in a cluster"),
-    "extra": Meaning("entries", "in a cluster, and never asked for"),
-    "differing": Meaning("entries", "in one cluster only"),
-    "processors_before": Meaning(
-        "%", "of this machine's processors that the system and the load used before the fault"
-    ),
-    "processors_recovering": Meaning(
-        "%", "of them that were used from the fault, or the healing, until the affected regions were read again"
-    ),
-}
+NOT_JUDGED = "not judged"
+"""More of the figure is neither better nor worse. Of all others less is better."""
+
+NEVER = "never"
+"""A missing value means that it never came, or could not be counted: worse than any value."""
+
+_Pages = Annotated[int, "pages"]
+_Actions = Annotated[int, "actions"]
+_Seconds = Annotated[float | None, "s"]
+_Milliseconds = Annotated[float | None, "ms"]
+_Entries = Annotated[int | None, "entries"]
+_Percent = Annotated[float | None, "%"]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Each with its meaning. None: there was nothing to measure, or it never came."""
+
+    pages: Annotated[_Pages, "read by the system's readers, who prefer the drilled cluster", NOT_JUDGED]
+    pages_failed: Annotated[_Pages, "that failed, whatever the reader tried"]
+    pages_from_other: Annotated[_Pages, "that another cluster than the drilled one served", NOT_JUDGED]
+    hedged_pages: Annotated[
+        int | None, "pages", "that another cluster was asked for too, because the first one said nothing", NOT_JUDGED
+    ]
+    page_gap_s: Annotated[_Seconds, "the longest that a reader was without a page; each reader's own", NEVER]
+    page_p50_ms: Annotated[_Milliseconds, "half of the pages took no longer, before, during and after the fault"]
+    page_p99_ms: Annotated[_Milliseconds, "99 of 100 pages took no longer"]
+    page_slowest_ms: Annotated[_Milliseconds, "the slowest page that was served"]
+    actions: Annotated[_Actions, "recorded in the follow store, or tried to be", NOT_JUDGED]
+    actions_failed: Annotated[_Actions, "that were refused or got no answer"]
+    action_gap_s: Annotated[_Seconds, "the longest time without an action that was recorded"]
+    affected_read_back_s: Annotated[
+        _Seconds, "until every affected region had been read again, from the fault or the healing", NEVER
+    ]
+    affected_write_back_s: Annotated[
+        _Seconds, "until every affected region had been written again, from the same moment", NEVER
+    ]
+    affected_read_gap_s: Annotated[_Seconds, "the longest that an affected region was not read"]
+    affected_write_gap_s: Annotated[_Seconds, "the longest that an affected region was not written"]
+    unaffected_read_gap_s: Annotated[
+        _Seconds, "the longest that any other region of the drilled cluster was not read, until the healing"
+    ]
+    unaffected_write_gap_s: Annotated[_Seconds, "the longest that any of these was not written, until the healing"]
+    return_read_gap_s: Annotated[
+        _Seconds, "the longest that any region was not read since the healing; the balancer moves some of them back"
+    ]
+    return_write_gap_s: Annotated[_Seconds, "the longest that any region was not written since the healing"]
+    detection_s: Annotated[_Seconds, "from the fault until the master knew that the server was gone"]
+    split_s: Annotated[_Seconds, "to split its logs, that of hbase:meta included"]
+    meta_open_s: Annotated[_Seconds, "from the split of its log until hbase:meta was open, where it held that"]
+    reopen_s: Annotated[_Seconds, "from the first of its regions that was assigned to the last that was open"]
+    expired_servers: Annotated[
+        int | None, "servers", "that the master took for dead since the fault, the target included"
+    ]
+    backlog_most: Annotated[int | None, "messages", "the most that waited for the drilled cluster's writer"]
+    backlog_drain_s: Annotated[_Seconds, "from that most until no more waited than before the fault", NEVER]
+    landed_s: Annotated[
+        _Seconds, "from the end of the load until all that was acknowledged stood in both clusters", NEVER
+    ]
+    quiet_at_end_s: Annotated[
+        _Seconds, "before the end of the load the last call was done of the caller who fell silent first", NOT_JUDGED
+    ]
+    missing: Annotated[_Entries, "acknowledged, and not in a cluster", NEVER]
+    extra: Annotated[_Entries, "in a cluster, and never asked for", NEVER]
+    differing: Annotated[_Entries, "in one cluster only", NEVER]
+    processors_before: Annotated[
+        _Percent, "of this machine's processors that the system and the load used before the fault", NOT_JUDGED
+    ] = None
+    processors_recovering: Annotated[
+        _Percent,
+        "of them that were used from the fault, or the healing, until the affected regions were read again",
+        NOT_JUDGED,
+    ] = None
+
+
+def _meaning(unit: str, what: str, *marks: str) -> Meaning:
+    return Meaning(unit, what, frozenset(marks))
+
+
+MEANINGS = {name: _meaning(*hint.__metadata__) for name, hint in get_type_hints(Figures, include_extras=True).items()}
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -1,14 +1,13 @@
-"""The command line of the local stack. Progress goes to stderr, the requested output to stdout."""
+"""The command line of the local stack."""
 
 import argparse
-import dataclasses
-import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from deploy.local import jars, logs
+from deploy.local.command import run, say, show
 from deploy.local.errors import StackError
 from deploy.local.home import STATE_NAME
 from deploy.local.stack import GROUPS, NAMES, READY_S, ServerStatus, Stack, expand
@@ -41,35 +40,24 @@ exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 w
 def main(arguments: Sequence[str]) -> int:
     """Runs one command and returns the exit status."""
     options = _parser().parse_args(arguments)
-    try:
-        status = _run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except StackError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; what was started keeps running", file=sys.stderr)
-        return 130
-    return status
+    return run(lambda: _run(options), "what was started keeps running")
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.command == "jars":
-        print(jars.ensure(options.profile, _say))
+        print(jars.ensure(options.profile, say))
         return 0
     if options.command != "up" and not (options.home / STATE_NAME).exists():
         raise StackError(f"{options.home}: there is no stack here")
-    stack = Stack(options.home, _say)
+    stack = Stack(options.home, say)
     match options.command:
         case "up":
             stack.up(*options.servers, deadline_s=options.deadline)
         case "start":
             stack.start(*options.servers, deadline_s=options.deadline, wait=not options.no_wait)
         case "status":
-            return _show_status(stack.status(*options.servers), as_json=options.json)
+            states = stack.status(*options.servers)
+            return show(states, _lines(states), as_json=options.json)
         case "logs":
             return _show_logs(stack, options)
         case "down":
@@ -79,19 +67,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show_status(states: Sequence[ServerStatus], *, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps([dataclasses.asdict(state) for state in states], default=str, indent=2))
-    else:
-        print(f"{'SERVER':<11}{'STATE':<11}{'PID':>8}{'MIB':>6}  PORTS")
-        for state in states:
-            listening = " ".join(f"{purpose}={port}" for purpose, port in state.ports.items())
-            detail = f"  ({state.detail})" if state.detail else ""
-            print(
-                f"{state.name:<11}{state.state:<11}{state.pid or '-':>8}{state.resident_bytes >> 20:>6}"
-                f"  {listening}{detail}"
-            )
-    return 0 if all(state.state == "ready" for state in states) else 3
+def _lines(states: Sequence[ServerStatus]) -> Iterator[str]:
+    yield f"{'SERVER':<11}{'STATE':<11}{'PID':>8}{'MIB':>6}  PORTS"
+    for state in states:
+        listening = " ".join(f"{purpose}={port}" for purpose, port in state.ports.items())
+        detail = f"  ({state.detail})" if state.detail else ""
+        memory = f"{state.resident_bytes >> 20:>6}"
+        yield f"{state.name:<11}{state.state:<11}{state.pid or '-':>8}{memory}  {listening}{detail}"
 
 
 def _show_logs(stack: Stack, options: argparse.Namespace) -> int:
@@ -106,10 +88,6 @@ def _show_logs(stack: Stack, options: argparse.Namespace) -> int:
             print(f"==> {file} <==")
         print(logs.tail(file, options.lines))
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

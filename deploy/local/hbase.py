@@ -1,16 +1,15 @@
 """A standalone HBase cluster (master, region server and ZooKeeper in one process) and its two gateways."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
-from xml.sax.saxutils import escape
 
+from deploy.hbase.settings import layers, site_xml
 from deploy.local import jars, java, logs, probes
 from deploy.local.errors import NotReadyError
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
-from deploy.local.servers import Say
+from deploy.local.servers import Say, Server
 from deploy.monitoring import servers
 
 CLUSTER_PORTS = ("zookeeper", "master", "regionserver", "metrics")
@@ -22,8 +21,6 @@ _PROFILE = "hbase"
 _CLUSTER_HEAP_MIB = 768
 _GATEWAY_HEAP_MIB = 192
 _HOST = "localhost"
-_CONNECTIONS_MAX = 256
-_BURST_MAX = 64
 _INITIALIZED = "Master has completed initialization"
 _QUIET = ("org.apache.zookeeper", "org.apache.hadoop.metrics2", "org.apache.hadoop.hbase.thirdparty")
 
@@ -38,37 +35,22 @@ def gateway_name(protocol: Protocol, cluster: str) -> str:
     return f"{protocol}-{cluster}"
 
 
-@dataclass(frozen=True)
-class LocalCluster:
+def cluster(home: Home, letter: str, ports: Mapping[str, int]) -> Server:
     """Survives a kill of its process: the raw local file system hands every write to the kernel before it is
     acknowledged, where Hadoop's own keeps the last part of a checksum chunk to itself.
     """
+    name = cluster_name(letter)
+    conf, data = home.conf(name), home.data(name)
 
-    home: Home
-    cluster: str
-    ports: Mapping[str, int]
-    needs: tuple[str, ...] = ()
-    patience_s: float = 30.0
-
-    @property
-    def name(self) -> str:
-        return cluster_name(self.cluster)
-
-    @property
-    def mark(self) -> str:
-        return java.mark(self.home, self.name)
-
-    def prepare(self, say: Say) -> None:
-        self.home.link(HBASE_JARS, jars.ensure(_PROFILE, say))
-        self.home.link(TRIM_JARS, jars.ensure_trim(say))
+    def prepare(say: Say) -> None:
+        home.link(HBASE_JARS, jars.ensure(_PROFILE, say))
+        home.link(TRIM_JARS, jars.build(jars.TRIM, say))
         jars.ensure(jars.AGENT, say)
-        data = self.home.data(self.name)
         data.mkdir(exist_ok=True, mode=0o700)
-        conf = self.home.conf(self.name)
         write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
         write_conf(conf, java.AGENT_CONF, servers.agent_yml(servers.HBASE))
         site = {
-            **_zookeeper(self.ports["zookeeper"]),
+            **_zookeeper(ports["zookeeper"]),
             "hbase.cluster.distributed": "false",
             "hbase.rootdir": f"file://{data}/root",
             "hbase.tmp.dir": f"{data}/scratch",
@@ -79,8 +61,8 @@ class LocalCluster:
             "hbase.wal.provider": "filesystem",
             # Fixed ports also make a restart after a kill fast: a server that comes back with the same address is known
             # to be the successor at once, without a wait for the end of the old one's session.
-            "hbase.master.port": str(self.ports["master"]),
-            "hbase.regionserver.port": str(self.ports["regionserver"]),
+            "hbase.master.port": str(ports["master"]),
+            "hbase.regionserver.port": str(ports["regionserver"]),
             "hbase.master.hostname": _HOST,
             "hbase.unsafe.regionserver.hostname": _HOST,
             "hbase.master.ipc.address": LOOPBACK,
@@ -104,71 +86,41 @@ class LocalCluster:
         }
         write_conf(conf, "hbase-site.xml", site_xml(site))
 
-    def command(self) -> Command:
+    def command() -> Command:
+        agent = java.watched(jars.folder(jars.AGENT), conf, f"{LOOPBACK}:{ports['metrics']}")
         return java.command(
-            self.home,
-            self.name,
-            jars=[jars.folder(_PROFILE), jars.trim_folder()],
+            home,
+            name,
+            jars=[jars.folder(_PROFILE), jars.built_folder(jars.TRIM)],
             heap_mib=_CLUSTER_HEAP_MIB,
-            flags=(
-                java.watched(jars.folder(jars.AGENT), self.home.conf(self.name), f"{LOOPBACK}:{self.ports['metrics']}"),
-                java.STARTS_FAST,
-                *java.HBASE_FLAGS,
-            ),
+            flags=(agent, java.STARTS_FAST, *java.HBASE_FLAGS),
             main=("org.apache.hadoop.hbase.master.HMaster", "start"),
         )
 
-    def check(self) -> None:
-        """Only Java clients can ask a cluster without a gateway, so its log must do. The gateways' checks ask the
-        cluster through them.
-        """
-        if not logs.says(self.home.log(self.name), _INITIALIZED):
+    def check() -> None:
+        # Only Java clients can ask a cluster without a gateway, so its log must do. The gateways' checks ask the
+        # cluster through them.
+        if not logs.says(home.log(name), _INITIALIZED):
             raise NotReadyError("its master has not completed its initialization")
-        probes.listens(self.ports["regionserver"])
+        probes.listens(ports["regionserver"])
+
+    return Server(name, ports, java.mark(home, name), prepare, command, check, patience_s=30.0)
 
 
-@dataclass(frozen=True)
-class Gateway:
+def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: Mapping[str, int]) -> Server:
     """A Thrift server before a cluster: unframed, binary protocol, one thread for each connection."""
+    name, port = gateway_name(protocol, letter), ports["client"]
+    conf = home.conf(name)
+    package, ask = ("thrift2", probes.thrift2_tables) if protocol == "thrift2" else ("thrift", probes.thrift1_tables)
 
-    home: Home
-    protocol: Protocol
-    cluster: str
-    zookeeper: int
-    ports: Mapping[str, int]
-    patience_s: float = 10.0
-
-    @property
-    def name(self) -> str:
-        return gateway_name(self.protocol, self.cluster)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (cluster_name(self.cluster),)
-
-    @property
-    def mark(self) -> str:
-        return java.mark(self.home, self.name)
-
-    def prepare(self, say: Say) -> None:
+    def prepare(say: Say) -> None:
         jars.ensure(_PROFILE, say)
-        conf = self.home.conf(self.name)
         write_conf(conf, java.LOG_CONF, java.log_conf(_QUIET))
-        site = {
-            **_zookeeper(self.zookeeper),
+        own = {
+            **_zookeeper(zookeeper),
             "hbase.cluster.distributed": "true",  # or the client would take its ZooKeeper to be in its own process
-            "hbase.regionserver.thrift.port": str(self.ports["client"]),
+            "hbase.regionserver.thrift.port": str(port),
             "hbase.regionserver.thrift.ipaddress": LOOPBACK,
-            "hbase.thrift.info.port": "-1",
-            # The default closes connections that were idle for a minute, but the pool of a reader keeps them.
-            "hbase.thrift.server.socket.read.timeout": "0",
-            # A connection beyond the minimum of threads would wait in a queue of 1,000 for another one to end, and its
-            # client for an answer. With minimum and maximum alike and a short queue it gets a thread, or is refused.
-            # The queue must still hold a burst: once every thread was needed, connections pass through it on their way
-            # to a free one.
-            "hbase.thrift.minWorkerThreads": str(_CONNECTIONS_MAX),
-            "hbase.thrift.maxWorkerThreads": str(_CONNECTIONS_MAX),
-            "hbase.thrift.maxQueuedRequests": str(_BURST_MAX),
             # A gateway must report a dead cluster in seconds, not in twenty minutes: the callers retry by themselves.
             "hbase.client.operation.timeout": "15000",
             "hbase.client.meta.operation.timeout": "10000",
@@ -180,40 +132,25 @@ class Gateway:
             # Right after a restart the gateway must try again, not remember that no server was there.
             "hbase.ipc.client.failed.servers.expiry": "300",
         }
+        # Its connections are those of every gateway. Its timeouts are its own: they fit a cluster of one server.
+        site = layers("hbase-site.gateway.xml", own=own, of="defaults")
         write_conf(conf, "hbase-site.xml", site_xml(site))
 
-    def command(self) -> Command:
-        package = "thrift2" if self.protocol == "thrift2" else "thrift"
+    def command() -> Command:
         return java.command(
-            self.home,
-            self.name,
+            home,
+            name,
             jars=[jars.folder(_PROFILE)],
             heap_mib=_GATEWAY_HEAP_MIB,
             # Both compilers: every page and every cell goes through here, as through the client in a program of Java's.
             flags=("-Xss512k", *java.HBASE_FLAGS),
-            main=(
-                f"org.apache.hadoop.hbase.{package}.ThriftServer",
-                "start",
-                "-p",
-                str(self.ports["client"]),
-                "--bind",
-                LOOPBACK,
-            ),
+            main=(f"org.apache.hadoop.hbase.{package}.ThriftServer", "start", "-p", str(port), "--bind", LOOPBACK),
         )
 
-    def check(self) -> None:
-        ask = probes.thrift2_tables if self.protocol == "thrift2" else probes.thrift1_tables
-        ask(self.ports["client"])
+    return Server(
+        name, ports, java.mark(home, name), prepare, command, lambda: ask(port), needs=(cluster_name(letter),)
+    )
 
 
 def _zookeeper(port: int) -> dict[str, str]:
     return {"hbase.zookeeper.quorum": LOOPBACK, "hbase.zookeeper.property.clientPort": str(port)}
-
-
-def site_xml(values: Mapping[str, str]) -> str:
-    """A Hadoop configuration file."""
-    properties = "".join(
-        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
-        for name, value in values.items()
-    )
-    return f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n'

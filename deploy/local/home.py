@@ -1,6 +1,7 @@
 """A stack's home: one directory with its ports, configuration, data, logs, process ids and its password.
 
 - `stack.json`: the ports, chosen once
+- `places.json`: where its servers are, for `feedctl init --stack local`
 - `mariadb.password`: of the user of the follow store's databases; mode 600
 - `conf/SERVER/`: rewritten at every start
 - `data/SERVER/`: the server's data
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from deploy.local import ports
 from deploy.local.errors import StackError
+from deploy.local.servers import Say
 from deploy.local.waiting import becomes
 
 STATE_NAME = "stack.json"
@@ -43,6 +45,10 @@ class Home:
     @property
     def state(self) -> Path:
         return self.root / STATE_NAME
+
+    @property
+    def places(self) -> Path:
+        return self.root / "places.json"
 
     @property
     def password_file(self) -> Path:
@@ -71,9 +77,6 @@ class Home:
         new.symlink_to(target)
         new.replace(self.root / name)
 
-    def exists(self) -> bool:
-        return self.state.exists()
-
     def create(self) -> None:
         """Makes the directories, readable by no other user: configuration holds the password. May be repeated."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -92,21 +95,21 @@ class Home:
         Raises:
             StackError: the state file is not one of ours.
         """
-        recorded = self._read_ports() if self.exists() else {}
-        missing = [
-            (server, purpose)
-            for server, purposes in wanted.items()
-            for purpose in purposes
-            if purpose not in recorded.get(server, {})
-        ]
-        if missing:
+        recorded = self._recorded()
+        if missing := _missing(wanted, recorded):
             for (server, purpose), port in zip(missing, ports.choose(len(missing), random.SystemRandom()), strict=True):
                 recorded.setdefault(server, {})[purpose] = port
             state = {"version": _VERSION, "host": ports.LOOPBACK, "ports": recorded}
             write(self.state, json.dumps(state, indent=2, sort_keys=True) + "\n", mode=0o644)
         return recorded
 
-    def _read_ports(self) -> dict[str, dict[str, int]]:
+    def is_complete(self, wanted: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether there are a password and all of these ports, none of which changes any more."""
+        return self.password_file.exists() and not _missing(wanted, self._recorded())
+
+    def _recorded(self) -> dict[str, dict[str, int]]:
+        if not self.state.exists():
+            return {}
         try:
             state = json.loads(self.state.read_text(encoding="utf-8"))
             if state["version"] != _VERSION:
@@ -119,16 +122,27 @@ class Home:
             raise StackError(f"{self.state} cannot be read: {error}; stop its servers and remove it") from error
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, say: Say) -> Iterator[None]:
         """Holds the home for one command: two that start the same server would both fail.
 
         Raises:
             StackError: another command holds it for too long.
         """
         with (self.root / "lock").open("w") as file:
+            if not _locked(file.fileno()):
+                say(f"{self.root}: waiting for another command to end")
             if not becomes(lambda: _locked(file.fileno()), _LOCK_WAIT_S, _LOCK_ASK_S):
                 raise StackError(f"{self.root}: another command has held this home for too long")
             yield
+
+
+def _missing(wanted: Mapping[str, tuple[str, ...]], recorded: Ports) -> list[tuple[str, str]]:
+    return [
+        (server, purpose)
+        for server, purposes in wanted.items()
+        for purpose in purposes
+        if purpose not in recorded.get(server, {})
+    ]
 
 
 def _locked(file: int) -> bool:

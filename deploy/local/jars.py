@@ -7,22 +7,23 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from deploy.local import processes
 from deploy.local.programs import PROJECT, installed, run
 
 POM = PROJECT / "deploy" / "pom.xml"
-COPROCESSOR = PROJECT / "coprocessor"
-PLACEMENT = PROJECT / "deploy" / "placement"
+TRIM, PLACEMENT = "trim", "placement"
+BUILT = {TRIM: PROJECT / "coprocessor", PLACEMENT: PROJECT / "deploy" / "placement"}
+"""The modules of jars that are built here: of HBase's region servers and master, and of HDFS's NameNode."""
 JARS = PROJECT / "build" / "stack" / "jars"
 AGENT = "agent"
 """The profile of the agent that shows a JVM's metrics."""
-TRIM_JAR = "feedstore-trim.jar"
-PLACEMENT_JAR = "feedstore-placement.jar"
 
 
 def folder(profile: str) -> Path:
     """Where the jars of a profile are, or will be.
 
-    The name carries the pom's hash: another pom gets another directory, and servers that run keep theirs.
+    The name carries the pom's hash: another pom gets another directory, and servers that run keep theirs until they
+    have ended.
     """
     return JARS / f"{profile}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
 
@@ -43,36 +44,25 @@ def ensure(profile: str, say: Callable[[str], None]) -> Path:
     return _made(folder(profile), f"getting the jars of {profile} with Maven ...", say, get)
 
 
-def trim_folder() -> Path:
-    """Where the jar of the trim is, or will be. The name carries the hash of its sources: no server that starts gets
-    another jar than theirs.
+def built_folder(name: str) -> Path:
+    """Where the jar of one of BUILT is, or will be. The folder's name carries the hash of its sources: no server that
+    starts gets another jar than theirs.
     """
-    return _built_folder("trim", COPROCESSOR)
-
-
-def ensure_trim(say: Callable[[str], None]) -> Path:
-    """The directory with the jar of the trim, `TRIM_JAR`; built if the sources are new.
-
-    Raises:
-        StackError: Maven is missing, or could not build it; the message ends with its output.
-    """
-    return _built("trim", COPROCESSOR, TRIM_JAR, say)
-
-
-def ensure_placement(say: Callable[[str], None]) -> Path:
-    """As `ensure_trim`, for the block placement that runs in HDFS's NameNode."""
-    return _built("placement", PLACEMENT, PLACEMENT_JAR, say)
-
-
-def _built_folder(name: str, module: Path) -> Path:
-    digest = hashlib.sha256()
+    module, digest = BUILT[name], hashlib.sha256()
     for file in _sources(module):
         digest.update(f"{file.relative_to(module)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
     return JARS / f"{name}-{digest.hexdigest()[:12]}"
 
 
-def _built(name: str, module: Path, jar: str, say: Callable[[str], None]) -> Path:
-    def build(new: Path) -> None:
+def build(name: str, say: Callable[[str], None]) -> Path:
+    """The directory with the jar of one of BUILT, feedstore-NAME.jar; built if the sources are new.
+
+    Raises:
+        StackError: Maven is missing, or could not build it; the message ends with its output.
+    """
+    module, jar = BUILT[name], f"feedstore-{name}.jar"
+
+    def make(new: Path) -> None:
         # A copy: the files that were hashed are the ones that are built, and no other build uses the same place.
         sources = new / "sources"
         for file in _sources(module):
@@ -83,7 +73,7 @@ def _built(name: str, module: Path, jar: str, say: Callable[[str], None]) -> Pat
         (sources / "target" / jar).rename(new / jar)
         shutil.rmtree(sources)
 
-    return _made(_built_folder(name, module), f"building the {name} with Maven ...", say, build)
+    return _made(built_folder(name), f"building the {name} with Maven ...", say, make)
 
 
 def _sources(module: Path) -> list[Path]:
@@ -104,7 +94,21 @@ def _made(path: Path, said: str, say: Callable[[str], None], make: Callable[[Pat
         shutil.rmtree(new, ignore_errors=True)
         make(new)
         new.rename(path)
+        _remove_others(path)
     return path
+
+
+def _remove_others(made: Path) -> None:
+    """Removes the directories that others of this name were in, but for those that a running program names: a JVM opens
+    jars of its class path when it needs them.
+    """
+    others = [each for each in JARS.glob(f"{made.name.rpartition('-')[0]}-*") if each != made]
+    used = "\n".join(
+        word for each in Path("/proc").iterdir() if each.name.isdigit() for word in processes.arguments(int(each.name))
+    )
+    for other in others:
+        if str(other) not in used:
+            shutil.rmtree(other)
 
 
 def _maven(what: str, pom: Path, *words: str) -> None:

@@ -3,14 +3,13 @@
 import base64
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from deploy.local import jars, java, probes
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
 from deploy.local.programs import run
-from deploy.local.servers import Say
+from deploy.local.servers import Say, Server
 from deploy.monitoring import servers
 
 NAME = "kafka"
@@ -21,72 +20,47 @@ _HEAP_MIB = 384
 _FORMAT_S = 120.0
 
 
-@dataclass(frozen=True)
-class Kafka:
+def server(home: Home, ports: Mapping[str, int]) -> Server:
     """Survives a kill of its process: the records that it acknowledged are in the system's page cache.
 
     Topics are not created by being named: a misspelt one must fail.
     """
+    conf, data = home.conf(NAME), home.data(NAME)
+    path = str(conf / "server.properties")
 
-    home: Home
-    ports: Mapping[str, int]
-    name: str = NAME
-    needs: tuple[str, ...] = ()
-    patience_s: float = 30.0
+    def java_command(*main: str, flags: Sequence[str] = ()) -> Command:
+        folders = [jars.folder(_PROFILE)]
+        return java.command(home, NAME, jars=folders, heap_mib=_HEAP_MIB, flags=(*flags, java.STARTS_FAST), main=main)
 
-    @property
-    def mark(self) -> str:
-        return java.mark(self.home, self.name)
-
-    def prepare(self, say: Say) -> None:
-        conf = self.home.conf(self.name)
+    def prepare(say: Say) -> None:
         write_conf(conf, java.LOG_CONF, java.log_conf())
-        write_conf(conf, "server.properties", self._properties())
+        client, controller = (f"{LOOPBACK}:{ports[purpose]}" for purpose in ("client", "controller"))
+        own = {
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{client}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(data),
+        }
+        write_conf(conf, "server.properties", properties(own))
         write_conf(conf, java.AGENT_CONF, servers.agent_yml(servers.KAFKA))
         jars.ensure(_PROFILE, say)
         jars.ensure(jars.AGENT, say)
-        if not (self.home.data(self.name) / "meta.properties").exists():
-            self._format(say)
+        if not (data / "meta.properties").exists():
+            say(f"{NAME}: formatting its data directory")
+            tool = java_command(*format_words(path))
+            # The mark belongs to the server: a second command would find this one and take it for the broker.
+            argv = [argument for argument in tool.argv if argument != tool.mark]
+            run(*argv, failed=f"{NAME}: its data directory could not be formatted", timeout_s=_FORMAT_S)
 
-    def command(self) -> Command:
-        agent = java.watched(jars.folder(jars.AGENT), self.home.conf(self.name), f"{LOOPBACK}:{self.ports['metrics']}")
-        return self._java("kafka.Kafka", self._properties_path, flags=(agent,))
+    def command() -> Command:
+        agent = java.watched(jars.folder(jars.AGENT), conf, f"{LOOPBACK}:{ports['metrics']}")
+        return java_command("kafka.Kafka", path, flags=(agent,))
 
-    def check(self) -> None:
-        probes.kafka_metadata(self.ports["client"])
+    def check() -> None:
+        probes.kafka_metadata(ports["client"])
 
-    @property
-    def _properties_path(self) -> str:
-        return str(self.home.conf(self.name) / "server.properties")
-
-    def _java(self, *main: str, flags: Sequence[str] = ()) -> Command:
-        return java.command(
-            self.home,
-            self.name,
-            jars=[jars.folder(_PROFILE)],
-            heap_mib=_HEAP_MIB,
-            flags=(*flags, java.STARTS_FAST),
-            main=main,
-        )
-
-    def _format(self, say: Say) -> None:
-        say(f"{self.name}: formatting its data directory")
-        command = self._java(*format_words(self._properties_path))
-        # The mark belongs to the server: a second command would find this one and take it for the broker.
-        argv = [argument for argument in command.argv if argument != command.mark]
-        run(*argv, failed=f"{self.name}: its data directory could not be formatted", timeout_s=_FORMAT_S)
-
-    def _properties(self) -> str:
-        client, controller = self.ports["client"], self.ports["controller"]
-        return properties(
-            {
-                "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
-                "listeners": f"PLAINTEXT://{LOOPBACK}:{client},CONTROLLER://{LOOPBACK}:{controller}",
-                "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-                "log.dirs": str(self.home.data(self.name)),
-            }
-        )
+    return Server(NAME, ports, java.mark(home, NAME), prepare, command, check, patience_s=30.0)
 
 
 def format_words(properties_path: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A server's log: all its lives in one file, each with a line of its own at the start."""
 
 import datetime as dt
+import mmap
 from pathlib import Path
 
 _BYTES_MAX = 64 * 1024 * 1024
@@ -19,10 +20,11 @@ def begin(path: Path) -> None:
 def says(path: Path, text: str) -> bool:
     """Whether the log says so in the life that began last."""
     try:
-        log = path.read_bytes()
-    except OSError:
+        # Mapped, because it is asked again and again while a server starts, and may have 64 MiB.
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
+            return log.find(text.encode(), max(0, log.rfind(_START.encode()))) >= 0
+    except (OSError, ValueError):  # not there, or empty
         return False
-    return log.find(text.encode(), max(0, log.rfind(_START.encode()))) >= 0
 
 
 def tail(path: Path, lines: int) -> str:

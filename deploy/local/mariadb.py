@@ -4,7 +4,6 @@ import getpass
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local import probes
@@ -12,7 +11,7 @@ from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
 from deploy.local.programs import installed, run
-from deploy.local.servers import Say
+from deploy.local.servers import Say, Server
 
 NAME = "mariadb"
 PORTS = ("client",)
@@ -23,49 +22,31 @@ _BUFFER_POOL_MIB = 128
 _INSTALL_S = 120.0
 
 
-@dataclass(frozen=True)
-class MariaDb:
+def server(home: Home, ports: Mapping[str, int]) -> Server:
     """A server of our own, apart from the system's: own data, own port, no file of /etc is read.
 
     Its user owns every database whose name begins with `follows_`, and may create more of them, for tests.
     """
+    conf, data = home.conf(NAME), home.data(NAME)
+    mark, port, as_user = f"--datadir={data}", ports["client"], f"--user={getpass.getuser()}"
 
-    home: Home
-    ports: Mapping[str, int]
-    name: str = NAME
-    needs: tuple[str, ...] = ()
-    patience_s: float = 60.0
-
-    @property
-    def mark(self) -> str:
-        return f"--datadir={self.home.data(self.name)}"
-
-    def prepare(self, say: Say) -> None:
-        conf = self.home.conf(self.name)
-        password = self.home.password()
+    def prepare(say: Say) -> None:
+        password = home.password()
         write_conf(conf, "init.sql", init_sql(password, LOOPBACK))
-        write_conf(conf, "client.cnf", client_conf(password, self.ports["client"]))
-        data = self.home.data(self.name)
+        write_conf(conf, "client.cnf", client_conf(password, port))
         if not data.exists():
-            say(f"{self.name}: making its data directory")
-            install(data, f"--user={getpass.getuser()}")
+            say(f"{NAME}: making its data directory")
+            install(data, as_user)
 
-    def command(self) -> Command:
-        argv = (
-            "mariadbd",
-            *arguments(
-                self.home.data(self.name),
-                self.home.conf(self.name) / "init.sql",
-                bind=LOOPBACK,
-                port=self.ports["client"],
-            ),
-            f"--user={getpass.getuser()}",
-        )
-        return Command(argv, self.mark, dict(os.environ))
+    def command() -> Command:
+        argv = ("mariadbd", *arguments(data, conf / "init.sql", bind=LOOPBACK, port=port), as_user)
+        return Command(argv, mark, dict(os.environ))
 
-    def check(self) -> None:
+    def check() -> None:
         # The last database that the init file makes: with it everything is there.
-        probes.mariadb_select(self.home.conf(self.name) / "client.cnf", DATABASES[-1])
+        probes.mariadb_select(conf / "client.cnf", DATABASES[-1])
+
+    return Server(NAME, ports, mark, prepare, command, check, patience_s=60.0)
 
 
 def install(data: Path, *options: str) -> None:

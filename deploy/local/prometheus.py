@@ -4,7 +4,6 @@ metrics, and evaluates the rules of `deploy/monitoring`.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from deploy import monitoring
@@ -12,7 +11,7 @@ from deploy.local import probes
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command
-from deploy.local.servers import Say
+from deploy.local.servers import Say, Server
 
 NAME = "prometheus"
 PORTS = ("client",)
@@ -21,38 +20,25 @@ CONF = "prometheus.yml"
 _RETENTION = ("--storage.tsdb.retention.time=7d", "--storage.tsdb.retention.size=512MB")
 
 
-@dataclass(frozen=True)
-class Prometheus:
+def server(home: Home, ports: Mapping[str, int], watched: Mapping[str, int]) -> Server:
     """Its targets are files in the stack's `targets`: each process that offers metrics writes one. watched: the ports
     where servers show theirs, by their names.
     """
+    conf, data = home.conf(NAME), home.data(NAME)
 
-    home: Home
-    ports: Mapping[str, int]
-    watched: Mapping[str, int]
-    name: str = NAME
-    needs: tuple[str, ...] = ()
-    patience_s: float = 10.0
+    def prepare(_: Say) -> None:
+        servers = [monitoring.Target(f"{LOOPBACK}:{port}", {"server": name}) for name, port in watched.items()]
+        text = monitoring.prometheus_yml(str(monitoring.RULES), [f"{home.targets}/*.json"], servers=servers)
+        write_conf(conf, CONF, text)
 
-    @property
-    def mark(self) -> str:
-        return _data(self.home.data(self.name))
+    def command() -> Command:
+        argv = arguments(conf / CONF, data, f"{LOOPBACK}:{ports['client']}")
+        return Command(argv, _data(data), dict(os.environ))
 
-    def prepare(self, say: Say) -> None:  # noqa: ARG002 - it is quick
-        servers = [monitoring.Target(f"{LOOPBACK}:{port}", {"server": server}) for server, port in self.watched.items()]
-        text = monitoring.prometheus_yml(str(monitoring.RULES), [f"{self.home.targets}/*.json"], servers=servers)
-        write_conf(self.home.conf(self.name), CONF, text)
+    def check() -> None:
+        probes.answers_ok(ports["client"], "/-/ready")
 
-    def command(self) -> Command:
-        argv = arguments(self._conf, self.home.data(self.name), f"{LOOPBACK}:{self.ports['client']}")
-        return Command(argv, self.mark, dict(os.environ))
-
-    def check(self) -> None:
-        probes.answers_ok(self.ports["client"], "/-/ready")
-
-    @property
-    def _conf(self) -> Path:
-        return self.home.conf(self.name) / CONF
+    return Server(NAME, ports, _data(data), prepare, command, check)
 
 
 def arguments(conf: Path, data: Path, address: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The stack: all servers of one home, started, stopped, killed and asked by name."""
 
 import contextlib
+import json
 import re
 import signal
 import time
@@ -12,7 +13,7 @@ from typing import Literal
 
 from deploy.local import hbase, kafka, logs, mariadb, ports, processes, prometheus
 from deploy.local.errors import NotReadyError, StackError
-from deploy.local.home import Home, Ports
+from deploy.local.home import Home, Ports, write
 from deploy.local.servers import Say, Server
 
 CLUSTERS = ("a", "b")
@@ -86,12 +87,23 @@ class Stack:
             )
         try:
             self._home.create()
-            with self._home.lock():
-                self._ports = self._home.ports(_WANTED_PORTS)
-                self._home.password()
+            # A command that only looks must not wait for a start that takes minutes.
+            if not self._home.is_complete(_WANTED_PORTS):
+                with self._home.lock(self._say):
+                    self._home.ports(_WANTED_PORTS)
+                    self._home.password()
+            self._ports = self._home.ports(_WANTED_PORTS)
+            self._write_places()
         except OSError as error:
             raise StackError(f"{home}: {error.strerror or error}") from error
         self._servers = {server.name: server for server in _servers(self._home, self._ports)}
+
+    def _write_places(self) -> None:
+        """The directory may have been moved since, or a port changed by hand."""
+        path, text = self._home.places, json.dumps(_places(self._home, self._ports), indent=2) + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            with self._home.lock(self._say):
+                write(path, text, mode=0o600)
 
     @property
     def home(self) -> Path:
@@ -133,7 +145,7 @@ class Stack:
             StackError: one cannot be started, ended, or did not answer in time; the message ends with the tail of its
                 log. The others keep running.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             wanted = self._with_needs(expand(names))
             for name in self.outdated(*wanted):
                 self._say(f"{name}: runs as it was started before, and would be started otherwise now: stop it first")
@@ -145,7 +157,7 @@ class Stack:
         Raises:
             StackError: as `up`.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             if wait:
                 self._start(expand(names), deadline_s)
                 return
@@ -159,7 +171,7 @@ class Stack:
         Raises:
             StackError: one survived both.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             remaining = [self._servers[name] for name in expand(names)]
             while remaining:
                 needed = {need for server in remaining for need in server.needs}
@@ -176,19 +188,19 @@ class Stack:
         Raises:
             StackError: one does not go.
         """
-        with self._home.lock():
+        with self._home.lock(self._say):
             self._kill(expand(names))
 
     def suspend(self, *names: str) -> None:
         """SIGSTOP: they keep their connections and answer nothing."""
-        with self._home.lock(), self._held(expand(names)) as held:
+        with self._home.lock(self._say), self._held(expand(names)) as held:
             for server, process in held:
                 process.suspend()
                 self._say(f"{server.name}: suspended")
 
     def resume(self, *names: str) -> None:
         """SIGCONT."""
-        with self._home.lock():
+        with self._home.lock(self._say):
             self._resume(expand(names))
 
     def check(self, name: str) -> None:
@@ -230,6 +242,7 @@ class Stack:
 
     def _start(self, names: Sequence[str], deadline_s: float) -> None:
         """Starts each when those of these servers that it needs are ready; waits for all."""
+        self._prepare(names)
         began = time.monotonic()
         waiting = {name: self._servers[name] for name in names}
         reasons: dict[str, str] = {}
@@ -256,6 +269,12 @@ class Stack:
                 why = reasons.get(late, "there was no time to start it")
                 raise StackError(self._with_log(late, f"not ready after {deadline_s:.0f} s: {why}"))
             time.sleep(_ASK_S)
+
+    def _prepare(self, names: Sequence[str]) -> None:
+        """Of these servers those that do not run. Maven may take minutes to get what they need, at the first start."""
+        for name in names:
+            if self.pid(name) is None:
+                self._servers[name].prepare(self._say)
 
     def _advance(self, server: Server, asked_s: dict[str, float | None]) -> None:
         """Asks the server; before that, starts it once if it does not run, or does not answer."""
@@ -348,14 +367,37 @@ def expand(names: Iterable[str]) -> list[str]:
     return [name for name in NAMES if name in wanted or not wanted]
 
 
+def _places(home: Home, chosen: Ports) -> dict[str, object]:
+    """Where the servers are, as `feedctl init --stack local` reads it."""
+
+    def at(server: str, purpose: str = "client") -> str:
+        return f"{ports.LOOPBACK}:{chosen[server][purpose]}"
+
+    def gateways(cluster: str) -> dict[str, list[str] | str]:
+        return {
+            **{protocol: [at(hbase.gateway_name(protocol, cluster))] for protocol in PROTOCOLS},
+            "zookeeper": at(hbase.cluster_name(cluster), "zookeeper"),
+        }
+
+    return {
+        "clusters": {cluster: gateways(cluster) for cluster in CLUSTERS},
+        "database": at(mariadb.NAME),
+        "password_file": str(home.password_file),
+        "kafka": at(kafka.NAME),
+        "jars": ":".join(f"{home.root / folder}/*" for folder in (hbase.HBASE_JARS, hbase.TRIM_JARS)),
+        "prometheus": at(prometheus.NAME),
+        "targets": str(home.targets),
+    }
+
+
 def _servers(home: Home, chosen: Ports) -> Iterator[Server]:
-    yield kafka.Kafka(home, chosen[kafka.NAME])
-    yield mariadb.MariaDb(home, chosen[mariadb.NAME])
+    yield kafka.server(home, chosen[kafka.NAME])
+    yield mariadb.server(home, chosen[mariadb.NAME])
     watched = {name: of["metrics"] for name, of in chosen.items() if "metrics" in of}
-    yield prometheus.Prometheus(home, chosen[prometheus.NAME], watched)
+    yield prometheus.server(home, chosen[prometheus.NAME], watched)
     for cluster in CLUSTERS:
-        name = hbase.cluster_name(cluster)
-        yield hbase.LocalCluster(home, cluster, chosen[name])
+        of = chosen[hbase.cluster_name(cluster)]
+        yield hbase.cluster(home, cluster, of)
         for protocol in PROTOCOLS:
-            gateway = hbase.gateway_name(protocol, cluster)
-            yield hbase.Gateway(home, protocol, cluster, chosen[name]["zookeeper"], chosen[gateway])
+            ports_of = chosen[hbase.gateway_name(protocol, cluster)]
+            yield hbase.gateway(home, protocol, cluster, of["zookeeper"], ports_of)

@@ -12,7 +12,7 @@ from deploy.drills import plot, running
 from deploy.drills import report as reporting
 from deploy.drills.catalogue import DRILLS
 from deploy.drills.course import Plan
-from deploy.drills.hosts import DockerHosts, Host, NotDrillableError
+from deploy.drills.hosts import Host, Hosts, NotDrillableError
 from deploy.drills.report import DrillRun, DrillSetting, Figures, Moments, Report
 from tests.cli.command import Cli
 
@@ -39,7 +39,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         setting = DrillSetting(plan.drill.name, "a", "a-host-1", plan.seed, started_at, plan.hold_s, False, 16, 5)
         return reporting.assemble(setting, figures, reporting.budgets("host"), Moments(1, 2, 3, 4, 5), [], timeline=[])
 
-    monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
+    monkeypatch.setattr(Hosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", run)
     monkeypatch.setattr(plot, "draw", lambda _report, _samples, path: path.write_bytes(b""))
     return plans
@@ -58,7 +58,7 @@ def test_the_drills_are_listed(empty: Cli) -> None:
 
 def test_a_system_that_is_not_marked_is_left_alone(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     empty("init")
-    monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
+    monkeypatch.setattr(Hosts, "connect", classmethod(lambda _: Unmarked()))
     assert "marked as drillable" in empty("drill", "run", "kill-host", code=3).stderr
 
 
@@ -67,7 +67,7 @@ def test_without_an_engine_it_says_how_to_get_one(empty: Cli, monkeypatch: pytes
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     assert "make docker-ready cluster-up" in empty("drill", "run", "kill-host", code=3).stderr
     with pytest.raises(NotDrillableError):
-        DockerHosts.connect()
+        Hosts.connect()
 
 
 @pytest.mark.usefixtures("drawn")
@@ -164,7 +164,7 @@ def test_several_runs_that_keep_their_budgets_say_so(empty: Cli, monkeypatch: py
     empty("init")
     setting = DrillSetting("kill-host", "a", "a-host-1", 0, "2026-01-01T00:00:00+00:00", 20, False, 16, 5)
     run = DrillRun(Report(setting, Figures(**FIGURES), [], []), [])
-    monkeypatch.setattr(DockerHosts, "connect", classmethod(lambda _: Unmarked()))
+    monkeypatch.setattr(Hosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", lambda *_: run)
     monkeypatch.setattr(plot, "draw", lambda *_: None)
     assert "all 2 runs kept their budgets" in empty("drill", "run", "kill-host", "--repeat", 2).stdout

@@ -1,64 +1,69 @@
 """Homes on real servers, as far as that needs none: where they are made from, and what is refused without them."""
 
-import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from deploy.local import Stack
 from feedstore.app import config as configuration
 from tests.cli.command import Cli
 from workers.cli import stacks
 
-PORTS = {
-    name: {"client": number}
-    for number, name in enumerate(["thrift2-a", "thrift1-a", "thrift2-b", "thrift1-b", "kafka", "mariadb"], 7_001)
-} | {"hbase-a": {"zookeeper": 7_007}, "hbase-b": {"zookeeper": 7_008}}
-
 
 @pytest.fixture
-def stack_home(tmp_path: Path) -> Path:
-    home = tmp_path / "stack"
-    home.mkdir()
-    (home / stacks.STATE).write_text(json.dumps({"version": 1, "host": "127.0.0.1", "ports": PORTS}))
-    return home
+def stack(tmp_path: Path) -> Stack:
+    return Stack(tmp_path / "stack")
 
 
-def test_a_home_on_a_stack_has_its_urls(stack_home: Path, tmp_path: Path) -> None:
+def parsed(stack: Stack, home: Path) -> configuration.Config:
     text = configuration.DEFAULT
-    for there, instead in stacks.replacements(stack_home).items():
+    for there, instead in stacks.replacements("local", stack.home).items():
         assert text.count(there) == 1
         text = text.replace(there, instead)
-    config = configuration.parse(tmp_path, text, {})
+    return configuration.parse(home, text, {})
+
+
+def test_a_home_on_a_stack_has_its_urls(stack: Stack, tmp_path: Path) -> None:
+    def at(server: str, purpose: str = "client") -> str:
+        return f"127.0.0.1:{stack.port(server, purpose)}"
+
+    config = parsed(stack, tmp_path)
     assert [(each.name, each.url) for each in config.clusters] == [
-        ("a", "hbase://127.0.0.1:7001/?thrift1=127.0.0.1:7002"),
-        ("b", "hbase://127.0.0.1:7003/?thrift1=127.0.0.1:7004"),
+        (name, f"hbase://{at(f'thrift2-{name}')}/?thrift1={at(f'thrift1-{name}')}") for name in ("a", "b")
     ]
-    assert [each.zookeeper for each in config.clusters] == ["127.0.0.1:7007", "127.0.0.1:7008"]
-    assert config.hbase_jars == f"{stack_home}/jars/hbase/*:{stack_home}/jars/trim/*"
-    assert config.queue == "kafka://127.0.0.1:7005"
+    assert [each.zookeeper for each in config.clusters] == [at("hbase-a", "zookeeper"), at("hbase-b", "zookeeper")]
+    assert config.hbase_jars == f"{stack.home}/jars/hbase/*:{stack.home}/jars/trim/*"
+    assert config.queue == f"kafka://{at('kafka')}"
     assert (config.partitions, config.replication) == (4, 1)
-    secret = stack_home / "mariadb.password"
     assert config.shards == tuple(
-        f"mysql://feed@127.0.0.1:7006/follows_{number}?password_file={secret}" for number in range(2)
+        f"mysql://feed@{at('mariadb')}/follows_{number}?password_file={stack.password_file}" for number in range(2)
     )
+    assert (config.metrics.prometheus, config.metrics.targets) == (
+        f"http://{at('prometheus')}",
+        f"{stack.home}/targets",
+    )
+
+
+def test_a_stack_that_was_moved_or_got_another_port_says_where_it_is_now(stack: Stack, tmp_path: Path) -> None:
+    state = stack.home / "stack.json"
+    port = stack.port("kafka")
+    state.write_text(state.read_text().replace(f": {port}", ": 7"))
+    assert parsed(Stack(stack.home.rename(tmp_path / "moved")), tmp_path).queue == "kafka://127.0.0.1:7"
+    assert "/moved/" in (tmp_path / "moved" / "places.json").read_text()
 
 
 def test_without_a_stack_init_says_how_to_start_one(empty: Cli, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     said = empty("init", "--stack", "local", "--stack-home", nowhere, code=2).stderr
-    assert f"{nowhere / stacks.STATE}: not found; start the local stack first: make stack-up STACK={nowhere}" in said
+    assert f"{nowhere / stacks.PLACES}: not found; start the local stack first: make stack-up STACK={nowhere}" in said
     assert not empty.home.exists()
 
 
-def test_part_of_a_stack_is_not_enough(empty: Cli, stack_home: Path) -> None:
-    ports = {name: each for name, each in PORTS.items() if name != "thrift1-b"}
-    (stack_home / stacks.STATE).write_text(json.dumps({"ports": ports}))
-    said = empty("init", "--stack", "local", "--stack-home", stack_home, code=2).stderr
-    assert "no port of thrift1-b; start all of the stack: make stack-up" in said
-    (stack_home / stacks.STATE).write_text("{")
-    said = empty("init", "--stack", "local", "--stack-home", stack_home, code=2).stderr
-    assert str(stack_home / stacks.STATE) in said
+def test_places_that_are_none_are_named(empty: Cli, stack: Stack) -> None:
+    (stack.home / stacks.PLACES).write_text("{")
+    said = empty("init", "--stack", "local", "--stack-home", stack.home, code=2).stderr
+    assert str(stack.home / stacks.PLACES) in said
     assert not empty.home.exists()
 
 

@@ -82,6 +82,29 @@ def test_ones_own_are_taken_away(docker: Docker, tmp_path: Path, homes: list[str
     assert "down" in words
 
 
+def test_secrets_stay_as_long_as_an_engine_that_was_stopped_may_keep_the_data(
+    docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Clusters(tmp_path, lambda _: None)
+    mine._write_secrets()
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Engine, "answers", lambda _: False)
+        with pytest.raises(StackError, match="make docker-ready"):
+            mine.down()
+    assert (tmp_path / "places.json").exists()
+    mine.down()
+    assert not (tmp_path / "places.json").exists()
+    assert not any((tmp_path / "secrets").iterdir())
+
+
+def test_with_no_engine_there_is_nothing_to_take_away_where_nothing_was_started(
+    docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "answers", lambda _: False)
+    Clusters(tmp_path, lambda _: None).down()
+    assert docker.composed == []
+
+
 def test_a_token_is_made_as_long_as_none_is_written_down(docker: Docker, tmp_path: Path) -> None:
     mine = Clusters(tmp_path, lambda _: None)
     with pytest.raises(StackError, match="no token"):

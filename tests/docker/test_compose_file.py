@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from deploy.docker import names, roles
-from deploy.docker.clusters import COMPOSE_FILE, HOME_LABEL, PROJECT_NAME, SITES, container_name
+from deploy.docker.clusters import COMPOSE_FILE, HOME_LABEL, SITES
 
 COMPOSED = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSED["services"]
@@ -27,7 +27,7 @@ def published(service: str) -> list[tuple[str, str, int]]:
 def test_the_containers_are_those_of_names() -> None:
     assert set(SERVICES) == {*names.SERVERS, *names.CLIENTS, "setup"}
     for name in (*names.SERVERS, *names.CLIENTS):
-        assert SERVICES[name]["container_name"] == container_name(name)
+        assert SERVICES[name]["container_name"] == names.container(name)
         assert SERVICES[name]["hostname"] == name
 
 
@@ -182,7 +182,7 @@ def test_the_servers_of_a_cluster_are_told_which_settings_they_have(name: str) -
 
 
 def test_its_names_begin_with_the_project() -> None:
-    assert all(each["name"].startswith(f"{PROJECT_NAME}-") for each in COMPOSED["networks"].values())
+    assert all(each["name"].startswith(f"{names.PROJECT_NAME}-") for each in COMPOSED["networks"].values())
 
 
 # Both Composes were seen to read these alike. `name:` and `depends_on: ... restart` are refused by 1.29, for example,

@@ -15,7 +15,7 @@ import pytest
 
 from deploy import monitoring
 from deploy.docker import names
-from deploy.docker.clusters import Clusters, container_name, run_check
+from deploy.docker.clusters import Clusters, run_check
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -132,7 +132,7 @@ def prometheus(what: str, **words: str) -> Any:
 
 
 def test_pages_come_from_the_other_cluster_while_the_doors_of_a_zone_are_shut(web: httpx.Client) -> None:
-    doors = [container_name(names.gateway("a", number)) for number in names.GATEWAYS]
+    doors = [names.container(names.gateway("a", number)) for number in names.GATEWAYS]
     docker("pause", *doors)
     try:
         pages = [web.get("/v1/users/1/feed") for _ in range(20)]
@@ -157,7 +157,7 @@ def test_every_host_holds_regions_of_the_feeds(cluster: str) -> None:
 
 @pytest.mark.usefixtures("clusters")
 def test_a_process_and_a_host_that_die_come_back_by_themselves() -> None:
-    host = container_name(names.host("b", 3))
+    host = names.container(names.host("b", 3))
     kill = "kill -9 $(grep -l 'feed.process=[r]egionserver' /proc/[0-9]*/cmdline | head -1 | cut -d/ -f3)"
     docker("exec", host, "sh", "-c", kill)
     until("the region server to be away", lambda: "regionserver" in run_check(host))
@@ -173,8 +173,8 @@ def test_a_cluster_whose_last_host_went_later_comes_back_without_help(
     web: httpx.Client, feedctl: Callable[..., str]
 ) -> None:
     """The last blocks of the logs are then on the last host alone: a NameNode that starts must not want two of each."""
-    hosts = [container_name(names.host("b", number)) for number in names.HOSTS]
-    control = container_name(names.control("b"))
+    hosts = [names.container(names.host("b", number)) for number in names.HOSTS]
+    control = names.container(names.control("b"))
     board = followed_board(web)
     pins = itertools.count(board)
 
@@ -196,7 +196,7 @@ def test_a_cluster_whose_last_host_went_later_comes_back_without_help(
     finally:
         docker("start", control, *hosts)
     # A gateway is ready when its cluster answers it.
-    doors = [container_name(names.gateway("b", number)) for number in names.GATEWAYS]
+    doors = [names.container(names.gateway("b", number)) for number in names.GATEWAYS]
     for name in (control, *hosts, *doors):
         until(f"{name} to be back", lambda name=name: run_check(name) == "")
     assert "no difference" in feedctl("verify")
@@ -205,7 +205,7 @@ def test_a_cluster_whose_last_host_went_later_comes_back_without_help(
 def test_no_container_shows_a_secret_or_runs_as_root(clusters: Clusters) -> None:
     password = (clusters.home / "secrets" / "mariadb.password").read_text()
     token = (clusters.home / "token").read_text().strip()
-    containers = [container_name(name) for name in (*names.SERVERS, *names.CLIENTS)]
+    containers = [names.container(name) for name in (*names.SERVERS, *names.CLIENTS)]
     inspected = docker("inspect", *containers)
     image = docker("image", "history", "--no-trunc", json.loads(inspected)[0]["Config"]["Image"])
     processes = [line for name in containers for line in docker("top", name, "-eo", "pid,uid,args").splitlines()[1:]]

@@ -133,3 +133,30 @@ def test_that_nothing_may_be_installed_is_told_from_a_failed_installation(tmp_pa
     assert status() == engines.CANNOT_BE_HERE
     program(tmp_path, "id", "#!/bin/sh\necho 0\n")
     assert status() == 100
+
+
+def test_what_makes_a_base_image_is_demanded_only_by_the_one_who_needs_it(tmp_path: Path) -> None:
+    """The base image may be there, or come from a registry."""
+    install = PROJECT / "deploy" / "docker" / "install"
+    for name in ("bash", "sort", "id"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    for name in ("docker", "dockerd", "docker-compose", "iptables"):
+        program(tmp_path, name, "#!/bin/sh\nexit 1\n")
+    statuses = [
+        subprocess.run([install, *words], env={"PATH": str(tmp_path)}, capture_output=True, check=False).returncode
+        for words in ([], ["debootstrap"], ["docker"])
+    ]
+    assert statuses == [0, engines.CANNOT_BE_HERE, 0]
+
+
+@pytest.mark.parametrize("script", ["docker", "local"])
+def test_packages_are_installed_from_old_lists_if_there_are_no_new_ones(tmp_path: Path, script: str) -> None:
+    for name in ("bash", "sort", "dirname"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    for name in ("promtool", "prometheus"):
+        program(tmp_path, name, "#!/bin/sh\n")
+    program(tmp_path, "id", "#!/bin/sh\necho 0\n")
+    program(tmp_path, "apt-get", f"#!/bin/sh\necho $1 >>{tmp_path}/asked\n[ $1 = install ]\n")
+    install = PROJECT / "deploy" / script / "install"
+    done = subprocess.run([install], env={"PATH": str(tmp_path)}, capture_output=True, check=False)
+    assert (done.returncode, (tmp_path / "asked").read_text().split()) == (0, ["update", "install"])

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -96,25 +95,34 @@ def test_no_image_is_made_under_debians_name(monkeypatch: pytest.MonkeyPatch, tm
     assert ran[0][-1] == image.MADE_BASE != image.BASE
 
 
-def test_an_extra_that_names_extras_of_the_package_itself_is_replaced_by_what_they_need() -> None:
-    project = {
-        "name": "own",
-        "dependencies": ["click>=8"],
-        "optional-dependencies": {
-            "http": ["own[metrics, tls]", "starlette>=1"],
-            "metrics": ["prometheus-client"],
-            "tls": ["own[http]", "certifi"],
-            "other": ["never"],
-        },
-    }
-    assert image.requirements(project, ["http"]) == ["click>=8", "starlette>=1", "prometheus-client", "certifi"]
+def test_the_image_asks_no_index_for_this_package_and_keeps_what_it_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[object, ...]] = []
 
+    def run(*words: object, **_: object) -> None:
+        ran.append(words)
+        new = words[words.index("--dest") + 1]
+        assert isinstance(new, Path)
+        new.mkdir()
+        for name in (wheel.name, "click.whl"):
+            (new / name).touch()
 
-def test_the_image_asks_no_index_for_this_package() -> None:
-    project = tomllib.loads((image.PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = image.requirements(project, image._EXTRAS)
-    assert not [each for each in needed if each.startswith(project["name"])]
-    assert [each for each in needed if each.startswith("prometheus-client")]
+    monkeypatch.setattr(image, "WHEELS", tmp_path)
+    monkeypatch.setattr(image, "run", run)
+    own, old = tmp_path / "own", tmp_path / "0123456789ab"
+    for folder in (own, old):
+        folder.mkdir()
+    wheel = own / "feedstore-1-py3-none-any.whl"
+    wheel.touch()
+    made = image._wheels(own, lambda _: None)
+    assert ran[0][-1] == f"feedstore[mysql,kafka,hbase,http,hosts] @ file://{wheel}"
+    assert [each.name for each in made.iterdir()] == ["click.whl"]
+    assert {each.name for each in tmp_path.iterdir()} == {"own", made.name}
+    assert image._wheels(own, lambda _: None) == made
+    assert len(ran) == 1
+    monkeypatch.setattr(image, "_EXTRAS", ("mysql",))
+    assert image._wheels(own, lambda _: None) != made
 
 
 @pytest.mark.parametrize("module", ["container", "supervisor", "znode_cleanup"])

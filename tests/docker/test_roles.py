@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.docker import clusters, hadoop_settings, image, names, roles
+from deploy.docker import clusters, image, names, roles
 from deploy.docker.container import PLACES
 from deploy.docker.supervisor import SupervisedProcess
+from deploy.hbase import settings as hadoop_settings
 from deploy.local import jars
 from deploy.local.errors import StackError
 from feedstore.app import config
@@ -195,7 +196,7 @@ def test_the_password_is_in_no_argument_and_in_no_file_that_others_read(folders:
 
 def parsed(directory: Path) -> config.Config:
     text = config.DEFAULT
-    for there, instead in stacks.docker_replacements(directory).items():
+    for there, instead in stacks.replacements("docker", directory).items():
         assert text.count(there) == 1
         text = text.replace(there, instead)
     tomllib.loads(text)
@@ -237,7 +238,7 @@ def test_the_places_inside_are_those_of_names() -> None:
 
 def test_the_placement_is_built_against_the_hadoop_that_runs() -> None:
     versions = []
-    for pom in (jars.POM, jars.PLACEMENT / "pom.xml"):
+    for pom in (jars.POM, jars.BUILT[jars.PLACEMENT] / "pom.xml"):
         found = ET.parse(pom).getroot().find(".//{*}properties/{*}hadoop.version")
         assert found is not None
         versions.append(found.text)

@@ -8,7 +8,6 @@ import click
 import pytest
 
 from deploy.docker import names
-from deploy.docker.clusters import container_name
 from deploy.drills.catalogue import DRILLS
 from deploy.local.programs import PROJECT
 from workers.cli import root
@@ -81,7 +80,7 @@ def test_a_quoted_make_has_a_target(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_named_container_and_a_linked_place_are_there(path: Path) -> None:
-    containers = {container_name(name) for name in (*names.SERVERS, *names.CLIENTS)}
+    containers = {names.container(name) for name in (*names.SERVERS, *names.CLIENTS)}
     assert set(re.findall(r"\bfeedstore-[a-z0-9-]+", text(path))) <= containers
     for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text(path)):
         linked = (path.parent / target).resolve() if target else path

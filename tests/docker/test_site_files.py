@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from deploy.docker import hadoop_settings
+from deploy.hbase import settings as hadoop_settings
 
 FILES = sorted(path.name for path in hadoop_settings.TUNED.glob("*.xml"))
 

@@ -12,19 +12,31 @@ from pathlib import Path
 
 import pytest
 
-from deploy.docker.supervisor import Restarts
+from deploy.docker.supervisor import restart_delay_s
 
 pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import sys
-from deploy.docker.supervisor import Restarts, SupervisedProcess, Supervisor
+from deploy.docker.supervisor import SupervisedProcess, Supervisor
 places = [("127.0.0.1", int(port)) for port in sys.argv[2:]]
 needed = {"needs": places} if len(places) < 2 else {"needs_some": (2, places)}
 after = [sys.executable, "-c", "import sys; print('run after it', file=sys.stderr)"]
 server = SupervisedProcess("server", [sys.executable, "-c", sys.argv[1]], lambda: None, after=after, **needed)
 other = SupervisedProcess("other", ["sleep", "1000"], lambda: None)
-Supervisor([server, other], Restarts(0.05)).run()
+Supervisor([server, other], 0.05).run()
+"""
+DEAF_LAST = """
+import sys
+from deploy.docker import supervisor
+from deploy.docker.supervisor import SupervisedProcess, Supervisor
+supervisor.STOP_S = 4.0
+tidy = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), sys.exit(0)));"
+deaf = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+def process(name, does):
+    program = f"{does} print('{name} hears', file=sys.stderr); time.sleep(999)"
+    return SupervisedProcess(name, [sys.executable, "-c", program], lambda: None)
+Supervisor([process("tidy", tidy), process("deaf", deaf)], 0.05).run()
 """
 LASTS = "import time; time.sleep(1000)"
 
@@ -32,10 +44,10 @@ LASTS = "import time; time.sleep(1000)"
 class Running:
     """A supervisor and what it says."""
 
-    def __init__(self, log: Path, *words: str) -> None:
+    def __init__(self, log: Path, *words: str, program: str = PROGRAM) -> None:
         self._log = log
         with log.open("w") as out:
-            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=out)
+            self.process = subprocess.Popen([sys.executable, "-c", program, *words], stderr=out)
 
     def lines(self, part: str) -> list[str]:
         return [line for line in self._log.read_text().splitlines() if part in line]
@@ -66,8 +78,8 @@ def is_alive(pid: int) -> bool:
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def make(*words: str) -> Running:
-        started.append(Running(tmp_path / f"log{len(started)}", *words))
+    def make(*words: str, program: str = PROGRAM) -> Running:
+        started.append(Running(tmp_path / f"log{len(started)}", *words, program=program))
         return started[-1]
 
     yield make
@@ -132,6 +144,16 @@ def test_it_ends_what_it_started(start: Callable[..., Running]) -> None:
     assert not any(is_alive(pid) for pid in pids)
 
 
+def test_one_that_does_not_end_leaves_the_others_their_time(start: Callable[..., Running]) -> None:
+    """A region server that hangs must not cost the DataNode its orderly end."""
+    running = start(program=DEAF_LAST)
+    running.until("tidy hears")
+    running.until("deaf hears")
+    running.process.terminate()
+    assert running.process.wait(timeout=30) == 0
+    assert running.lines("tidy: ended with status 0")
+
+
 def test_what_its_children_leave_behind_is_no_end_of_a_server(start: Callable[..., Running]) -> None:
     orphan = "import subprocess, time; subprocess.Popen(['sleep', '0']); time.sleep(1000)"
     running = start(orphan)
@@ -142,14 +164,12 @@ def test_what_its_children_leave_behind_is_no_end_of_a_server(start: Callable[..
 
 
 def test_a_server_that_does_not_last_is_started_ever_less_often() -> None:
-    restarts = Restarts(1.0)
-    assert [restarts.delay(lives, is_alone=False) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
-    assert Restarts(20.0).delay(9, is_alone=False) == 20
+    assert [restart_delay_s(1.0, lives, is_alone=False) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
+    assert restart_delay_s(20.0, 9, is_alone=False) == 20
 
 
 def test_what_nobody_takes_the_place_of_is_started_again_at_once() -> None:
-    restarts = Restarts(10.0, alone_s=1.0)
-    assert [restarts.delay(lives, is_alone=True) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
-    assert restarts.delay(1, is_alone=False) == 10
+    assert [restart_delay_s(10.0, lives, is_alone=True) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
+    assert restart_delay_s(10.0, 1, is_alone=False) == 10
     # A test that asks for quick restarts gets them everywhere.
-    assert Restarts(0.2).delay(1, is_alone=True) == 0.2
+    assert restart_delay_s(0.2, 1, is_alone=True) == 0.2

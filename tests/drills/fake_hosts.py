@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from deploy.drills.faults import CHAIN
-from deploy.drills.hosts import Host, HostError, HostState, LogLine, NotDrillableError
+from deploy.drills.hosts import Host, HostError, Hosts, HostState, LogLine, NotDrillableError
 
 CORE = "feedstore-core"
 SERVERS = {
@@ -38,7 +38,7 @@ def marked() -> list[Host]:
 
 
 @dataclass
-class FakeHosts:
+class FakeHosts(Hosts):
     """Keeps of each host whether it runs, what its servers do, and what was done to its network and disk.
 
     stops: names of servers that are not found. interrupts: raised by the call of this number, once it is done in part.

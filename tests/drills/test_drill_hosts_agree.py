@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.docker import names
-from deploy.docker.clusters import container_name, run_check
+from deploy.docker.clusters import run_check
 from deploy.drills.faults import Blackhole, SlowDisk, SlowNetwork
-from deploy.drills.hosts import DockerHosts, HostError, Hosts, HostState, NotDrillableError
+from deploy.drills.hosts import HostError, Hosts, HostState, NotDrillableError
 from tests.cli.command import eventually
 from tests.drills.fake_hosts import CORE, FakeHosts
 
@@ -24,9 +24,9 @@ def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
         yield FakeHosts()
         return
     request.getfixturevalue("clusters")
-    yield DockerHosts.connect()
+    yield Hosts.connect()
     deadline = time.monotonic() + PATIENCE_S
-    while lack := run_check(container_name("b-gateway-2")):
+    while lack := run_check(names.container("b-gateway-2")):
         assert time.monotonic() < deadline, lack
 
 

@@ -4,17 +4,11 @@ import pytest
 
 from deploy.drills import page, processors
 from deploy.drills import report as reporting
-from deploy.drills.processors import Busy, Times, mean_share, share
+from deploy.drills.processors import Busy, mean_share
 from deploy.drills.report import DrillSetting, Moments
 from deploy.drills.samples import CallSample
 
 SETTING = DrillSetting("kill-host", "a", "a-host-2", 1, "2026-01-01T00:00:00+00:00", 20, False, 16, 1)
-
-
-def test_a_share_is_of_the_time_between_two_moments() -> None:
-    assert share(Times(10, 30), Times(13, 31)) == 0.75
-    assert share(Times(10, 30), Times(10, 31)) == 0
-    assert share(Times(10, 30), Times(10, 30)) is None
 
 
 def test_the_mean_is_of_what_was_measured_in_the_span() -> None:

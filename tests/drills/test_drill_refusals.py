@@ -16,7 +16,7 @@ from deploy.drills import running, targets
 from deploy.drills.catalogue import DRILLS
 from deploy.drills.course import Plan
 from deploy.drills.health import ClusterHealth, active_master
-from deploy.drills.hosts import DockerHosts, Host, HostError, LogLine, NotDrillableError
+from deploy.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableError
 from deploy.drills.regions import Region
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
@@ -279,7 +279,7 @@ def engine() -> Engine:
 
 
 def test_only_containers_with_the_mark_are_hosts_and_only_they_can_be_broken(engine: Engine) -> None:
-    hosts = DockerHosts(engine)
+    hosts = Hosts(engine)
     (one,) = hosts.all()
     assert one == Host("b-host-1", "b", "standby", True, frozenset({19091}), {"feedstore-zone-b": "10.231.2.11"})
     assert one.holds_regions
@@ -296,7 +296,7 @@ def test_only_containers_with_the_mark_are_hosts_and_only_they_can_be_broken(eng
 
 def test_a_helper_enters_the_network_of_one_container_and_goes_again(engine: Engine) -> None:
     before = time.monotonic()
-    assert before <= DockerHosts(engine).in_network("b-host-1", "iptables -S") <= time.monotonic()
+    assert before <= Hosts(engine).in_network("b-host-1", "iptables -S") <= time.monotonic()
     image, command, words = engine.told[0]
     assert image == "sha256:1"
     assert command[2:] == ["shell", "iptables -S"]
@@ -309,17 +309,17 @@ def test_a_helper_enters_the_network_of_one_container_and_goes_again(engine: Eng
 def test_a_helper_that_fails_says_why_and_goes_again(engine: Engine) -> None:
     engine.status = 1
     with pytest.raises(HostError, match="shell: iptables: no"):
-        DockerHosts(engine).in_network("b-host-1", "iptables -S")
+        Hosts(engine).in_network("b-host-1", "iptables -S")
     assert engine.told[-1] == "remove"
 
 
 def test_what_an_interrupted_drill_left_is_taken_away(engine: Engine) -> None:
-    DockerHosts(engine).clean()
+    Hosts(engine).clean()
     assert engine.told == [("remove", {"force": True})]
 
 
 def test_signals_states_and_checks_are_asked_inside(engine: Engine) -> None:
-    hosts = DockerHosts(engine)
+    hosts = Hosts(engine)
     engine.said = {"reached": ["datanode"]}
     _, reached = hosts.signal("b-host-1", ("datanode", "master"), 9)
     assert reached == {"datanode"}
@@ -334,7 +334,7 @@ def test_signals_states_and_checks_are_asked_inside(engine: Engine) -> None:
 
 
 def test_a_log_is_read_with_the_engines_times(engine: Engine) -> None:
-    lines = DockerHosts(engine).logs("b-host-1", 1.0, 2.0)
+    lines = Hosts(engine).logs("b-host-1", 1.0, 2.0)
     assert engine.told == [{"since": 1.0, "until": 2.0, "timestamps": True, "tail": 20_000}]
     assert [line.text for line in lines] == ["one", "two words"]
     assert lines[1].at - lines[0].at == pytest.approx(0.75)
@@ -349,4 +349,4 @@ def test_the_engines_errors_are_those_of_hosts(engine: Engine, monkeypatch: pyte
 
     monkeypatch.setattr(engine, "kill", refuse)
     with pytest.raises(HostError, match="it does not answer"):
-        DockerHosts(engine).kill("b-host-1")
+        Hosts(engine).kill("b-host-1")

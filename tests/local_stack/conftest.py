@@ -22,7 +22,7 @@ def stack_of(home: Home) -> Iterator[StackOf]:
 
     def make(*servers: FakeServer, said: list[str] | None = None) -> Stack:
         stack = Stack(home.root, [].append if said is None else said.append)
-        stack._servers = {server.name: server for server in servers}
+        stack._servers = {server.name: server.server() for server in servers}
         stacks.append(stack)
         return stack
 

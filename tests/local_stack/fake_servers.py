@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.local.errors import NotReadyError
 from deploy.local.home import Home
 from deploy.local.processes import Command
-from deploy.local.servers import Say
+from deploy.local.servers import Say, Server
 from deploy.local.stack import Stack
 
 StackOf = Callable[..., Stack]
@@ -23,7 +23,9 @@ DEAF = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {ANSWERS}"
 
 @dataclass
 class FakeServer:
-    """`script` runs with a path in argv[1]; the server is ready when its process id is in that file."""
+    """`script` runs with a path in argv[1]; the server is ready when its process id is in that file, and `asks` raises
+    nothing.
+    """
 
     home: Home
     name: str
@@ -31,18 +33,34 @@ class FakeServer:
     needs: tuple[str, ...] = ()
     ports: Mapping[str, int] = field(default_factory=dict)
     patience_s: float = 10.0
-    starts: int = 0
+    asks: Callable[[], None] = lambda: None
+
+    def server(self) -> Server:
+        return Server(
+            self.name,
+            self.ports,
+            self.mark,
+            self.prepare,
+            self.command,
+            self.check,
+            self.needs,
+            self.patience_s,
+        )
 
     @property
     def mark(self) -> str:
         return f"--mark={self.home.root / self.name}"
 
     @property
+    def starts(self) -> int:
+        return self.home.log(self.name).read_text(encoding="utf-8").count("started by the stack")
+
+    @property
     def answer(self) -> Path:
         return self.home.root / f"{self.name}.answer"
 
     def prepare(self, say: Say) -> None:
-        self.starts += 1
+        say(f"{self.name}: prepared")
         self.answer.unlink(missing_ok=True)
 
     def command(self) -> Command:
@@ -50,5 +68,6 @@ class FakeServer:
         return Command((sys.executable, "-c", program, str(self.answer), self.mark), self.mark, dict(os.environ))
 
     def check(self) -> None:
+        self.asks()
         if not self.answer.exists():
             raise NotReadyError("it has not answered")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.cli import main
+from deploy.local.home import Home
 from deploy.local.stack import NAMES, Stack
 
 
@@ -36,6 +37,20 @@ def test_status_of_a_stack_that_is_down(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["status", "--json", "--home", str(tmp_path), "kafka"]) == 3
     (kafka,) = json.loads(capsys.readouterr().out)
     assert (kafka["state"], kafka["ports"]["client"]) == ("stopped", stack.port("kafka"))
+
+
+def test_what_only_looks_does_not_wait_for_a_start_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.local.home._LOCK_WAIT_S", 0.0)
+    log = Stack(tmp_path).log("kafka")
+    log.write_text("one\n", encoding="utf-8")
+    with Home(tmp_path).lock(lambda _: None):
+        assert main(["status", "--home", str(tmp_path)]) == 3
+        assert main(["logs", "--home", str(tmp_path)]) == 0
+        capsys.readouterr()
+        assert main(["kill", "--home", str(tmp_path), "kafka"]) == 1
+    assert f"{tmp_path}: waiting for another command to end" in capsys.readouterr().err
 
 
 def test_logs_of_what_never_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

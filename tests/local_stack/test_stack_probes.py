@@ -97,6 +97,8 @@ def test_nobody_there_is_not_ready() -> None:
 def test_a_log_is_asked_about_the_life_that_began_last(home: Home) -> None:
     log = home.log("hbase-a")
     assert not logs.says(log, "ready")
+    log.touch()
+    assert not logs.says(log, "ready")
     logs.begin(log)
     with log.open("a", encoding="utf-8") as file:
         file.write("ready\n")

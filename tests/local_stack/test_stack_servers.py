@@ -3,11 +3,14 @@
 import json
 import shutil
 import stat
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+from deploy.hbase.settings import site_xml
 from deploy.local import StackError, hbase, jars, java, kafka, mariadb, prometheus
 from deploy.local.home import Home
 from deploy.local.servers import Server
@@ -17,15 +20,15 @@ from deploy.local.servers import Server
 def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
     """Prepared as for a start, without Maven and without data."""
     monkeypatch.setattr(jars, "ensure", lambda profile, say: jars.folder(profile))
-    monkeypatch.setattr(jars, "ensure_trim", lambda say: jars.trim_folder())
-    monkeypatch.setattr(jars, "COPROCESSOR", sources(home.root.with_name("coprocessor")))
+    monkeypatch.setattr(jars, "build", lambda name, say: jars.built_folder(name))
+    monkeypatch.setitem(jars.BUILT, jars.TRIM, sources(home.root.with_name("coprocessor")))
     made: list[Server] = [
-        kafka.Kafka(home, {"client": 1, "controller": 2, "metrics": 10}),
-        mariadb.MariaDb(home, {"client": 3}),
-        hbase.LocalCluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6, "metrics": 11}),
-        hbase.Gateway(home, "thrift2", "a", 4, {"client": 7}),
-        hbase.Gateway(home, "thrift1", "a", 4, {"client": 8}),
-        prometheus.Prometheus(home, {"client": 9}, {"kafka": 10, "hbase-a": 11}),
+        kafka.server(home, {"client": 1, "controller": 2, "metrics": 10}),
+        mariadb.server(home, {"client": 3}),
+        hbase.cluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6, "metrics": 11}),
+        hbase.gateway(home, "thrift2", "a", 4, {"client": 7}),
+        hbase.gateway(home, "thrift1", "a", 4, {"client": 8}),
+        prometheus.server(home, {"client": 9}, {"kafka": 10, "hbase-a": 11}),
     ]
     home.data("mariadb").mkdir()
     home.data("kafka").mkdir()
@@ -101,11 +104,17 @@ def test_a_server_shows_its_metrics_on_the_loopback_only(
     assert shown["rules"]
 
 
-def test_the_brokers_own_tools_show_no_metrics(servers: dict[str, Server]) -> None:
+def test_the_brokers_own_tools_show_no_metrics(
+    servers: dict[str, Server], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Two processes cannot have one port.
-    broker = servers["kafka"]
-    assert isinstance(broker, kafka.Kafka)
-    assert not any("-javaagent" in word for word in broker._java("kafka.tools.StorageTool").argv)
+    ran: list[str] = []
+    monkeypatch.setattr(kafka, "run", lambda *words, **_: ran.extend(words))
+    (home.data("kafka") / "meta.properties").unlink()
+    servers["kafka"].prepare(lambda _: None)
+    assert "kafka.tools.StorageTool" in ran
+    assert not any("-javaagent" in word for word in ran)
+    assert servers["kafka"].mark not in ran
 
 
 def test_the_password_is_on_no_command_line_and_in_no_file_that_others_read(
@@ -133,10 +142,10 @@ def test_a_cluster_has_the_trim_on_its_class_path_and_its_guard_in_the_master(
     servers: dict[str, Server], home: Home
 ) -> None:
     argv = servers["hbase-a"].command().argv
-    assert str(jars.trim_folder()) + "/*" in argv[argv.index("-cp") + 1].split(":")
+    assert str(jars.built_folder(jars.TRIM)) + "/*" in argv[argv.index("-cp") + 1].split(":")
     assert _site(home, "hbase-a")["hbase.coprocessor.master.classes"] == "feedstore.trim.TrimTableGuard"
     # What `feedctl table` runs with.
-    assert (home.root / "jars" / "trim").readlink() == jars.trim_folder()
+    assert (home.root / "jars" / "trim").readlink() == jars.built_folder(jars.TRIM)
     assert (home.root / "jars" / "hbase").readlink() == jars.folder("hbase")
 
 
@@ -152,7 +161,7 @@ def test_a_gateway_keeps_idle_connections_and_finds_its_cluster(
 
 
 def test_site_files_escape_what_xml_needs() -> None:
-    assert "<name>a</name><value>&lt;&amp;&gt;</value>" in hbase.site_xml({"a": "<&>"})
+    assert "<name>a</name><value>&lt;&amp;&gt;</value>" in site_xml({"a": "<&>"})
 
 
 def test_another_pom_gets_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,19 +177,19 @@ def test_another_pom_gets_another_directory(tmp_path: Path, monkeypatch: pytest.
 def test_other_sources_of_the_trim_get_another_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
-    monkeypatch.setattr(jars, "COPROCESSOR", sources(tmp_path / "coprocessor"))
-    before = jars.trim_folder()
-    assert jars.trim_folder() == before
+    monkeypatch.setitem(jars.BUILT, jars.TRIM, sources(tmp_path / "coprocessor"))
+    before = jars.built_folder(jars.TRIM)
+    assert jars.built_folder(jars.TRIM) == before
     (tmp_path / "coprocessor" / changed).write_text("changed")
-    assert jars.trim_folder() != before
+    assert jars.built_folder(jars.TRIM) != before
 
 
 def test_without_maven_the_trim_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "COPROCESSOR", sources(tmp_path / "coprocessor"))
+    monkeypatch.setitem(jars.BUILT, jars.TRIM, sources(tmp_path / "coprocessor"))
     monkeypatch.setattr(jars, "JARS", tmp_path / "jars")
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(StackError, match="there is no program mvn: `make stack-ready` installs what is needed"):
-        jars.ensure_trim(lambda _: None)
+        jars.build(jars.TRIM, lambda _: None)
 
 
 def test_sources_that_do_not_compile_are_told_of_and_built_again(
@@ -189,11 +198,40 @@ def test_sources_that_do_not_compile_are_told_of_and_built_again(
     program = tmp_path / "mvn"
     program.write_text("#!/bin/sh\necho Trim.java:1: error\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(jars, "COPROCESSOR", sources(tmp_path / "coprocessor"))
+    monkeypatch.setitem(jars.BUILT, jars.TRIM, sources(tmp_path / "coprocessor"))
     monkeypatch.setattr(jars, "JARS", tmp_path / "jars")
     monkeypatch.setattr(shutil, "which", lambda *_, **__: str(program))
     with pytest.raises(StackError, match=r"could not build the trim: \S+/mvn .* status 1:\nTrim.java:1: error"):
-        jars.ensure_trim(lambda _: None)
-    program.write_text(f"#!/bin/sh\nmkdir $(dirname $4)/target && touch $(dirname $4)/target/{jars.TRIM_JAR}\n")
-    made = jars.ensure_trim(lambda _: None)
-    assert [each.name for each in made.iterdir()] == [jars.TRIM_JAR]
+        jars.build(jars.TRIM, lambda _: None)
+    program.write_text("#!/bin/sh\nmkdir $(dirname $4)/target && touch $(dirname $4)/target/feedstore-trim.jar\n")
+    made = jars.build(jars.TRIM, lambda _: None)
+    assert [each.name for each in made.iterdir()] == ["feedstore-trim.jar"]
+
+
+def test_jars_of_other_sources_are_removed_once_no_program_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "mvn"
+    program.write_text("#!/bin/sh\nmkdir $(dirname $4)/target && touch $(dirname $4)/target/feedstore-trim.jar\n")
+    program.chmod(0o755)
+    module = sources(tmp_path / "coprocessor")
+    monkeypatch.setitem(jars.BUILT, jars.TRIM, module)
+    monkeypatch.setattr(jars, "JARS", tmp_path / "jars")
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(program))
+    unlike = tmp_path / "jars" / "kafka-0123456789ab"
+    unlike.mkdir(parents=True)
+
+    def made(text: str) -> Path:
+        (module / "pom.xml").write_text(text)
+        return jars.build(jars.TRIM, lambda _: None)
+
+    first = made("first")
+    argv = [sys.executable, "-c", "input()", f"-cp={first}/*"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as server:
+        second = made("second")
+        assert first.is_dir()
+        assert server.stdin
+        server.stdin.close()
+        server.wait()
+    third = made("third")
+    assert [first.exists(), second.exists(), third.exists(), unlike.exists()] == [False, False, True, True]

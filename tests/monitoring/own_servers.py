@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from deploy.hbase.settings import site_xml
 from deploy.local import Stack, jars, java, kafka, ports, processes
-from deploy.local.hbase import cluster_name, site_xml
+from deploy.local.hbase import cluster_name
 from deploy.local.home import Home, write_conf
 from deploy.local.ports import LOOPBACK
 from deploy.local.processes import Command, HeldProcess
@@ -80,7 +81,7 @@ def region_server(stack: Stack, name: str, settings: Mapping[str, str]) -> Itera
     command = java.command(
         home,
         name,
-        jars=[jars.folder("hbase"), jars.trim_folder()],
+        jars=[jars.folder("hbase"), jars.built_folder(jars.TRIM)],
         heap_mib=_HEAP_MIB,
         flags=(
             java.watched(jars.folder(jars.AGENT), conf, f"{LOOPBACK}:{metrics}"),

@@ -20,8 +20,8 @@ from kafka.errors import KafkaError
 from thriftpy2.thrift import TException
 
 from deploy.drills.repeating import repeating
+from deploy.hbase.settings import site_xml
 from deploy.local import Stack, hbase
-from deploy.local.hbase import site_xml
 from deploy.monitoring import servers
 from feedstore.widecolumn import Put, Table, Trim
 from feedstore.widecolumn.hbase import HBaseCluster

@@ -28,12 +28,12 @@ def own_home(stack: Stack, directory: Path) -> Iterator[Cli]:
     name = uuid.uuid4().hex[:12]
     made = stacks.replacements
 
-    def own(stack_home: Path) -> dict[str, str]:
+    def own(kind: stacks.Kind, stack_home: Path | None) -> dict[str, str]:
         return {
             there: instead.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
             .replace("/follows_", f"/follows_test_{name}_")
             .replace('"\nreplication', f'?prefix=test-{name}."\nreplication')
-            for there, instead in made(stack_home).items()
+            for there, instead in made(kind, stack_home).items()
         }
 
     cli = Cli(directory)

@@ -44,7 +44,7 @@ def init(
       feedctl --home .real init --stack local
       feedctl --home .real init --stack docker
     """
-    replaced = None if stack is None else stacks.replacements_of(stack, stack_home)
+    replaced = None if stack is None else stacks.replacements(stack, stack_home)
     config = home.create(session.home, os.environ, cap=cap, slack=slack, replaced=replaced)
     note(
         f"created {session.home}: cap {config.limits.cap}, clusters {', '.join(each.name for each in config.clusters)};"

@@ -3,23 +3,17 @@ the Docker clusters (docs/docker.md). A file of the stack's own directory says w
 """
 
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
 from feedstore.errors import ConfigError
 
 Kind = Literal["local", "docker"]
-_T = TypeVar("_T")
 
-STATE: Final = "stack.json"
 PLACES: Final = "places.json"
 SHARDS: Final = ("follows_0", "follows_1")
 PARTITIONS: Final = 4
-
-
-class _State(msgspec.Struct, frozen=True):
-    ports: dict[str, dict[str, int]]
 
 
 class _Gateways(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,62 +48,22 @@ def home(kind: Kind) -> Path:
     return Path(".stack") if kind == "local" else Path(".cluster")
 
 
-def replacements(directory: Path) -> dict[str, str]:
-    """Texts of the default `feed.toml`, and what replaces them in a home on the local stack: the urls of the
-    clusters, the follow store and the queue.
+def replacements(kind: Kind, directory: Path | None) -> dict[str, str]:
+    """Texts of the default `feed.toml`, and what replaces them in a home on this stack: the urls of the clusters, the
+    follow store and the queue. directory: where the stack is; None for where it usually is.
 
     Raises:
         ConfigError: there is no stack in this directory.
     """
-    path = directory.absolute() / STATE
-    ports = _read(path, _State, f"start the local stack first: make stack-up STACK={directory}").ports
-
-    def at(server: str, purpose: str = "client") -> str:
-        try:
-            return f"127.0.0.1:{ports[server][purpose]}"
-        except KeyError:
-            raise ConfigError(f"{path}: no port of {server}; start all of the stack: make stack-up") from None
-
-    def gateways(name: str) -> _Gateways:
-        return _Gateways([at(f"thrift2-{name}")], [at(f"thrift1-{name}")], at(f"hbase-{name}", "zookeeper"))
-
-    jars = ":".join(f"{path.with_name('jars')}/{each}/*" for each in ("hbase", "trim"))
-    password_file = str(path.with_name("mariadb.password"))
-    clusters = {name: gateways(name) for name in ("a", "b")}
-    places = _Places(
-        clusters,
-        at("mariadb"),
-        password_file,
-        at("kafka"),
-        jars,
-        # A stack that was started by an earlier version has none.
-        prometheus=at("prometheus") if "prometheus" in ports else "",
-        targets=str(path.with_name("targets")) if "prometheus" in ports else "",
-    )
-    return _replacements(places)
-
-
-def docker_replacements(directory: Path) -> dict[str, str]:
-    """The same for a home on the Docker clusters.
-
-    Raises:
-        ConfigError: there are none in this directory.
-    """
-    path = directory.absolute() / PLACES
-    return _replacements(_read(path, _Places, "start the Docker clusters first: make cluster-up"))
-
-
-def replacements_of(kind: Kind, directory: Path | None) -> dict[str, str]:
-    """As `replacements` or `docker_replacements`. directory: where the stack is; None for where it usually is."""
-    directory = directory or home(kind)
-    return replacements(directory) if kind == "local" else docker_replacements(directory)
-
-
-def _read(path: Path, kind: type[_T], missing: str) -> _T:
+    path = (directory or home(kind)).absolute() / PLACES
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return _replacements(msgspec.json.decode(path.read_bytes(), type=_Places))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: not found; {missing}") from None
+        first = {
+            "local": f"the local stack first: make stack-up STACK={path.parent}",
+            "docker": "the Docker clusters first: make cluster-up",
+        }
+        raise ConfigError(f"{path}: not found; start {first[kind]}") from None
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Site files: the tuned settings of `deploy/hbase` and those that only this layout knows, as one file for each process.
+"""Site files: the settings of this folder and those that only a layout knows, as one file for each process.
 
 A process reads `core-site.xml`, `hdfs-site.xml` and `hbase-site.xml`. `deploy/hbase` holds each of them for all
 processes, and `hdfs-site.KIND.xml` and `hbase-site.KIND.xml` for some. A later layer overrides an earlier one.
@@ -12,11 +12,10 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
+from xml.sax.saxutils import escape
 
-from deploy.local.errors import StackError
-
-TUNED = Path(__file__).resolve().parents[1] / "hbase"
+TUNED = Path(__file__).resolve().parent
 LAYOUT = "layout"
 """The `<tag>` of a setting without which the layout does not work. To Hadoop a tag of this name means nothing."""
 
@@ -60,17 +59,13 @@ def layers(*names: str, own: Mapping[str, str], of: Set = "tuned") -> dict[str, 
     return {**{each.name: each.value for each in settings}, **own}
 
 
-def named(name: str) -> Set:
-    """The set of this name.
-
-    Raises:
-        StackError: there is none.
-    """
-    for each in get_args(Set):
-        if each == name:
-            found: Set = each
-            return found
-    raise StackError(f"there are no settings {name!r}; there are {', '.join(get_args(Set))}")
+def site_xml(values: Mapping[str, str]) -> str:
+    """A Hadoop configuration file."""
+    properties = "".join(
+        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        for name, value in values.items()
+    )
+    return f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n'
 
 
 def _text(item: ET.Element, tag: str) -> str:
