@@ -86,10 +86,12 @@ class Worker:
         Raises:
             WorkerFailedError: a loop ended by itself.
         """
-        threads = [threading.Thread(target=self._run_loop, args=(loop,), name=loop.name) for loop in self._loops]
-        for thread in threads:
-            thread.start()
+        started: list[threading.Thread] = []
         try:
+            for loop in self._loops:
+                thread = threading.Thread(target=self._run_loop, args=(loop,), name=loop.name)
+                thread.start()  # it may raise: no loop may then run on, and keep the process from ending
+                started.append(thread)
             if until is None:
                 self._stop.wait()
             else:
@@ -97,8 +99,10 @@ class Worker:
                     pass
         finally:
             self._stop.set()
-            for thread in threads:
+            for thread in started:
                 thread.join()
+            for loop in self._loops[len(started) :]:
+                loop.close()
         if self._failures:
             messages, causes = zip(*self._failures, strict=True)
             raise WorkerFailedError("; ".join(messages), causes)
