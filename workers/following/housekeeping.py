@@ -113,19 +113,20 @@ class Housekeeper:
 def expire_letters(
     dead: DeadLetters, kept: LettersKept, now_ms: int, on_dropped: Callable[[DeadLetter, str], None]
 ) -> None:
-    """Drops dead letters that are too old, and the oldest of those that are too many. on_dropped: called with each and
-    the reason, before it goes: what it would have written is written by nothing else.
+    """Drops dead letters that are too old, and the oldest of those that are too many. on_dropped: called with each that
+    this call has dropped, and the reason. Any number of processes may do it at once.
 
     Raises QueueError: some may have gone; do it again.
     """
-    too_many = dead.count() - kept.letters
     while page := dead.letters(0, _LETTERS_AT_ONCE):
-        for letter in page:
-            if too_many <= 0 and now_ms - letter.died_ms <= kept.age_ms:
+        # Counted after the page was read: what another process drops meanwhile must not count as too many again. Of
+        # what it drops after that, the same letters are the oldest.
+        too_many = dead.count() - kept.letters
+        for number, letter in enumerate(page):
+            if number >= too_many and now_ms - letter.died_ms <= kept.age_ms:
                 return
-            on_dropped(letter, "too many" if too_many > 0 else "too old")
-            dead.drop(letter.id)
-            too_many -= 1
+            if dead.drop(letter.id):
+                on_dropped(letter, "too many" if number < too_many else "too old")
 
 
 class Sweeper:
