@@ -149,6 +149,12 @@ def test_status_lists_what_the_updaters_have_left_to_do(home: Cli) -> None:
     assert home.json("status")["idle"]
 
 
+def test_top_knows_the_pace_of_the_updaters(home: Cli) -> None:
+    home.work()
+    lines = [line.split() for line in home("top", "--once", "--every", "10ms").stdout.splitlines()]
+    assert [words for words in lines if words[:1] == ["catalog-ads-a"]] == [["catalog-ads-a", "0", "0"]]
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
