@@ -57,8 +57,8 @@ def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list
     """stage_of: what every stage of the worker is made of."""
     found: list[Loop] = []
     for name, settings in config.catalogs.items():
-        store = place(config, name, cluster).store()
-        ports.opened.callback(store.close)
+        # In files it owns the delta: a second one would meet its lock.
+        store = ports.once((name, cluster), place(config, name, cluster).store)
         found.append(_updater(ports, config, name, cluster, store, stage_of))
         if name == PINS:
             rest = Rest(monotonic_s, RetryPolicy(10.0, 600.0))
