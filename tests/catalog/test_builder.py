@@ -1,6 +1,8 @@
 """When the worker builds a generation."""
 
 import random
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.rounds import Rounds
 
 HOUR_MS = 3_600_000
+REAL = subprocess.Popen
 BEGAN_MS = 1_700_000_000_000
 
 
@@ -152,6 +155,28 @@ def test_a_build_that_had_no_turn_undoes_no_rollback(bench: Bench):
     assert not bench.begins()
     bench.known(13.2)
     assert bench.begins()
+
+
+@pytest.mark.processes
+def test_a_build_ends_with_its_worker_though_it_ignores_a_signal_to_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does if it is begun by a writer's process, which ignores the signals that its parent decides about."""
+    builds: list[subprocess.Popen[bytes]] = []
+
+    def begin(*_: object, **__: object) -> Any:
+        builds.append(REAL(["sh", "-c", "trap '' TERM; echo begun; exec sleep 30"], stdout=subprocess.PIPE))
+        return builds[0]
+
+    monkeypatch.setattr(catalogs.subprocess, "Popen", begin)
+    bench.known(0)
+    bench.builder.step()
+    (build,) = builds
+    with build:
+        assert build.stdout is not None
+        build.stdout.readline()
+        bench.builder.close()
+        assert build.returncode == -signal.SIGKILL
 
 
 # Collections

@@ -216,7 +216,7 @@ class Builder:
         """A build that is cut off leaves nothing that is read."""
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
+            process.kill()  # it may have inherited that it ignores signals to end
             process.wait()
 
     def _is_due(self) -> bool:
