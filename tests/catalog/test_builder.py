@@ -12,9 +12,8 @@ from feedstore.app import config as configuration
 from feedstore.catalog.port import CatalogUnavailableError, Collected
 from tests.catalog.memory_catalog import MemoryCatalog
 from workers.app import catalogs
-from workers.app.catalogs import COLLECT_EVERY_S, Builder, Collector
+from workers.app.catalogs import COLLECT_EVERY_S, Builder
 from workers.pipeline.retry import Rest, RetryPolicy
-from workers.pipeline.rounds import Rounds
 
 HOUR_MS = 3_600_000
 REAL = subprocess.Popen
@@ -197,7 +196,7 @@ class Failing(MemoryCatalog):
 
 def test_what_no_fetch_needs_is_removed_every_so_often_also_after_a_failure():
     now_s, store = 100.0, Failing()
-    collector = Collector("collector", store, 1, Rounds(lambda: now_s, COLLECT_EVERY_S))
+    collector = catalogs.collector("collector", store, 1, lambda: now_s)
     for as_of_ms in (10, 20):
         store.use(store.load(as_of_ms, []).id)
 

@@ -229,7 +229,7 @@ def relay(session: Session, metrics_at: str | None) -> None:
         looking: list[Loop] = []
         if metrics_at or config.metrics.listen:
             looking = [*wiring.gauges(ports, config, faults=True), *wiring.canaries(ports, config)]
-        return [*wiring.relays(ports, config), wiring.housekeeper(ports, config), *looking]
+        return [*wiring.relays(ports, config), wiring.housekeeping(ports, config), *looking]
 
     _run_part(session, loops, "relay", metrics_at)
 
