@@ -29,8 +29,7 @@ from workers.following.messages import (
     encode_delivery,
     encode_parked,
 )
-from workers.following.packing import packed
-from workers.following.packs import Pack, encode_body, halves
+from workers.following.packs import Pack, encode_body, halves, packed
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.retry import RetryPolicy

@@ -26,7 +26,7 @@ from workers.following import metrics
 from workers.following.backfill import Backfill
 from workers.following.fanout import CELLS, Fanout, PinAction, Remainder, Visited
 from workers.following.messages import Delivery, Hold, Packed, RangeTask, Task, encode_action, encode_delivery
-from workers.following.packing import packed
+from workers.following.packs import packed
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.following.window import FanoutWindow
