@@ -28,11 +28,10 @@ from workers.following.groups import UPDATES_TICKER
 from workers.following.messages import RangeTask, Task, encode_action
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
-from workers.pipeline.begun import Begun
 from workers.pipeline.relay import Ticker
 from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.runtime import Every, Loop
-from workers.pipeline.stage import Stage
+from workers.pipeline.stage import Begun, Stage
 from workers.queue.port import PositionLostError, Queue, Topic
 
 _log = structlog.get_logger()

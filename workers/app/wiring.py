@@ -43,12 +43,11 @@ from workers.following.slots import DeliverySlots, ParkedSlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.following.traces import of_deliveries, of_parked, of_tasks
 from workers.following.window import FanoutWindow
-from workers.pipeline.begun import Begun
 from workers.pipeline.gathering import Gathering
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.runtime import Every, Loop, Worker
-from workers.pipeline.stage import Stage
+from workers.pipeline.stage import Begun, Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
