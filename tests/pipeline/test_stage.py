@@ -11,10 +11,9 @@ import pytest
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
-from workers.pipeline.gathering import ENOUGH_BYTES, Gathering
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
-from workers.pipeline.stage import Stage, TooManyDeadLettersError
+from workers.pipeline.stage import ENOUGH_BYTES, Stage, TooManyDeadLettersError
 from workers.pipeline.ticks import Tick
 from workers.queue.port import (
     Consumer,
@@ -918,7 +917,7 @@ class Arriving:
 def gathering_bench(distance_s: float, arrivals: Sequence[tuple[float, str]]) -> tuple[Bench, list[float]]:
     """And the times at which its messages were handled."""
     bench = Bench()
-    bench.reopen(gathering=Gathering(distance_s), patience_s=0.25)
+    bench.reopen(gather_s=distance_s, patience_s=0.25)
     Arriving(bench, arrivals)
     times: list[float] = []
 

@@ -43,7 +43,6 @@ from workers.following.slots import DeliverySlots, ParkedSlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.following.traces import of_deliveries, of_parked, of_tasks
 from workers.following.window import FanoutWindow
-from workers.pipeline.gathering import Gathering
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.runtime import Every, Loop, Worker
@@ -396,7 +395,7 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
             halves=halves,
             slots=DeliverySlots(cluster, handler.late_before_ms),
             in_flight_bytes=_WRITER_BYTES,
-            gathering=Gathering(config.worker.gather_ms / 1_000),
+            gather_s=config.worker.gather_ms / 1_000,
             park=in_lots(ports.tracer, f"send {RETRIES}", moving, of_deliveries, park, "producer"),
             note=applied.note,
         )
