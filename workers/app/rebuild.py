@@ -37,13 +37,10 @@ _IN_VAIN: Final = 60
 partitions long before."""
 
 
-def ask_user(follows: FollowStore, user: int, cluster: str | None) -> None:
-    """Asks for the refill of one user's feed. cluster: only there; None everywhere."""
-    follows.ask_refill([user], cluster, 0)
-
-
 def ask_all(follows: FollowStore, cluster: str | None, on_progress: OnProgress) -> int:
-    """Asks for the refill of the feed of every user who follows anything; returns the time of the last request."""
+    """Asks for the refill of the feed of every user who follows anything; returns the time of the last request.
+    cluster: only there; None everywhere.
+    """
     asked_ms = follows.now()
     count = 0
     for users in _users(follows):
