@@ -442,15 +442,25 @@ def test_bodies_of_one_message_count_its_bytes_once_and_as_long_as_one_of_them_w
     assert (bench.stage._lots.items, bench.stage._lots.size) == (0, 0)
 
 
-def by_dashes(body: str) -> tuple[str, str] | None:
-    """A body such as 1-2-3 does what 1 and 2-3 do."""
-    first, _, rest = body.partition("-")
-    return (first, rest) if rest else None
+class ByDashes:
+    """All bodies need one slot. One such as 1-2-3 does what 1 and 2-3 do."""
+
+    count = 16
+
+    def needed(self, body: str) -> frozenset[int]:
+        return frozenset((7,))
+
+    def divided(self, body: str, slots: frozenset[int]) -> None:
+        return None
+
+    def halved(self, body: str) -> tuple[str, str] | None:
+        first, _, rest = body.partition("-")
+        return (first, rest) if rest else None
 
 
 def test_rule_12_a_body_that_cannot_be_done_is_tried_in_halves_and_only_the_least_part_is_buried() -> None:
     bench = Bench(RetryPolicy(attempts=3), fails=lambda bodies: ValueError() if "3" in "-".join(bodies) else None)
-    bench.reopen(halves=by_dashes)
+    bench.reopen(slots=ByDashes())
     bench.publish("1-2-3-4", "5")
 
     bench.run()
@@ -463,7 +473,7 @@ def test_rule_12_a_body_that_cannot_be_done_is_tried_in_halves_and_only_the_leas
 
 def test_a_body_is_not_halved_for_what_is_unavailable() -> None:
     bench = Bench(fails=lambda bodies: UnavailableError("away") if bench.now_s < 100 else None)
-    bench.reopen(halves=by_dashes)
+    bench.reopen(slots=ByDashes())
     bench.publish("1-2", "3")
 
     bench.run()
@@ -472,17 +482,8 @@ def test_a_body_is_not_halved_for_what_is_unavailable() -> None:
 
 
 def test_rule_12_a_body_whose_slot_is_away_in_part_is_probed_in_halves() -> None:
-    class OneSlot:
-        count = 16
-
-        def needed(self, body: str) -> frozenset[int]:
-            return frozenset((7,))
-
-        def divided(self, body: str, slots: frozenset[int]) -> None:
-            return None
-
     bench = Bench(fails=lambda bodies: UnavailableError("away") if "2" in "-".join(bodies) else None)
-    bench.reopen(halves=by_dashes, slots=OneSlot())
+    bench.reopen(slots=ByDashes())
     bench.publish("1-2-3")
 
     bench.run(600)
@@ -702,6 +703,9 @@ class NumberSlots:
         return frozenset((int(body),))
 
     def divided(self, body: str, slots: frozenset[int]) -> None:
+        return None
+
+    def halved(self, body: str) -> None:
         return None
 
 

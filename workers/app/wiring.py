@@ -26,7 +26,7 @@ from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, landed, metrics
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.canary import CanaryFlights, CanaryWatch
-from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, halves_of_range, sender_of
+from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
 from workers.following.messages import (
@@ -37,7 +37,7 @@ from workers.following.messages import (
     encode_parked,
     wrap_actions,
 )
-from workers.following.packs import Pack, encode_body, halves
+from workers.following.packs import Pack, encode_body
 from workers.following.ports import Ports
 from workers.following.slots import DeliverySlots, ParkedSlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
@@ -364,7 +364,6 @@ def expander(ports: Ports, config: Config) -> Loop:
         turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
         slots=TaskSlots(ports.follows),
         due_ms=handler.due_ms,
-        halves=halves_of_range,
         lost="actions were lost before they were expanded: rebuild every cluster",
     )
 
@@ -392,7 +391,6 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
             handle=in_lots(ports.tracer, f"process {DELIVERIES}", about, of_deliveries, handler.write),
             ticks=handler.tick,
             lost=lost_message(cluster),
-            halves=halves,
             slots=DeliverySlots(cluster, handler.late_before_ms),
             in_flight_bytes=_WRITER_BYTES,
             gather_s=config.worker.gather_ms / 1_000,

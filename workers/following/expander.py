@@ -72,11 +72,6 @@ def sender_of(task: Task | RangeTask) -> int:
             assert_never(action)
 
 
-def halves_of_range(task: Task | RangeTask) -> tuple[RangeTask, RangeTask] | None:
-    """Two tasks that together do the same; None if there is one action."""
-    return task.halves() if isinstance(task, RangeTask) else None
-
-
 @dataclass
 class _Sorted:
     """Actions by their kind. A kind that this program does not know is refused: what is dropped here counts as done."""

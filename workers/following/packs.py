@@ -342,11 +342,6 @@ def encode_body(body: Delivery | Hold | Pack) -> bytes:
     return encode_delivery(message)
 
 
-def halves(body: Delivery | Hold | Pack) -> tuple[Delivery | Pack, Delivery | Pack] | None:
-    """Two bodies that together do what one does; None if it is not a pack of several blocks."""
-    return body.halves() if isinstance(body, Pack) else None
-
-
 def cell_mutations(packs: Sequence[Pack]) -> list[Mutation]:
     """The writes of some packs: all cells together, and all delete markers."""
     import numpy as np  # noqa: PLC0415

@@ -112,9 +112,8 @@ class Stage(Generic[Body]):
     ticks: gets ticks with their partitions, once everything before them there is done; of one source only the newest.
     lost: the explanation, and what to do, if messages are gone before this group has read them.
     turns: keeps messages of a sender who sent many, while others' are done. None: all are done as they come.
-    halves: two bodies that together do what one does, to be tried apart if it fails for reasons of its own; None if it
-        is the least that can be done. None: all bodies are.
-    slots: which parts of a store a message needs. None: unknown; failed messages are then tried in slices and alone.
+    slots: which parts of a store a message needs, and how it is divided. None: unknown; failed messages are then tried
+        in slices and alone.
     batch: how many messages are polled, and how many bodies are handled at once.
     in_flight, in_flight_bytes: how many bodies may wait, and how many bytes of messages, before nothing more is polled.
     park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
@@ -150,7 +149,6 @@ class Stage(Generic[Body]):
         lost: str = "this group lost messages",
         turns: Turns[Body] | None = None,
         begin: Callable[[Sequence[Body]], None] | None = None,
-        halves: Callable[[Body], tuple[Body, Body] | None] | None = None,
         slots: Slots[Body] | None = None,
         batch: int = 2_000,
         in_flight: int = 10_000,
@@ -177,7 +175,6 @@ class Stage(Generic[Body]):
         self._clock = clock
         self._wall_ms = wall_ms
         self._lost = lost
-        self._halves = halves
         self._slots = slots
         self._batch = batch
         self._in_flight = in_flight
@@ -202,7 +199,7 @@ class Stage(Generic[Body]):
         self._turns = turns
         self._later: list[tuple[float, int, Group[Body]]] = []
         self._dead_ones: deque[_Corpse[Body]] = deque()
-        self._outages: Outages[Body] = Outages(slots, self._split, self._halved, rng)
+        self._outages: Outages[Body] = Outages(slots, self._split, rng)
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
         self._order = itertools.count()
@@ -723,7 +720,7 @@ class Stage(Generic[Body]):
             middle = len(items) // 2
             self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
             return
-        if (part := self._halved(items[0])) is not None:
+        if (part := self._split(items[0], None)) is not None:
             self._first([Group([part], group.failures), group])
             return
         items[0].faults += 1
@@ -840,11 +837,14 @@ class Stage(Generic[Body]):
             self._tally.away("parked")
             self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
 
-    def _split(self, item: Item[Body], slots: frozenset[int]) -> Item[Body] | None:
-        divided = None if self._slots is None else self._slots.divided(item.body, slots)
-        if divided is None:
+    def _split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
+        """As `Split`."""
+        if self._slots is None:
             return None
-        part, item.body = divided
+        parts = self._slots.halved(item.body) if slots is None else self._slots.divided(item.body, slots)
+        if parts is None:
+            return None
+        part, item.body = parts
         return self._lots.part(item, part)
 
     def _failing_since_s(self) -> Iterator[float]:
@@ -857,14 +857,6 @@ class Stage(Generic[Body]):
                 case Group() | Isolation():
                     found.append(work.since_s)
         return (each for each in found if each is not None)
-
-    def _halved(self, item: Item[Body]) -> Item[Body] | None:
-        """Takes one half of an item as an item of its own, and leaves it the other. None if it has no halves."""
-        halves = None if self._halves is None else self._halves(item.body)
-        if halves is None:
-            return None
-        part, item.body = halves
-        return self._lots.part(item, part)
 
     def _wait_s(self, failures: int) -> float:
         return self._policy.wait_s(max(1, failures), self._rng)
