@@ -413,34 +413,18 @@ class Stage(Generic[Body]):
         if note is None:
             return True
         spans = self._lots.done_spans()
-        now_s = self._clock()
-        due = now_s - self._noted_s >= NOTE_EVERY_S
-        if not (due or (spans and self._quiet)) or self._note_rest.goes_on():
+        due = self._clock() - self._noted_s >= NOTE_EVERY_S
+        if not (due or (spans and self._quiet)):
             return False
-        try:
-            self._aside(lambda: note(spans))
-        except NotNowError as error:
-            wait_s = self._note_rest.failed_at_work(now_s, self._worked)
-            self._tally.away("notes")
-            self._log.warning("note.unavailable", wait_s=round(wait_s, 3), error=str(error))
+        if not self._answers(self._note_rest, "notes", "note.unavailable", lambda: note(spans)):
             return False
-        self._note_rest.ended()
         self._noted_s = self._clock()
         return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Whether the ticks were taken; if not, they rest for a while."""
-        if self._tick_rest.goes_on():
+        if not self._answers(self._tick_rest, "ticks", "tick.unavailable", lambda: self._ticks(ticks)):
             return False
-        began_s = self._clock()
-        try:
-            self._aside(lambda: self._ticks(ticks))
-        except NotNowError as error:
-            wait_s = self._tick_rest.failed_at_work(began_s, self._worked)
-            self._tally.away("ticks")
-            self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
-            return False
-        self._tick_rest.ended()
         self._tally.ticked(ticks)
         return True
 
@@ -641,6 +625,23 @@ class Stage(Generic[Body]):
             raise error
         return error
 
+    def _answers(self, rest: Rest, what: str, event: str, call: Callable[[], object]) -> bool:
+        """Makes a call of what may be away, unless it rests after a failure; whether it answered. what, event: how that
+        is counted and logged if it did not.
+        """
+        if rest.goes_on():
+            return False
+        began_s = self._clock()
+        try:
+            self._aside(call)
+        except NotNowError as error:
+            wait_s = rest.failed_at_work(began_s, self._worked)
+            self._tally.away(what)
+            self._log.warning(event, wait_s=round(wait_s, 3), error=str(error))
+            return False
+        rest.ended()
+        return True
+
     def _aside(self, call: Callable[[], Result]) -> Result:
         """Makes another call that may take long, on the handler's thread. Its answer, or its error, is the caller's."""
         calling = self._handling.submit(call)
@@ -741,19 +742,12 @@ class Stage(Generic[Body]):
             if tried and self._clock() - began_s >= STEP_S:
                 break
             tried = True
-            call_s = self._clock()
-            try:
-                self._bury(self._dead_ones[0])
-            except NotNowError as error:
-                wait_s = self._bury_rest.failed_at_work(call_s, self._worked)
-                self._tally.away("dead_letters")
-                self._log.warning("message.not_buried", wait_s=round(wait_s, 3), error=str(error))
+            if not self._bury(self._dead_ones[0]):
                 break
-            self._bury_rest.ended()
         return tried
 
-    def _bury(self, corpse: _Corpse[Body]) -> None:
-        """Buries the first message that can never be done."""
+    def _bury(self, corpse: _Corpse[Body]) -> bool:
+        """Buries the first message that can never be done; False if the dead letters are away."""
         item = corpse.item
         message = item.taken.message
         body = item.body
@@ -770,7 +764,8 @@ class Stage(Generic[Body]):
             if self._given_up is not None and body is not None and not isinstance(body, Malformed):
                 self._given_up(body)
 
-        self._aside(bury)
+        if not self._answers(self._bury_rest, "dead_letters", "message.not_buried", bury):
+            return False
         self._dead_ones.popleft()
         self._lots.done(item)
         self._tally.dead(corpse.reason)
@@ -783,6 +778,7 @@ class Stage(Generic[Body]):
         )
         # Messages that could be read lie between this one and the one before: if they are done, they end the row.
         self._dead_in_a_row = 1 if corpse.after_good and item.lot.progressed else self._dead_in_a_row + 1
+        return True
 
     def _too_many_dead(self) -> bool:
         return self._dead_in_a_row >= self._policy.dead_in_a_row
