@@ -13,8 +13,7 @@ from feedstore.following import FEEDS, Limits
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn.progress import Progress
 from workers.following.messages import Block, Delivery, Packed
-from workers.following.packing import packed
-from workers.following.packs import unpacked
+from workers.following.packs import packed, unpacked
 from workers.following.ports import Ports
 from workers.following.writer import Writer
 

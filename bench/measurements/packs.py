@@ -11,8 +11,7 @@ from feedstore.following import MAX_CHUNK, feed_table, mutations
 from feedstore.widecolumn import Put
 from feedstore.widecolumn.arrays import gathered
 from workers.following.messages import Block, Delivery, decode_delivery, encode_delivery
-from workers.following.packing import packed
-from workers.following.packs import Pack, cell_mutations, decode_body
+from workers.following.packs import Pack, cell_mutations, decode_body, packed
 
 NAME = "packs"
 LOT = 500

@@ -23,8 +23,7 @@ from feedstore.following import mutations
 from feedstore.widecolumn import Mutation
 from workers.following.groups import writer_group
 from workers.following.messages import Block, Delivery, encode_delivery
-from workers.following.packing import packed
-from workers.following.packs import Pack, cell_mutations, decode_body
+from workers.following.packs import Pack, cell_mutations, decode_body, packed
 from workers.following.topics import DELIVERIES
 
 NAME = "writers"

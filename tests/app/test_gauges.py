@@ -94,13 +94,13 @@ class Bench:
         self.table = Away(progress_table(1_000_000))
         replicas = {"a": Replica("a", {PROGRESS: self.table})}
         self.ports = replace(ports, replicas=replicas, meter=self.meter, clock=lambda: 10_000)
-        self.queue = QueueGauges(self.ports, config, lambda: self.now_s)
+        self.queue = QueueGauges(self.ports, config)
         self.cluster = ClusterGauges(self.ports, "a", lambda: self.now_s, faults=False)
 
     def look(self) -> None:
         self.now_s += LOOK_EVERY_S
-        self.queue.step()
-        self.cluster.step()
+        self.queue.look()
+        self.cluster.look()
 
 
 @pytest.fixture
@@ -110,12 +110,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     config = configuration.load(cli.home, {})
     with cli.ports(feeds=False) as ports:
         yield Bench(config, ports)
-
-
-def test_nothing_is_asked_between_looks(bench: Bench):
-    bench.queue.step()
-    bench.cluster.step()
-    assert bench.meter.counts().gauges == []
 
 
 def test_the_queue_the_outboxes_and_the_disks_are_seen(bench: Bench):
@@ -180,13 +174,13 @@ def test_a_cluster_that_was_emptied_is_damaged(tmp_path: Path):
     with closing_ports(cli) as ports:
         gauges = ClusterGauges(ports, "a", lambda: now_s[0], faults=True)
         now_s[0] = FAULTS_EVERY_S
-        gauges.step()
+        gauges.look()
         assert value(ports.meter, metrics.DAMAGED, "a") == 0
         emptied = MemoryStore(ports_table(ports))
         tables = {**ports.replicas["a"].tables, "following_feed": emptied}
         gauges = ClusterGauges(replace(ports, replicas={"a": Replica("a", tables)}), "a", lambda: now_s[0], faults=True)
         now_s[0] += FAULTS_EVERY_S
-        gauges.step()
+        gauges.look()
         assert value(ports.meter, metrics.DAMAGED, "a") == 1
 
 
@@ -205,7 +199,7 @@ def test_a_part_that_does_not_answer_is_told_and_a_cluster_that_does_not_is_not(
         def look(changed: Ports) -> float | None:
             gauges = ClusterGauges(changed, "a", lambda: now_s[0], faults=True)
             now_s[0] += FAULTS_EVERY_S
-            gauges.step()
+            gauges.look()
             return value(ports.meter, metrics.PARTS_ANSWER, "a")
 
         tables = ports.replicas["a"].tables

@@ -1,6 +1,8 @@
 """When the worker builds a generation."""
 
 import random
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,11 @@ from feedstore.app import config as configuration
 from feedstore.catalog.port import CatalogUnavailableError, Collected
 from tests.catalog.memory_catalog import MemoryCatalog
 from workers.app import catalogs
-from workers.app.catalogs import COLLECT_EVERY_S, Builder, Collector
+from workers.app.catalogs import COLLECT_EVERY_S, Builder
 from workers.pipeline.retry import Rest, RetryPolicy
-from workers.pipeline.rounds import Rounds
 
 HOUR_MS = 3_600_000
+REAL = subprocess.Popen
 BEGAN_MS = 1_700_000_000_000
 
 
@@ -154,6 +156,28 @@ def test_a_build_that_had_no_turn_undoes_no_rollback(bench: Bench):
     assert bench.begins()
 
 
+@pytest.mark.processes
+def test_a_build_ends_with_its_worker_though_it_ignores_a_signal_to_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does if it is begun by a writer's process, which ignores the signals that its parent decides about."""
+    builds: list[subprocess.Popen[bytes]] = []
+
+    def begin(*_: object, **__: object) -> Any:
+        builds.append(REAL(["sh", "-c", "trap '' TERM; echo begun; exec sleep 30"], stdout=subprocess.PIPE))
+        return builds[0]
+
+    monkeypatch.setattr(catalogs.subprocess, "Popen", begin)
+    bench.known(0)
+    bench.builder.step()
+    (build,) = builds
+    with build:
+        assert build.stdout is not None
+        build.stdout.readline()
+        bench.builder.close()
+        assert build.returncode == -signal.SIGKILL
+
+
 # Collections
 # ----------------------------------------------------------------------------------------------------------------------
 
@@ -172,7 +196,7 @@ class Failing(MemoryCatalog):
 
 def test_what_no_fetch_needs_is_removed_every_so_often_also_after_a_failure():
     now_s, store = 100.0, Failing()
-    collector = Collector("collector", store, 1, Rounds(lambda: now_s, COLLECT_EVERY_S))
+    collector = catalogs.collector("collector", store, 1, lambda: now_s)
     for as_of_ms in (10, 20):
         store.use(store.load(as_of_ms, []).id)
 

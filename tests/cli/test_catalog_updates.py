@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 
 from feedstore.app import config as configuration
 from feedstore.catalog.port import MAX_RECORD_BYTES
-from tests.cli.command import Cli, eventually
+from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.http.http_servers import feedctl_serve
 from workers.app import wiring
 from workers.catalog.messages import Change, Posted, encode_update
 from workers.catalog.topics import UPDATES
+from workers.catalog.updater import updater_group
 from workers.queue.embedded import stored_partitions
 
 BEFORE = 1_341_100_000_000
@@ -149,6 +151,12 @@ def test_status_lists_what_the_updaters_have_left_to_do(home: Cli) -> None:
     assert home.json("status")["idle"]
 
 
+def test_top_knows_the_pace_of_the_updaters(home: Cli) -> None:
+    home.work()
+    lines = [line.split() for line in home("top", "--once", "--every", "10ms").stdout.splitlines()]
+    assert [words for words in lines if words[:1] == ["catalog-ads-a"]] == [["catalog-ads-a", "0", "0"]]
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -247,6 +255,23 @@ def test_an_update_replaces_what_two_web_processes_hold(cli: Cli) -> None:
 
 
 @pytest.mark.processes
+def test_a_worker_that_is_made_again_on_the_same_ports_enters_updates_too(home: Cli) -> None:
+    """As `feedctl serve` makes one after a failure."""
+    load(home, {"a": "loaded"})
+    config = configuration.load(home.home, {})
+    groups = [updater_group("ads", each) for each in ("a", "b")]
+    deadline_s = time.monotonic() + DEADLINE_S
+    with home.ports(access="write") as ports:
+
+        def is_over() -> bool:
+            return not any(ports.queue.lag(UPDATES, each) for each in groups) or time.monotonic() > deadline_s
+
+        for number in range(2):
+            update(home, {"key": "a", "time_ms": ports.clock(), "record": number})
+            wiring.worker(ports, config).run(is_over)
+            assert said(home, "a") == [str(number)] * 2
+
+
 def test_a_worker_that_is_killed_loses_no_update(home: Cli) -> None:
     load(home, {})
     now = now_ms(home)

@@ -18,14 +18,14 @@ CLAIMS = 8
 
 
 def test_every_promise_holds_on_a_small_graph(tmp_path: Path) -> None:
-    cli = Cli(tmp_path / "kept")
+    cli = Cli(tmp_path / "kept here")
 
     said = cli("demo", "--users", 60, "--count", 1_500, "--seed", 7)
 
     assert said.stdout.count("\N{CHECK MARK}") == CLAIMS
     assert "Everything held" in said.stdout
     assert "\\x" not in said.stdout, "no escape of ours is shown as text"
-    assert "kept in" in said.stderr
+    assert f"kept in {cli.home}: {cli.hint('status')}\n" in said.stderr
     assert "no difference" in cli("verify").stderr
     assert cli.export("a") == cli.export("b") != {}
 

@@ -88,6 +88,13 @@ def test_what_the_tool_says_is_wrong_is_all_that_is_said(real: Cli, java: Path) 
     assert len(asked(java)) == 1  # the other cluster is left alone
 
 
+@pytest.mark.parametrize("line", ["SLF4J: no binding was found", "[]"])
+def test_a_line_of_the_tool_that_means_nothing_is_shown(real: Cli, java: Path, line: str) -> None:
+    (java / "does").write_text(f"echo '{line}'\n")
+    said = real("table", "regions", "following_feed", code=1).stderr
+    assert f"the tool said {line!r}, which is no answer" in said
+
+
 def test_a_tool_that_does_not_end_is_ended(real: Cli, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_tool, "_MARGIN_S", 0.0)
     (java / "does").write_text("exec sleep 600\n")

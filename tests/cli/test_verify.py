@@ -81,6 +81,7 @@ def test_a_sample_is_the_same_for_the_same_seed(filled: Cli) -> None:
 
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = Cli(filled.home.rename(filled.home.with_name("my home")))
     finding = Finding(5, "b", "extra", 6, 7, 8, b"", "for no known reason")
 
     def look(self: Verifier, spans: Sequence[UserRange], after_user: int) -> Iterator[Seen]:
@@ -90,7 +91,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(filled: Cli, monkeypatch: py
     monkeypatch.setattr(Verifier, "look", look)
     stopped = filled("verify", "--users", "1-9", code=130)
     assert "user 5  extra" in stopped.stdout
-    assert f"continue with: feedctl --home {filled.home} verify --users 1-9 --resume 5\n" in stopped.stderr
+    assert f"continue with: {filled.hint('verify --users 1-9 --resume 5')}\n" in stopped.stderr
 
 
 def test_readmes_sequence_ends_with_a_clean_verify(empty: Cli) -> None:

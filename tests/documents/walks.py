@@ -39,7 +39,6 @@ OBSERVES: Final = frozenset(
         "feedstore/tracing/port.py",
         "feedstore/widecolumn/metered.py",
         "workers/app/logs.py",
-        "workers/following/fanouts.py",
         "workers/pipeline/tally.py",
         "workers/queue/metered.py",
     }

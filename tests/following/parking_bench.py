@@ -29,8 +29,7 @@ from workers.following.messages import (
     encode_delivery,
     encode_parked,
 )
-from workers.following.packing import packed
-from workers.following.packs import Pack, encode_body, halves
+from workers.following.packs import Pack, encode_body, packed
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
@@ -227,7 +226,6 @@ class Bench:
             encode=encode_body,
             handle=writer.write,
             ticks=writer.tick,
-            halves=halves,
             slots=DeliverySlots("a", writer.late_before_ms),
             park=self.parking(writer).park,
             in_flight=self.room,

@@ -24,6 +24,7 @@ from workers.following.canary import (
     arrived,
     fly,
 )
+from workers.pipeline.runtime import Every
 
 TABLE = feed_table(100, 10, 1_000_000)
 
@@ -44,7 +45,8 @@ class Bench:
         self.table = Table(TABLE)
         self.replica = Replica("a", {FEEDS: self.table})
         self.meter = Counting(lambda: self.now_s)
-        self.flights = CanaryFlights(self.follows, ["a"], self.meter, lambda: self.now_s, 15.0)
+        self.flights = CanaryFlights(self.follows, ["a"], self.meter)
+        self.flying = Every("canary", self.flights.fly, 15.0, lambda: self.now_s, "canary.unrecorded")
         self.watch = CanaryWatch(self.replica, self.flights.newest, self.meter, lambda: self.now_s, self.now_ms)
 
     def now_ms(self) -> int:
@@ -53,7 +55,7 @@ class Bench:
     def run(self, seconds: float) -> None:
         until_s = self.now_s + seconds
         while self.now_s < until_s:
-            self.flights.step()
+            self.flying.step()
             self.watch.step()
             self.now_s += 0.25
 

@@ -11,7 +11,7 @@ from feedstore.following import row_key
 from tests.effort import FULL
 from tests.following.parking_bench import START_MS, Bench
 from workers.following.messages import Block, Delivery, Purge, encode_delivery
-from workers.following.packing import packed
+from workers.following.packs import packed
 from workers.following.topics import DELIVERIES
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import STEP_S

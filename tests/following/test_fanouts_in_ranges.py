@@ -19,10 +19,11 @@ from tests.metering.readings import value
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.boards import Respacing
 from workers.following import Expander, metrics
-from workers.following.expander import halves_of_range, sender_of
+from workers.following.expander import sender_of
 from workers.following.fanout import Fanout, ranges_left
 from workers.following.messages import Delivery, Hold, Range, RangeTask, Task, encode_action, encode_delivery
 from workers.following.packs import Pack
+from workers.following.slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.following.traces import of_tasks
 from workers.following.window import CALLS, LOOK_MS, FanoutWindow
@@ -362,14 +363,15 @@ def test_a_range_of_what_a_pin_does_not_reach_cannot_be():
         RangeTask(Range(board(22), 0, 9), [SAVED])
 
 
-def test_halves_are_the_whole():
+def test_halves_are_the_whole(world: World):
     pins = [PinSaved(Pin(each, PIN.owner, PIN.board, NOW), NOW) for each in range(1, 4)]
     task = RangeTask(Range(OWNER, 3, 9), list(pins), "b", 5, [(0, "x"), (2, "y")])
-    first, second = halves_of_range(task) or pytest.fail("no halves")
+    slots = TaskSlots(world.follows)
+    first, second = slots.halved(task) or pytest.fail("no halves")
     assert (first.actions + second.actions, first.range, second.cluster) == (pins, task.range, "b")
     assert of_tasks([first, second]) == of_tasks([task]) == {pins[0]: "x", pins[2]: "y"}
-    assert halves_of_range(first) is None
-    assert halves_of_range(Task(SAVED)) is None
+    assert slots.halved(first) is None
+    assert slots.halved(Task(SAVED)) is None
 
 
 # What waits
@@ -456,7 +458,7 @@ def test_ranges_wait_in_a_stage_until_the_window_opens_and_others_do_not(world: 
         wall_ms=lambda: int(clock[0] * 1_000),
         turns=Turns(sender_of, 50, 500),
         due_ms=handler.due_ms,
-        halves=halves_of_range,
+        slots=TaskSlots(world.follows),
         patience_s=0.0,
     )
     for _ in range(CALLS):

@@ -45,8 +45,7 @@ from workers.following.messages import (
     encode_delivery,
     schemas,
 )
-from workers.following.packing import column, packed
-from workers.following.packs import Pack, cell_mutations, decode_body, encode_body, unpacked
+from workers.following.packs import Pack, cell_mutations, column, decode_body, encode_body, packed, unpacked
 from workers.following.redeliver import redeliver
 from workers.following.topics import DELIVERIES
 from workers.pipeline.retry import RetryPolicy

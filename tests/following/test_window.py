@@ -16,6 +16,7 @@ class World:
     def __init__(self, groups: Iterable[str] = ("a", "b"), partitions: int = PARTITIONS) -> None:
         self.now_s = 100.0
         self.looks_hang = False
+        self.is_out_of_threads = False
         self.hanging: list[Callable[[], None]] = []
         self.partitions = partitions
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, partitions), lambda: 0)
@@ -34,6 +35,8 @@ class World:
         return FanoutWindow(self.queue, groups, lambda: self.now_s, self.wall_ms, self.background)
 
     def background(self, look: Callable[[], None]) -> None:
+        if self.is_out_of_threads:
+            raise RuntimeError("can't start new thread")
         if self.looks_hang:
             self.hanging.append(look)
         else:
@@ -144,6 +147,17 @@ def test_rule_12_a_look_that_hangs_holds_nothing_up(world: World):
     world.looks_hang = False
     world.fill()
     world.take("a")
+    world.wait()
+    assert not world.is_full()
+
+
+def test_a_look_that_cannot_begin_is_tried_again(world: World):
+    for _ in range(CALLS // 2):
+        world.publish()
+    world.take("a")
+    world.is_out_of_threads = True
+    assert world.is_full()
+    world.is_out_of_threads = False
     world.wait()
     assert not world.is_full()
 

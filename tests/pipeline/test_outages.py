@@ -22,19 +22,23 @@ class Parts:
         outside = tuple(each for each in body if not each & slots)
         return (inside, outside) if inside and outside else None
 
+    def halved(self, body: tuple[Needs, ...]) -> None:
+        return None
+
 
 def test_rule_12_a_part_that_needs_no_slot_that_is_away_is_tried() -> None:
     """The part that is taken out of its message needs more than the slot for which it waits."""
     slots = Parts()
 
-    def split(item: Item[Any], away: frozenset[int]) -> Item[Any] | None:
+    def split(item: Item[Any], away: frozenset[int] | None) -> Item[Any] | None:
+        assert away is not None
         divided = slots.divided(item.body, away)
         if divided is None:
             return None
         part, item.body = divided
         return Item(item.number, item.lot, item.taken, part)
 
-    outages: Outages[Any] = Outages(slots, split, lambda _: None, Random(1))
+    outages: Outages[Any] = Outages(slots, split, Random(1))
     for slot in (0, 2):
         outages._begin(frozenset([slot]), 0.0, 1, 10.0)
     item: Item[Any] = Item(1, None, None, (frozenset({0, 1, 2}), frozenset({1})))  # type: ignore[arg-type]

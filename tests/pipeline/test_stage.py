@@ -11,10 +11,9 @@ import pytest
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
-from workers.pipeline.gathering import ENOUGH_BYTES, Gathering
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
-from workers.pipeline.stage import Stage, TooManyDeadLettersError
+from workers.pipeline.stage import ENOUGH_BYTES, Stage, TooManyDeadLettersError
 from workers.pipeline.ticks import Tick
 from workers.queue.port import (
     Consumer,
@@ -443,15 +442,25 @@ def test_bodies_of_one_message_count_its_bytes_once_and_as_long_as_one_of_them_w
     assert (bench.stage._lots.items, bench.stage._lots.size) == (0, 0)
 
 
-def by_dashes(body: str) -> tuple[str, str] | None:
-    """A body such as 1-2-3 does what 1 and 2-3 do."""
-    first, _, rest = body.partition("-")
-    return (first, rest) if rest else None
+class ByDashes:
+    """All bodies need one slot. One such as 1-2-3 does what 1 and 2-3 do."""
+
+    count = 16
+
+    def needed(self, body: str) -> frozenset[int]:
+        return frozenset((7,))
+
+    def divided(self, body: str, slots: frozenset[int]) -> None:
+        return None
+
+    def halved(self, body: str) -> tuple[str, str] | None:
+        first, _, rest = body.partition("-")
+        return (first, rest) if rest else None
 
 
 def test_rule_12_a_body_that_cannot_be_done_is_tried_in_halves_and_only_the_least_part_is_buried() -> None:
     bench = Bench(RetryPolicy(attempts=3), fails=lambda bodies: ValueError() if "3" in "-".join(bodies) else None)
-    bench.reopen(halves=by_dashes)
+    bench.reopen(slots=ByDashes())
     bench.publish("1-2-3-4", "5")
 
     bench.run()
@@ -464,7 +473,7 @@ def test_rule_12_a_body_that_cannot_be_done_is_tried_in_halves_and_only_the_leas
 
 def test_a_body_is_not_halved_for_what_is_unavailable() -> None:
     bench = Bench(fails=lambda bodies: UnavailableError("away") if bench.now_s < 100 else None)
-    bench.reopen(halves=by_dashes)
+    bench.reopen(slots=ByDashes())
     bench.publish("1-2", "3")
 
     bench.run()
@@ -473,17 +482,8 @@ def test_a_body_is_not_halved_for_what_is_unavailable() -> None:
 
 
 def test_rule_12_a_body_whose_slot_is_away_in_part_is_probed_in_halves() -> None:
-    class OneSlot:
-        count = 16
-
-        def needed(self, body: str) -> frozenset[int]:
-            return frozenset((7,))
-
-        def divided(self, body: str, slots: frozenset[int]) -> None:
-            return None
-
     bench = Bench(fails=lambda bodies: UnavailableError("away") if "2" in "-".join(bodies) else None)
-    bench.reopen(halves=by_dashes, slots=OneSlot())
+    bench.reopen(slots=ByDashes())
     bench.publish("1-2-3")
 
     bench.run(600)
@@ -705,6 +705,9 @@ class NumberSlots:
     def divided(self, body: str, slots: frozenset[int]) -> None:
         return None
 
+    def halved(self, body: str) -> None:
+        return None
+
 
 def test_a_stage_stays_in_its_group_while_its_handler_works() -> None:
     alive = threading.Event()
@@ -918,7 +921,7 @@ class Arriving:
 def gathering_bench(distance_s: float, arrivals: Sequence[tuple[float, str]]) -> tuple[Bench, list[float]]:
     """And the times at which its messages were handled."""
     bench = Bench()
-    bench.reopen(gathering=Gathering(distance_s), patience_s=0.25)
+    bench.reopen(gather_s=distance_s, patience_s=0.25)
     Arriving(bench, arrivals)
     times: list[float] = []
 

@@ -46,6 +46,10 @@ class RowSlots:
         inside = tuple(number for number in body if number % 32 in slots)
         return inside, tuple(number for number in body if number not in inside)
 
+    def halved(self, body: Body) -> tuple[Body, Body] | None:
+        middle = len(body) // 2 if body[0] % 3 else 0
+        return (body[:middle], body[middle:]) if middle else None
+
 
 def decode(value: bytes) -> list[Body | Tick]:
     if value.startswith(b"tick "):
@@ -60,11 +64,6 @@ def encode(body: Body) -> bytes:
 
 
 TOPIC: Topic[Body | Tick] = Topic("tests", durable=True, decode=decode)
-
-
-def halves(body: Body) -> tuple[Body, Body] | None:
-    middle = len(body) // 2
-    return (body[:middle], body[middle:]) if middle else None
 
 
 def items_of(stage: Stage[Any]) -> Iterator[Item[Any]]:
@@ -130,7 +129,6 @@ class Chaos:
             clock=lambda: self.now_s,
             wall_ms=lambda: 7,
             turns=Turns(lambda body: body[0] % 3, 2, 3) if seed % 2 else None,
-            halves=halves if seed % 3 else None,
             slots=slots,
             park=self.park if slots is not None and self.rng.random() < 0.5 else None,
             batch=self.rng.choice((1, 5, 20)),
@@ -335,7 +333,7 @@ def test_an_outage_is_known_by_its_slots() -> None:
 
 
 class ShardSlots(RowSlots):
-    """Three slots, of which a message may need all; it cannot be divided."""
+    """Three slots, of which a message may need all; it cannot be divided by them."""
 
     count = 3
 
@@ -344,6 +342,9 @@ class ShardSlots(RowSlots):
 
     def needed(self, body: Body) -> frozenset[int]:
         return frozenset(number % 3 for number in body)
+
+    def halved(self, body: Body) -> tuple[Body, Body] | None:
+        return (body[:1], body[1:]) if len(body) > 1 else None
 
 
 def without_shard_1(chaos: Chaos, fails_s: float) -> None:

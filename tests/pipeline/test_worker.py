@@ -116,6 +116,22 @@ def test_an_error_of_whoever_asks_ends_every_loop() -> None:
     assert loop.closed.is_set()
 
 
+def test_a_thread_that_cannot_start_ends_every_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = [Loop("one"), Loop("two"), Loop("three")]
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "two":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Worker(loops).run()
+    assert all(loop.closed.is_set() for loop in loops)
+
+
 def test_a_loop_that_ends_by_itself_is_counted_and_one_that_is_told_to_is_not() -> None:
     meter = Counting(lambda: 0.0)
 

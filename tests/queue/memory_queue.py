@@ -10,15 +10,20 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 
-from workers.queue.checks import (
+from workers.queue.port import (
+    DeadLetter,
+    GroupBusyError,
+    Message,
     PollBudget,
+    PositionLostError,
+    QueueError,
+    Topic,
     check_limit,
     check_partition,
     check_partitions,
     check_position,
     refuse_oversized,
 )
-from workers.queue.port import DeadLetter, GroupBusyError, Message, PositionLostError, QueueError, Topic
 
 
 class _Log:

@@ -13,7 +13,7 @@ from queue_benches import Bench, embedded_bench, memory_bench
 
 from tests.effort import part
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
-from workers.queue import checks, embedded
+from workers.queue import embedded, port
 from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, QueueError, Tail, Topic
 
 GROUPS = st.sampled_from(["a", "b"])
@@ -37,7 +37,7 @@ class Agreement(RuleBasedStateMachine):
         self.tails: dict[Topic[object], list[Tail]] = {}
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(embedded, "MAX_BATCH_BYTES", BATCH_BYTES)
-        self.patched.setattr(checks, "MAX_POLL_BYTES", POLL_BYTES)
+        self.patched.setattr(port, "MAX_POLL_BYTES", POLL_BYTES)
 
     @initialize(partitions=st.sampled_from([1, 3]))
     def make(self, partitions: int) -> None:

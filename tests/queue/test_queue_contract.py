@@ -6,7 +6,7 @@ import pytest
 from queue_benches import Bench, after, drain, values
 
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.queue import checks
+from workers.queue import port
 from workers.queue.port import (
     MAX_MESSAGE_BYTES,
     MAX_POLL_BYTES,
@@ -102,7 +102,7 @@ def test_a_poll_bounds_the_bytes_that_it_returns(bench: Bench) -> None:
 
 
 def test_a_message_over_the_bound_of_a_poll_comes_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "MAX_POLL_BYTES", 10)
+    monkeypatch.setattr(port, "MAX_POLL_BYTES", 10)
     for partition in range(bench.partitions):
         bench.queue.publish(DELIVERIES, [b"12345", b"larger than ten", b"12345", b"67890", b""], partition)
     consumer = bench.consumer("a")

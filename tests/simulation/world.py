@@ -247,7 +247,7 @@ class World:
         ]
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.sweepers = {
-            name: Sweeper(port, self.follows, self.limits, lambda: 0.0, 1.0) for name, port in self.ports.items()
+            name: Sweeper(port, self.follows, self.limits, lambda: 0.0) for name, port in self.ports.items()
         }
 
         self._sweeps = profile.sweep if rng.random() < 0.85 else 0.0

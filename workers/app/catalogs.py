@@ -28,12 +28,10 @@ from workers.following.groups import UPDATES_TICKER
 from workers.following.messages import RangeTask, Task, encode_action
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
-from workers.pipeline.begun import Begun
 from workers.pipeline.relay import Ticker
 from workers.pipeline.retry import Rest, RetryPolicy
-from workers.pipeline.rounds import Rounds
-from workers.pipeline.runtime import Loop
-from workers.pipeline.stage import Stage
+from workers.pipeline.runtime import Every, Loop
+from workers.pipeline.stage import Begun, Stage
 from workers.queue.port import PositionLostError, Queue, Topic
 
 _log = structlog.get_logger()
@@ -57,14 +55,13 @@ def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list
     """stage_of: what every stage of the worker is made of."""
     found: list[Loop] = []
     for name, settings in config.catalogs.items():
-        store = place(config, name, cluster).store()
-        ports.opened.callback(store.close)
+        # In files it owns the delta: a second one would meet its lock.
+        store = ports.once((name, cluster), place(config, name, cluster).store)
         found.append(_updater(ports, config, name, cluster, store, stage_of))
         if name == PINS:
             rest = Rest(monotonic_s, RetryPolicy(10.0, 600.0))
             found.append(Builder(config, name, cluster, store, rest, random.random))
-        rounds = Rounds(monotonic_s, COLLECT_EVERY_S)
-        found.append(Collector(f"catalog-{name}-{cluster}-collector", store, settings.keep, rounds))
+        found.append(collector(f"catalog-{name}-{cluster}-collector", store, settings.keep, monotonic_s))
     return found
 
 
@@ -137,30 +134,15 @@ def _updater(ports: Ports, config: Config, name: str, cluster: str, store: Catal
     return Begun(group, updater.begin, stage, monotonic_s, PositionLostError, ports.meter)
 
 
-class Collector:
-    """Removes generations and updates that no fetch needs, every so often. rounds: how often."""
+def collector(name: str, store: CatalogStore, keep: int, clock: Callable[[], float]) -> Loop:
+    """Removes generations and updates that no fetch needs, every so often. clock: monotonic seconds."""
 
-    rest_s = LOOK_EVERY_S
+    def collect() -> None:
+        gone = store.collect(keep)
+        if gone.generations or gone.entries:
+            _log.info("catalog.collected", loop=name, generations=gone.generations, updates=gone.entries)
 
-    def __init__(self, name: str, store: CatalogStore, keep: int, rounds: Rounds) -> None:
-        self.name = name
-        self._store = store
-        self._keep = keep
-        self._rounds = rounds
-
-    def step(self) -> bool:
-        if not self._rounds.due():
-            return False
-        try:
-            gone = self._store.collect(self._keep)
-            if gone.generations or gone.entries:
-                _log.info("catalog.collected", loop=self.name, generations=gone.generations, updates=gone.entries)
-        except NotNowError as error:
-            _log.warning("catalog.unavailable", loop=self.name, error=str(error))
-        return False
-
-    def close(self) -> None:
-        """Nothing to release: the store is its owner's."""
+    return Every(name, collect, COLLECT_EVERY_S, clock, "catalog.unavailable")
 
 
 class Builder:
@@ -216,7 +198,7 @@ class Builder:
         """A build that is cut off leaves nothing that is read."""
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
+            process.kill()  # it may have inherited that it ignores signals to end
             process.wait()
 
     def _is_due(self) -> bool:

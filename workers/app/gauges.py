@@ -4,6 +4,7 @@ What does not answer has no value. Each cluster is looked at by a loop of its ow
 how the others are.
 """
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,13 +23,11 @@ from workers.following.faults import PartAwayError, fault
 from workers.following.groups import RELAY
 from workers.following.landed import groups
 from workers.following.ports import Ports
-from workers.pipeline.rounds import Rounds
 from workers.queue.metrics import PARTITION_LAG
 
 LOOK_EVERY_S: Final = 5.0
 FAULTS_EVERY_S: Final = 15.0
-"""How often every part of a cluster is asked whether it is there and holds what it must."""
-_REST_S: Final = 0.5
+"""How often, at most, every part of a cluster is asked whether it is there and holds what it must."""
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -36,29 +35,19 @@ Values = Mapping[tuple[str, ...], float]
 class QueueGauges:
     """Looks at the queue, the outboxes, the file systems and the clocks."""
 
-    name = "gauges"
-    rest_s = _REST_S
-
-    def __init__(self, ports: Ports, config: Config, clock: Callable[[], float]) -> None:
+    def __init__(self, ports: Ports, config: Config) -> None:
         self._ports = ports
         self._config = config
         self._home_clock = feedstore_wiring.home_clock(config)
-        self._rounds = Rounds(clock, LOOK_EVERY_S)
 
-    def step(self) -> bool:
-        """Looks if it is time; False, so that a rest follows."""
-        if self._rounds.due():
-            self._look([LAG, PARTITION_LAG], self._lags)
-            self._look([DEAD_LETTERS], lambda: [{(): self._ports.dead.count()}])
-            self._look([metrics.OUTBOX, metrics.OUTBOX_ACTIONS, metrics.OUTBOX_ROWS], self._outboxes)
-            self._look([metrics.FREE, metrics.SIZE], self._stores)
-            self._look([metrics.CLOCK], lambda: [self._clocks()])
-            if self._home_clock is not None:
-                self._ports.meter.saw(metrics.CLOCKS_OFF, {(): len(self._home_clock.off())})
-        return False
-
-    def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""
+    def look(self) -> None:
+        self._look([LAG, PARTITION_LAG], self._lags)
+        self._look([DEAD_LETTERS], lambda: [{(): self._ports.dead.count()}])
+        self._look([metrics.OUTBOX, metrics.OUTBOX_ACTIONS, metrics.OUTBOX_ROWS], self._outboxes)
+        self._look([metrics.FREE, metrics.SIZE], self._stores)
+        self._look([metrics.CLOCK], lambda: [self._clocks()])
+        if self._home_clock is not None:
+            self._ports.meter.saw(metrics.CLOCKS_OFF, {(): len(self._home_clock.off())})
 
     def _look(self, gauges: Sequence[Definition], look: Callable[[], Sequence[Values]]) -> None:
         try:
@@ -116,36 +105,29 @@ class QueueGauges:
 
 class ClusterGauges:
     """Looks how far one cluster is, and what keeps it back. faults: whether also at every part of it: the table of its
-    feeds is open.
+    feeds is open. clock: monotonic seconds.
     """
-
-    rest_s = _REST_S
 
     def __init__(self, ports: Ports, cluster: str, clock: Callable[[], float], *, faults: bool) -> None:
         self.name = f"gauges-{cluster}"
         self._ports = ports
         self._cluster = cluster
         self._clock = clock
-        self._rounds = Rounds(clock, LOOK_EVERY_S)
-        self._fault_rounds = Rounds(clock, FAULTS_EVERY_S) if faults else None
+        self._faults_due_s = clock() + FAULTS_EVERY_S if faults else math.inf
 
-    def step(self) -> bool:
-        """Looks if it is time; False, so that a rest follows."""
-        if self._rounds.due():
-            try:
-                state = Progress(self._ports.replicas[self._cluster].progress).state()
-            except NotNowError:
-                state = None
-            found = {} if state is None else gauges_of(state, self._cluster, self._ports.clock())
-            for gauge in _OF_CLUSTERS:
-                self._saw(gauge, found.get(gauge, {}))
-            self._saw(metrics.ANSWERS, {(self._cluster,): int(state is not None)})
-        if self._fault_rounds is not None and self._fault_rounds.due():
+    def look(self) -> None:
+        try:
+            state = Progress(self._ports.replicas[self._cluster].progress).state()
+        except NotNowError:
+            state = None
+        found = {} if state is None else gauges_of(state, self._cluster, self._ports.clock())
+        for gauge in _OF_CLUSTERS:
+            self._saw(gauge, found.get(gauge, {}))
+        self._saw(metrics.ANSWERS, {(self._cluster,): int(state is not None)})
+        now_s = self._clock()
+        if now_s >= self._faults_due_s:
+            self._faults_due_s = now_s + FAULTS_EVERY_S
             self._look_for_faults()
-        return False
-
-    def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""
 
     def _saw(self, gauge: Definition, values: Values) -> None:
         self._ports.meter.saw(gauge, values, self.name)

@@ -22,7 +22,7 @@ from workers.following.faults import fault
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Worker
-from workers.queue.port import Queue, Topic
+from workers.queue.port import GroupBusyError, Queue, Topic
 
 OnProgress = Callable[[int], None]
 """Called with how many users are done."""
@@ -32,15 +32,15 @@ CLOCKS_APART_MS: Final = 10_000
 
 _DISCARD_AT_ONCE: Final = 1_000
 _DISCARD_WAIT_S: Final = 1.0
-
-
-def ask_user(follows: FollowStore, user: int, cluster: str | None) -> None:
-    """Asks for the refill of one user's feed. cluster: only there; None everywhere."""
-    follows.ask_refill([user], cluster, 0)
+_IN_VAIN: Final = 60
+"""After so many polls without a message, those that are left are not for this process. A member that has died loses its
+partitions long before."""
 
 
 def ask_all(follows: FollowStore, cluster: str | None, on_progress: OnProgress) -> int:
-    """Asks for the refill of the feed of every user who follows anything; returns the time of the last request."""
+    """Asks for the refill of the feed of every user who follows anything; returns the time of the last request.
+    cluster: only there; None everywhere.
+    """
     asked_ms = follows.now()
     count = 0
     for users in _users(follows):
@@ -95,7 +95,7 @@ def make_anew(
     # cluster meanwhile.
     worker(wiring.worker(ports, config, writers=[]))
     for topic, group in groups:
-        _pass_over(ports.queue, topic, group)
+        pass_over(ports.queue, topic, group)
     # Whatever is read after this finds all that was passed over in the follow store.
     made_ms = ports.follows.now() + CLOCKS_APART_MS
     asked_ms = ask_all(ports.follows, cluster, on_progress)
@@ -116,13 +116,23 @@ def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:
     progress.hold([(wiring.REBUILDING_MS, asked_ms)])
 
 
-def _pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
-    """Commits everything that is there, unread; what comes meanwhile stays, or goes as well."""
+def pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
+    """Commits everything that is there, unread; what comes meanwhile stays, or goes as well.
+
+    Raises GroupBusyError: another member has partitions of the group, and nothing is left but what it reads.
+    """
     consumer = queue.consumer(topic, group)
     try:
         left = queue.lag(topic, group)
-        while left > 0 and queue.lag(topic, group):
+        in_vain = 0
+        while left > 0 and (lag := queue.lag(topic, group)):
             messages = consumer.poll(_DISCARD_AT_ONCE, _DISCARD_WAIT_S)
+            in_vain = 0 if messages else in_vain + 1
+            if in_vain >= _IN_VAIN:
+                raise GroupBusyError(
+                    f"{group}: {lag} messages are left of {topic}, and none comes: another process reads for this"
+                    " group; end it, and do this again"
+                )
             left -= len(messages)
             consumer.commit({message.partition: message.offset + 1 for message in messages})
     finally:

@@ -10,7 +10,7 @@ import click
 from feedstore.following.layout import golden_vectors
 from workers.app import metrics
 from workers.catalog import messages as catalog_messages
-from workers.following import messages, packing
+from workers.following import messages, packs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def _messages(schema: Callable[[], Mapping[str, object]]) -> Callable[[], str]:
 EXPORTS: dict[str, Callable[[], str]] = {
     "docs/metrics.md": metrics.page,
     "schemas/cell-layout.json": golden_vectors,
-    "schemas/packs.json": lambda: _pretty(packing.golden_vectors()),
+    "schemas/packs.json": lambda: _pretty(packs.golden_vectors()),
     **{f"schemas/{name}": _messages(lambda name=name: messages.schemas()[name]) for name in messages.schemas()},  # type: ignore[misc]
     "schemas/feed.updates.schema.json": _messages(catalog_messages.schema),
 }

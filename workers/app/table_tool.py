@@ -1,5 +1,6 @@
 """Flushes, compactions and moves of regions by a Java tool of ours (`coprocessor/`): no gateway of HBase has them."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -95,8 +96,16 @@ class _Lines:
         self._thread.join(_ASK_S)
         more = self._thread.is_alive()
         while self._read:
-            line(json.loads(self._read.pop(0)))
+            line(_answer(self._read.pop(0)))
         return more
+
+
+def _answer(said: str) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        found = json.loads(said)
+        if isinstance(found, dict):
+            return found
+    raise TableToolError(f"the tool said {said.strip()!r}, which is no answer: is the class path that of this version?")
 
 
 def _java() -> str:

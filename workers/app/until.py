@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
 
 from feedstore.app.config import Config
 from feedstore.errors import NotNowError
@@ -29,34 +28,17 @@ def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
 
 
 def _quiet(ports: Ports, clusters: Sequence[str]) -> bool:
-    return not ports.follows.unrelayed(1) and drained(ports, clusters) and entered(ports, clusters)
+    return not ports.follows.unrelayed(1) and drained(ports, clusters)
 
 
-def entered(ports: Ports, clusters: Iterable[str]) -> bool:
-    """Whether every update that was posted is in the catalogs of some clusters."""
-    groups = [each for name in clusters for each in ports.entering.get(name, ())]
-    return not any(ports.queue.lag(topic, group) for topic, group in groups)
-
-
-class End(Protocol):
-    """Says when a worker may end.
+class End:
+    """Says when a worker may end. A port that is unavailable gives no answer: the loops say which, and keep trying.
 
     yes: what it said last. away: clusters that it does not wait for any more, each with what is the matter with it.
     rests_within_s: how long, once it says so, the worker waits at most until nothing is on its way.
     """
 
-    yes: bool
     rests_within_s: float
-
-    @property
-    def away(self) -> Mapping[str, str]: ...
-
-    def __call__(self) -> bool: ...
-
-
-class _Asked:
-    """A port that is unavailable gives no answer: the loops say which, and keep trying."""
-
     yes = False
     away: Mapping[str, str] = MappingProxyType({})
 
@@ -71,7 +53,7 @@ class _Asked:
         raise NotImplementedError
 
 
-class Idle(_Asked):
+class Idle(End):
     """Says when everything that was recorded has landed, and the watermarks say so too: a last tick is sent after it.
     It never does while something is recorded all the time.
 
@@ -126,7 +108,7 @@ class Idle(_Asked):
             self.away = {**self.away, **away}
 
 
-class RecordedLanded(_Asked):
+class RecordedLanded(End):
     """Says when what had been recorded before it was first asked has landed, as the watermarks say (rule 10), whatever
     is recorded meanwhile. clusters: as of Idle.
     """
@@ -144,7 +126,7 @@ class RecordedLanded(_Asked):
         return _reach(self._ports, self._clusters(), self._recorded_ms + 1)
 
 
-class RecordedExpanded(_Asked):
+class RecordedExpanded(End):
     """Says when what had been recorded before it was first asked has been relayed, and then passed by the expander: it
     is in the indexes, and expanded but for what was left of large fanouts. Whatever is recorded meanwhile.
     """
@@ -164,16 +146,9 @@ class RecordedExpanded(_Asked):
             # In this order: what was relayed by then is in front of these ends.
             if follows.settled_ms() <= self._recorded_ms:
                 return False
-            lags = queue.lags(ACTIONS, EXPANDER)
-            # Positions that have moved since make ends that are too far, by a few ticks; never too near.
-            self._ends = {partition: offset + lags.get(partition, 0) for partition, offset in self._positions().items()}
-        positions = self._positions()
+            self._ends = queue.ends(ACTIONS)
+        positions = queue.earliest(ACTIONS) | queue.positions(ACTIONS, EXPANDER)
         return all(positions[partition] >= end for partition, end in self._ends.items())
-
-    def _positions(self) -> dict[int, int]:
-        """Of the expander, in every partition."""
-        queue = self._ports.queue
-        return queue.earliest(ACTIONS) | queue.positions(ACTIONS, EXPANDER)
 
 
 def _matter(ports: Ports, cluster: str) -> str | None:

@@ -21,12 +21,12 @@ from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from feedstore.widecolumn.metered import Metered
 from feedstore.widecolumn.progress import Progress
-from workers.app.gauges import ClusterGauges, QueueGauges
+from workers.app.gauges import LOOK_EVERY_S, ClusterGauges, QueueGauges
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, landed, metrics
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.canary import CanaryFlights, CanaryWatch
-from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, halves_of_range, sender_of
+from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
 from workers.following.messages import (
@@ -37,18 +37,16 @@ from workers.following.messages import (
     encode_parked,
     wrap_actions,
 )
-from workers.following.packs import Pack, encode_body, halves
+from workers.following.packs import Pack, encode_body
 from workers.following.ports import Ports
 from workers.following.slots import DeliverySlots, ParkedSlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.following.traces import of_deliveries, of_parked, of_tasks
 from workers.following.window import FanoutWindow
-from workers.pipeline.begun import Begun
-from workers.pipeline.gathering import Gathering
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.retry import RetryPolicy
-from workers.pipeline.runtime import Loop, Worker
-from workers.pipeline.stage import Stage
+from workers.pipeline.runtime import Every, Loop, Worker
+from workers.pipeline.stage import Begun, Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
@@ -273,7 +271,7 @@ def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, l
     """
     names = list(ports.replicas if writers is None else writers)
     each = [loop for name in names for loop in writing(ports, config, name)]
-    loops = [*relays(ports, config), expander(ports, config), *each, housekeeper(ports, config), *looking]
+    loops = [*relays(ports, config), expander(ports, config), *each, housekeeping(ports, config), *looking]
     return Worker(loops, ports.meter)
 
 
@@ -283,14 +281,16 @@ def worker_with_writer_processes(
     """A worker that runs everything but what writes the clusters, which is elsewhere. writers: watch that, one for each
     cluster. looking: as of `worker`.
     """
-    loops = [*relays(ports, config), expander(ports, config), *writers, housekeeper(ports, config), *looking]
+    loops = [*relays(ports, config), expander(ports, config), *writers, housekeeping(ports, config), *looking]
     return Worker(loops, ports.meter)
 
 
 def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
     """The loop that looks at the state of stores and queue. faults: as of `ClusterGauges`."""
-    each = [ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas]
-    return [QueueGauges(ports, config, time.monotonic), *each]
+    looks = {"gauges": QueueGauges(ports, config).look}
+    for name in ports.replicas:
+        looks[f"gauges-{name}"] = ClusterGauges(ports, name, time.monotonic, faults=faults).look
+    return [Every(name, look, LOOK_EVERY_S, time.monotonic, "gauges.unavailable") for name, look in looks.items()]
 
 
 def canaries(ports: Ports, config: Config) -> list[Loop]:
@@ -299,14 +299,15 @@ def canaries(ports: Ports, config: Config) -> list[Loop]:
     """
     if config.worker.canary_ms is None:
         return []
-    flights = CanaryFlights(
-        ports.follows, list(ports.replicas), ports.meter, time.monotonic, config.worker.canary_ms / 1_000
-    )
+    flights = CanaryFlights(ports.follows, list(ports.replicas), ports.meter)
     watches = [
         CanaryWatch(replica, flights.newest, ports.meter, time.monotonic, ports.clock)
         for replica in ports.replicas.values()
     ]
-    return [flights, *watches]
+    return [
+        Every("canary", flights.fly, config.worker.canary_ms / 1_000, time.monotonic, "canary.unrecorded"),
+        *watches,
+    ]
 
 
 def relays(ports: Ports, config: Config) -> list[Loop]:
@@ -363,14 +364,13 @@ def expander(ports: Ports, config: Config) -> Loop:
         turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
         slots=TaskSlots(ports.follows),
         due_ms=handler.due_ms,
-        halves=halves_of_range,
         lost="actions were lost before they were expanded: rebuild every cluster",
     )
 
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
     """The loops that write a cluster, in one process: its writer, its retries, its sweeper, and those of catalogs."""
-    loops = [loop(ports, config, cluster) for loop in (writer, retries, sweeper)]
+    loops = [loop(ports, config, cluster) for loop in (writer, retries, _sweeping)]
     if config.catalogs:
         from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
 
@@ -391,10 +391,9 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
             handle=in_lots(ports.tracer, f"process {DELIVERIES}", about, of_deliveries, handler.write),
             ticks=handler.tick,
             lost=lost_message(cluster),
-            halves=halves,
             slots=DeliverySlots(cluster, handler.late_before_ms),
             in_flight_bytes=_WRITER_BYTES,
-            gathering=Gathering(config.worker.gather_ms / 1_000),
+            gather_s=config.worker.gather_ms / 1_000,
             park=in_lots(ports.tracer, f"send {RETRIES}", moving, of_deliveries, park, "producer"),
             note=applied.note,
         )
@@ -449,11 +448,23 @@ def _no_ticks(ticks: Sequence[tuple[int, Tick]]) -> None:
     raise AssertionError(f"{RETRIES} carries no ticks: {ticks}")
 
 
+def housekeeping(ports: Ports, config: Config) -> Loop:
+    return _every_so_often("housekeeper", housekeeper(ports, config).forget, "housekeeping.unavailable", ports, config)
+
+
+def _sweeping(ports: Ports, config: Config, cluster: str) -> Loop:
+    sweep = sweeper(ports, config, cluster).sweep
+    return _every_so_often(f"sweeper-{cluster}", sweep, "sweep.unavailable", ports, config)
+
+
+def _every_so_often(name: str, do: Callable[[], object], event: str, ports: Ports, config: Config) -> Loop:
+    return Every(name, do, config.worker.housekeeping_ms / 1_000, time.monotonic, event, ports.meter)
+
+
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
     readers: dict[Topic[object], list[str]] = {topic: [] for topic in topics_of(config)}
     for topic, group in landed.groups(ports):
         readers[topic].append(group)
-    every_s = config.worker.housekeeping_ms / 1_000
     kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
     return Housekeeper(
         ports.follows,
@@ -461,8 +472,6 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
         ports.dead,
         config.limits,
         kept,
-        time.monotonic,
-        every_s,
         readers,
         ports.clock,
         ports.meter,
@@ -470,8 +479,7 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
 
 
 def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:
-    every_s = config.worker.housekeeping_ms / 1_000
-    return Sweeper(_metered(ports, cluster), ports.follows, config.limits, time.monotonic, every_s, ports.meter)
+    return Sweeper(_metered(ports, cluster), ports.follows, config.limits, time.monotonic, ports.meter)
 
 
 def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:

@@ -28,7 +28,7 @@ from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
 from workers.catalog.sorting import by_key
 from workers.cli.output import ProgressLine, ago, emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import NOT_NOW, REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 _WAIT_S: Final = 10.0
 """How long a build waits for the updates of a new delta to begin."""
@@ -98,7 +98,7 @@ def list_(session: Session, name: str | None, *, as_json: bool) -> None:
     if not session.config.catalogs:
         note("no catalogs: add [catalogs.pins] to feed.toml, and then: feedctl catalog build pins")
     if away:
-        sys.exit(3)
+        sys.exit(NOT_NOW)
 
 
 def _line(generation: Generation) -> str:

@@ -22,7 +22,6 @@ from workers.following import landed
 from workers.following.faults import fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
-from workers.following.topics import ACTIONS
 
 WAITS_MS: Final = 60_000
 """How old what waits may be if no worker runs."""
@@ -94,7 +93,7 @@ def look(
     """
     lags = landed.lags(ports)
     anchor = home_clock(config)
-    groups = ((ACTIONS, EXPANDER), *(each for name in ports.replicas for each in cluster_groups(name)))
+    groups = landed.groups(ports)
     members = {group: ports.queue.members(topic, group) for topic, group in groups}
     return Condition(
         worker=worker,

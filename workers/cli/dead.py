@@ -13,8 +13,6 @@ from workers.cli.session import REFUSED, CommandRefusedError, Session, json_opti
 from workers.following.redeliver import every_letter, redeliver
 from workers.queue.port import DeadLetter, DeadLetters
 
-_PAGE = 100
-
 
 @click.group(short_help="List, show, retry or drop dead letters.")
 def dead() -> None:
@@ -42,7 +40,7 @@ def list_letters(session: Session, limit: int, after: int, *, as_json: bool) -> 
       feedctl dead list --json | jq .reason
     """
     with session.ports("read") as ports:
-        letters = _some(ports.dead, after, limit)
+        letters = list(itertools.islice(every_letter(ports.dead, after), limit))
         count = ports.dead.count()
     for letter in letters:
         if as_json:
@@ -133,14 +131,6 @@ def _chosen(dead_letters: DeadLetters, ids: tuple[int, ...], *, everything: bool
     last = max((letter.id for letter in every_letter(dead_letters)), default=0)
     # What dies meanwhile is not meant.
     yield from itertools.takewhile(lambda letter: letter.id <= last, every_letter(dead_letters))
-
-
-def _some(dead_letters: DeadLetters, after: int, limit: int) -> list[DeadLetter]:
-    found: list[DeadLetter] = []
-    while len(found) < limit and (page := dead_letters.letters(after, min(_PAGE, limit - len(found)))):
-        found += page
-        after = page[-1].id
-    return found
 
 
 def _letter(dead_letters: DeadLetters, letter_id: int) -> DeadLetter:

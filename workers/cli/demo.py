@@ -66,7 +66,7 @@ def demo(session: Session, file: Path | None, users: int, count: int, seed: int,
     """
     if session.is_named:
         shown = run(session.home, file, synthetic_actions.Shape(users, count, seed))
-        note(f"kept in {session.home}: feedctl --home {session.home} status")
+        note(f"kept in {session.home}: feedctl status")
         if serve:
             _serve(shown)
         return

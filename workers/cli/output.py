@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from workers.app import hints
-from workers.app.shown import shown, shown_json
+from workers.app.hints import shown, shown_json
 
 _REDRAW_S = 0.1
 _LINE_S = 10.0

@@ -97,7 +97,7 @@ def _named(ports: Ports, cluster: str | None) -> list[str]:
 
 def _ask(ports: Ports, user: int | None, cluster: str | None) -> None:
     if user is not None:
-        rebuilding.ask_user(ports.follows, user, cluster)
+        ports.follows.ask_refill([user], cluster, 0)
         return
     progress = ProgressLine("ask")
     rebuilding.ask_all(ports.follows, cluster, lambda users: progress.count(users, "user"))

@@ -18,7 +18,7 @@ from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortEr
 from feedstore.follows.port import OutdatedStoreError
 from workers.app import hints, logs, memory_tuning
 from workers.app import home as home_files
-from workers.app.shown import shown
+from workers.app.hints import shown
 from workers.cli import output
 from workers.cli.output import Heartbeat, OutputClosedError, OutputError, ProgressLine, note
 from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, CommandRefusedError, MisusedError, Session, TryLaterError

@@ -142,7 +142,7 @@ def verify(
         except KeyboardInterrupt:
             progress.clear()
             mark = [f"--resume {total.up_to}"] if total.up_to else []
-            note(" ".join([f"continue with: feedctl --home {session.home} verify", *words, *mark]))
+            note(" ".join(["continue with: feedctl verify", *words, *mark]))
             raise
     _report(total, left, as_json=as_json)
 

@@ -156,7 +156,7 @@ def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
             ends_by_s = time.monotonic() + end.rests_within_s
         with contextlib.suppress(QueueUnavailableError):
             clusters = [name for name in clusters_of(worker, ports) if name not in end.away]
-            if landed.drained(ports, clusters) and until.entered(ports, clusters):
+            if landed.drained(ports, clusters):
                 return True
         return time.monotonic() >= ends_by_s
 
@@ -229,7 +229,7 @@ def relay(session: Session, metrics_at: str | None) -> None:
         looking: list[Loop] = []
         if metrics_at or config.metrics.listen:
             looking = [*wiring.gauges(ports, config, faults=True), *wiring.canaries(ports, config)]
-        return [*wiring.relays(ports, config), wiring.housekeeper(ports, config), *looking]
+        return [*wiring.relays(ports, config), wiring.housekeeping(ports, config), *looking]
 
     _run_part(session, loops, "relay", metrics_at)
 

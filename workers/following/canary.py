@@ -19,13 +19,11 @@ from feedstore.follows.port import FollowStore, Request
 from feedstore.metering import Meter
 from feedstore.replicas.replica import Replica
 from workers.following import metrics
-from workers.pipeline.rounds import Rounds
 
 _log = structlog.get_logger()
 
 LATE_S: Final = 60.0
 """How long a canary may take before it counts as late, and is waited for no longer."""
-_REST_S: Final = 0.5
 _LOOK_S: Final = 0.01
 """How often a cluster is looked at, at most."""
 _LOOK_SHARE: Final = 0.05
@@ -73,26 +71,12 @@ def arrived(replica: Replica, waiting: Mapping[int, int]) -> set[int]:
 
 
 class CanaryFlights:
-    """Has the canaries follow again every so often. Thread-safe.
+    """Has the canaries follow again. Thread-safe. clusters: where they are looked for."""
 
-    clusters: where they are looked for. every_s: how often. clock: monotonic seconds.
-    """
-
-    name = "canary"
-    rest_s = _REST_S
-
-    def __init__(
-        self,
-        follows: FollowStore,
-        clusters: list[str],
-        meter: Meter,
-        clock: Callable[[], float],
-        every_s: float,
-    ) -> None:
+    def __init__(self, follows: FollowStore, clusters: list[str], meter: Meter) -> None:
         self._follows = follows
         self._clusters = clusters
         self._meter = meter
-        self._rounds = Rounds(clock, every_s)
         self._lock = threading.Lock()
         self._newest = Flown(0, {})
 
@@ -100,23 +84,16 @@ class CanaryFlights:
         with self._lock:
             return self._newest
 
-    def step(self) -> bool:
-        """Records if it is time; False, so that a rest follows."""
-        if not self._rounds.due():
-            return False
+    def fly(self) -> None:
+        """Begins a round. Raises FollowStoreUnavailableError, and counts it."""
         try:
             flown = fly(self._follows, self._newest.number + 1)
-        except NotNowError as error:
+        except NotNowError:
             for cluster in self._clusters:
                 self._meter.add(metrics.CANARIES, len(USERS), cluster, "unrecorded")
-            _log.warning("canary.unrecorded", error=str(error))
-            return False
+            raise
         with self._lock:
             self._newest = flown
-        return False
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class CanaryWatch:

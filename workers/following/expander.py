@@ -26,7 +26,7 @@ from workers.following import metrics
 from workers.following.backfill import Backfill
 from workers.following.fanout import CELLS, Fanout, PinAction, Remainder, Visited
 from workers.following.messages import Delivery, Hold, Packed, RangeTask, Task, encode_action, encode_delivery
-from workers.following.packing import packed
+from workers.following.packs import packed
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.following.window import FanoutWindow
@@ -70,11 +70,6 @@ def sender_of(task: Task | RangeTask) -> int:
             return -action.board  # people's ids are positive
         case _:
             assert_never(action)
-
-
-def halves_of_range(task: Task | RangeTask) -> tuple[RangeTask, RangeTask] | None:
-    """Two tasks that together do the same; None if there is one action."""
-    return task.halves() if isinstance(task, RangeTask) else None
 
 
 @dataclass

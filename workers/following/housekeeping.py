@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from feedstore.errors import NotNowError
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.port import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
@@ -16,16 +15,12 @@ from feedstore.replicas.replica import Replica
 from feedstore.widecolumn import Sweep
 from feedstore.widecolumn.progress import Progress
 from workers.following import metrics
-from workers.pipeline.metrics import AWAY
-from workers.pipeline.rounds import Rounds
 from workers.queue.port import DeadLetter, DeadLetters, Queue, Topic
 
 _log = structlog.get_logger()
 
 _ROWS_AT_ONCE = 5_000
 _LETTERS_AT_ONCE = 100
-_LOOK_S = 1.0
-"""How often it is looked whether it is time, at most."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +32,11 @@ class LettersKept:
 
 
 class Housekeeper:
-    """Forgets what the follow store, the queue and the dead letters need no more, every so often. One is enough;
-    several do no harm.
+    """Forgets what the follow store, the queue and the dead letters need no more. One is enough; several do no harm.
 
-    clock: monotonic seconds. every_s: how long between two rounds; the first comes after as long. readers: the groups
-        that every message of a topic is for, and which lose none of them here. wall_ms: this machine's clock, ms since
-        1970.
+    readers: the groups that every message of a topic is for, and which lose none of them here. wall_ms: this machine's
+    clock, ms since 1970.
     """
-
-    name = "housekeeper"
 
     def __init__(
         self,
@@ -54,8 +45,6 @@ class Housekeeper:
         dead: DeadLetters,
         limits: Limits,
         kept: LettersKept,
-        clock: Callable[[], float],
-        every_s: float,
         readers: Mapping[Topic[object], Collection[str]],
         wall_ms: Callable[[], int],
         meter: Meter = UNCOUNTED,
@@ -67,32 +56,22 @@ class Housekeeper:
         self._kept = kept
         self._wall_ms = wall_ms
         self._readers = readers
-        self.rest_s = min(every_s, _LOOK_S)
         self._follows = follows
         self._queue = queue
         self._limits = limits
-        self._rounds = Rounds(clock, every_s)
 
-    def step(self) -> bool:
-        """Does a round when it is time; False otherwise."""
-        if not self._rounds.due():
-            return False
+    def forget(self) -> None:
+        """Does a round. Raises FollowStoreUnavailableError, QueueError: some may be forgotten; do it again."""
         window_ms = self._limits.purge_window_ms
-        try:
-            # By the queue's own clock: the follow store's may have been wrong for a moment, and never goes back.
-            self._meter.add(metrics.EXPIRED, self._queue.expire(window_ms, self._readers), "messages")
-            rows = _ROWS_AT_ONCE
-            while rows >= _ROWS_AT_ONCE:
-                rows = self._follows.expire(window_ms, _ROWS_AT_ONCE)
-                self._meter.add(metrics.EXPIRED, rows, "rows")
-            # Both clocks must say so: what a clock that has jumped calls old may have died just now.
-            expire_letters(self._dead, self._kept, min(self._wall_ms(), self._follows.now()), self._note_expired)
-        except NotNowError as error:
-            self._meter.add(AWAY, 1, self.name, "round")
-            _log.warning("housekeeping.unavailable", error=str(error))
-        else:
-            self._meter.add(metrics.HOUSEKEEPING, 1)
-        return True
+        # By the queue's own clock: the follow store's may have been wrong for a moment, and never goes back.
+        self._meter.add(metrics.EXPIRED, self._queue.expire(window_ms, self._readers), "messages")
+        rows = _ROWS_AT_ONCE
+        while rows >= _ROWS_AT_ONCE:
+            rows = self._follows.expire(window_ms, _ROWS_AT_ONCE)
+            self._meter.add(metrics.EXPIRED, rows, "rows")
+        # Both clocks must say so: what a clock that has jumped calls old may have died just now.
+        expire_letters(self._dead, self._kept, min(self._wall_ms(), self._follows.now()), self._note_expired)
+        self._meter.add(metrics.HOUSEKEEPING, 1)
 
     def _note_expired(self, letter: DeadLetter, why: str) -> None:
         self._meter.add(metrics.EXPIRED, 1, "letters")
@@ -106,32 +85,29 @@ class Housekeeper:
             why=why,
         )
 
-    def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""
-
 
 def expire_letters(
     dead: DeadLetters, kept: LettersKept, now_ms: int, on_dropped: Callable[[DeadLetter, str], None]
 ) -> None:
-    """Drops dead letters that are too old, and the oldest of those that are too many. on_dropped: called with each and
-    the reason, before it goes: what it would have written is written by nothing else.
+    """Drops dead letters that are too old, and the oldest of those that are too many. on_dropped: called with each that
+    this call has dropped, and the reason. Any number of processes may do it at once.
 
     Raises QueueError: some may have gone; do it again.
     """
-    too_many = dead.count() - kept.letters
     while page := dead.letters(0, _LETTERS_AT_ONCE):
-        for letter in page:
-            if too_many <= 0 and now_ms - letter.died_ms <= kept.age_ms:
+        # Counted after the page was read: what another process drops meanwhile must not count as too many again. Of
+        # what it drops after that, the same letters are the oldest.
+        too_many = dead.count() - kept.letters
+        for number, letter in enumerate(page):
+            if number >= too_many and now_ms - letter.died_ms <= kept.age_ms:
                 return
-            on_dropped(letter, "too many" if too_many > 0 else "too old")
-            dead.drop(letter.id)
-            too_many -= 1
+            if dead.drop(letter.id):
+                on_dropped(letter, "too many" if number < too_many else "too old")
 
 
 class Sweeper:
-    """Trims one cluster, and drops what is masked or expired in it, every so often; where the cluster's writer runs.
-
-    clock, every_s: as the Housekeeper's.
+    """Trims one cluster, and drops what is masked or expired in it; where the cluster's writer runs. clock: monotonic
+    seconds.
     """
 
     def __init__(
@@ -140,28 +116,13 @@ class Sweeper:
         follows: FollowStore,
         limits: Limits,
         clock: Callable[[], float],
-        every_s: float,
         meter: Meter = UNCOUNTED,
     ) -> None:
         self._meter = meter
         self._clock = clock
-        self.name = f"sweeper-{replica.name}"
-        self.rest_s = min(every_s, _LOOK_S)
         self._replica = replica
         self._follows = follows
         self._limits = limits
-        self._rounds = Rounds(clock, every_s)
-
-    def step(self) -> bool:
-        """Sweeps when it is time; False otherwise."""
-        if not self._rounds.due():
-            return False
-        try:
-            self.sweep()
-        except NotNowError as error:
-            self._meter.add(AWAY, 1, self.name, "round")
-            _log.warning("sweep.unavailable", cluster=self._replica.name, error=str(error))
-        return True
 
     def sweep(self) -> Sweep | None:
         """Sweeps now. None: the cluster does it by itself, and was asked to look whether it is time.
@@ -185,6 +146,3 @@ class Sweeper:
                 self._meter.add(metrics.SWEPT, getattr(swept, reason), replica.name, reason)
             _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
         return swept
-
-    def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""

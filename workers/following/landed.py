@@ -33,7 +33,8 @@ def landed_before(ports: Ports) -> dict[str, int]:
     settled_ms = ports.follows.settled_ms()
     found: dict[str, int] = {}
     for name, replica in ports.replicas.items():
-        at_rest = drained(ports, [name])
+        # Catalogs do not count: what they lack is in no feed.
+        at_rest = _have_nothing_left(ports, [(ACTIONS, EXPANDER), *cluster_groups(name)])
         progress = Progress(replica.progress)
         with suppress(DamagedError):
             at_rest_ms = progress.landed_before(settled_ms) if at_rest else 0
@@ -79,14 +80,19 @@ def lags(ports: Ports) -> dict[str, int]:
     return found | {group: ports.queue.lag(topic, group) for topic, group in groups(ports)}
 
 
-def groups(ports: Ports) -> list[tuple[Topic[object], str]]:
-    """Every consumer group of a home, and the topic that it reads: the expander, and those of each cluster."""
-    of_clusters = ((*cluster_groups(name), *ports.entering.get(name, ())) for name in ports.replicas)
+def groups(ports: Ports, clusters: Iterable[str] | None = None) -> list[tuple[Topic[object], str]]:
+    """Every consumer group of a home, and the topic that it reads: the expander, and those of each cluster. clusters:
+    only of these; None: of all.
+    """
+    names = ports.replicas if clusters is None else clusters
+    of_clusters = ((*cluster_groups(name), *ports.entering.get(name, ())) for name in names)
     return [(ACTIONS, EXPANDER), *chain.from_iterable(of_clusters)]
 
 
 def drained(ports: Ports, clusters: Iterable[str]) -> bool:
-    """Whether no group has anything left to do, whatever waits for the relay. clusters: only these writers count."""
-    if ports.queue.lag(ACTIONS, EXPANDER):
-        return False
-    return not any(ports.queue.lag(topic, group) for name in clusters for topic, group in cluster_groups(name))
+    """Whether the expander and what writes these clusters have nothing left to do, whatever waits for the relay."""
+    return _have_nothing_left(ports, groups(ports, clusters))
+
+
+def _have_nothing_left(ports: Ports, some: Iterable[tuple[Topic[object], str]]) -> bool:
+    return not any(ports.queue.lag(topic, group) for topic, group in some)

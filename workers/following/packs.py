@@ -1,12 +1,17 @@
-"""Packs as the writers have them: what many deliveries say, as arrays.
+"""Packs: what many deliveries say, column by column. Expanders make their messages, and writers arrays of them.
 
 numpy is imported where an array is made: a process that writes no cells never does.
 """
 
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, assert_never
+
+import msgspec
 
 from feedstore.domain import (
     MAX_ID,
@@ -17,20 +22,24 @@ from feedstore.domain import (
     PinSaved,
     RecordedAction,
     RefillAsked,
+    RespaceAsked,
+    Unfollowed,
     board,
     user,
 )
 from feedstore.following import MAX_CHUNK, mutations
 from feedstore.tracing import Context, Key
 from feedstore.widecolumn import Mutation
-from workers.following import packing
 from workers.following.messages import (
     PACK_CELLS,
+    ActionColumns,
     Block,
+    BlockColumns,
     Column,
     Delivery,
     Hold,
     Packed,
+    PairColumns,
     decode_delivery,
     encode_delivery,
 )
@@ -43,15 +52,167 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
+FOLLOW_USER, FOLLOW_BOARD, SAVE, DELETE, REFILL_ALL, REFILL_HERE = range(1, 7)
+"""Kinds of actions, as `ActionColumns` has them."""
+
+Line = tuple[int, int, int, int, int, int]
+"""An action as a kind and five numbers."""
+
 _NUMBERS_OF: Final = {
-    packing.FOLLOW_USER: 4,
-    packing.FOLLOW_BOARD: 4,
-    packing.SAVE: 5,
-    packing.DELETE: 5,
-    packing.REFILL_ALL: 2,
-    packing.REFILL_HERE: 2,
+    FOLLOW_USER: 4,
+    FOLLOW_BOARD: 4,
+    SAVE: 5,
+    DELETE: 5,
+    REFILL_ALL: 2,
+    REFILL_HERE: 2,
 }
 """How many of an action's five numbers a kind uses; the others are 0."""
+
+
+def packed(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Packed]:
+    """The same cells in few messages. Deliveries that do not fit a pack come as they are. Memory is bounded by one pack
+    for each cluster that deliveries are for.
+    """
+    packers: dict[str | None, Packer] = {}
+    for delivery in deliveries:
+        line = None if delivery.purge is not None or delivery.strays else _line(delivery.action, delivery.cluster)
+        if line is None:
+            yield delivery
+            continue
+        packer = packers.get(delivery.cluster)
+        if packer is None:
+            packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
+        for marker, blocks in enumerate((delivery.puts, delivery.markers)):
+            for block in blocks:
+                if packer.read_ms != delivery.read_ms or packer.cells + block.cells() > PACK_CELLS:
+                    yield packer.packed()
+                    packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
+                packer.add(line, block, marker, delivery.trace)
+    yield from (packer.packed() for packer in packers.values() if packer.cells)
+
+
+class Packer:
+    """A pack in the making. cells: how many it holds so far."""
+
+    def __init__(self, read_ms: int, cluster: str | None) -> None:
+        self.read_ms = read_ms
+        self.cells = 0
+        self._cluster = cluster
+        self._actions: dict[Line, int] = {}
+        self._blocks: list[tuple[int, int, int, int, int, int]] = []
+        self._rows = _Runs()
+        self._pins = _Runs()
+        self._traces: dict[int, str] = {}
+
+    def add(self, line: Line, block: Block, marker: int, trace: str | None = None) -> None:
+        """A block of an action. marker: 1 for delete markers, 0 for cells. trace: the context that it carries."""
+        number = self._actions.setdefault(line, len(self._actions))
+        if trace is not None:
+            self._traces[number] = trace
+        rows, pins = block.rows, block.pins
+        first_row, first_pin = self._rows.place(rows), self._pins.place(pins)
+        self._blocks.append((number, marker, first_row, len(rows), first_pin, len(pins)))
+        self.cells += len(rows) * len(pins)
+
+    def packed(self) -> Packed:
+        """To be asked for once it holds something."""
+        kinds, *numbers = columns(list(self._actions))
+        return Packed(
+            self.read_ms,
+            ActionColumns(len(self._actions), kinds, numbers),
+            BlockColumns(len(self._blocks), *columns(self._blocks)),
+            PairColumns(len(self._rows.pairs), *columns(self._rows.pairs)),
+            PairColumns(len(self._pins.pairs), *columns(self._pins.pairs)),
+            self._cluster,
+            list(self._traces.items()),
+        )
+
+
+class _Runs:
+    """Pairs of numbers, of which the same run is kept once: pins of one owner have the same followers, and followers of
+    one followee get the same pins.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+        self._places: dict[tuple[tuple[int, int], ...], int] = {}
+
+    def place(self, run: Sequence[tuple[int, int]]) -> int:
+        """Where a run begins."""
+        place = self._places.setdefault(tuple(run), len(self.pairs))
+        if place == len(self.pairs):
+            self.pairs += run
+        return place
+
+
+def columns(lines: Sequence[Sequence[int]]) -> list[Column]:
+    """Lines of numbers, one or more of one length, as columns."""
+    width = len(lines[0])
+    # A zip of so many lines makes an iterator for each.
+    flat = list(chain.from_iterable(lines))
+    if len(flat) != width * len(lines):
+        raise ValueError(f"{len(lines)} lines of {width} numbers have {len(flat)}")
+    return [column(flat[at::width]) for at in range(width)]
+
+
+def column(values: Sequence[int]) -> Column:
+    least = min(values)
+    width = ((max(values) - least).bit_length() + 7) // 8
+    if not width:
+        return Column(least, 0, b"")
+    differences = array("Q", [value - least for value in values])
+    if sys.byteorder == "big":
+        differences.byteswap()
+    wide = differences.tobytes()
+    more = bytearray(len(values) * width)
+    for at in range(width):
+        more[at::width] = wide[at::8]
+    return Column(least, width, bytes(more))
+
+
+def golden_vectors() -> dict[str, object]:
+    """`schemas/packs.json`: packs, and the deliveries that every language must make of them."""
+    pin, far = Pin(11, 12, 13, 1_341_100_972_000), Pin(10**12, 2**53, 2**62, MAX_ID)
+    rows, entry = [(21, 1_341_100_973_000), (2**40, 1_341_100_973_001)], [(pin.pin, pin.created_ms)]
+    several = [
+        Delivery(PinSaved(pin, 51), 61, [Block(rows, entry)]),
+        Delivery(PinSaved(pin, 51), 61, [Block(rows[:1], entry)]),
+        Delivery(PinDeleted(far, 52), 61, markers=[Block(rows, [(far.pin, far.created_ms)])]),
+        Delivery(Followed(1, user(2), 3, 53), 61, [Block([(1, 3)], [*entry, (far.pin, far.created_ms)])]),
+        Delivery(Followed(1, board(1), 4, 54), 61, [Block([(1, 4)], entry)]),
+        Delivery(RefillAsked(1, None, 55), 61, [Block([(1, 4)], entry)]),
+    ]
+    one = [Delivery(RefillAsked(1, "a", 55), 61, [Block([(1, 4)], entry)], cluster="a")]
+    return {
+        "description": "Messages of feed.deliveries of version 2, and what they say as those of version 1.",
+        "packs": [
+            {
+                "message": encode_delivery(pack).decode(),
+                "deliveries": [msgspec.to_builtins(each) for each in deliveries],
+            }
+            for deliveries in (several, one)
+            for pack in packed(deliveries)
+        ],
+    }
+
+
+def _line(action: RecordedAction, cluster: str | None) -> Line | None:
+    """An action in numbers; None if it has none in a pack for this cluster."""
+    match action:  # most are saved pins
+        case PinSaved() | PinDeleted():
+            kind, pin = SAVE if isinstance(action, PinSaved) else DELETE, action.pin
+            return kind, action.committed_ms, pin.pin, pin.owner, pin.created_ms, pin.board
+        case Followed():
+            kind = FOLLOW_USER if action.followee.kind == "user" else FOLLOW_BOARD
+            return kind, action.committed_ms, action.follower, action.followee.id, action.ts, 0
+        case RefillAsked(user_id, None, committed_ms):
+            return REFILL_ALL, committed_ms, user_id, 0, 0, 0
+        case RefillAsked(user_id, asked_for, committed_ms):
+            return (REFILL_HERE, committed_ms, user_id, 0, 0, 0) if asked_for == cluster else None
+        case Unfollowed() | RespaceAsked():
+            return None
+        case _:
+            assert_never(action)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +261,7 @@ class Pack:
     def large_saves(self, rows: int) -> list[int]:
         """When the saved pin of each block with so many rows or more committed."""
         of, _, _, counts, _, _ = self.blocks
-        found: list[int] = self.actions[1][of[(counts >= rows) & (self.actions[0][of] == packing.SAVE)]].tolist()
+        found: list[int] = self.actions[1][of[(counts >= rows) & (self.actions[0][of] == SAVE)]].tolist()
         return found
 
     def traced(self) -> dict[Key, Context]:
@@ -177,13 +338,8 @@ def encode_body(body: Delivery | Hold | Pack) -> bytes:
     """The message of feed.deliveries that says it."""
     if not isinstance(body, Pack):
         return encode_delivery(body)
-    (message,) = packing.packed(body.deliveries())
+    (message,) = packed(body.deliveries())
     return encode_delivery(message)
-
-
-def halves(body: Delivery | Hold | Pack) -> tuple[Delivery | Pack, Delivery | Pack] | None:
-    """Two bodies that together do what one does; None if it is not a pack of several blocks."""
-    return body.halves() if isinstance(body, Pack) else None
 
 
 def cell_mutations(packs: Sequence[Pack]) -> list[Mutation]:
@@ -228,14 +384,14 @@ def _check_actions(pack: Pack) -> None:
         raise InvalidValueError(
             "actions.numbers", "another", "from 1 to 2^63-1, and 0 for those that a kind does not use"
         )
-    is_follow = (kinds == packing.FOLLOW_USER) | (kinds == packing.FOLLOW_BOARD)
+    is_follow = (kinds == FOLLOW_USER) | (kinds == FOLLOW_BOARD)
     if ((numbers[0] == MAX_ID) | (is_follow & (numbers[3] == MAX_ID))).any():
         raise InvalidValueError("actions.numbers", MAX_ID, "times up to 2^63-2")
-    if ((kinds == packing.FOLLOW_USER) & (numbers[1] == numbers[2])).any():
+    if ((kinds == FOLLOW_USER) & (numbers[1] == numbers[2])).any():
         raise InvalidValueError("actions.numbers", "a follow of oneself", "a user other than the follower")
-    if pack.cluster is None and (kinds == packing.REFILL_HERE).any():
+    if pack.cluster is None and (kinds == REFILL_HERE).any():
         raise InvalidValueError("cluster", None, "that of the refills")
-    if pack.cluster == "" and (kinds == packing.REFILL_HERE).any():
+    if pack.cluster == "" and (kinds == REFILL_HERE).any():
         raise InvalidValueError("cluster", "", "a cluster's name, or null for all")
 
 
@@ -283,21 +439,19 @@ def _pairs(numbers: "Numbers") -> list[tuple[int, int]]:
 
 def _action(line: Iterable[int], cluster: str | None) -> RecordedAction:
     kind, committed_ms, first, second, third, fourth = line
-    match kind:
-        case packing.FOLLOW_USER:
-            return Followed(first, user(second), third, committed_ms)
-        case packing.FOLLOW_BOARD:
-            return Followed(first, board(second), third, committed_ms)
-        case packing.SAVE:
-            return PinSaved(Pin(first, second, fourth, third), committed_ms)
-        case packing.DELETE:
-            return PinDeleted(Pin(first, second, fourth, third), committed_ms)
-        case packing.REFILL_ALL:
-            return RefillAsked(first, None, committed_ms)
-        case packing.REFILL_HERE:
-            return RefillAsked(first, cluster, committed_ms)
-        case _:
-            raise AssertionError(f"an action of the kind {kind} was unpacked")
+    if kind == FOLLOW_USER:
+        return Followed(first, user(second), third, committed_ms)
+    if kind == FOLLOW_BOARD:
+        return Followed(first, board(second), third, committed_ms)
+    if kind == SAVE:
+        return PinSaved(Pin(first, second, fourth, third), committed_ms)
+    if kind == DELETE:
+        return PinDeleted(Pin(first, second, fourth, third), committed_ms)
+    if kind == REFILL_ALL:
+        return RefillAsked(first, None, committed_ms)
+    if kind == REFILL_HERE:
+        return RefillAsked(first, cluster, committed_ms)
+    raise AssertionError(f"an action of the kind {kind} was unpacked")
 
 
 def _cells(pack: Pack) -> "Numbers":

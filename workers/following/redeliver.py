@@ -12,9 +12,8 @@ SET_ASIDE: Final = "retry of "
 _PAGE = 100
 
 
-def every_letter(dead: DeadLetters) -> Iterator[DeadLetter]:
-    """All letters, ids ascending."""
-    after = 0
+def every_letter(dead: DeadLetters, after: int = 0) -> Iterator[DeadLetter]:
+    """All letters, ids ascending. after: only those with larger ids."""
     while page := dead.letters(after, _PAGE):
         yield from page
         after = page[-1].id

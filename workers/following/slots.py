@@ -41,6 +41,9 @@ class TaskSlots:
         inside, outside = ([n for n, is_so in enumerate(needs) if is_so is wanted] for wanted in (True, False))
         return (body.only(inside), body.only(outside)) if inside and outside else None
 
+    def halved(self, body: Task | RangeTask) -> tuple[RangeTask, RangeTask] | None:
+        return body.halves() if isinstance(body, RangeTask) else None
+
 
 class DeliverySlots:
     """The slots that messages of feed.deliveries need.
@@ -84,6 +87,9 @@ class DeliverySlots:
             return None
         return _with(body, slots, inside=True), _with(body, slots, inside=False)
 
+    def halved(self, body: Delivery | Hold | Pack) -> tuple[Delivery | Pack, Delivery | Pack] | None:
+        return body.halves() if isinstance(body, Pack) else None
+
     def _late(self, body: Delivery | Pack) -> bool:
         return body.read_ms < self._late_before_ms()
 
@@ -105,6 +111,9 @@ class ParkedSlots:
         return self._deliveries.needed(body.delivery) | {NOTES}
 
     def divided(self, body: Parked, slots: frozenset[int]) -> None:  # noqa: ARG002 - the port's
+        return None
+
+    def halved(self, body: Parked) -> None:  # noqa: ARG002 - the same
         return None
 
 

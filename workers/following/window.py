@@ -45,7 +45,7 @@ class FanoutWindow:
 
     groups: those that write the clusters. The first that is done counts: one that is away holds up nothing. clock:
     monotonic seconds. wall_ms: ms since 1970. background: runs a look, which asks the queue and may take long, on
-    another thread.
+    another thread; a RuntimeError says that there can be none now.
     """
 
     def __init__(
@@ -88,7 +88,11 @@ class FanoutWindow:
         quarter = self._wall_ms() // LOOK_MS
         if self.is_full() and quarter != self._quarter and self._looking.acquire(blocking=False):
             self._quarter = quarter
-            self._background(self._look)
+            try:
+                self._background(self._look)
+            except RuntimeError as error:  # no more threads can be started: the next quarter tries again
+                self._looking.release()
+                _log.warning("fanouts.not_looked", error=str(error))
         return (quarter + 1) * LOOK_MS if self.is_full() else 0
 
     def _drop_old(self) -> None:

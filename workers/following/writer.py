@@ -1,12 +1,12 @@
 """Deliveries into the cells of one cluster."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TypeVar, assert_never
 
 from feedstore.clocks import STEP_MAX_MS
-from feedstore.domain import RecordedAction, Unfollowed
+from feedstore.domain import PinSaved, RecordedAction, Unfollowed
 from feedstore.following import FEEDS, Limits, entries_of, mutations, row_key
 from feedstore.follows.port import MAX_PAGE, FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
@@ -15,7 +15,6 @@ from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnS
 from feedstore.widecolumn.progress import Progress, Through
 from workers.following import metrics
 from workers.following.covering import Covering, covering_now, uncovered
-from workers.following.fanouts import LargeFanouts
 from workers.following.messages import Delivery, Hold, Task, encode_action
 from workers.following.packs import Pack, cell_mutations
 from workers.following.topics import ACTIONS, DELIVERIES
@@ -25,6 +24,8 @@ from workers.queue.port import Queue
 _CELLS_AT_ONCE = 10_000
 """How many cells one batch holds: large enough to share a sync to disk, small enough for memory and for a
 retry."""
+_FANOUTS_MAX = 1_000
+"""So many large fanouts are followed to their end at once; the others are not counted."""
 
 
 Message = TypeVar("Message", Delivery, Pack)
@@ -242,6 +243,43 @@ class Writer:
         # Noted last: from now on nothing else holds the watermark back for the deliveries that are dropped.
         self._progress.note_sent_back(map(_identity, back), late_before_ms)
         self._meter.add(metrics.SENT_BACK, len(back), self._cluster)
+
+
+class LargeFanouts:
+    """The fanouts of one cluster that are under way, as far as this process writes them. A fanout is large if it has a
+    full page of followers. Its last follower has the pin for certain once the watermark has passed its commit.
+
+    chunk: how many followers are on a page.
+    """
+
+    def __init__(self, meter: Meter, cluster: str, chunk: int) -> None:
+        self._meter = meter
+        self._cluster = cluster
+        self._chunk = chunk
+        self._committed_ms: set[int] = set()
+        meter.observe(metrics.FANOUT_SECONDS, [], cluster)
+
+    def landed(self, messages: Sequence[Delivery | Pack]) -> None:
+        for message in messages:
+            self._committed_ms.update(self._large(message)[: _FANOUTS_MAX - len(self._committed_ms)])
+
+    def _large(self, message: Delivery | Pack) -> list[int]:
+        """When the saved pins of a message's large fanouts committed."""
+        if isinstance(message, Pack):
+            return message.large_saves(self._chunk)
+        is_large = message.puts and len(message.puts[0].rows) >= self._chunk
+        return [message.action.committed_ms] if is_large and isinstance(message.action, PinSaved) else []
+
+    def ticked(self, watermark: Callable[[], int | None], now_ms: Callable[[], int]) -> None:
+        """Ticks have come through: the watermark may have moved. It is asked only if a fanout is under way."""
+        if not self._committed_ms:
+            return
+        mark = watermark() or 0
+        passed = [ms for ms in self._committed_ms if ms < mark]
+        if passed:
+            now = now_ms()
+            self._committed_ms.difference_update(passed)
+            self._meter.observe(metrics.FANOUT_SECONDS, [(now - ms) / 1_000 for ms in passed], self._cluster)
 
 
 def _identity(action: RecordedAction) -> bytes:

@@ -28,9 +28,9 @@ rest is tried together."""
 SINGLES = 2
 """Of messages without slots, so many are tried alone before the others are tried in slices."""
 
-Split = Callable[[Item[Body], frozenset[int]], "Item[Body] | None"]
-"""Takes from an item the part that needs some slots, as an item of its own, and leaves it the rest. None, and the item
-stays whole, if it cannot be divided so.
+Split = Callable[[Item[Body], frozenset[int] | None], "Item[Body] | None"]
+"""Takes from an item the part that needs some slots, or a half if none are given, as an item of its own, and leaves it
+the rest. None, and the item stays whole, if it cannot be divided so.
 """
 
 
@@ -51,6 +51,12 @@ class Slots(Protocol[Body]):
     def divided(self, body: Body, slots: frozenset[int]) -> tuple[Body, Body] | None:
         """The part of a message that needs the given slots, some of those that it needs, and the rest of it. Together
         they do what the message does. None if it cannot be divided.
+        """
+        ...
+
+    def halved(self, body: Body) -> tuple[Body, Body] | None:
+        """Two messages that together do what one does, to be tried apart if it fails. None if it is the least that can
+        be done.
         """
         ...
 
@@ -139,19 +145,16 @@ class Outages(Generic[Body]):
     """Every outage that a stage knows of, each slot in one at most.
 
     slots: None if it is unknown what a message needs: then only the whole store may have an outage.
-    halve: takes one half of an item as an item of its own, and leaves it the other; None if it has no halves.
     """
 
     def __init__(
         self,
         slots: Slots[Body] | None,
         split: Split[Body],
-        halve: Callable[[Item[Body]], Item[Body] | None],
         rng: random.Random,
     ) -> None:
         self._slots = slots
         self._split = split
-        self._halve = halve
         self._rng = rng
         self._by_slot: dict[int, Outage[Body]] = {}
         self._outages: list[Outage[Body]] = []
@@ -309,7 +312,7 @@ class Outages(Generic[Body]):
             taken = [item for item in candidates if self._item_slots(item) & here <= slots][:limit]
         if len(slots) == 1:
             # Perhaps only some rows of the slot fail: the others are done half by half.
-            if len(taken) == 1 and (part := self._halve(taken[0])) is not None:
+            if len(taken) == 1 and (part := self._split(taken[0], None)) is not None:
                 outage.items.append(part)
             taken = self._rng.sample(taken, -(-len(taken) // 2))
         gone = {id(item) for item in taken}

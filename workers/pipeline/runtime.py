@@ -3,10 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
+from feedstore.errors import NotNowError
 from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline import metrics
 from workers.pipeline.stage import TooManyDeadLettersError
@@ -17,6 +18,11 @@ _log = structlog.get_logger()
 
 _ASK_S = 0.05
 """How often a worker asks whether it may end: asking reads the stores."""
+AGAIN_S: Final = 60.0
+"""How soon what is done every so often is tried again, at most, if it failed."""
+
+_LOOK_S: Final = 1.0
+"""How long it rests, at most: that a loop hangs is seen by the age of its last rest."""
 
 
 class Loop(Protocol):
@@ -37,6 +43,53 @@ class Loop(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Every:
+    """A loop that does something every so often. A round that met something away is done again soon.
+
+    do: a round; it raises NotNowError if it must be done again. every_s: from the beginning of one round to that of the
+    next; the first one comes after as long. clock: monotonic seconds. event: the line of the log that says that a round
+    failed. meter: counts that.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        do: Callable[[], object],
+        every_s: float,
+        clock: Callable[[], float],
+        event: str,
+        meter: Meter = UNCOUNTED,
+    ) -> None:
+        self.name = name
+        self._do = do
+        self._every_s = every_s
+        self._clock = clock
+        self._event = event
+        self._meter = meter
+        self._due_s = clock() + every_s
+
+    @property
+    def rest_s(self) -> float:
+        return min(_LOOK_S, max(0.0, self._due_s - self._clock()))
+
+    def step(self) -> bool:
+        """Does a round if it is time; False, so that a rest follows."""
+        now_s = self._clock()
+        if now_s < self._due_s:
+            return False
+        try:
+            self._do()
+            self._due_s = now_s + self._every_s
+        except NotNowError as error:
+            self._due_s = now_s + min(AGAIN_S, self._every_s)
+            self._meter.add(metrics.AWAY, 1, self.name, "round")
+            _log.warning(self._event, loop=self.name, error=str(error))
+        return False
+
+    def close(self) -> None:
+        """Nothing to release: what it uses is its owner's."""
 
 
 class WorkerFailedError(Exception):
@@ -86,10 +139,12 @@ class Worker:
         Raises:
             WorkerFailedError: a loop ended by itself.
         """
-        threads = [threading.Thread(target=self._run_loop, args=(loop,), name=loop.name) for loop in self._loops]
-        for thread in threads:
-            thread.start()
+        started: list[threading.Thread] = []
         try:
+            for loop in self._loops:
+                thread = threading.Thread(target=self._run_loop, args=(loop,), name=loop.name)
+                thread.start()  # it may raise: no loop may then run on, and keep the process from ending
+                started.append(thread)
             if until is None:
                 self._stop.wait()
             else:
@@ -97,8 +152,10 @@ class Worker:
                     pass
         finally:
             self._stop.set()
-            for thread in threads:
+            for thread in started:
                 thread.join()
+            for loop in self._loops[len(started) :]:
+                loop.close()
         if self._failures:
             messages, causes = zip(*self._failures, strict=True)
             raise WorkerFailedError("; ".join(messages), causes)

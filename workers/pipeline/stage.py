@@ -29,7 +29,7 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
-from workers.pipeline.gathering import Gathering
+from workers.pipeline import metrics
 from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
 from workers.pipeline.retry import REST_S, Rest, RetryPolicy, Share
@@ -63,6 +63,8 @@ PARK_AFTER_S: Final = 30.0
 is away: so a message is parked within a minute of the first failure."""
 NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
+ENOUGH_BYTES: Final = 100_000
+"""So many bytes of messages are not waited with: they are about what a writer hands to its cluster at once."""
 PARK_EVERY_S: Final = 1.0
 """How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
 
@@ -110,16 +112,16 @@ class Stage(Generic[Body]):
     ticks: gets ticks with their partitions, once everything before them there is done; of one source only the newest.
     lost: the explanation, and what to do, if messages are gone before this group has read them.
     turns: keeps messages of a sender who sent many, while others' are done. None: all are done as they come.
-    halves: two bodies that together do what one does, to be tried apart if it fails for reasons of its own; None if it
-        is the least that can be done. None: all bodies are.
-    slots: which parts of a store a message needs. None: unknown; failed messages are then tried in slices and alone.
+    slots: which parts of a store a message needs, and how it is divided. None: unknown; failed messages are then tried
+        in slices and alone.
     batch: how many messages are polled, and how many bodies are handled at once.
     in_flight, in_flight_bytes: how many bodies may wait, and how many bytes of messages, before nothing more is polled.
     park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
         whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
     due_ms: the time, by `wall_ms`, before which a message is not tried; it is asked again then. It delays a message by
         `longest_s` at most: clocks may be wrong. It must not raise.
-    gathering: when the next messages are tried, if few have come; they are polled meanwhile. None: at once.
+    gather_s: the least time from the beginning of one lot to that of the next, if few messages have come: they are
+        polled meanwhile. So it is the longest that anything waits for more.
     note: gets what is done of each partition (its first offset, and the one after its last message), before ticks are
         passed on and before it is committed; durable when it returns. If nothing was done, it sometimes gets an empty
         mapping. It may raise as `handle` does; any other error ends this stage. None: nothing is noted.
@@ -147,7 +149,6 @@ class Stage(Generic[Body]):
         lost: str = "this group lost messages",
         turns: Turns[Body] | None = None,
         begin: Callable[[Sequence[Body]], None] | None = None,
-        halves: Callable[[Body], tuple[Body, Body] | None] | None = None,
         slots: Slots[Body] | None = None,
         batch: int = 2_000,
         in_flight: int = 10_000,
@@ -157,7 +158,7 @@ class Stage(Generic[Body]):
         due_ms: Callable[[Body], int] | None = None,
         given_up: Callable[[Body], None] | None = None,
         note: Callable[[Mapping[int, tuple[int, int]]], None] | None = None,
-        gathering: Gathering | None = None,
+        gather_s: float = 0.0,
         meter: Meter = UNCOUNTED,
     ) -> None:
         if park is not None and slots is None:
@@ -174,7 +175,6 @@ class Stage(Generic[Body]):
         self._clock = clock
         self._wall_ms = wall_ms
         self._lost = lost
-        self._halves = halves
         self._slots = slots
         self._batch = batch
         self._in_flight = in_flight
@@ -184,7 +184,7 @@ class Stage(Generic[Body]):
         self._due_ms = due_ms
         self._given_up = given_up
         self._note = note
-        self._gathering = gathering
+        self._gather_s, self._next_lot_s = gather_s, clock()
         self._noted_s = clock() - NOTE_EVERY_S
         self._quiet = True  # whether neither this step nor the one before has polled anything to be handled
         self._rest = Rest(clock, policy, rng)
@@ -199,7 +199,7 @@ class Stage(Generic[Body]):
         self._turns = turns
         self._later: list[tuple[float, int, Group[Body]]] = []
         self._dead_ones: deque[_Corpse[Body]] = deque()
-        self._outages: Outages[Body] = Outages(slots, self._split, self._halved, rng)
+        self._outages: Outages[Body] = Outages(slots, self._split, rng)
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
         self._order = itertools.count()
@@ -282,20 +282,20 @@ class Stage(Generic[Body]):
         return True
 
     def _gather(self) -> None:
-        """Polls more for as long as too little has come to be tried now. Messages that have failed before do not wait
-        for more.
+        """Polls more for as long as too little has come to be tried now: a handful of cells costs a writer and its
+        servers nearly what thousands cost. A message that comes after a silence is done at once, and one that comes
+        soon after the last lot began with those that come meanwhile. Messages that have failed before do not wait for
+        more.
         """
-        gathering = self._gathering
-        if gathering is None:
-            return
         while len(self._ready) == 1 and isinstance(group := self._ready[0], Group) and not group.failures:
-            size = sum(len(item.taken.message.value) for item in group.items)
-            left_s = gathering.left_s(self._clock(), size)
+            left_s = self._next_lot_s - self._clock()
             if left_s <= 0 or not (self._may_begin() and self._has_room()):
+                break
+            if sum(len(item.taken.message.value) for item in group.items) >= ENOUGH_BYTES:
                 break
             self._poll(left_s, 0)
         if self._ready:
-            gathering.began(self._clock())
+            self._next_lot_s = self._clock() + self._gather_s
 
     def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool], first: int) -> None:
         """Polls once. A stage with turns polls again if those messages wait for their turn, because messages of other
@@ -413,34 +413,18 @@ class Stage(Generic[Body]):
         if note is None:
             return True
         spans = self._lots.done_spans()
-        now_s = self._clock()
-        due = now_s - self._noted_s >= NOTE_EVERY_S
-        if not (due or (spans and self._quiet)) or self._note_rest.goes_on():
+        due = self._clock() - self._noted_s >= NOTE_EVERY_S
+        if not (due or (spans and self._quiet)):
             return False
-        try:
-            self._aside(lambda: note(spans))
-        except NotNowError as error:
-            wait_s = self._note_rest.failed_at_work(now_s, self._worked)
-            self._tally.away("notes")
-            self._log.warning("note.unavailable", wait_s=round(wait_s, 3), error=str(error))
+        if not self._answers(self._note_rest, "notes", "note.unavailable", lambda: note(spans)):
             return False
-        self._note_rest.ended()
         self._noted_s = self._clock()
         return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Whether the ticks were taken; if not, they rest for a while."""
-        if self._tick_rest.goes_on():
+        if not self._answers(self._tick_rest, "ticks", "tick.unavailable", lambda: self._ticks(ticks)):
             return False
-        began_s = self._clock()
-        try:
-            self._aside(lambda: self._ticks(ticks))
-        except NotNowError as error:
-            wait_s = self._tick_rest.failed_at_work(began_s, self._worked)
-            self._tally.away("ticks")
-            self._log.warning("tick.unavailable", wait_s=round(wait_s, 3), error=str(error))
-            return False
-        self._tick_rest.ended()
         self._tally.ticked(ticks)
         return True
 
@@ -641,6 +625,23 @@ class Stage(Generic[Body]):
             raise error
         return error
 
+    def _answers(self, rest: Rest, what: str, event: str, call: Callable[[], object]) -> bool:
+        """Makes a call of what may be away, unless it rests after a failure; whether it answered. what, event: how that
+        is counted and logged if it did not.
+        """
+        if rest.goes_on():
+            return False
+        began_s = self._clock()
+        try:
+            self._aside(call)
+        except NotNowError as error:
+            wait_s = rest.failed_at_work(began_s, self._worked)
+            self._tally.away(what)
+            self._log.warning(event, wait_s=round(wait_s, 3), error=str(error))
+            return False
+        rest.ended()
+        return True
+
     def _aside(self, call: Callable[[], Result]) -> Result:
         """Makes another call that may take long, on the handler's thread. Its answer, or its error, is the caller's."""
         calling = self._handling.submit(call)
@@ -720,7 +721,7 @@ class Stage(Generic[Body]):
             middle = len(items) // 2
             self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
             return
-        if (part := self._halved(items[0])) is not None:
+        if (part := self._split(items[0], None)) is not None:
             self._first([Group([part], group.failures), group])
             return
         items[0].faults += 1
@@ -741,19 +742,12 @@ class Stage(Generic[Body]):
             if tried and self._clock() - began_s >= STEP_S:
                 break
             tried = True
-            call_s = self._clock()
-            try:
-                self._bury(self._dead_ones[0])
-            except NotNowError as error:
-                wait_s = self._bury_rest.failed_at_work(call_s, self._worked)
-                self._tally.away("dead_letters")
-                self._log.warning("message.not_buried", wait_s=round(wait_s, 3), error=str(error))
+            if not self._bury(self._dead_ones[0]):
                 break
-            self._bury_rest.ended()
         return tried
 
-    def _bury(self, corpse: _Corpse[Body]) -> None:
-        """Buries the first message that can never be done."""
+    def _bury(self, corpse: _Corpse[Body]) -> bool:
+        """Buries the first message that can never be done; False if the dead letters are away."""
         item = corpse.item
         message = item.taken.message
         body = item.body
@@ -770,7 +764,8 @@ class Stage(Generic[Body]):
             if self._given_up is not None and body is not None and not isinstance(body, Malformed):
                 self._given_up(body)
 
-        self._aside(bury)
+        if not self._answers(self._bury_rest, "dead_letters", "message.not_buried", bury):
+            return False
         self._dead_ones.popleft()
         self._lots.done(item)
         self._tally.dead(corpse.reason)
@@ -783,6 +778,7 @@ class Stage(Generic[Body]):
         )
         # Messages that could be read lie between this one and the one before: if they are done, they end the row.
         self._dead_in_a_row = 1 if corpse.after_good and item.lot.progressed else self._dead_in_a_row + 1
+        return True
 
     def _too_many_dead(self) -> bool:
         return self._dead_in_a_row >= self._policy.dead_in_a_row
@@ -837,11 +833,14 @@ class Stage(Generic[Body]):
             self._tally.away("parked")
             self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
 
-    def _split(self, item: Item[Body], slots: frozenset[int]) -> Item[Body] | None:
-        divided = None if self._slots is None else self._slots.divided(item.body, slots)
-        if divided is None:
+    def _split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
+        """As `Split`."""
+        if self._slots is None:
             return None
-        part, item.body = divided
+        parts = self._slots.halved(item.body) if slots is None else self._slots.divided(item.body, slots)
+        if parts is None:
+            return None
+        part, item.body = parts
         return self._lots.part(item, part)
 
     def _failing_since_s(self) -> Iterator[float]:
@@ -855,14 +854,6 @@ class Stage(Generic[Body]):
                     found.append(work.since_s)
         return (each for each in found if each is not None)
 
-    def _halved(self, item: Item[Body]) -> Item[Body] | None:
-        """Takes one half of an item as an item of its own, and leaves it the other. None if it has no halves."""
-        halves = None if self._halves is None else self._halves(item.body)
-        if halves is None:
-            return None
-        part, item.body = halves
-        return self._lots.part(item, part)
-
     def _wait_s(self, failures: int) -> float:
         return self._policy.wait_s(max(1, failures), self._rng)
 
@@ -870,6 +861,62 @@ class Stage(Generic[Body]):
         # Ever more rarely: an outage of a day must not fill the log.
         log = self._log.warning if failures.bit_count() == 1 else self._log.debug
         log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
+
+
+class Begun(Generic[Body]):
+    """A stage that must find out where it begins before it is made, and again if that changes.
+
+    begin: makes sure of where the group begins; to be called before the group's consumer is made. It may raise
+        NotNowError: later. Any other error ends the loop.
+    make: makes the stage. clock: monotonic seconds. again_on: if a step raises one of these, the loop leaves the group
+        and begins again.
+    """
+
+    rest_s = REST_S
+
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], None],
+        make: Callable[[], Stage[Body]],
+        clock: Callable[[], float],
+        again_on: type[Exception],
+        meter: Meter = UNCOUNTED,
+    ) -> None:
+        self._meter = meter
+        self.name = name
+        self._begin = begin
+        self._make = make
+        self._rest = Rest(clock)
+        self._again_on = again_on
+        self._stage: Stage[Body] | None = None
+
+    def step(self) -> bool:
+        """A step of the stage. Raises its errors, and those of `begin`."""
+        if self._stage is None:
+            if self._rest.goes_on():
+                return False
+            try:
+                self._begin()
+                self._stage = self._make()
+            except NotNowError as error:
+                wait_s = self._rest.failed()
+                self._meter.add(metrics.AWAY, 1, self.name, "begin")
+                _log.warning("stage.not_begun", loop=self.name, wait_s=round(wait_s, 3), error=str(error))
+                return False
+            self._rest.ended()
+        try:
+            return self._stage.step()
+        except self._again_on as error:
+            _log.warning("stage.begins_again", loop=self.name, detail=str(error))
+            self.close()
+            return True
+
+    def close(self) -> None:
+        """Leaves the group."""
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
 
 
 def _is_retry(work: _Work[Body]) -> bool:

@@ -24,22 +24,20 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from feedstore.sqlite_file import SqliteFile
-from workers.queue.checks import (
+from workers.queue.port import (
+    DeadLetter,
+    GroupBusyError,
+    Message,
     PollBudget,
+    PositionLostError,
+    QueueError,
+    QueueUnavailableError,
+    Topic,
     check_limit,
     check_partition,
     check_partitions,
     check_position,
     refuse_oversized,
-)
-from workers.queue.port import (
-    DeadLetter,
-    GroupBusyError,
-    Message,
-    PositionLostError,
-    QueueError,
-    QueueUnavailableError,
-    Topic,
 )
 from workers.queue.sqlite_file import make_file, open_file
 

@@ -18,14 +18,13 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.errors import LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
-from workers.queue.checks import check_limit, check_partition, check_position
 from workers.queue.kafka import reading
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
 from workers.queue.kafka.reading import CLOSE_S, MAX_RECORDS, REQUEST_S, SLICE_S
-from workers.queue.port import Message, PositionLostError, QueueError
+from workers.queue.port import Message, PositionLostError, QueueError, check_limit, check_partition, check_position
 
 _log = structlog.get_logger()
 

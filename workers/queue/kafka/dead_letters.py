@@ -21,11 +21,10 @@ import structlog
 from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
-from workers.queue.checks import check_limit
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.queue import REQUEST_MS, connect, producer
-from workers.queue.port import DeadLetter, QueueError, QueueUnavailableError, Topic
+from workers.queue.port import DeadLetter, QueueError, QueueUnavailableError, Topic, check_limit
 
 _log = structlog.get_logger()
 

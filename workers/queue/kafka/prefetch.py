@@ -3,8 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from workers.queue.checks import PollBudget
-from workers.queue.port import Message
+from workers.queue.port import Message, PollBudget
 
 
 class PrefetchBuffer:

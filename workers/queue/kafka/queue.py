@@ -21,12 +21,18 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from workers.queue.checks import check_partition, refuse_oversized
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.tail import KafkaTail
-from workers.queue.port import GroupBusyError, QueueError, QueueUnavailableError, Topic
+from workers.queue.port import (
+    GroupBusyError,
+    QueueError,
+    QueueUnavailableError,
+    Topic,
+    check_partition,
+    refuse_oversized,
+)
 
 T = TypeVar("T")
 

@@ -8,12 +8,11 @@ from typing import Any
 from kafka.errors import LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import TopicPartition
 
-from workers.queue.checks import check_limit
 from workers.queue.kafka import reading
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.prefetch import PrefetchBuffer
-from workers.queue.port import Message, PositionLostError, QueueError
+from workers.queue.port import Message, PositionLostError, QueueError, check_limit
 
 
 class KafkaTail:
