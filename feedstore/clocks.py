@@ -13,6 +13,7 @@ import platform
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -40,6 +41,7 @@ OFF_MAX: Final = 100
 """How many processes whose clocks were off a home remembers, the latest."""
 
 _WORDS_MAX: Final = 60
+_UPTIME_BYTES: Final = 64
 
 
 class Moment(NamedTuple):
@@ -128,15 +130,19 @@ class Machine:
     """The clocks of this machine. wall_ms: this process's own clock.
 
     The uptime is read from the kernel's own file: a clock that is false for one process (as in a time shift for tests)
-    is false for its monotonic clocks as well, as a rule.
+    is false for its monotonic clocks as well, as a rule. That file stays open: a process that has no descriptors left
+    for a moment still knows the time.
     """
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self.wall_ms = wall_ms
         self._boot = _kernel("/proc/sys/kernel/random/boot_id")
+        self._uptime = os.open("/proc/uptime", os.O_RDONLY)
+        weakref.finalize(self, os.close, self._uptime).atexit = False
 
     def __call__(self) -> Moment:
-        up_s = _kernel("/proc/uptime").partition(" ")[0]
+        # At a place of its own: threads, and processes forked from this one, share the descriptor's.
+        up_s = os.pread(self._uptime, _UPTIME_BYTES, 0).decode().partition(" ")[0]
         whole, _, hundredths = up_s.partition(".")
         return Moment(self.wall_ms(), int(whole) * 1_000 + int(f"{hundredths:0<3}"), self._boot)
 

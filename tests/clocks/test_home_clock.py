@@ -1,5 +1,6 @@
 """One time for all processes of a home, whatever the clock of one of them says."""
 
+import resource
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -205,3 +206,14 @@ def test_the_clocks_of_this_machine() -> None:
     assert first.wall_ms == NOW
     assert first.boot == second.boot != ""
     assert 0 < first.up_ms <= second.up_ms
+
+
+def test_a_machine_is_read_while_the_process_has_no_descriptors_left() -> None:
+    machine = Machine(lambda: NOW)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        moment = machine()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert moment.up_ms > 0
