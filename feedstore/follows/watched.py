@@ -169,7 +169,11 @@ class Watched:
                 self._look_again_s = self._clock() + LOOK_EVERY_S
                 self._looking.release()
 
-        background(look)
+        try:
+            background(look)
+        except RuntimeError as error:  # there are too many threads
+            self._looking.release()
+            _log.warning("shard.not_looked_at", shard=self._number, error=str(error))
 
     def look(self) -> bool:
         """Asks the shard for its time, and notes it; whether it answered."""
@@ -249,9 +253,13 @@ class Shards:
         """
         for number in work:
             self._watched[number].refuse_away()
-        if self._executor is None or len(work) < 2:
+        executor = self._executor
+        if executor is None or len(work) < 2:
             return {number: self._watched[number].call(call, mine) for number, mine in work.items()}
-        calls = {number: self._executor.submit(self._watched[number].call, call, mine) for number, mine in work.items()}
+        try:
+            calls = {number: executor.submit(self._watched[number].call, call, mine) for number, mine in work.items()}
+        except RuntimeError as error:  # closed meanwhile, or there are too many threads
+            raise FollowStoreUnavailableError(str(error)) from error
         wait(calls.values())
         return {number: called.result() for number, called in calls.items()}
 

@@ -45,6 +45,11 @@ SPARE_PLACES: Final = 32
 HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
 """The requests that a connection in a spare place may make."""
 
+_OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
+"""The headers of a request by which a client offers to continue in another protocol, such as HTTP/2. A server may pass
+over the offer (RFC 9110, 7.8), and must then answer the request as if it were not there.
+"""
+
 _UNKNOWN: Final = re.compile(
     rb"^(?!(?:DELETE|GET|HEAD|POST) )[!#$%&'*+.^_`|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]\r$", re.MULTILINE
 )
@@ -143,6 +148,7 @@ class Connection(HttpToolsProtocol):
     _owes_until_s = math.inf
     _takes_until_s = math.inf
     _in_body = False
+    _offers = False
     _beside_body_bytes = 0
     _dropped_bytes = 0
     _keeps = True
@@ -189,9 +195,9 @@ class Connection(HttpToolsProtocol):
         self._owes = True
         self._beside_body_bytes += len(data)
         try:
-            self.parser.feed_data(data)
+            self._parse(data)
         except httptools.HttpParserUpgrade:
-            # It is answered in HTTP/1.1, and what follows may be anything.
+            # CONNECT: what follows may be anything.
             self.cycle.keep_alive = False
             self._deaf = True
         except httptools.HttpParserError as error:
@@ -207,6 +213,23 @@ class Connection(HttpToolsProtocol):
             self._refuse(_too_large(f"at most {HEAD_BYTES_MAX} bytes without the body"))
         elif self._owes_until_s == math.inf:
             self._owes_until_s = self.loop.time() + self.clients.patience_s
+
+    def _parse(self, data: bytes) -> None:
+        """The parser reads no body of a request that offers another protocol. No offer is taken up, so the request is
+        read once more, without it. Raises HttpParserError, and HttpParserUpgrade after a CONNECT.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._offers:
+                    raise
+                head = _without_offer(self.parser, self.url, self.headers)
+                data = head + data[upgrade.args[0] :]
+                self._offers = False
+                self.parser = httptools.HttpRequestParser(self)
+            else:
+                return
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn never keeps it open
         """Whether the connection stays open. A client may say by its end that it asks for no more: what it has asked is
@@ -247,6 +270,9 @@ class Connection(HttpToolsProtocol):
             raise _too_large(f"at most {HEADERS_MAX} headers")
 
     def on_headers_complete(self) -> None:
+        self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._offers:
+            return
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
             raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
         if self._codings and self._codings != [b"chunked"]:
@@ -266,6 +292,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._offers:
+            return
         self._owes = self._in_body = False
         self._owes_until_s = math.inf
         self._beside_body_bytes = 0
@@ -478,6 +506,18 @@ class Whole(asyncio.Transport):
 def _forget(cycle: RequestResponseCycle) -> None:
     """Lets go of the connection of a request that is not begun: each would keep the other until the collector comes."""
     cycle.on_response = _nothing
+
+
+def _without_offer(parser: httptools.HttpRequestParser, url: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The head of a request without what it says of another protocol."""
+    lines = [b"%b %b HTTP/%b" % (parser.get_method(), url, parser.get_http_version().encode())]
+    for name, value in headers:
+        kept = value
+        if name == b"connection":
+            kept = b", ".join(each for each in map(bytes.strip, value.split(b",")) if each.lower() not in _OFFER)
+        if name not in _OFFER and (kept or name != b"connection"):
+            lines.append(b"%b: %b" % (name, kept))
+    return b"\r\n".join([*lines, b"", b""])
 
 
 def _nothing() -> None: ...

@@ -93,6 +93,8 @@ class Tokens:
         self._clock = clock
         self._wall_ms = wall_ms
         self._seen = _seen(path)
+        self._unreadable: _Seen | None = None
+        """The file as it was when it could not be read."""
         self._tokens = _by_hash(path)
         self._looked_s = clock()
 
@@ -120,12 +122,15 @@ class Tokens:
         seen = _seen(self._path)
         if seen == self._seen:
             return
-        self._seen = seen
         try:
             self._tokens = _by_hash(self._path)
         except ConfigError as error:
-            _log.error("tokens.unreadable", error=str(error))
+            # It is read again at the next look: it may be right, and the moment bad. A revoked token must not stay.
+            if seen != self._unreadable:
+                _log.error("tokens.unreadable", error=str(error))
+            self._unreadable = seen
         else:
+            self._seen, self._unreadable = seen, None
             _log.info("tokens.changed", tokens=len(self._tokens))
 
 

@@ -56,14 +56,24 @@ class PrometheusHours:
         self._clock = clock
         self._wall_s = wall_s
         self._lock = threading.Lock()
-        self._kept: tuple[float, Hour] | None = None
+        self._asked_s = -math.inf
+        self._kept: Hour | None = None
+        self._why = "it was not asked yet"
+        """Why there is none."""
 
     def hour(self) -> Hour:
         """Raises PlotsUnavailableError."""
         with self._lock:
-            if self._kept is None or self._clock() - self._kept[0] >= AGAIN_S:
-                self._kept = self._clock(), self._asked()
-            return self._kept[1]
+            if self._clock() - self._asked_s >= AGAIN_S:
+                try:
+                    self._kept = self._asked()
+                except PlotsUnavailableError as error:
+                    # It is kept: those who wait behind this call must not each wait as long, their threads are few.
+                    self._kept, self._why = None, str(error)
+                self._asked_s = self._clock()
+            if self._kept is None:
+                raise PlotsUnavailableError(self._why)
+            return self._kept
 
     def close(self) -> None:
         """It has nothing open."""

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.core import Metric
 
 from feedstore.metering import Definition, Label, families
-from feedstore.metering.asking import STEP_S, PrometheusHours
+from feedstore.metering.asking import AGAIN_S, STEP_S, PrometheusHours
 from feedstore.metering.plots import (
     Growth,
     Hour,
@@ -139,6 +139,21 @@ def test_a_prometheus_is_asked_for_an_hour_and_not_again_for_a_moment() -> None:
     assert (float(asked[0]["end"]), float(asked[0]["step"])) == (now, STEP_S)
     assert (hour.source, len(hour.times_ms), hour.times_ms[-1]) == ("prometheus", 240, 7_200_000)
     assert lines(hour)["a"][-3:] == [None, 4, None]
+
+
+def test_a_prometheus_that_does_not_answer_is_not_asked_again_for_a_moment() -> None:
+    """Those who wait behind the first one would each wait as long, on threads that other looks need."""
+    clock_s = 0.0
+    with prometheus(b"away", 503) as (url, asked):
+        source = PrometheusHours(url, "", TESTED[:1], lambda: clock_s, lambda: 7_200.0)
+        for _ in range(3):
+            with pytest.raises(PlotsUnavailableError, match="does not answer"):
+                source.hour()
+        assert len(asked) == 1
+        clock_s += AGAIN_S
+        with pytest.raises(PlotsUnavailableError, match="does not answer"):
+            source.hour()
+        assert len(asked) == 2
 
 
 @pytest.mark.parametrize(("answer", "status"), [(b"no", 200), (b"{}", 200), (b"away", 503)])

@@ -1,6 +1,7 @@
 """The facts that are known of a shard without waiting for it: its time, and whether it is away."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -93,6 +94,32 @@ def test_rule_8_the_time_of_the_store_is_between_the_bounds_however_long_a_shard
         bench.look()
         earliest_ms, latest_ms = bench.store.about_now()
         assert earliest_ms <= min(near.true_ms(), far.true_ms()) <= latest_ms
+
+
+def test_a_look_that_gets_no_thread_is_tried_again():
+    clock = Clock()
+    far = FarShard(clock)
+    begun: list[Callable[[], None]] = []
+
+    def refuse(look: Callable[[], None]) -> None:
+        begun.append(look)
+        raise RuntimeError("can't start new thread")
+
+    store = ShardedFollowStore([far], None, refuse, clock)  # type: ignore[arg-type]
+    first = store.about_now()
+    clock.s += 100
+    assert store.about_now().earliest_ms > first.earliest_ms
+    assert len(begun) >= 2
+
+
+def test_a_store_that_closes_meanwhile_is_unavailable():
+    clock = Clock()
+    executor = ThreadPoolExecutor(2)
+    shards = FarShard(clock), FarShard(clock)
+    store = ShardedFollowStore(shards, executor, lambda look: None, clock)  # type: ignore[arg-type]
+    executor.shutdown()
+    with pytest.raises(FollowStoreUnavailableError, match="shutdown"):
+        store.now()
 
 
 def test_who_asks_for_the_time_waits_for_no_shard():

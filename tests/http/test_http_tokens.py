@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -299,6 +300,25 @@ def test_a_server_sees_what_was_issued_and_revoked_without_a_restart(tmp_path: P
     clock.s += LOOK_S
 
     assert ("unknown token" in _lets_in(tokens, first), _lets_in(tokens, second)) == (True, "yes")
+
+
+def test_a_token_is_revoked_though_the_file_could_not_be_read_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A process may have no file descriptor left just then."""
+    path, clock = tmp_path / "tokens.toml", _Clock()
+    token = issue(path, "web", ["read"])
+    tokens = Tokens(path, clock, wall_ms=lambda: 0)
+    revoke(path, "web")
+
+    def unreadable(path: Path) -> Any:
+        raise ConfigError(f"{path}: Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("feedstore.http.tokens._by_hash", unreadable)
+        for _ in range(3):
+            clock.s += LOOK_S
+            assert _lets_in(tokens, token) == "yes"
+    clock.s += LOOK_S
+    assert "unknown token" in _lets_in(tokens, token)
 
 
 def test_a_file_that_cannot_be_read_any_more_leaves_the_tokens_that_were_read_last(tmp_path: Path):

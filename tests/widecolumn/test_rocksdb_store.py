@@ -33,6 +33,7 @@ from feedstore.widecolumn import (
     Sweep,
     Table,
     UnavailableError,
+    UnsafeTableError,
 )
 from feedstore.widecolumn.lazy import LazyCluster
 from feedstore.widecolumn.rocksdb import cluster as rocksdb
@@ -135,9 +136,10 @@ def test_a_table_is_not_lost_when_it_is_left_out_once(path: Path):
         cluster.close()
 
 
-def test_other_widths_are_refused(path: Path):
+def test_other_widths_are_for_an_operator(path: Path):
+    """The messages for it are good, so it is unavailable and does not refuse them."""
     RocksCluster.open(path, [TABLE]).close()
-    with pytest.raises(RefusedError, match="rows of 2 bytes and columns of 3, not 9 and 16"):
+    with pytest.raises(UnsafeTableError, match="rows of 2 bytes and columns of 3, not 9 and 16"):
         RocksCluster.open(path, [Table(TABLE.name, 9, 16, None, 0)])
 
 
@@ -373,6 +375,22 @@ def test_readers_beside_leave_no_files(
     assert list(logs.iterdir()) == []
 
 
+def test_a_reader_beside_sees_each_write_though_temporary_files_are_cleaned(
+    owner: RocksCluster, store: RocksStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(logs))
+    other = RocksCluster.open(path, [TABLE], access="read")
+    for own in logs.iterdir():
+        shutil.rmtree(own)
+    store.apply([Put([(ROW, 5)], [column(1)])])
+    store.sweep(1_000_000)  # the owner's manifest is another one, so all files are opened again
+    assert other.table("feed").read(ROW, None, 10) == [column(1)]
+    other.close()
+    assert list(logs.iterdir()) == []
+
+
 def test_a_reader_beside_nothing_is_told_so(path: Path):
     with pytest.raises(UnavailableError, match="no cluster in this directory"):
         RocksCluster.open(path, [TABLE], access="read")
@@ -561,6 +579,18 @@ def test_a_full_disk_refuses_writes_serves_reads_and_heals(small_disk: Path):
     cluster.close()
     cluster = RocksCluster.open(small_disk / "a", [TABLE])
     assert cluster.table("feed").read(ROW, None, 10_000) == [*seen, column(number)]
+    cluster.close()
+
+
+def test_a_disk_that_is_away_after_a_failed_write_is_unavailable(small_disk: Path):
+    cluster = RocksCluster.open(small_disk / "a", [TABLE])
+    store = cluster.table("feed")
+    fill(small_disk / "ballast")
+    with pytest.raises(UnavailableError, match="No space left on device"):
+        store.apply([Put([(ROW, 5)], [column(number) for number in range(10_000)])])
+    (small_disk / "a").rename(small_disk / "gone")
+    with pytest.raises(UnavailableError, match="No such file or directory"):
+        store.apply([Put([(ROW, 5)], [column(1)])])
     cluster.close()
 
 

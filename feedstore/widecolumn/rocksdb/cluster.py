@@ -131,7 +131,7 @@ class RocksCluster:
 
         Raises:
             UnavailableError: owned by another process, missing (if not the owner), damaged, not writable, no space.
-            RefusedError: a table was created with other widths.
+            UnsafeTableError: an UnavailableError; a table was created with other widths.
         """
         if len({table.name for table in tables}) != len(tables):
             raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
@@ -209,7 +209,11 @@ class RocksCluster:
         """While the disk is full, the old files still serve reads."""
         if self._failure is None or not self._open_stores:
             return
-        if self._files is not None and shutil.disk_usage(self.path).free < rocksdb_files.REOPEN_FREE_BYTES:
+        try:
+            has_room = shutil.disk_usage(self.path).free >= rocksdb_files.REOPEN_FREE_BYTES
+        except OSError as error:  # its disk is away
+            raise UnavailableError(f"{self.path}: {error.strerror}; before: {self._failure}") from error
+        if self._files is not None and not has_room:
             raise UnavailableError(self._failure)
         self._close_files()
         self._merging = Merging()

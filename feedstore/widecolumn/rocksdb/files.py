@@ -30,7 +30,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from feedstore.widecolumn.port import DamagedError, RefusedError, Table, UnavailableError
+from feedstore.widecolumn.port import DamagedError, RefusedError, Table, UnavailableError, UnsafeTableError
 
 MIB = 1 << 20
 
@@ -67,7 +67,8 @@ ONCE.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
 @dataclass(frozen=True)
 class Layout:
     """The content of one RocksDB. families: the names of its column families. options: their settings, around the cache
-    that they share. check: raises RefusedError if a database has another layout; asked to `create`, it marks a new one.
+    that they share. check: raises UnsafeTableError if a database has another layout; asked to `create`, it marks a new
+    one.
     """
 
     families: Sequence[str]
@@ -334,7 +335,7 @@ def _check_widths(path: Path, db: Rdict, tables: Iterable[Table], *, create: boo
         if stored is None and create:
             db.put(table.name.encode(), widths, DURABLE)
         elif stored is not None and stored != widths:
-            raise RefusedError(
+            raise UnsafeTableError(
                 f"{path}: table {table.name} holds rows of {stored[0]} bytes and columns of {stored[1]}, "
                 f"not {table.row_bytes} and {table.column_bytes}"
             )

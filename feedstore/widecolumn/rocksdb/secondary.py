@@ -56,6 +56,8 @@ class Secondary:
             try:
                 if self._files is None or self._seen != manifests:
                     self._close_files()
+                    # Something may clean the directory of temporary files.
+                    self._own_logs.mkdir(mode=0o700, exist_ok=True)
                     self._live = rocksdb_files.live_files(self._path, self._layout, self._own_logs)
                     self._files = rocksdb_files.open_beside(self._path, self._layout, self._own_logs)
                 else:
