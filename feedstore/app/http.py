@@ -43,7 +43,11 @@ DESCRIPTION: Final = "Following feeds: pages, actions, who follows what. Boards 
 ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = (*of_feeds.ENDPOINTS, *of_boards.ENDPOINTS)
 """All that every server can be asked. Those of a home with catalogs can be asked more: see `_of_catalogs`."""
 _OWN_FILES: Final = 256
-"""How many files and connections to servers a process has open, besides the connections of its clients."""
+_CATALOG_FILES: Final = 32
+"""How many files and connections to servers a process has open, besides the connections of its clients, and so many
+more for each catalog."""
+_FILES_MAX: Final = 65_536
+"""So many are allowed at most: some programs walk through all that they may have."""
 WAITING_FOR_EACH_THREAD: int = 4
 """So many requests wait for a thread at most: if one takes 100 ms, half a second."""
 _LOOKING: Final = 4
@@ -191,10 +195,10 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
 
 
 def _raise_files(config: Config) -> None:
-    """Lets this process open as many files as its connections need."""
-    needed = config.http.connections + SPARE_PLACES + _OWN_FILES
+    """Lets this process open as many files as it may, and at least those that it and its connections need."""
+    needed = config.http.connections + SPARE_PLACES + _OWN_FILES + _CATALOG_FILES * len(config.catalogs)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    if soft == resource.RLIM_INFINITY:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
@@ -202,4 +206,5 @@ def _raise_files(config: Config) -> None:
             f" {needed:,} file descriptors, and this process may have {hard:,}:"
             " raise the limit (ulimit -n) or take fewer"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    may = max(needed, _FILES_MAX) if hard == resource.RLIM_INFINITY else min(hard, max(needed, _FILES_MAX))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, may), hard))

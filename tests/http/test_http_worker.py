@@ -1,7 +1,9 @@
 """Pages outlive the worker of their process, and everything that is asked says so."""
 
+import errno
 import signal
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -11,11 +13,13 @@ import pytest
 from http_servers import client_of, feedctl_serve
 
 from feedstore.app import config as configuration
+from feedstore.errors import ConfigError
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from workers.app import wiring
 from workers.cli import serve
 from workers.following.topics import DELIVERIES
-from workers.pipeline.runtime import WorkerFailedError
+from workers.pipeline.runtime import Loop, WorkerFailedError
+from workers.queue.port import QueueUnavailableError
 
 
 @pytest.mark.processes
@@ -45,11 +49,17 @@ def test_pages_outlive_a_worker_that_met_too_many_dead_letters(tmp_path: Path):
 
 
 class FailsOnce:
-    """A worker whose first run fails."""
+    """A worker whose first run fails. unmade: what the next ones meet while they are made."""
 
-    def __init__(self) -> None:
+    def __init__(self, unmade: Sequence[Exception] = ()) -> None:
         self.runs = 0
         self.works = Event()
+        self._unmade = [*unmade]
+
+    def made(self) -> "FailsOnce":
+        if self.runs and self._unmade:
+            raise self._unmade.pop()
+        return self
 
     def run(self, until: "serve._Ended") -> None:
         self.runs += 1
@@ -60,12 +70,22 @@ class FailsOnce:
             until._server.wait(0.01)
 
 
-def test_a_worker_that_failed_begins_again_while_pages_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "unmade",
+    [
+        [],
+        [QueueUnavailableError("the queue's disk is full")],
+        [OSError(errno.EMFILE, "Too many open files"), ConfigError("/dev: Too many open files")],
+    ],
+)
+def test_a_worker_that_failed_begins_again_while_pages_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unmade: Sequence[Exception]
+):
     cli = Cli(tmp_path / "home")
     cli("init")
-    worker, stop = FailsOnce(), Event()
+    worker, stop = FailsOnce(unmade), Event()
     rested = Event()
-    monkeypatch.setattr(wiring, "worker", lambda *_, **__: worker)
+    monkeypatch.setattr(wiring, "worker", lambda *_, **__: worker.made())
     monkeypatch.setattr(serve, "_waited", lambda *_: not rested.wait(DEADLINE_S))
     config = configuration.load(cli.home, {})
     with closing(serve.listening(config, "127.0.0.1", 0).thing) as listener:
@@ -87,3 +107,19 @@ def test_a_worker_that_failed_begins_again_while_pages_are_served(tmp_path: Path
             stop.set()
             thread.join(DEADLINE_S)
     assert worker.runs == 2
+
+
+def test_a_worker_that_cannot_be_made_keeps_no_group_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    config = configuration.load(cli.home, {})
+
+    def unmade(*_: object) -> Loop:
+        raise QueueUnavailableError("the queue's disk is full")
+
+    with closing(wiring.open_ports(config, "write", alone=True)) as ports:
+        with monkeypatch.context() as patch:
+            patch.setattr(wiring, "housekeeping", unmade)
+            with pytest.raises(QueueUnavailableError):
+                wiring.worker(ports, config)
+        wiring.worker(ports, config).run(lambda: True)

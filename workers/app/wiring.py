@@ -269,9 +269,18 @@ def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, l
     """A worker that runs everything in this process: relay, expander, housekeeping, and what writes each cluster.
     writers: only these clusters are written. looking: what looks at how things are, for its metrics.
     """
-    names = list(ports.replicas if writers is None else writers)
-    each = [loop for name in names for loop in writing(ports, config, name)]
-    loops = [*relays(ports, config), expander(ports, config), *each, housekeeping(ports, config), *looking]
+    loops = list(looking)
+    try:
+        loops += relays(ports, config)
+        loops.append(expander(ports, config))
+        for name in ports.replicas if writers is None else writers:
+            loops += writing(ports, config, name)
+        loops.append(housekeeping(ports, config))
+    except BaseException:
+        # A consumer that stays open would keep its group from the next worker.
+        for loop in loops:
+            loop.close()
+        raise
     return Worker(loops, ports.meter)
 
 

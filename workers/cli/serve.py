@@ -19,7 +19,7 @@ from feedstore.app.services import Services, open_services, services_on
 from feedstore.app.tracing import tracing
 from feedstore.app.wiring import clock_of
 from feedstore.catalog.settings import PINS, posted
-from feedstore.errors import ConfigError
+from feedstore.errors import ConfigError, PortError
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
 from feedstore.metering import Counting, definitions_of
@@ -124,18 +124,22 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
         queues = OpenQueues(ports)
         with _serving(config, services, queues, listener, ports.meter, ports.tracer, owns_clusters=True) as server:
             ended = _Ended(server, stop, config.http.drain_ms / 1_000)
-            for rest_s in itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1])):
+            for times, rest_s in enumerate(itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1]))):
                 queues.note_stopped(None)
                 home.note_stopped(lock, None)
+                for_good = False
                 try:
                     looking = [*wiring.gauges(ports, config, faults=True), *wiring.canaries(ports, config)]
                     wiring.worker(ports, config, looking=looking).run(ended)
-                except WorkerFailedError as error:
+                except (WorkerFailedError, PortError, ConfigError, OSError) as error:
+                    if isinstance(error, WorkerFailedError):
+                        # It would bury as many again, and again.
+                        for_good = any(isinstance(cause, TooManyDeadLettersError) for cause in error.causes)
+                    elif times == 0:
+                        raise  # it cannot be made, and who starts this process is told
                     # Pages outlive it.
                     queues.note_stopped(str(error))
                     home.note_stopped(lock, str(error))
-                    # It would bury as many again, and again.
-                    for_good = any(isinstance(cause, TooManyDeadLettersError) for cause in error.causes)
                     if _waited(server, ended, math.inf if for_good else rest_s):
                         raise
                 else:
