@@ -41,7 +41,10 @@ READ_P95: Final = _SERVED.gauge(
     "p95 of recent reads of a cluster; absent if there were too few, and for clusters in files",
     CLUSTER,
 )
-STOPPED: Final = _SERVED.gauge("feed_worker_stopped", "1 if the worker of this process has stopped by itself, else 0")
+STOPPED: Final = _SERVED.gauge(
+    "feed_worker_stopped",
+    "1 if the worker of this process has stopped by itself, or no process works in a home in files; else 0",
+)
 LAG: Final = _WATCHED.gauge(
     "feed_group_lag",
     "Messages that a consumer group has not committed; of `relay`, actions. Absent if the queue is away",

@@ -189,7 +189,7 @@ class ReadsLine(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """clusters: in the order of preference. groups: how much is left to do. dead_letters: messages that could not be
     done. Both are null where the queue does not answer. worker_stopped: why the worker of the process that answers has
-    stopped by itself; null if it works, or is elsewhere.
+    stopped by itself, or that a home in files has none; null if one works.
     """
 
     clusters: list[ClusterLine]

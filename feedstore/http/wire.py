@@ -59,7 +59,9 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """worker: only if the worker of this process has stopped by itself: pages are served, and fall behind."""
+    """worker: only if the worker of this process has stopped by itself, or a home in files has none: pages are served,
+    and fall behind.
+    """
 
     status: str = "ok"
     worker: Literal["stopped"] | UnsetType = UNSET

@@ -133,7 +133,7 @@ def test_a_queue_that_is_away_is_looked_for_again(tmp_path: Path):
                 raise away.pop()
             return ports
 
-        with closing(LazyQueues(opened)) as queues:
+        with closing(LazyQueues(opened, lambda: None)) as queues:
             with pytest.raises(QueuesUnavailableError, match="no broker"):
                 queues.state()
             assert [(group.group, group.topic) for group in queues.state().groups] == [

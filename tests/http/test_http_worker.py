@@ -123,3 +123,21 @@ def test_a_worker_that_cannot_be_made_keeps_no_group_busy(tmp_path: Path, monkey
             with pytest.raises(QueueUnavailableError):
                 wiring.worker(ports, config)
         wiring.worker(ports, config).run(lambda: True)
+
+
+@pytest.mark.processes
+def test_a_server_says_that_no_worker_runs_in_its_home(tmp_path: Path):
+    """As after a change from one server to another: the first one was the worker, and has ended."""
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    with feedctl_serve(cli) as (worker, _), feedctl_serve(cli) as (_, address), client_of(address) as client:
+        assert client.get("/readyz") == {"status": "ok"}
+        assert client.get("/v1/status")["worker_stopped"] is None
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(DEADLINE_S) == 0
+        why = eventually(lambda: client.get("/v1/status")["worker_stopped"], "it is said")
+        assert "feedctl work" in why
+        assert client.get("/readyz") == {"status": "ok", "worker": "stopped"}
+        assert "\nfeed_worker_stopped 1.0\n" in client.http.get("/metrics").text
+        with cli.worker():
+            eventually(lambda: client.get("/v1/status")["worker_stopped"] is None, "one works again")

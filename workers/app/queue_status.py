@@ -47,10 +47,11 @@ class OpenQueues:
 
 class LazyQueues:
     """On ports that are opened when they are first asked, and again until that succeeds: pages do not wait for a queue
-    that is away. opener: gives ports that this closes.
+    that is away. opener: gives ports that this closes. stopped: why no worker does the work, if that is known here.
     """
 
-    def __init__(self, opener: Callable[[], Ports]) -> None:
+    def __init__(self, opener: Callable[[], Ports], stopped: Callable[[], str | None]) -> None:
+        self.stopped = stopped
         self._ports = Lazy(opener, lambda: QueuesUnavailableError("closed"))
         self.close = self._ports.close
 
@@ -59,9 +60,6 @@ class LazyQueues:
 
     def letters(self, after: int, limit: int) -> Sequence[Letter]:
         return self._opened().letters(after, limit)
-
-    def stopped(self) -> str | None:
-        return None
 
     def _opened(self) -> OpenQueues:
         try:

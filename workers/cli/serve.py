@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,7 @@ PORT = 8080
 
 
 _ASK_S = 0.05
+_LOOK_S = 1.0
 
 _OF_READS: Final = frozenset(each.name for each in definitions_of(of_reads))
 """The metrics of clusters and groups that the server has itself."""
@@ -156,8 +158,30 @@ def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> b
     return True
 
 
+class _WorkerWatch:
+    """Says why the work of a home in files is not done: its worker is another process, and may end. It looks once in
+    _LOOK_S, because a look holds the home's lock for a moment. Thread-safe: at worst two look at once.
+
+    path: the home; None: its work is done on other machines, and nothing is known of it here.
+    """
+
+    def __init__(self, path: Path | None, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._again_s = -math.inf
+        self._said: str | None = None
+
+    def __call__(self) -> str | None:
+        if self._path is not None and self._clock() >= self._again_s:
+            runs = home.worker_runs(self._path) is not None
+            self._said = None if runs else "no worker runs: start feedctl work, or this server again"
+            self._again_s = self._clock() + _LOOK_S
+        return self._said
+
+
 def _serve(config: Config, listener: socket.socket, stop: Event, tracer: Tracer) -> None:
-    queues = LazyQueues(lambda: wiring.open_ports(config, "read", feeds=False))
+    watch = _WorkerWatch(config.home if wiring.is_embedded(config) else None, time.monotonic)
+    queues = LazyQueues(lambda: wiring.open_ports(config, "read", feeds=False), watch)
     meter = Counting(time.monotonic)
     with (
         closing(queues),
