@@ -9,6 +9,7 @@ from feedstore.widecolumn import Table, UnavailableError
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.direct import (
     ANSWERS_WITHIN_S,
+    BLAMED_FROM_S,
     LOOK_S,
     LOOK_S_MAX,
     SHARE,
@@ -177,9 +178,28 @@ def test_a_server_that_hangs_gets_its_share_of_the_time(world: World, reads: Dir
     assert world.asked[0].within_s == pytest.approx(SHARE * (deadline_s or WITHIN_MS / 1_000))
 
 
+def test_a_server_that_had_hardly_any_time_is_asked_again(world: World, reads: DirectReads):
+    """Where there are too many reads they begin late, and the server is as well as before."""
+    world.errors[S1] = TimeoutError("timed out")
+    assert reads.cells(ROW, deadline_s=world.now_s + 1.9 * BLAMED_FROM_S) is None
+    del world.errors[S1]
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+
+
+def test_what_is_known_stays_if_no_gateway_can_say_where_the_regions_are(world: World, reads: DirectReads):
+    world.regions = UnavailableError("no gateway answers")
+    world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
+    world.now_s += LOOK_S
+    assert reads.cells(ROW) is None
+    world.look()
+    assert reads.cells(HIGHER_ROW) == [(A, 5), (B, 5)]
+    assert reads.cells(ROW) is None
+
+
 def test_no_server_is_asked_if_the_time_is_over(world: World, reads: DirectReads):
     assert reads.cells(ROW, None, 9, world.now_s) is None
     assert world.asked == []
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
 
 
 def test_a_server_that_cannot_be_reached_costs_no_read_anything(world: World):

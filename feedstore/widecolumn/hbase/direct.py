@@ -29,6 +29,8 @@ LOOK_S, LOOK_S_MAX = 1.0, 30.0
 """How long the next look-up waits after one. It is doubled while some regions are not to be had."""
 ANSWERS_WITHIN_S: Final = 1.0
 """A server that does not answer a look-up by then is left to the gateways."""
+BLAMED_FROM_S: Final = 0.1
+"""One that had less time for a read is not lost by it: where there are too many reads, they begin late."""
 SHARE: Final = 0.5
 """Of a read's time, for a region server that hangs. The rest is the gateways'."""
 
@@ -113,13 +115,17 @@ class DirectReads:
             self._look_soon()
             return None
         now_s = self._clock()
-        left_s = self._within_s if deadline_s is None else min(self._within_s, deadline_s - now_s)
+        share_s = SHARE * (self._within_s if deadline_s is None else min(self._within_s, deadline_s - now_s))
+        if share_s <= 0:
+            return None
         try:
-            found = self._asked(region.name, region.server, row, after, limit, now_s + SHARE * left_s)
+            found = self._asked(region.name, region.server, row, after, limit, now_s + share_s)
         except WillNotError as error:  # the server answered: only this region is not as it was
             self._log.info("hbase.region_lost", region=region.name.decode("latin-1"), error=str(error))
             regions[at] = region._replace(server=None)
         except UnavailableError as error:
+            if share_s < BLAMED_FROM_S:
+                return None
             self._log.info("hbase.region_server_lost", server=str(region.server), error=str(error))
             self._regions = [_without(each, region.server) for each in regions]
         else:
@@ -147,7 +153,7 @@ class DirectReads:
                 self._log.warning("hbase.not_looked_up", error=str(error))
 
     def _look(self) -> None:
-        regions: list[TableRegion] = []
+        regions = self._regions  # of which some may still be had, though no gateway can be asked
         try:
             found = self._look_up()
             # Each is asked something, by which it shows that it can be reached from here, and answers.
