@@ -42,10 +42,16 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = "Following feeds: pages, actions, who follows what. Boards in their own order."
 ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = (*of_feeds.ENDPOINTS, *of_boards.ENDPOINTS)
 """All that every server can be asked. Those of a home with catalogs can be asked more: see `_of_catalogs`."""
-_OWN_FILES: Final = 256
-_CATALOG_FILES: Final = 32
+_OWN_FILES: Final = 64
+_CLUSTER_FILES: Final = 288
+_CATALOG_FILES: Final = 20
+_SHARD_FILES: Final = 16
+_THREAD_FILES: Final = 6
 """How many files and connections to servers a process has open, besides the connections of its clients, and so many
-more for each catalog."""
+more for each cluster, for each catalog in each cluster, for each shard of the follow store, and for each of `[http]
+threads`, which are of three kinds. Of a cluster in files RocksDB keeps 256 tables open; a thread has a database in
+files and its log open.
+"""
 _FILES_MAX: Final = 65_536
 """So many are allowed at most: some programs walk through all that they may have."""
 WAITING_FOR_EACH_THREAD: int = 4
@@ -196,15 +202,25 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
 
 def _raise_files(config: Config) -> None:
     """Lets this process open as many files as it may, and at least those that it and its connections need."""
-    needed = config.http.connections + SPARE_PLACES + _OWN_FILES + _CATALOG_FILES * len(config.catalogs)
+    needed = config.http.connections + SPARE_PLACES + _own_files(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
-            f"{config.sources.blamed('http.connections')}: http.connections: {config.http.connections:,} need"
-            f" {needed:,} file descriptors, and this process may have {hard:,}:"
-            " raise the limit (ulimit -n) or take fewer"
+            f"{config.sources.blamed('http.connections')}: http.connections: {config.http.connections:,} need,"
+            f" with the stores of this home, {needed:,} file descriptors, and this process may have {hard:,}:"
+            " raise the limit (ulimit -Hn) or take fewer"
         )
     may = max(needed, _FILES_MAX) if hard == resource.RLIM_INFINITY else min(hard, max(needed, _FILES_MAX))
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, may), hard))
+
+
+def _own_files(config: Config) -> int:
+    return (
+        _OWN_FILES
+        + _CLUSTER_FILES * len(config.clusters)
+        + _CATALOG_FILES * len(config.clusters) * len(config.catalogs)
+        + _SHARD_FILES * len(config.shards)
+        + _THREAD_FILES * config.http.threads
+    )
