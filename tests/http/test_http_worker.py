@@ -15,7 +15,7 @@ from http_servers import client_of, feedctl_serve
 from feedstore.app import config as configuration
 from feedstore.errors import ConfigError
 from tests.cli.command import DEADLINE_S, Cli, eventually
-from workers.app import wiring
+from workers.app import home, wiring
 from workers.cli import serve
 from workers.following.topics import DELIVERIES
 from workers.pipeline.runtime import Loop, WorkerFailedError
@@ -70,6 +70,10 @@ class FailsOnce:
             until._server.wait(0.01)
 
 
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize(
     "unmade",
     [
@@ -81,11 +85,13 @@ class FailsOnce:
 def test_a_worker_that_failed_begins_again_while_pages_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unmade: Sequence[Exception]
 ):
+    """Also if it cannot be noted for others why it stopped: the disk is full."""
     cli = Cli(tmp_path / "home")
     cli("init")
     worker, stop = FailsOnce(unmade), Event()
     rested = Event()
     monkeypatch.setattr(wiring, "worker", lambda *_, **__: worker.made())
+    monkeypatch.setattr(home, "note_stopped", no_room)
     monkeypatch.setattr(serve, "_waited", lambda *_: not rested.wait(DEADLINE_S))
     config = configuration.load(cli.home, {})
     with closing(serve.listening(config, "127.0.0.1", 0).thing) as listener:

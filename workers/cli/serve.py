@@ -127,8 +127,7 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
         with _serving(config, services, queues, listener, ports.meter, ports.tracer, owns_clusters=True) as server:
             ended = _Ended(server, stop, config.http.drain_ms / 1_000)
             for times, rest_s in enumerate(itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1]))):
-                queues.note_stopped(None)
-                home.note_stopped(lock, None)
+                _note_stopped(queues, lock, None)
                 for_good = False
                 try:
                     looking = [*wiring.gauges(ports, config, faults=True), *wiring.canaries(ports, config)]
@@ -140,12 +139,17 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
                     elif times == 0:
                         raise  # it cannot be made, and who starts this process is told
                     # Pages outlive it.
-                    queues.note_stopped(str(error))
-                    home.note_stopped(lock, str(error))
+                    _note_stopped(queues, lock, str(error))
                     if _waited(server, ended, math.inf if for_good else rest_s):
                         raise
                 else:
                     return
+
+
+def _note_stopped(queues: OpenQueues, lock: int, why: str | None) -> None:
+    queues.note_stopped(why)
+    with contextlib.suppress(OSError):  # the disk may be what is full: the server says it all the same
+        home.note_stopped(lock, why)
 
 
 def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> bool:
