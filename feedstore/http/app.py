@@ -93,8 +93,8 @@ class Served:
 
     parts: the endpoints, and what they work on. description: what they are for, in a sentence. assets: files for
     browsers, by their paths. known: the problem of each error that the endpoints raise. ready: raises one of these if
-    nothing can be answered now. stopped: why the worker of this process has stopped by itself; None if it works, or if
-    there is none. metrics: what is counted besides the requests.
+    nothing can be answered now. stopped: why the work is not done, as `Queues.stopped`. metrics: what is counted
+    besides the requests.
     """
 
     parts: Sequence[Part[Any]]

@@ -51,5 +51,7 @@ class Queues(Protocol):
         ...
 
     def stopped(self) -> str | None:
-        """Why the worker of this process has stopped by itself, at once; None if it works, or if there is none."""
+        """Why the work is not done: the worker of this process has stopped by itself, or a home in files has none. At
+        once. None if it is done, or if nothing is known of it here.
+        """
         ...

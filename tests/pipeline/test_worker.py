@@ -127,7 +127,7 @@ def test_a_thread_that_cannot_start_ends_every_loop(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(threading.Thread, "start", refused)
 
-    with pytest.raises(RuntimeError, match="can't start new thread"):
+    with pytest.raises(WorkerFailedError, match="can't start new thread"):
         Worker(loops).run()
     assert all(loop.closed.is_set() for loop in loops)
 

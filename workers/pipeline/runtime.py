@@ -143,7 +143,10 @@ class Worker:
         try:
             for loop in self._loops:
                 thread = threading.Thread(target=self._run_loop, args=(loop,), name=loop.name)
-                thread.start()  # it may raise: no loop may then run on, and keep the process from ending
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no loop may then run on, and keep the process from ending
+                    raise WorkerFailedError(f"{loop.name}: {error}", [error]) from error
                 started.append(thread)
             if until is None:
                 self._stop.wait()
