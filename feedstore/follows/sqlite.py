@@ -377,7 +377,6 @@ _ENDED_EDGES_AFTER: Final = (
     " ORDER BY kind, followee LIMIT ?"
 )
 _ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
-_EDGES_OF_USERS: Final = f"{_EDGE} WHERE follower BETWEEN ? AND ? AND active = 1 ORDER BY follower, kind, followee"
 _ALL_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) AND active = 1 ORDER BY follower, kind, followee LIMIT ?"
 )
@@ -675,16 +674,6 @@ class SQLiteShard:
     def next_arranged_board(self, after: int) -> int | None:
         [(board,)] = self._database.rows("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))
         return None if board is None else int(board)
-
-    def users(self, after_user: int, limit: int) -> list[int]:
-        # A follower with an edge has a clock.
-        rows = self._database.rows(
-            "SELECT follower FROM clocks WHERE follower > ? ORDER BY follower LIMIT ?", (after_user, limit)
-        )
-        return [user for (user,) in rows]
-
-    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
-        return self._database.rows(_EDGES_OF_USERS, (first_user, last_user))
 
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
         return self._database.rows(_ALL_EDGES_AFTER, (*after, limit))
