@@ -18,6 +18,7 @@ from feedstore.domain.actions import (
     refuse_reserved,
 )
 from feedstore.domain.values import (
+    ID_PATTERN,
     MAX_ID,
     RESERVED_FROM,
     Edge,
@@ -29,10 +30,12 @@ from feedstore.domain.values import (
     board,
     check_id,
     check_ms,
+    id_of,
     user,
 )
 
 __all__ = [
+    "ID_PATTERN",
     "MAX_ID",
     "MAX_SKEW_MS",
     "RESERVED_FROM",
@@ -57,6 +60,7 @@ __all__ = [
     "board",
     "check_id",
     "check_ms",
+    "id_of",
     "refuse_future_pin",
     "refuse_reserved",
     "user",
