@@ -14,7 +14,6 @@ from feedstore.domain.actions import (
     SavePin,
     Unfollow,
     Unfollowed,
-    refuse_future_pin,
     refuse_reserved,
 )
 from feedstore.domain.values import (
@@ -61,7 +60,6 @@ __all__ = [
     "check_id",
     "check_ms",
     "id_of",
-    "refuse_future_pin",
     "refuse_reserved",
     "user",
 ]
